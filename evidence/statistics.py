@@ -1,7 +1,7 @@
 """How sure a score is: intervals, the paired test, the smallest difference a set of items can show.
 
-What lives here: closed formulas over counts, with the standard library only. What does not: reading of runs (`evidence.recompute`,
-`evidence.compare`) and words for people (`evidence.present_compare`). Every level, p-value and difference is a fraction from 0 to 1.
+What lives here: formulas over counts, with the standard library only. What does not: reading of runs (`evidence.compare`)
+and words for people (`evidence.present_compare`). Every level, p-value and difference is a fraction, never a percentage.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ class PairedTable:
 def wilson_interval(successes: int, n: int, level: float = 0.95) -> tuple[float, float]:
     """Return the Wilson score interval of a proportion.
 
-    `(p + z²/2n ± z sqrt(p (1 − p)/n + z²/4n²)) / (1 + z²/n)` with `p = successes / n` and z the normal quantile of `(1 + level) / 2`
-    (E. B. Wilson, JASA 22, 1927, p. 209–212). Unlike `p ± 2 s.e.` it keeps its level near 0 and 1 and for small n.
+    `(p + z²/2n ± z sqrt(p (1 − p)/n + z²/4n²)) / (1 + z²/n)` with `p = successes / n` and z the normal quantile of
+    `(1 + level) / 2` (E. B. Wilson, JASA 22, 1927, p. 209–212). Unlike `p ± 2 s.e.` it keeps its level near 0 and 1 and
+    for small n.
 
     For 8 of 10 at 95 %: `(0.4902, 0.9433)`. For 0 of 10: `(0, 0.2775)`.
 
@@ -81,9 +82,10 @@ def standard_error(successes: int, n: int) -> float:
 def mcnemar_exact(only_first: int, only_second: int) -> float:
     """Return the exact two-sided p-value of McNemar's test.
 
-    Under the hypothesis that the two runs are equally good, each discordant item falls to either side with probability ½, so
-    `p = min(1, 2 · P(X ≤ min(b, c)))` for X binomial with b + c trials (Q. McNemar, Psychometrika 12, 1947; exact form as in
-    A. Agresti, Categorical Data Analysis, 3rd ed., §11.1.2). Items that both or neither answered say nothing about the difference.
+    If the two runs are equally good, each discordant item falls to either side with probability ½, so
+    `p = min(1, 2 · P(X ≤ min(b, c)))` for X binomial with b + c trials (Q. McNemar, Psychometrika 12, 1947; exact form as
+    in A. Agresti, Categorical Data Analysis, 3rd ed., §11.1.2). Items that both or neither answered say nothing about
+    the difference.
 
     For b = 1, c = 7: `2 · (1 + 8) / 2⁸ = 0.0703`. Without discordant items: 1.
 
@@ -97,17 +99,17 @@ def mcnemar_exact(only_first: int, only_second: int) -> float:
     trials = only_first + only_second
     tail = sum(math.comb(trials, k) for k in range(min(only_first, only_second) + 1))
     # Whole numbers until here: a tail of 2000 trials would underflow as floats.
-    return min(1.0, 2 * tail / 2**trials)
+    return min(1.0, 2 * tail / (1 << trials))
 
 
 def paired_difference_interval(table: PairedTable, level: float = 0.95) -> tuple[float, float]:
     """Return Tango's score interval of the difference of two scores on the same items, second minus first.
 
     The ends are the differences D at which the score statistic equals ±z:
-    `(c − b − n D) / sqrt(n (2 q + D (1 − D))) = ±z`, where q, the probability that only the first run is right, is estimated under D as
-    `q = (sqrt(B² − 4AC) − B) / 2A` with `A = 2n`, `B = −b − c + (2n − c + b) D`, `C = −b D (1 − D)`
-    (T. Tango, Statistics in Medicine 17, 1998, p. 891–908, eq. 12–14). It keeps its level for few items and for scores near 0 and 1,
-    where the usual `difference ± z s.e.` does not; at D = 0 it is McNemar's test without correction.
+    `(c − b − n D) / sqrt(n (2 q + D (1 − D))) = ±z`, where q, the probability that only the first run is right, is
+    estimated under D as `q = (sqrt(B² − 4AC) − B) / 2A` with `A = 2n`, `B = −b − c + (2n − c + b) D` and
+    `C = −b D (1 − D)` (T. Tango, Statistics in Medicine 17, 1998, p. 891–908). It keeps its level for few items and for
+    scores near 0 and 1, where the usual `difference ± z s.e.` does not; at D = 0 it is McNemar's test without correction.
 
     For 21 items, both 1, only first 1, only second 7, neither 12: difference 0.286, interval `(0.026, 0.517)`.
 
@@ -129,9 +131,9 @@ def minimum_detectable_difference(
 ) -> float | None:
     """Return the smallest true difference that McNemar's test on this many items would find with the given power.
 
-    It solves `n D² = (z_level sqrt(ψ) + z_power sqrt(ψ − D²))²` for D (R. J. Connor, Biometrics 43, 1987, eq. 3), where ψ is the share of
-    items on which the runs differ. A true difference D needs at least D of the items to differ, so ψ is the larger of the
-    observed share and D.
+    It solves `n D² = (z_level sqrt(ψ) + z_power sqrt(ψ − D²))²` for D (R. J. Connor, Biometrics 43, 1987, p. 207–211),
+    where ψ is the share of items on which the runs differ. A true difference D needs at least D of the items to differ,
+    so ψ is the larger of the observed share and D.
 
     For 100 items of which 20 differ: 0.124. For 1,319 items of which 200 differ: 0.030.
 
@@ -184,7 +186,10 @@ def _quantile(level: float) -> float:
 
 
 def _crossing(table: PairedTable, target: float, low: float, high: float) -> float:
-    """Return where the score statistic, which falls as the difference grows, passes `target`; an end of the range if it never does."""
+    """Return where the score statistic, which falls as the difference grows, passes `target`.
+
+    Where it never does, this is an end of the range.
+    """
     for _ in range(60):
         middle = (low + high) / 2
         low, high = (middle, high) if _score(table, middle) > target else (low, middle)
