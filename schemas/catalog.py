@@ -1,0 +1,63 @@
+"""Which documents there are, which schema each follows, and which file holds which.
+
+The schemas are data inside this package, so that they are found in a checkout and in an installed wheel alike.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+DOCUMENTS = ("run_manifest", "train_config", "plan", "first_examples", "eval_summary", "bundle_manifest")
+ROWS = ("metric_row", "log_record", "prediction_row", "dataset_row", "eval_item")
+KINDS = (*DOCUMENTS, *ROWS)
+
+VERSIONS = ("1.0",)
+"""Every `schema_version` that this program reads, oldest first."""
+
+_KIND_OF_FILE = {
+    "run_manifest.json": "run_manifest",
+    "config.yaml": "train_config",
+    "plan.json": "plan",
+    "metrics.jsonl": "metric_row",
+    "log.jsonl": "log_record",
+    "first_examples.json": "first_examples",
+    "predictions.jsonl": "prediction_row",
+    "baseline_predictions.jsonl": "prediction_row",
+    "eval_summary.json": "eval_summary",
+    "bundle_manifest.json": "bundle_manifest",
+}
+
+
+def kind_of(file_name: str) -> str | None:
+    """Return the kind of the document that a file of this name holds: `metrics.jsonl` holds `metric_row`s."""
+    return _KIND_OF_FILE.get(file_name)
+
+
+def is_rows(kind: str) -> bool:
+    """Return whether documents of this kind are lines of a JSONL file."""
+    return kind in ROWS
+
+
+@cache
+def schema(kind: str, version: str = "1.0") -> dict[str, Any]:
+    """Return the JSON Schema of a kind, or of `types`, which the others refer to; read once, not to be changed."""
+    return _read(f"{kind}.schema.json", version)
+
+
+def schemas_of(version: str = "1.0") -> dict[str, dict[str, Any]]:
+    """Return every schema of a version, with `types`, by kind."""
+    return {kind: schema(kind, version) for kind in (*KINDS, "types")}
+
+
+def folder_of(version: str) -> str:
+    """Return the folder of a version's schemas inside `documents`: one for each major version."""
+    return f"v{version.partition('.')[0]}"
+
+
+def _read(file_name: str, version: str) -> dict[str, Any]:
+    text = (files("schemas") / "documents" / folder_of(version) / file_name).read_text(encoding="utf-8")
+    document: dict[str, Any] = json.loads(text)
+    return document
