@@ -1,0 +1,45 @@
+"""SHA-256 of files, of lists of strings and of JSON values, each with one fixed byte form.
+
+What does not live here: deciding what a hash that differs means (`evidence.rules.integrity`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+
+def sha256_file(path: Path) -> str:
+    """Return the hash of a file's bytes as 64 hexadecimal digits.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sha256_lines(strings: Iterable[str]) -> str:
+    r"""Return the hash of strings in order, each written as a JSON string and a newline, in UTF-8.
+
+    JSON keeps the pieces apart: `["a", "b"]` and `["a\nb"]` differ. For `["a"]` it is the hash of the bytes `"a"\n`.
+    """
+    digest = hashlib.sha256()
+    for text in strings:
+        digest.update((json.dumps(text, ensure_ascii=False) + "\n").encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
+
+
+def sha256_json(value: Any) -> str:
+    """Return the hash of a JSON value written with sorted keys and no spaces, in UTF-8.
+
+    For `{"b": 1, "a": "é"}` it is the hash of the bytes `{"a":"é","b":1}`.
+
+    Raises:
+        ValueError: The value holds a number that is not finite.
+    """
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

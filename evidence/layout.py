@@ -1,0 +1,50 @@
+"""The names of the files in a run folder, what each is for, and how a run gets its name.
+
+What lives here: names. What does not: reading (`evidence.read`) or writing (`evidence.write`) any of them.
+"""
+
+from __future__ import annotations
+
+import secrets
+from datetime import datetime
+from types import MappingProxyType
+
+MANIFEST = "run_manifest.json"
+CONFIG = "config.yaml"
+PLAN = "plan.json"
+METRICS = "metrics.jsonl"
+LOG = "log.jsonl"
+FIRST_EXAMPLES = "first_examples.json"
+PREDICTIONS = "predictions.jsonl"
+BASELINE_PREDICTIONS = "baseline_predictions.jsonl"
+EVAL_SUMMARY = "eval_summary.json"
+LOCK = "run.lock"
+
+CHECKPOINTS = "checkpoints"
+ADAPTER = "adapter"
+EXPORT = "export"
+
+WEIGHT_FOLDERS = (CHECKPOINTS, ADAPTER, EXPORT)
+"""Folders of a run that hold weights: never committed, hashed or packed unless asked."""
+
+ROLES = MappingProxyType(
+    {
+        CONFIG: "config",
+        PLAN: "plan",
+        METRICS: "metrics",
+        LOG: "log",
+        FIRST_EXAMPLES: "first_examples",
+        PREDICTIONS: "predictions",
+        BASELINE_PREDICTIONS: "baseline_predictions",
+        EVAL_SUMMARY: "eval_summary",
+    }
+)
+"""Role of each evidence file in the manifest's artifact list; any other file has the role `other`."""
+
+
+def new_run_id(name: str, now: datetime) -> str:
+    """Return a run id that sorts by start time: `demo-20261120-153012-9f3a` for `demo` at 15:30:12.
+
+    The four hexadecimal digits are random, so that two runs started in the same second differ.
+    """
+    return f"{name}-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"

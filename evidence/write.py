@@ -1,0 +1,129 @@
+"""Writing evidence so that a kill or a full disk never costs what was already there.
+
+Documents are replaced whole: a temporary file in the same folder, synced, renamed over the old one, the folder synced.
+Rows are appended, each with one system call, and synced every few seconds. What does not live here: what is written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+SYNC_SECONDS = 3.0
+"""Longest time for which appended rows may exist only in the memory of the operating system."""
+
+_BLOCK = 65536
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Replace a JSON document: after any interruption the file holds the old text or the new one, never a part.
+
+    Raises:
+        OSError: It could not be written; the previous file is intact.
+        ValueError: The value holds a number that is not finite; the previous file is intact.
+    """
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace a text file as `write_json` does, in UTF-8 and with the text's own line ends.
+
+    Raises:
+        OSError: It could not be written; the previous file is intact.
+    """
+    path = Path(path)
+    content = text.encode("utf-8")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+class RowWriter:
+    """Appends rows to a JSONL file; a row that `append` returned from survives the death of this process.
+
+    Opening an existing file first cuts off a torn last line, which is what a kill in the middle of a row leaves.
+
+    Raises:
+        OSError: The file cannot be opened, read or cut.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = Path(path).open("ab+", buffering=0)  # noqa: SIM115 - closed by close(), which __exit__ calls
+        self._size = _end_of_last_line(self._file.fileno())
+        os.ftruncate(self._file.fileno(), self._size)
+        self._synced_at = time.monotonic()
+
+    def append(self, row: dict[str, Any]) -> None:
+        """Write one row as one line, in one system call.
+
+        Raises:
+            OSError: The row could not be written, for example because the disk is full; the rows before it are intact.
+            ValueError: The row holds a number that is not finite; nothing was written.
+        """
+        line = (json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8")
+        try:
+            self._write_all(line)
+        except OSError:
+            os.ftruncate(self._file.fileno(), self._size)
+            raise
+        self._size += len(line)
+        if time.monotonic() - self._synced_at >= SYNC_SECONDS:
+            self.sync()
+
+    def sync(self) -> None:
+        """Wait until every row is on the disk itself, so that it survives a power cut too."""
+        os.fsync(self._file.fileno())
+        self._synced_at = time.monotonic()
+
+    def close(self) -> None:
+        """Sync and close; closing twice is harmless."""
+        if not self._file.closed:
+            self.sync()
+            self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _write_all(self, line: bytes) -> None:
+        rest = memoryview(line)
+        while rest:
+            rest = rest[os.write(self._file.fileno(), rest) :]
+
+
+def _end_of_last_line(descriptor: int) -> int:
+    """Return the offset after the last newline of an open file, 0 where there is none."""
+    end = os.fstat(descriptor).st_size
+    while end > 0:
+        start = max(0, end - _BLOCK)
+        newline = os.pread(descriptor, end - start, start).rfind(b"\n")
+        if newline >= 0:
+            return start + newline + 1
+        end = start
+    return 0
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name == "nt":
+        return  # Windows opens no folder; its rename is durable without this.
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
