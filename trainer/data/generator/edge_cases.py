@@ -1,0 +1,76 @@
+"""Questions where the rule of thumb fails: nothing to add, equal numbers, results below zero, leap years."""
+
+import calendar
+import random
+import re
+
+from trainer.data.generator import columns
+from trainer.data.generator.problem import Difficulty, Kind, Problem, compute, setup
+
+_NEUTRAL = re.compile(r"What is (\d+) ([-+×]) (\d+)\?")
+_EQUAL = re.compile(r"Which is (?:larger|smaller), (\d+) or \1\?")
+_LEAP = re.compile(r"How many days does February (\d+) have\?")
+
+
+def draw(rng: random.Random, difficulty: Difficulty) -> Problem:
+    """Return a question with 0 or 1 if easy, with equal numbers or a leap year if medium, below zero if hard."""
+    if difficulty == "easy":
+        return _neutral(rng)
+    if difficulty == "medium":
+        return rng.choice((_equal, _leap))(rng)
+    return _below_zero(rng)
+
+
+def _neutral(rng: random.Random) -> Problem:
+    n = rng.randint(2, 999)
+    question, reason, answer = rng.choice(
+        (
+            (f"{n} + 0", "Adding 0 changes nothing.", n),
+            (f"0 + {n}", "Adding 0 changes nothing.", n),
+            (f"{n} - 0", "Subtracting 0 changes nothing.", n),
+            (f"{n} - {n}", "A number minus itself is 0.", 0),
+            (f"{n} × 0", "Anything times 0 is 0.", 0),
+            (f"{n} × 1", "Multiplying by 1 changes nothing.", n),
+        )
+    )
+    return Problem(prompt=f"What is {question}?", steps=compute(reason), answer=str(answer))
+
+
+def _equal(rng: random.Random) -> Problem:
+    n = rng.randint(11, 999)
+    asked = rng.choice(("larger", "smaller"))
+    return Problem(prompt=f"Which is {asked}, {n} or {n}?", steps=compute(f"{n} = {n}."), answer="equal")
+
+
+def _leap(rng: random.Random) -> Problem:
+    year = rng.randint(1901, 2099)
+    rest = year % 4
+    line = f"{year} - {rest} is a multiple of 4." if rest else f"{year} is a multiple of 4."
+    return Problem(
+        prompt=f"How many days does February {year} have?", steps=compute(line), answer="28" if rest else "29"
+    )
+
+
+def _below_zero(rng: random.Random) -> Problem:
+    a, b = sorted(rng.sample(range(11, 100), 2))
+    worked = columns.subtract(b, a)
+    return Problem(
+        prompt=f"What is {a} - {b}?",
+        steps=setup(f"{a} < {b}: minus ({b} - {a}).") + compute(*worked.lines),
+        answer=f"-{worked.result}",
+    )
+
+
+def verify(prompt: str) -> str | None:
+    """Return the answer by Python's own arithmetic and calendar."""
+    if _EQUAL.fullmatch(prompt):
+        return "equal"
+    if match := _LEAP.fullmatch(prompt):
+        return str(calendar.monthrange(int(match[1]), 2)[1])
+    if match := _NEUTRAL.fullmatch(prompt):
+        a, b = int(match[1]), int(match[3])
+        return str({"+": a + b, "-": a - b, "×": a * b}[match[2]])
+    return None
+
+
+KIND = Kind(name="edge_case", category="edge_case", draw=draw, verify=verify)
