@@ -1,7 +1,7 @@
 """How sure a score is: intervals, the paired test, the smallest difference a set of items can show.
 
-What lives here: formulas over counts, with the standard library only. What does not: reading of runs (`evidence.compare`)
-and words for people (`evidence.present_compare`). Every level, p-value and difference is a fraction, never a percentage.
+What lives here: formulas over counts, with the standard library only. What does not: reading of runs
+(`evidence.compare`) and words for people (`evidence.present_compare`). Levels, p-values and differences are fractions.
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ def mcnemar_exact(only_first: int, only_second: int) -> float:
     """Return the exact two-sided p-value of McNemar's test.
 
     If the two runs are equally good, each discordant item falls to either side with probability ½, so
-    `p = min(1, 2 · P(X ≤ min(b, c)))` for X binomial with b + c trials (Q. McNemar, Psychometrika 12, 1947; exact form as
-    in A. Agresti, Categorical Data Analysis, 3rd ed., §11.1.2). Items that both or neither answered say nothing about
-    the difference.
+    `p = min(1, 2 · P(X ≤ min(b, c)))` for X binomial with b + c trials (Q. McNemar, Psychometrika 12, 1947; exact
+    form as in A. Agresti, Categorical Data Analysis, 3rd ed., §11.1.2). Items that both or neither answered say nothing
+    about the difference.
 
     For b = 1, c = 7: `2 · (1 + 8) / 2⁸ = 0.0703`. Without discordant items: 1.
 
@@ -108,8 +108,9 @@ def paired_difference_interval(table: PairedTable, level: float = 0.95) -> tuple
     The ends are the differences D at which the score statistic equals ±z:
     `(c − b − n D) / sqrt(n (2 q + D (1 − D))) = ±z`, where q, the probability that only the first run is right, is
     estimated under D as `q = (sqrt(B² − 4AC) − B) / 2A` with `A = 2n`, `B = −b − c + (2n − c + b) D` and
-    `C = −b D (1 − D)` (T. Tango, Statistics in Medicine 17, 1998, p. 891–908). It keeps its level for few items and for
-    scores near 0 and 1, where the usual `difference ± z s.e.` does not; at D = 0 it is McNemar's test without correction.
+    `C = −b D (1 − D)` (T. Tango, Statistics in Medicine 17, 1998, p. 891–908). It keeps its level for few items and
+    for scores near 0 and 1, where the usual `difference ± z s.e.` does not; at D = 0 it is McNemar's test without
+    correction.
 
     For 21 items, both 1, only first 1, only second 7, neither 12: difference 0.286, interval `(0.026, 0.517)`.
 
