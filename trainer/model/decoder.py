@@ -1,0 +1,161 @@
+"""The decoder: tokens become hidden states, hidden states become logits.
+
+The two are apart so that a loss can take logits in chunks and never hold `[batch seq vocab]`. Layers are a plain list,
+not a scan over stacked parameters: each layer's gradient is then an array of its own, which an update can consume as
+soon as it exists. Random parameters are made in `build.py`, decoding with a cache in `generate.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Bool, Float, Int
+
+from trainer.model.attention import Attention, KeyValues
+from trainer.model.layers import Dtypes, Mlp, Norm, Table
+from trainer.model.spec import ModelSpec
+
+Remat = Literal["none", "layer"]
+
+
+class Layer(nnx.Module):
+    """One block: `x + attention(norm(x))`, then `x + mlp(norm(x))`."""
+
+    def __init__(self, spec: ModelSpec, *, dtypes: Dtypes, rngs: nnx.Rngs) -> None:
+        def norm() -> Norm:
+            return Norm(spec.embed, kind=spec.norm, epsilon=spec.norm_epsilon, dtypes=dtypes)
+
+        std = residual_std(spec)
+        self.attention_norm = norm()
+        self.attention = Attention(spec, out_std=std, dtypes=dtypes, rngs=rngs)
+        self.mlp_norm = norm()
+        self.mlp = Mlp(spec, down_std=std, dtypes=dtypes, rngs=rngs)
+
+    def __call__(
+        self,
+        x: Float[Array, "batch seq embed"],
+        positions: Int[Array, "batch seq"],
+        mask: Bool[Array, "#batch seq seq"],
+    ) -> Float[Array, "batch seq embed"]:
+        """Return the residual stream after this block."""
+        x = x + self.attention(self.attention_norm(x), positions, mask)
+        return x + self.mlp(self.mlp_norm(x))
+
+    def extend(
+        self,
+        x: Float[Array, "batch seq embed"],
+        positions: Int[Array, "batch seq"],
+        mask: Bool[Array, "#batch seq cache"],
+        cache: KeyValues,
+        slot: Int[Array, ""],
+    ) -> tuple[Float[Array, "batch seq embed"], KeyValues]:
+        """Return the residual stream after this block and the cache with `x` written at `slot`."""
+        read, cache = self.attention.extend(self.attention_norm(x), positions, mask, cache, slot)
+        x = x + read
+        return x + self.mlp(self.mlp_norm(x)), cache
+
+
+class Decoder(nnx.Module):
+    """A language model as its `ModelSpec` describes it.
+
+    Parameters are held in `dtypes.params`; matrix products run in `dtypes.compute`; norms, softmax and logits in
+    float32.
+    With `remat="layer"` the backward pass keeps each layer's input and recomputes the rest (arXiv 1604.06174).
+    """
+
+    def __init__(self, spec: ModelSpec, *, dtypes: Dtypes, remat: Remat, rngs: nnx.Rngs) -> None:
+        def table(rows: int) -> Table:
+            return Table(rows, spec.embed, std=spec.initializer_std, dtypes=dtypes, rngs=rngs)
+
+        self.spec = spec
+        self.remat: Remat = remat
+        self.compute_dtype = jnp.dtype(dtypes.compute)
+        self.tokens = table(spec.vocab)
+        self.positions = table(spec.max_positions) if spec.positions == "learned" else None
+        self.layers = nnx.List([Layer(spec, dtypes=dtypes, rngs=rngs) for _ in range(spec.layers)])
+        self.final_norm = Norm(spec.embed, kind=spec.norm, epsilon=spec.norm_epsilon, dtypes=dtypes)
+        self.head = None if spec.tied_head else table(spec.vocab)
+
+    def hidden(
+        self,
+        tokens: Int[Array, "batch seq"],
+        *,
+        positions: Int[Array, "batch seq"] | None = None,
+        segments: Int[Array, "batch seq"] | None = None,
+    ) -> Float[Array, "batch seq embed"]:
+        """Return the hidden state of each token, after the last norm.
+
+        A token sees itself and the tokens before it. Right padding therefore changes nothing at the real tokens and
+        needs no mask.
+
+        Args:
+            tokens: ids below `spec.vocab`.
+            positions: below `spec.max_positions`. None: 0, 1, 2, … in every row.
+            segments: a token sees only tokens of its own number: several rows packed into one, or left padding.
+                None: the whole row is one segment.
+        """
+        if positions is None:
+            positions = jnp.broadcast_to(jnp.arange(tokens.shape[1], dtype=jnp.int32)[None, :], tokens.shape)
+        mask = causal_mask(tokens.shape[1], segments)
+        x = self.embed(tokens, positions)
+        run = nnx.remat(Layer.__call__) if self.remat == "layer" else Layer.__call__
+        for layer in self.layers:
+            x = run(layer, x, positions, mask)
+        return self.final_norm(x)
+
+    def extend(
+        self,
+        tokens: Int[Array, "batch seq"],
+        *,
+        positions: Int[Array, "batch seq"],
+        mask: Bool[Array, "#batch seq cache"],
+        caches: list[KeyValues],
+        slot: Int[Array, ""],
+    ) -> tuple[Float[Array, "batch seq embed"], list[KeyValues]]:
+        """Return hidden states of `tokens` that continue what `caches` holds, and the caches with them at `slot`."""
+        x = self.embed(tokens, positions)
+        extended = []
+        for layer, cache in zip(self.layers, caches, strict=True):
+            x, kept = layer.extend(x, positions, mask, cache, slot)
+            extended.append(kept)
+        return self.final_norm(x), extended
+
+    def logits(self, hidden: Float[Array, "*where embed"]) -> Float[Array, "*where vocab"]:
+        """Return unnormalised log-probabilities of the next token, in float32."""
+        logits = (self.tokens if self.head is None else self.head).scores(hidden)
+        cap = self.spec.logit_softcap
+        return logits if cap is None else cap * jnp.tanh(logits / cap)
+
+    def embed(
+        self, tokens: Int[Array, "batch seq"], positions: Int[Array, "batch seq"]
+    ) -> Float[Array, "batch seq embed"]:
+        """Return what enters the first layer."""
+        x = self.tokens.rows(tokens)
+        if self.spec.scale_embeddings:
+            # Gemma rounds the factor to the compute dtype before it multiplies; so do we, or bfloat16 would differ.
+            x = x * jnp.asarray(self.spec.embed**0.5, self.compute_dtype)
+        return x if self.positions is None else x + self.positions.rows(positions)
+
+    def empty_caches(self, batch: int, length: int) -> list[KeyValues]:
+        """Return zeroed keys and values for every layer: `[batch kv_heads length head_dim]`, in the compute dtype."""
+        shape = (batch, self.spec.kv_heads, length, self.spec.head_dim)
+        return [
+            KeyValues(jnp.zeros(shape, self.compute_dtype), jnp.zeros(shape, self.compute_dtype)) for _ in self.layers
+        ]
+
+
+def causal_mask(seq: int, segments: Int[Array, "batch seq"] | None) -> Bool[Array, "#batch seq seq"]:
+    """Return which keys (last axis) each query may see: none after it, none of another segment."""
+    causal = jnp.tril(jnp.ones((1, seq, seq), jnp.bool_))
+    return causal if segments is None else causal & (segments[:, :, None] == segments[:, None, :])
+
+
+def residual_std(spec: ModelSpec) -> float:
+    """Return the deviation of projections into the residual stream: smaller by `sqrt(2 · layers)` in GPT-2.
+
+    GPT-2 (Radford et al. 2019, section 2.3) divides by the square root of the number of residual layers; there are two
+    in each block. For 0.02 and 2 layers: 0.01.
+    """
+    return spec.initializer_std / (2 * spec.layers) ** 0.5 if spec.scale_residual_init else spec.initializer_std

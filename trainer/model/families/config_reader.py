@@ -1,0 +1,100 @@
+"""Reads values out of a config.json and notes everything that is missing, wrong or not implemented.
+
+What a key means stands in the file of each family.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from schemas.problems import Problem, ProblemError
+from trainer.model.spec import Activation
+
+ACTIVATIONS: Mapping[str, Activation] = {
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu": "gelu",
+    "silu": "silu",
+    "swish": "silu",
+}
+"""Hugging Face's names (transformers/activations.py, ACT2FN) for the activations implemented here."""
+
+
+class ConfigReader:
+    """One config.json: typed reads that note problems and go on, so that all of them are reported at once."""
+
+    def __init__(self, config: Mapping[str, Any], *, file: str) -> None:
+        self.config = config
+        self.file = file
+        self.problems: list[Problem] = []
+
+    def size(self, key: str, default: int | None = None) -> int:
+        """Return a positive whole number; null or absent gives the default, and without one is a problem."""
+        value = self.config.get(key)
+        value = default if value is None else value
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return value
+        self.note(key, "a whole number above 0")
+        return 1
+
+    def number(self, key: str, default: float) -> float:
+        """Return a number above 0; null or absent gives the default."""
+        value = self.config.get(key)
+        value = default if value is None else value
+        if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
+            return float(value)
+        self.note(key, "a number above 0")
+        return default
+
+    def flag(self, key: str, *, default: bool) -> bool:
+        """Return true or false; null or absent gives the default."""
+        value = self.config.get(key)
+        value = default if value is None else value
+        if isinstance(value, bool):
+            return value
+        self.note(key, "true or false")
+        return default
+
+    def activation(self, key: str, default: str) -> Activation:
+        """Return the activation behind Hugging Face's name for it."""
+        value = self.config.get(key)
+        name = default if value is None else value
+        if isinstance(name, str) and name in ACTIVATIONS:
+            return ACTIVATIONS[name]
+        self.note(key, "one of " + ", ".join(ACTIVATIONS))
+        return "gelu"
+
+    def only(self, key: str, *, allowed: tuple[Any, ...]) -> None:
+        """Note a problem unless the value is absent, null or among those that this decoder computes."""
+        value = self.config.get(key)
+        if value is not None and not any(value == each and type(value) is type(each) for each in allowed):
+            self.note(key, " or ".join([*map(json.dumps, allowed), "nothing"]))
+
+    def note(self, key: str, expected: str) -> None:
+        """Note that the value of `key` is not what this decoder can compute."""
+        found = f"`{key}` is {short(self.config[key])}" if key in self.config else f"`{key}` is missing"
+        self.problems.append(
+            Problem(
+                code="TP042",
+                severity="error",
+                file=self.file,
+                pointer=f"/{key}",
+                what=f"{found}; this decoder needs {expected}.",
+                why="Another value would make a model that computes something else than its files were trained for.",
+                expected=expected,
+                next="Choose a model whose config.json has such a value, or `demo` or `tiny-gpt2`, which are built in.",
+            )
+        )
+
+    def finish(self) -> None:
+        """Raise everything noted so far, if anything was."""
+        if self.problems:
+            raise ProblemError(self.problems, exit_code=2)
+
+
+def short(value: Any) -> str:
+    """Return the value as JSON, cut to what fits in a message."""
+    text = json.dumps(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,126 @@
+"""The small parts of a decoder: linear map, norm, token table, MLP.
+
+Each holds its parameters in `dtypes.params` and computes in `dtypes.compute`. Attention has its own file; how the parts
+are put together stands in `decoder.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.typing import DTypeLike
+from jaxtyping import Array, Float, Int
+
+from trainer.model.spec import Activation, ModelSpec, NormKind
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dtypes:
+    """Element types of a decoder."""
+
+    params: DTypeLike
+    """Of the stored parameters."""
+
+    compute: DTypeLike
+    """Of matrix products and of what passes between layers."""
+
+
+def normal(rngs: nnx.Rngs, shape: tuple[int, ...], std: float, dtype: DTypeLike) -> Float[Array, ...]:
+    """Return normal numbers of mean 0, drawn in float32 and then rounded: every dtype starts at the same model."""
+    return (jax.random.normal(rngs.params(), shape, jnp.float32) * std).astype(dtype)
+
+
+class Linear(nnx.Module):
+    """`x @ kernel + bias`, the kernel stored as `[inputs outputs]`."""
+
+    def __init__(self, inputs: int, outputs: int, *, bias: bool, std: float, dtypes: Dtypes, rngs: nnx.Rngs) -> None:
+        self.compute_dtype = jnp.dtype(dtypes.compute)
+        self.kernel = nnx.Param(normal(rngs, (inputs, outputs), std, dtypes.params))
+        self.bias = nnx.Param(jnp.zeros((outputs,), dtypes.params)) if bias else None
+
+    def __call__(self, x: Float[Array, "batch seq inputs"]) -> Float[Array, "batch seq outputs"]:
+        """Return the map of `x`, in the compute dtype."""
+        y = jnp.einsum("BSI,IO->BSO", x, self.kernel[...].astype(self.compute_dtype))
+        if self.bias is None:
+            return y
+        return y + jnp.broadcast_to(self.bias[...].astype(self.compute_dtype), y.shape)
+
+
+class Norm(nnx.Module):
+    """Layer norm (arXiv 1607.06450) or RMS norm (arXiv 1910.07467) over the last axis, computed in float32.
+
+    `layer`: `(x − mean) / sqrt(variance + ε) · scale + bias`, the variance divided by n.
+    `rms`: `x / sqrt(mean(x²) + ε) · scale`. `rms_one_plus`: the same with `1 + scale`, which Gemma stores.
+    For `x = [3, 4]`, ε = 0 and unit gain: `layer` gives `[−1, 1]`, `rms` gives `[0.849, 1.131]`.
+    """
+
+    def __init__(self, embed: int, *, kind: NormKind, epsilon: float, dtypes: Dtypes) -> None:
+        self.kind = kind
+        self.epsilon = epsilon
+        self.compute_dtype = jnp.dtype(dtypes.compute)
+        start = jnp.zeros if kind == "rms_one_plus" else jnp.ones
+        self.scale = nnx.Param(start((embed,), dtypes.params))
+        self.bias = nnx.Param(jnp.zeros((embed,), dtypes.params)) if kind == "layer" else None
+
+    def __call__(self, x: Float[Array, "batch seq embed"]) -> Float[Array, "batch seq embed"]:
+        """Return `x` normalised, in the compute dtype."""
+        y = x.astype(jnp.float32)
+        if self.kind == "layer":
+            y = y - jnp.mean(y, axis=-1, keepdims=True)
+        y = y * jax.lax.rsqrt(jnp.mean(jnp.square(y), axis=-1, keepdims=True) + self.epsilon)
+        scale = self.scale[...].astype(jnp.float32)
+        if self.kind == "rms_one_plus":
+            scale = scale + 1.0
+        y = y * jnp.broadcast_to(scale, y.shape)
+        if self.bias is not None:
+            y = y + jnp.broadcast_to(self.bias[...].astype(jnp.float32), y.shape)
+        return y.astype(self.compute_dtype)
+
+
+class Table(nnx.Module):
+    """One row per token or position: rows looked up on the way in, compared with on the way out."""
+
+    def __init__(self, rows: int, embed: int, *, std: float, dtypes: Dtypes, rngs: nnx.Rngs) -> None:
+        self.compute_dtype = jnp.dtype(dtypes.compute)
+        self.table = nnx.Param(normal(rngs, (rows, embed), std, dtypes.params))
+
+    def rows(self, ids: Int[Array, "batch seq"]) -> Float[Array, "batch seq embed"]:
+        """Return the rows of `ids`, in the compute dtype; ids are below the number of rows."""
+        return jnp.take(self.table[...], ids, axis=0).astype(self.compute_dtype)
+
+    def scores(self, x: Float[Array, "*where embed"]) -> Float[Array, "*where rows"]:
+        """Return the product of `x` with every row, accumulated and given back in float32."""
+        table = self.table[...].astype(self.compute_dtype)
+        return jnp.einsum("...E,VE->...V", x, table, preferred_element_type=jnp.float32)
+
+
+class Mlp(nnx.Module):
+    """`down(activation(up(x)))`, or with a gate `down(activation(gate(x)) · up(x))` (arXiv 2002.05202)."""
+
+    def __init__(self, spec: ModelSpec, *, down_std: float, dtypes: Dtypes, rngs: nnx.Rngs) -> None:
+        def linear(inputs: int, outputs: int, std: float) -> Linear:
+            return Linear(inputs, outputs, bias=spec.mlp_bias, std=std, dtypes=dtypes, rngs=rngs)
+
+        self.activation: Activation = spec.activation
+        self.up = linear(spec.embed, spec.mlp, spec.initializer_std)
+        self.gate = linear(spec.embed, spec.mlp, spec.initializer_std) if spec.gated_mlp else None
+        self.down = linear(spec.mlp, spec.embed, down_std)
+
+    def __call__(self, x: Float[Array, "batch seq embed"]) -> Float[Array, "batch seq embed"]:
+        """Return what the MLP adds to the residual stream."""
+        if self.gate is None:
+            return self.down(activate(self.activation, self.up(x)))
+        return self.down(activate(self.activation, self.gate(x)) * self.up(x))
+
+
+def activate(kind: Activation, x: Float[Array, "*axes"]) -> Float[Array, "*axes"]:
+    """Return GELU (arXiv 1606.08415, section 2, with its tanh form) or SiLU (the same, section 4) of each element.
+
+    At x = 1: gelu_tanh 0.8412, gelu 0.8413, silu 0.7311.
+    """
+    if kind == "silu":
+        return jax.nn.silu(x)
+    return jax.nn.gelu(x, approximate=kind == "gelu_tanh")
