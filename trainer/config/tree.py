@@ -1,0 +1,190 @@
+"""The configuration as frozen dataclasses, nested by concern.
+
+What each key means, its unit and range stand once, in `schemas/documents/v1/train_config.schema.json`; the same
+document validates the YAML and draws the launch form. A test holds this tree equal to it: names, order and defaults.
+`load.py` turns YAML and flags into this tree; nothing else makes one outside of tests.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """What is trained."""
+
+    name: str
+    revision: str | None = None
+    weights: Literal["pretrained", "random"] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """What it learns from."""
+
+    dataset: str = "dev-reasoning-v2"
+    generated_rows: int = 0
+    max_length: int = 256
+    shuffle: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """How the model is adapted."""
+
+    kind: Literal["full"] = "full"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Optimizer:
+    """How parameters change."""
+
+    name: Literal["adamw", "adafactor"] = "adamw"
+    learning_rate: float = 1e-3
+    schedule: Literal["constant", "linear", "cosine"] = "cosine"
+    warmup_steps: int = 0
+    final_learning_rate_fraction: float = 0.0
+    weight_decay: float = 0.0
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    max_grad_norm: float | None = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """How much is learned from at a time."""
+
+    microbatch_size: int = 8
+    accumulation_steps: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Precision:
+    """Element types."""
+
+    params: Literal["float32", "bfloat16"] = "float32"
+    compute: Literal["float32", "bfloat16"] = "float32"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """What is recomputed instead of kept."""
+
+    remat: Literal["none", "layer"] = "layer"
+    loss_chunk_tokens: int | None = 1024
+    donate: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mesh:
+    """Which devices, and how they share the work."""
+
+    device: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
+    devices: int | None = None
+    shard_params: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """What is kept to continue from."""
+
+    save_every_steps: int = 0
+    keep: int = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recording:
+    """What is written while it runs."""
+
+    log_every_steps: int = 1
+    first_examples: int = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """How the result is measured."""
+
+    eval_set: str | None = None
+    baseline: bool = True
+    max_new_tokens: int = 160
+    batch_size: int = 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """When to stop."""
+
+    steps: int = 100
+    max_minutes: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Everything that decides a run."""
+
+    schema_version: str = "1.0"
+    name: str = "run"
+    mode: Literal["smoke", "full"] = "full"
+    seed: int = 0
+    model: Model
+    data: Data = field(default_factory=Data)
+    method: Method = field(default_factory=Method)
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    batch: Batch = field(default_factory=Batch)
+    precision: Precision = field(default_factory=Precision)
+    memory: Memory = field(default_factory=Memory)
+    mesh: Mesh = field(default_factory=Mesh)
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    recording: Recording = field(default_factory=Recording)
+    evaluation: Evaluation = field(default_factory=Evaluation)
+    limits: Limits = field(default_factory=Limits)
+
+
+GROUPS: dict[str, type] = {
+    "model": Model,
+    "data": Data,
+    "method": Method,
+    "optimizer": Optimizer,
+    "batch": Batch,
+    "precision": Precision,
+    "memory": Memory,
+    "mesh": Mesh,
+    "checkpoint": Checkpoint,
+    "recording": Recording,
+    "evaluation": Evaluation,
+    "limits": Limits,
+}
+
+
+def config_of(document: dict[str, Any]) -> Config:
+    """Return the tree of a document that `train_config.schema.json` has found valid."""
+    values = {
+        key: group_of(GROUPS[key], value) if key in GROUPS else value for key, value in document.items()
+    }
+    return Config(**values)
+
+
+def group_of(group: type[T], values: dict[str, Any]) -> T:
+    """Return one group; a whole number given for a fraction becomes a float, as its field says.
+
+    JSON Schema lets `5.0` pass for an integer and `1` for a number, so both are put into the field's own type here.
+    """
+    kinds = {entry.name: str(entry.type) for entry in fields(group)}  # type: ignore[arg-type]  # T is always a dataclass
+    return group(**{key: in_kind(kinds[key], value) for key, value in values.items()})
+
+
+def in_kind(kind: str, value: Any) -> Any:
+    """Return `value` in the number type that the annotation `kind` names: `in_kind("float", 1)` is `1.0`."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    return float(value) if kind.startswith("float") else int(value)
+
+
+def document_of(config: Config) -> dict[str, Any]:
+    """Return the configuration as plain values, defaults included: what `config.yaml` holds."""
+    return asdict(config)

@@ -1,0 +1,1 @@
+"""Data: reading rows (`rows`), rendering them as text (`render`), arrays (`encode`) and order (`order`)."""

@@ -1,0 +1,211 @@
+"""From text to the arrays the train step takes, and the counts that show what is really learned.
+
+Two failures that nobody notices in a loss curve are refused here: a row whose answer is not supervised, and a
+tokenizer without an end token, after which a model never learns to stop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from jaxtyping import Bool, Int32
+
+from schemas.problems import Problem, ProblemError
+from trainer.data.render import ChatTokenizer, Example, render_row
+
+SHOWN_ROWS = 5
+"""Rows named one by one when many have the same problem."""
+
+
+class Tokenizer(ChatTokenizer, Protocol):
+    """What encoding needs of a tokenizer."""
+
+    eos_token_id: int | None
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        """Return the token ids of a text."""
+
+    def decode(self, token_ids: Any, **options: Any) -> Any:
+        """Return the text of token ids."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodedRow:
+    """One row as token ids, padding left out."""
+
+    token_ids: tuple[int, ...]
+    prompt_tokens: int
+    """How many of them come first and are not supervised."""
+    truncated: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodedData:
+    """All rows as arrays, padded to one length, with the counts of `first_examples.json`.
+
+    `loss_mask[r, t]` says whether the loss asks for `tokens[r, t]`, so it is false on prompts and padding and true on
+    completions and the end token.
+    """
+
+    tokens: Int32[np.ndarray, "rows seq"]
+    loss_mask: Bool[np.ndarray, "rows seq"]
+    encoded: tuple[EncodedRow, ...]
+    counts: dict[str, int | bool]
+
+
+def encode_rows(
+    rows: Sequence[dict[str, Any]], tokenizer: Tokenizer, *, max_length: int, file: str
+) -> EncodedData:
+    """Return rows as arrays of `[rows max_length]`.
+
+    Args:
+        rows: rows of any shape that `dataset_row.schema.json` allows.
+        tokenizer: the model's tokenizer; its end token closes every completion.
+        max_length: tokens per row; longer rows are cut.
+        file: what messages call the dataset.
+
+    Raises:
+        ProblemError: exit code 2; the tokenizer has no end token, or cutting a row took its answer.
+    """
+    if tokenizer.eos_token_id is None:
+        raise ProblemError([no_end_token(file)], exit_code=2)
+    examples = [render_row(row, tokenizer) for row in rows]
+    encoded = tuple(encode_example(example, tokenizer, max_length) for example in examples)
+    lost = [
+        index
+        for index, (example, row) in enumerate(zip(examples, encoded, strict=True))
+        if not has_its_answer(example, row, tokenizer)
+    ]
+    if lost:
+        raise ProblemError(lost_answers(lost, examples, tokenizer, max_length=max_length, file=file), exit_code=2)
+    tokens, loss_mask = padded(encoded, max_length)
+    whole = [row for row in encoded if not row.truncated]
+    return EncodedData(
+        tokens=tokens,
+        loss_mask=loss_mask,
+        encoded=encoded,
+        counts={
+            "rows": len(encoded),
+            "prompt_tokens": sum(row.prompt_tokens for row in encoded),
+            "supervised_tokens": int(loss_mask.sum()),
+            "truncated_rows": len(encoded) - len(whole),
+            "rows_without_answer": len(lost),
+            "end_token_supervised": all(row.token_ids[-1] == tokenizer.eos_token_id for row in whole),
+        },
+    )
+
+
+def encode_example(example: Example, tokenizer: Tokenizer, max_length: int) -> EncodedRow:
+    """Return one example as at most `max_length` token ids.
+
+    Prompt and completion are encoded apart, so that the completion's first token is the same when a prompt is given
+    alone, as it is in evaluation. A begin token, where the model has one, comes from the tokenizer.
+    """
+    prompt = tokenizer.encode(example.prompt, add_special_tokens=True)
+    # Some tokenizers close every text with the end token; a prompt must stay open.
+    if prompt and prompt[-1] == tokenizer.eos_token_id:
+        prompt = prompt[:-1]
+    completion = tokenizer.encode(example.completion, add_special_tokens=False)
+    whole = [*prompt, *completion, tokenizer.eos_token_id]
+    kept = tuple(int(token) for token in whole[:max_length])
+    return EncodedRow(token_ids=kept, prompt_tokens=min(len(prompt), len(kept)), truncated=len(whole) > max_length)
+
+
+def has_its_answer(example: Example, row: EncodedRow, tokenizer: Tokenizer) -> bool:
+    """Return whether the supervised text still holds the answer; without a stated answer, whether there is any."""
+    supervised = row.token_ids[row.prompt_tokens :]
+    if not row.truncated:
+        return bool(example.completion)
+    if example.answer is None:
+        return bool(supervised)
+    text = str(tokenizer.decode(supervised, skip_special_tokens=True))
+    return f"<answer>{example.answer}</answer>" in text
+
+
+def padded(
+    encoded: Sequence[EncodedRow], max_length: int
+) -> tuple[Int32[np.ndarray, "rows seq"], Bool[np.ndarray, "rows seq"]]:
+    """Return token ids and loss mask, padded on the right with token 0, which the mask leaves out.
+
+    A row of the ids `[7, 8, 9]` with one prompt token gives, at length 4, `[7, 8, 9, 0]` and `[0, 1, 1, 0]`.
+    """
+    tokens = np.zeros((len(encoded), max_length), np.int32)
+    loss_mask = np.zeros((len(encoded), max_length), np.bool_)
+    for index, row in enumerate(encoded):
+        tokens[index, : len(row.token_ids)] = row.token_ids
+        loss_mask[index, row.prompt_tokens : len(row.token_ids)] = True
+    return tokens, loss_mask
+
+
+def first_examples(
+    data: EncodedData, order: Sequence[int], tokenizer: Tokenizer, *, run_id: str
+) -> dict[str, Any]:
+    """Return the document `first_examples.json`: the rows of `order` as the model sees them, and the counts."""
+    return {
+        "schema_version": "1.0",
+        "run_id": run_id,
+        "examples": [shown_row(index, data.encoded[index], tokenizer) for index in order],
+        "counts": data.counts,
+    }
+
+
+def shown_row(index: int, row: EncodedRow, tokenizer: Tokenizer) -> dict[str, Any]:
+    """Return one row with each token's text and whether it is supervised."""
+    return {
+        "row": index,
+        "text": str(tokenizer.decode(row.token_ids)),
+        "tokens": [
+            {"id": token, "text": str(tokenizer.decode([token])), "supervised": position >= row.prompt_tokens}
+            for position, token in enumerate(row.token_ids)
+        ],
+        "truncated": row.truncated,
+    }
+
+
+def no_end_token(file: str) -> Problem:
+    """Return the problem of a tokenizer without an end token."""
+    return Problem(
+        code="TP020",
+        severity="error",
+        file=file,
+        what="the model's tokenizer has no end token",
+        why="without one in the training text the model never learns to stop",
+        expected="eos_token in tokenizer_config.json",
+        next="name the token that ends a text as eos_token in the model's tokenizer_config.json",
+    )
+
+
+def lost_answers(
+    lost: Sequence[int], examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, file: str
+) -> list[Problem]:
+    """Return a problem for each of the first rows whose answer is not supervised, and one for the rest."""
+    problems = []
+    for index in lost[:SHOWN_ROWS]:
+        needed = encode_example(examples[index], tokenizer, max_length=1 << 30)
+        problems.append(
+            Problem(
+                code="TP021",
+                severity="error",
+                file=file,
+                line=index + 1,
+                what=f"row {index} has {len(needed.token_ids)} tokens; cut to {max_length}, it loses its answer",
+                why="the model would learn the question and never the answer",
+                next=f"--set data.max_length={len(needed.token_ids)}, or shorten or remove the row",
+            )
+        )
+    rest = len(lost) - len(problems)
+    if rest:
+        longest = max(len(encode_example(examples[index], tokenizer, 1 << 30).token_ids) for index in lost)
+        problems.append(
+            Problem(
+                code="TP021",
+                severity="error",
+                file=file,
+                what=f"{rest} further rows lose their answer at {max_length} tokens",
+                next=f"--set data.max_length={longest} keeps every row whole",
+            )
+        )
+    return problems

@@ -1,0 +1,120 @@
+"""Reading a dataset or an evaluation set: by built-in name or as any JSONL file.
+
+A row comes out as the schema describes it; `render.py` turns it into text. Problems in rows are reported with their
+line numbers, all at once.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evidence.hashes import sha256_file
+from schemas.problems import Problem, ProblemError
+from schemas.validate import read_rows
+
+FOLDER = Path(__file__).parent
+DATASETS = ("dev-reasoning-v2",)
+EVAL_SETS = ("eval_v1", "eval_v2")
+GENERATED = "dev-reasoning-v2"
+"""The dataset whose generator can make further rows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowFile:
+    """The rows of one JSONL file."""
+
+    name: str
+    """The built-in name, or the file's name."""
+    path: Path
+    rows: tuple[dict[str, Any], ...]
+    sha256: str
+
+
+def read_dataset(name: str) -> RowFile:
+    """Return the training rows of a built-in dataset or of a JSONL file.
+
+    Raises:
+        ProblemError: exit code 2; the file is missing, empty, or has rows of another shape.
+    """
+    return read_row_file(name, kind="dataset_row", builtin=DATASETS, what="dataset", flag="--dataset")
+
+
+def read_eval_set(name: str) -> RowFile:
+    """Return the items of a built-in evaluation set or of a JSONL file, each id once.
+
+    Raises:
+        ProblemError: exit code 2; the file is missing, empty, has items of another shape or an id twice.
+    """
+    file = read_row_file(
+        name, kind="eval_item", builtin=EVAL_SETS, what="evaluation set", flag="--set evaluation.eval_set"
+    )
+    problems = repeated_ids(file)
+    if problems:
+        raise ProblemError(problems, exit_code=2)
+    return file
+
+
+def read_row_file(name: str, *, kind: str, builtin: tuple[str, ...], what: str, flag: str) -> RowFile:
+    """Return the rows of a built-in file or of a path, each valid against the schema `kind`."""
+    path = FOLDER / f"{name}.jsonl" if name in builtin else Path(name)
+    if not path.is_file():
+        raise ProblemError([missing(name, builtin=builtin, what=what, flag=flag)], exit_code=2)
+    read = read_rows(path, kind)
+    problems = list(read.problems)
+    if not problems and not read.values:
+        problems = [empty(path, what)]
+    if problems:
+        raise ProblemError(problems, exit_code=2)
+    shown = name if name in builtin else path.name
+    return RowFile(name=shown, path=path, rows=tuple(read.values), sha256=sha256_file(path))
+
+
+def repeated_ids(file: RowFile) -> list[Problem]:
+    """Return a problem for each item whose id stands in an earlier item."""
+    seen: dict[str, int] = {}
+    problems = []
+    for line, item in enumerate(file.rows, start=1):
+        first = seen.setdefault(item["id"], line)
+        if first != line:
+            problems.append(
+                Problem(
+                    code="TP012",
+                    severity="error",
+                    file=str(file.path),
+                    line=line,
+                    pointer="/id",
+                    what=f"the id {item['id']!r} is already used in line {first}",
+                    expected="an id that no other item has",
+                    next="give each item its own id; predictions are matched to items by it",
+                )
+            )
+    return problems
+
+
+def missing(name: str, *, builtin: tuple[str, ...], what: str, flag: str) -> Problem:
+    """Return the problem of a name that is neither built in nor a file."""
+    near = difflib.get_close_matches(name, builtin, n=1)
+    hint = f"did you mean {near[0]}? Else give" if near else "give"
+    return Problem(
+        code="TP010",
+        severity="error",
+        file=name,
+        what=f"there is no {what} {name!r}: it is not built in, and no such file exists",
+        expected=f"a built-in name ({', '.join(builtin)}) or the path of a JSONL file",
+        next=f"{hint} {flag} one of these",
+    )
+
+
+def empty(path: Path, what: str) -> Problem:
+    """Return the problem of a file without a single row."""
+    return Problem(
+        code="TP011",
+        severity="error",
+        file=str(path),
+        what=f"the {what} has no rows",
+        expected="at least one line of JSON",
+        next="write one row per line; schemas/documents/v1 describes the shapes",
+    )

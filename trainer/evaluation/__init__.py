@@ -1,0 +1,1 @@
+"""Measuring a model: answering an evaluation set and writing down every answer (`evaluate`)."""

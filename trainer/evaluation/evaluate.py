@@ -1,0 +1,205 @@
+"""Answering an evaluation set: every output written as it comes, every score computed from what was written.
+
+Scoring rules stand in `evidence.scoring`, sums in `evidence.recompute`, so a checker computes the same. Decoding is
+`trainer.model.generate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evidence.hashes import sha256_file, sha256_json, sha256_lines
+from evidence.recompute import scores_of
+from evidence.scoring import extract_answer, format_ok, is_correct
+from evidence.write import RowWriter
+from trainer.config.tree import Evaluation
+from trainer.data.encode import Tokenizer
+from trainer.data.render import PROMPT_TEMPLATE, render_prompt
+from trainer.data.rows import RowFile
+from trainer.recorder.recorder import now
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """What the model wrote for one prompt."""
+
+    token_ids: Sequence[int]
+    """Generated ids, the end token included where it was written."""
+    finish_reason: str
+    """stop: the end token was written. length: the limit was reached."""
+
+
+Answer = Callable[[Sequence[Sequence[int]]], Sequence[Output]]
+"""Greedy outputs of a batch of prompts, given as token ids."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluated:
+    """One model's answers to a set, complete or up to where it was stopped."""
+
+    complete: bool
+    started_at: str
+    finished_at: str
+    rows: tuple[dict[str, Any], ...]
+    path: Path
+
+
+def answer_set(
+    items: RowFile,
+    tokenizer: Tokenizer,
+    answer: Answer,
+    *,
+    path: Path,
+    settings: Evaluation,
+    max_prompt_tokens: int,
+    stop_now: Callable[[], str | None],
+    progress: Callable[[int, int], None],
+) -> Evaluated:
+    """Answer every item in order and append a row each to `path`.
+
+    Args:
+        items: the evaluation set.
+        tokenizer: the model's.
+        answer: the model.
+        path: file for the prediction rows.
+        settings: `batch_size` items are answered at a time.
+        max_prompt_tokens: longest prompt that leaves room for an output; a longer one is an error of its row.
+        stop_now: asked before each batch; a reason ends the evaluation early.
+        progress: called with items done and items in all.
+    """
+    started_at = now()
+    rows: list[dict[str, Any]] = []
+    with RowWriter(path) as writer:
+        for batch in batches(items.rows, settings.batch_size):
+            if stop_now():
+                break
+            for row in answer_batch(batch, tokenizer, answer, max_prompt_tokens=max_prompt_tokens):
+                writer.append(row)
+                rows.append(row)
+            progress(len(rows), len(items.rows))
+    return Evaluated(
+        complete=len(rows) == len(items.rows), started_at=started_at, finished_at=now(), rows=tuple(rows), path=path
+    )
+
+
+def batches(items: Sequence[dict[str, Any]], size: int) -> Iterator[Sequence[dict[str, Any]]]:
+    """Yield items in order, `size` at a time."""
+    for first in range(0, len(items), size):
+        yield items[first : first + size]
+
+
+def answer_batch(
+    items: Sequence[dict[str, Any]], tokenizer: Tokenizer, answer: Answer, *, max_prompt_tokens: int
+) -> list[dict[str, Any]]:
+    """Return the prediction rows of one batch, in the order of items."""
+    prompts = [prompt_ids(item["prompt"], tokenizer) for item in items]
+    fitting = [index for index, prompt in enumerate(prompts) if len(prompt) <= max_prompt_tokens]
+    outputs = dict(zip(fitting, answer([prompts[index] for index in fitting]), strict=True)) if fitting else {}
+    return [
+        prediction_row(item, outputs[index], tokenizer)
+        if index in outputs
+        else unanswered_row(item, prompt_tokens=len(prompts[index]), max_prompt_tokens=max_prompt_tokens)
+        for index, item in enumerate(items)
+    ]
+
+
+def prompt_ids(prompt: str, tokenizer: Tokenizer) -> list[int]:
+    """Return a prompt as the model was taught it, open at the end."""
+    ids = tokenizer.encode(render_prompt(prompt), add_special_tokens=True)
+    return ids[:-1] if ids and ids[-1] == tokenizer.eos_token_id else ids
+
+
+def prediction_row(item: dict[str, Any], output: Output, tokenizer: Tokenizer) -> dict[str, Any]:
+    """Return the row of an answered item."""
+    ended = output.finish_reason == "stop"
+    text = str(tokenizer.decode(list(output.token_ids[:-1] if ended else output.token_ids)))
+    extracted = extract_answer(text)
+    return identity(item) | {
+        "output_text": text,
+        "extracted_answer": extracted,
+        "correct": is_correct(extracted, item["expected"]),
+        "format_ok": format_ok(text, output.finish_reason),
+        "output_tokens": len(output.token_ids),
+        "finish_reason": output.finish_reason,
+        "error": None,
+    }
+
+
+def unanswered_row(item: dict[str, Any], *, prompt_tokens: int, max_prompt_tokens: int) -> dict[str, Any]:
+    """Return the row of an item whose prompt leaves the model no room to answer."""
+    return identity(item) | {
+        "output_text": "",
+        "extracted_answer": None,
+        "correct": False,
+        "format_ok": False,
+        "output_tokens": 0,
+        "finish_reason": "error",
+        "error": f"the prompt has {prompt_tokens} tokens; at most {max_prompt_tokens} leave room for an output",
+    }
+
+
+def identity(item: dict[str, Any]) -> dict[str, Any]:
+    """Return what a row repeats of its item."""
+    return {
+        "id": item["id"],
+        "prompt": item["prompt"],
+        "expected": item["expected"],
+        "section": item.get("section"),
+        "category": item.get("category"),
+        "difficulty": item.get("difficulty"),
+    }
+
+
+def summary_of(
+    trained: Evaluated,
+    baseline: Evaluated | None,
+    *,
+    run_id: str,
+    items: RowFile,
+    settings: Evaluation,
+    stop_token_id: int,
+    checkpoint: dict[str, Any],
+    baseline_checkpoint: dict[str, Any] | None,
+) -> dict[str, Any]:
+    """Return the document `eval_summary.json`."""
+    generation = {
+        "method": "greedy",
+        "max_new_tokens": settings.max_new_tokens,
+        "stop_token_id": stop_token_id,
+        "prompt_template": PROMPT_TEMPLATE,
+    }
+    whole = trained.complete and (baseline is None or baseline.complete)
+    return {
+        "schema_version": "1.0",
+        "run_id": run_id,
+        "status": "complete" if whole else "partial",
+        "started_at": trained.started_at,
+        "finished_at": trained.finished_at,
+        "eval_set": {
+            "name": items.name,
+            "items": len(items.rows),
+            "sha256": items.sha256,
+            "ids_sha256": sha256_lines(item["id"] for item in items.rows),
+            "prompts_sha256": sha256_lines(item["prompt"] for item in items.rows),
+            "expected_sha256": sha256_lines(item["expected"] for item in items.rows),
+        },
+        "generation": generation | {"sha256": sha256_json(generation)},
+        "checkpoint": checkpoint,
+        **scored(trained),
+        "baseline": None if baseline is None else {"checkpoint": baseline_checkpoint, **scored(baseline)},
+    }
+
+
+def scored(evaluated: Evaluated) -> dict[str, Any]:
+    """Return the file of the answers and the scores that follow from it."""
+    return {
+        "predictions": {
+            "path": evaluated.path.name,
+            "rows": len(evaluated.rows),
+            "sha256": sha256_file(evaluated.path),
+        },
+        **scores_of(evaluated.rows),
+    }

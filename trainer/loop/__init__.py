@@ -1,0 +1,1 @@
+"""The training loop: one step (`step`), its optimizer (`optimizer`), the loop around it (`train`), checkpoints."""

@@ -1,0 +1,80 @@
+"""Saving and restoring the train state with Orbax, whole or not at all.
+
+Orbax writes into a temporary folder and renames it when everything is on disk, so a kill leaves the last complete
+checkpoint. The state holds all that the next step depends on; data order follows from the step itself.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import orbax.checkpoint as ocp
+
+from evidence.layout import CHECKPOINTS
+from schemas.problems import Problem, ProblemError
+from trainer.loop.step import TrainState
+
+
+class Checkpoints:
+    """The checkpoints of one run folder; the newest `keep` stay."""
+
+    def __init__(self, run_folder: Path, *, keep: int) -> None:
+        """Open the folder's checkpoints; nothing is written yet."""
+        self._manager = ocp.CheckpointManager(
+            (run_folder / CHECKPOINTS).absolute(),
+            options=ocp.CheckpointManagerOptions(max_to_keep=keep, create=True, enable_async_checkpointing=False),
+        )
+        self.seconds = 0.0
+        """How long the last save took."""
+
+    def save(self, state: TrainState) -> int:
+        """Write the state and return its step; returns when it is complete on disk."""
+        began = time.perf_counter()
+        step = int(state.step)
+        self._manager.save(step, args=ocp.args.StandardSave(state._asdict()))
+        self._manager.wait_until_finished()
+        self.seconds = time.perf_counter() - began
+        return step
+
+    def close(self) -> None:
+        """Release what Orbax holds."""
+        self._manager.close()
+
+
+def latest_step(run_folder: Path) -> int | None:
+    """Return the step of the newest complete checkpoint, None if there is none. Orbax marks complete ones by name."""
+    folder = run_folder / CHECKPOINTS
+    if not folder.is_dir():
+        return None
+    steps = [int(path.name) for path in folder.iterdir() if path.name.isdecimal()]
+    return max(steps, default=None)
+
+
+def restore(run_folder: Path, like: TrainState) -> TrainState:
+    """Return the newest checkpoint with the shapes, types and shardings of `like`.
+
+    Raises:
+        ProblemError: exit code 2; there is none.
+    """
+    step = latest_step(run_folder)
+    if step is None:
+        raise ProblemError([no_checkpoint(run_folder)], exit_code=2)
+    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding), like)
+    with ocp.CheckpointManager((run_folder / CHECKPOINTS).absolute()) as manager:
+        restored: dict[str, Any] = manager.restore(step, args=ocp.args.StandardRestore(shapes._asdict()))
+    return TrainState(**restored)
+
+
+def no_checkpoint(run_folder: Path) -> Problem:
+    """Return the problem of a run without a complete checkpoint."""
+    return Problem(
+        code="TP040",
+        severity="error",
+        file=str(run_folder),
+        what="the run has no complete checkpoint to continue from",
+        expected=f"a numbered folder under {CHECKPOINTS}/; checkpoints are not committed or packed",
+        next="use the machine and folder where it ran, or start anew with --config " + str(run_folder / "config.yaml"),
+    )

@@ -1,0 +1,90 @@
+"""The optimizer and its learning rate, built from the configuration with optax.
+
+What does not stand here: gradient clipping by global norm, which `step.py` does, since it needs the norm for the
+metrics anyway.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from trainer.config.tree import Optimizer
+
+
+def build_schedule(optimizer: Optimizer, *, steps: int) -> optax.Schedule:
+    """Return the learning rate of each step, counted from 0.
+
+    Warm-up is linear: step s of w uses peak · (s + 1) / w, so the first step already learns and step w − 1 uses the
+    peak. After it, with p going from 0 at step w to 1 at the last step:
+    linear `peak · (1 − (1 − f) p)`, cosine `peak · (f + (1 − f) (1 + cos πp) / 2)`, f the final fraction.
+    For peak 1, w = 2, 5 steps, linear, f = 0: 0.5, 1, 1, 0.5, 0.
+    """
+    peak = optimizer.learning_rate
+    warmup = optimizer.warmup_steps
+    decay_steps = max(steps - warmup - 1, 1)
+    after = {
+        "constant": lambda: optax.constant_schedule(peak),
+        "linear": lambda: optax.linear_schedule(
+            peak, peak * optimizer.final_learning_rate_fraction, transition_steps=decay_steps
+        ),
+        "cosine": lambda: optax.cosine_decay_schedule(
+            peak, decay_steps=decay_steps, alpha=optimizer.final_learning_rate_fraction
+        ),
+    }[optimizer.schedule]()
+    if warmup == 0:
+        return after
+    rise = optax.linear_schedule(peak / warmup, peak, transition_steps=max(warmup - 1, 1))
+    return optax.join_schedules([rise, after], boundaries=[warmup])
+
+
+def build_optimizer(optimizer: Optimizer, *, steps: int) -> optax.GradientTransformation:
+    """Return AdamW (Loshchilov & Hutter, arXiv 1711.05101) or Adafactor (Shazeer & Stern, arXiv 1804.04235).
+
+    Weight decay applies to matrices alone: decaying norms and biases only weakens them. Adafactor runs without
+    momentum and scales each update by its parameter's root mean square, as its paper does, so its learning rate is
+    relative: 1e-3 moves a parameter by about a thousandth of its size.
+    """
+    schedule = build_schedule(optimizer, steps=steps)
+    if optimizer.name == "adamw":
+        return optax.adamw(
+            schedule,
+            b1=optimizer.beta1,
+            b2=optimizer.beta2,
+            eps=optimizer.epsilon,
+            weight_decay=optimizer.weight_decay,
+            mask=matrices,
+        )
+    return optax.adafactor(
+        schedule,
+        momentum=None,
+        weight_decay_rate=optimizer.weight_decay or None,
+        weight_decay_mask=matrices,
+    )
+
+
+def matrices(params: Any) -> Any:
+    """Return a tree that is true where a parameter has two axes or more."""
+    return jax.tree.map(lambda leaf: jnp.ndim(leaf) >= 2, params)
+
+
+def recognised_optimizer(opt_state: Any) -> str:
+    """Return the optimizer's name as the structure of its state shows it: what runs, whatever was asked for."""
+    kinds = {type(node).__name__ for node in nodes_of(opt_state)}
+    if "ScaleByAdamState" in kinds:
+        return "adamw"
+    if "FactoredState" in kinds:
+        return "adafactor"
+    message = f"optimizer state of unknown structure: {sorted(kinds)}"
+    raise AssertionError(message)
+
+
+def nodes_of(tree: Any) -> list[Any]:
+    """Return the named tuples in a tree of optax states, outermost first."""
+    if not isinstance(tree, tuple):
+        return []
+    here = [tree] if hasattr(tree, "_fields") else []
+    return here + [node for child in tree for node in nodes_of(child)]

@@ -1,0 +1,52 @@
+"""When to stop early: a signal, or the time limit coming near.
+
+The first signal lets the step finish, so that a checkpoint can be saved; a second one stops at once.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from types import FrameType, TracebackType
+from typing import Self
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class StopRequest:
+    """Whether and why this run should stop, as a context manager that listens to signals while it is open."""
+
+    def __init__(self, *, max_minutes: float | None) -> None:
+        """Start the clock; no limit if `max_minutes` is None."""
+        self._deadline = None if max_minutes is None else time.monotonic() + 60 * max_minutes
+        self._max_minutes = max_minutes
+        self._signal: str | None = None
+        self._before: dict[signal.Signals, signal._HANDLER] = {}
+
+    def __enter__(self) -> Self:
+        for number in SIGNALS:
+            self._before[number] = signal.signal(number, self._received)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _received(self, number: int, frame: FrameType | None) -> None:
+        if self._signal is not None:
+            raise KeyboardInterrupt
+        self._signal = signal.Signals(number).name
+
+    def reason(self, *, reserve_seconds: float = 0.0) -> str | None:
+        """Return why to stop now, None to go on.
+
+        Args:
+            reserve_seconds: how long the next piece of work and the closing after it will take.
+        """
+        if self._signal is not None:
+            return f"signal {self._signal}"
+        if self._deadline is not None and time.monotonic() + reserve_seconds > self._deadline:
+            return f"limits.max_minutes={self._max_minutes:g} reached"
+        return None

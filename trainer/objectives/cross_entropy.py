@@ -1,0 +1,84 @@
+"""Cross-entropy of the next token, without ever holding `[batch seq vocab]`.
+
+Logits of a 256,000-word vocabulary are the largest tensor of a small model's step. Here they exist for one chunk of
+positions at a time: the chunk's logits are made, reduced to a sum and thrown away, and made again in the backward
+pass. Chunks run along `seq`, so that a batch split over devices stays split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int32
+
+LogitsOf = Callable[[Float[Array, "batch seq embed"]], Float[Array, "batch seq vocab"]]
+
+
+def next_token_targets(
+    tokens: Int32[Array, "batch seq"], loss_mask: Bool[Array, "batch seq"]
+) -> tuple[Int32[Array, "batch seq"], Bool[Array, "batch seq"]]:
+    """Return what each position must predict, and where that counts.
+
+    Position t predicts token t + 1; the last position predicts nothing. For tokens `[5, 6, 7]` and mask `[0, 1, 1]`
+    the targets are `[6, 7, 0]` and the target mask `[1, 1, 0]`.
+    """
+    nothing = jnp.zeros_like(tokens[:, :1])
+    targets = jnp.concatenate([tokens[:, 1:], nothing], axis=1)
+    mask = jnp.concatenate([loss_mask[:, 1:], nothing.astype(jnp.bool_)], axis=1)
+    return targets, mask
+
+
+def summed_cross_entropy(
+    logits: Float[Array, "batch seq vocab"], targets: Int32[Array, "batch seq"], mask: Bool[Array, "batch seq"]
+) -> Float[Array, ""]:
+    """Return the sum of `logsumexp(logits) − logits[target]` over positions where the mask is true, in nats.
+
+    For one position with the logits `[0, 0]` it is ln 2 = 0.693. Computed in float32 whatever the logits' type.
+    """
+    logits = logits.astype(jnp.float32)
+    log_total = jax.nn.logsumexp(logits, axis=-1)
+    of_target = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
+    return jnp.sum(jnp.where(mask, log_total - of_target, jnp.float32(0)))
+
+
+def chunked_cross_entropy(
+    hidden: Float[Array, "batch seq embed"],
+    targets: Int32[Array, "batch seq"],
+    mask: Bool[Array, "batch seq"],
+    logits_of: LogitsOf,
+    *,
+    chunk_positions: int | None,
+) -> Float[Array, ""]:
+    """Return the summed cross-entropy, with the logits of `chunk_positions` positions of each sequence at a time.
+
+    Equal to `summed_cross_entropy(logits_of(hidden), …)` up to the order of additions.
+
+    Args:
+        hidden: output of the model's last norm.
+        targets: token ids to predict.
+        mask: true where the loss counts.
+        logits_of: from hidden states to logits, position by position.
+        chunk_positions: positions of `seq` per chunk, 1 or more. None: all at once.
+    """
+    batch, seq, _ = hidden.shape
+    if chunk_positions is None or chunk_positions >= seq:
+        return summed_cross_entropy(logits_of(hidden), targets, mask)
+    chunks = -(-seq // chunk_positions)
+    missing = chunks * chunk_positions - seq
+
+    def in_chunks(values: Array) -> Array:
+        """Return `[chunks batch chunk …]`; the padding's mask is false, so it adds nothing."""
+        widths = [(0, 0), (0, missing)] + [(0, 0)] * (values.ndim - 2)
+        split = jnp.pad(values, widths).reshape(batch, chunks, chunk_positions, *values.shape[2:])
+        return jnp.moveaxis(split, 1, 0)
+
+    # remat: without it the scan would keep every chunk's logits for the backward pass, which is all of them.
+    @jax.checkpoint
+    def add_chunk(total: Array, chunk: tuple[Array, Array, Array]) -> tuple[Array, None]:
+        hidden_chunk, targets_chunk, mask_chunk = chunk
+        return total + summed_cross_entropy(logits_of(hidden_chunk), targets_chunk, mask_chunk), None
+
+    total, _ = jax.lax.scan(add_chunk, jnp.float32(0), (in_chunks(hidden), in_chunks(targets), in_chunks(mask)))
+    return total

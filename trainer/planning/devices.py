@@ -1,0 +1,154 @@
+"""Which devices a run uses. What was asked for and is absent is refused; nothing falls back in silence."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import psutil
+
+from schemas.problems import Problem, ProblemError
+
+Platform = Literal["cpu", "gpu", "tpu"]
+
+REFUSED = 3
+"""Exit code of a run that is refused: it does not fit, or the device is absent."""
+
+PREFERENCE: tuple[Platform, ...] = ("tpu", "gpu", "cpu")
+
+ADVICE: dict[str, str] = {
+    "tpu": "on Kaggle choose Settings, Accelerator, TPU v5e-8 and install trainproof[tpu]; or use --device auto",
+    "gpu": "install trainproof[cuda12] or trainproof[cuda13] to match the driver; or use --device auto",
+    "cpu": "unset JAX_PLATFORMS, which hides the CPU",
+}
+
+CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+"""Where Linux says how much memory a container may use, in cgroup version 2 and 1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Devices:
+    """The devices of a run, as JAX reports them."""
+
+    requested: str
+    platform: Platform
+    kind: str
+    chosen_because: str
+    memory_bytes: int | None
+    """Usable memory of each device. None: the device does not say."""
+    memory_source: str
+    list: tuple[Any, ...]
+    """The `jax.Device` objects."""
+
+    def document(self) -> dict[str, Any]:
+        """Return the manifest's group `devices`."""
+        return {
+            "requested": self.requested,
+            "platform": self.platform,
+            "kind": self.kind,
+            "count": len(self.list),
+            "memory_bytes": self.memory_bytes,
+            "chosen_because": self.chosen_because,
+            "list": [{"id": device.id, "kind": device.device_kind} for device in self.list],
+        }
+
+
+def choose_devices(requested: str, count: int | None) -> Devices:
+    """Return the devices that `--device` and `mesh.devices` ask for.
+
+    Args:
+        requested: auto, cpu, gpu or tpu. auto takes a TPU, else a GPU, else the CPU.
+        count: how many. None: all of that platform.
+
+    Raises:
+        ProblemError: exit code 3; the platform is absent, or it has fewer devices.
+    """
+    platform, because = choose_platform(requested)
+    found = devices_of(platform)
+    if count is not None and count > len(found):
+        raise ProblemError([too_few(platform, count, len(found))], exit_code=REFUSED)
+    used = tuple(found[:count])
+    memory_bytes, source = usable_memory(used[0], platform, sharing=len(used))
+    return Devices(
+        requested=requested,
+        platform=platform,
+        kind=used[0].device_kind,
+        chosen_because=because,
+        memory_bytes=memory_bytes,
+        memory_source=source,
+        list=used,
+    )
+
+
+def choose_platform(requested: str) -> tuple[Platform, str]:
+    """Return the platform and why it was taken."""
+    if requested == "auto":
+        for platform in PREFERENCE:
+            if devices_of(platform):
+                absent = [name for name in PREFERENCE[: PREFERENCE.index(platform)]]
+                reason = f"auto: no {' and no '.join(absent)} found" if absent else "auto: the fastest kind found"
+                return platform, reason
+    for platform in PREFERENCE:
+        if platform == requested and devices_of(platform):
+            return platform, f"asked for with --device {requested}"
+    raise ProblemError([absent_device(requested)], exit_code=REFUSED)
+
+
+def devices_of(platform: str) -> list[Any]:
+    """Return the devices of a platform; none if JAX has no such backend, which it says with a RuntimeError."""
+    try:
+        return list(jax.devices(platform))
+    except RuntimeError:
+        return []
+
+
+def usable_memory(device: Any, platform: Platform, *, sharing: int) -> tuple[int | None, str]:
+    """Return the bytes a run may use on one device, and where the figure comes from.
+
+    CPU "devices" share the machine's memory, so each gets an equal part of what is free.
+    """
+    if platform == "cpu":
+        free, source = free_main_memory()
+        return free // sharing, source
+    stats = device.memory_stats() or {}
+    limit = stats.get("bytes_limit")
+    return (int(limit), "limit reported by the device") if limit else (None, "the device reports no limit")
+
+
+def free_main_memory() -> tuple[int, str]:
+    """Return the main memory that this process may still use: what is free, within the container's limit."""
+    free = psutil.virtual_memory().available
+    used = psutil.Process(os.getpid()).memory_info().rss
+    for file in CGROUP_LIMITS:
+        limit = file.read_text().strip() if file.is_file() else "max"
+        if limit.isdigit() and int(limit) - used < free:
+            return int(limit) - used, f"the container's limit ({file})"
+    return free, "free main memory"
+
+
+def absent_device(requested: str) -> Problem:
+    """Return the problem of a platform that JAX does not find."""
+    found = sorted({device.platform for device in jax.devices()})
+    return Problem(
+        code="TP701",
+        severity="error",
+        file="--device",
+        what=f"no {requested} device was found; JAX sees only: {', '.join(found)}",
+        expected=f"at least one {requested} device",
+        next=ADVICE[requested],
+    )
+
+
+def too_few(platform: str, count: int, found: int) -> Problem:
+    """Return the problem of asking for more devices than there are."""
+    return Problem(
+        code="TP702",
+        severity="error",
+        file="mesh.devices",
+        what=f"mesh.devices asks for {count} {platform} devices; JAX sees {found}",
+        expected=f"at most {found}",
+        next=f"--set mesh.devices={found}, or leave it out to use all of them",
+    )

@@ -1,0 +1,147 @@
+"""Peak memory of a train step in closed form: what is added up, and by which formula.
+
+This is the estimate for when no compiler has been asked. It counts the tensors that decide the peak and leaves out
+what is small beside them; `ERROR_FRACTION` says how far it was off against the compiler's own analysis of the same
+steps. Whether the sum is acceptable is `plan.py`'s question.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from trainer.config.tree import Config
+from trainer.loop.optimizer import build_optimizer
+from trainer.loop.step import in_float32
+from trainer.model.spec import ModelSpec
+
+ERROR_FRACTION = 0.25
+"""Largest distance from the compiler's figure over the cases of benchmarks/results/memory_estimate.json."""
+
+FLOAT32_BYTES = 4
+ITEM_BYTES = {"float32": 4, "bfloat16": 2}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One thing that memory is needed for, on each device."""
+
+    name: str
+    bytes: int
+    because: str
+    """The multiplication behind the figure, in words."""
+
+
+def estimate(config: Config, spec: ModelSpec, params: Mapping[str, Any], *, devices: int) -> tuple[Part, ...]:
+    """Return the parts of the peak on each device, largest first.
+
+    Args:
+        config: the run.
+        spec: the model.
+        params: its parameters by name, as arrays or as shapes.
+        devices: devices that share the batch and, with `mesh.shard_params`, the state.
+    """
+    parts = (*state_parts(config, params, devices=devices), *activation_parts(config, spec))
+    return tuple(sorted(parts, key=lambda part: -part.bytes))
+
+
+def state_parts(config: Config, params: Mapping[str, Any], *, devices: int) -> tuple[Part, ...]:
+    """Return what params, opt_state, gradients and their copies need."""
+    shards = devices if config.mesh.shard_params else 1
+    split = f" / {shards} devices" if shards > 1 else ""
+    count = sum(math.prod(value.shape) for value in params.values())
+    params_bytes = count * ITEM_BYTES[config.precision.params] // shards
+    opt_bytes = opt_state_bytes(config, params) // shards
+    parts = [
+        Part(
+            name="params",
+            bytes=params_bytes,
+            because=f"{count:,} parameters × {ITEM_BYTES[config.precision.params]} bytes{split}",
+        ),
+        Part(
+            name="opt_state",
+            bytes=opt_bytes,
+            because=f"{config.optimizer.name} keeps {opt_bytes * shards / count:.2f} bytes per parameter{split}",
+        ),
+        gradient_part(config, params, shards=shards, split=split),
+    ]
+    if not config.memory.donate:
+        parts.append(
+            Part(name="second_state", bytes=params_bytes + opt_bytes, because="not donated: old and new state together")
+        )
+    return tuple(parts)
+
+
+def gradient_part(config: Config, params: Mapping[str, Any], *, shards: int, split: str) -> Part:
+    """Return what gradients need.
+
+    Clipping needs the norm of all gradients before the first update, and accumulation adds to all of them, so either
+    holds them all in float32. Otherwise each is used up as soon as it exists, and the largest array decides: its
+    gradient and its update stand side by side.
+    """
+    sizes = [math.prod(value.shape) for value in params.values()]
+    if config.optimizer.max_grad_norm is not None or config.batch.accumulation_steps > 1:
+        why = "clipping" if config.optimizer.max_grad_norm is not None else "accumulation"
+        return Part(
+            name="gradients",
+            bytes=sum(sizes) * FLOAT32_BYTES // shards,
+            because=f"{sum(sizes):,} parameters × 4 bytes, all at once for {why}{split}",
+        )
+    return Part(
+        name="gradients",
+        bytes=2 * max(sizes) * FLOAT32_BYTES // shards,
+        because=f"largest array, {max(sizes):,} elements × 4 bytes, gradient and update{split}",
+    )
+
+
+def opt_state_bytes(config: Config, params: Mapping[str, Any]) -> int:
+    """Return the bytes of opt_state over all devices, from the shapes that the optimizer itself would make."""
+    optimizer = build_optimizer(config.optimizer, steps=config.limits.steps)
+    state = jax.eval_shape(lambda tree: optimizer.init(in_float32(tree)), dict(params))
+    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
+
+
+def activation_parts(config: Config, spec: ModelSpec) -> tuple[Part, ...]:
+    """Return what the forward pass keeps for the backward pass, and the logits of one chunk."""
+    item = ITEM_BYTES[config.precision.compute]
+    sequences, length = config.batch.microbatch_size, config.data.max_length
+    tokens = sequences * length
+    one_layer = layer_bytes(spec, sequences=sequences, length=length, item=item)
+    if config.memory.remat == "layer":
+        kept = spec.layers * tokens * spec.embed * item
+        activations = Part(
+            name="activations",
+            bytes=kept + 2 * one_layer,
+            because=f"{spec.layers} layer inputs of {tokens:,} tokens × {spec.embed}, one layer's inside twice",
+        )
+    else:
+        activations = Part(
+            name="activations",
+            bytes=(spec.layers + 1) * one_layer,
+            because=f"{spec.layers} layers kept whole, {one_layer:,} bytes each, and one gradient",
+        )
+    chunk = min(config.memory.loss_chunk_tokens or tokens, tokens)
+    logits = Part(
+        name="logits",
+        bytes=3 * chunk * spec.vocab * FLOAT32_BYTES,
+        because=f"{chunk:,} tokens × {spec.vocab:,} words × 4 bytes: logits, their exponentials, their gradient",
+    )
+    return activations, logits
+
+
+def layer_bytes(spec: ModelSpec, *, sequences: int, length: int, item: int) -> int:
+    """Return the bytes of the tensors inside one layer: the residual stream, projections, scores and MLP.
+
+    Attention scores are `[batch heads seq seq]`, twice in float32 (scores and weights). For 1 sequence of 4 tokens,
+    1 head of width 2, embed 2, mlp 8, no gate, float32: per token 4·2 (stream and norms) + 4·2 (q, k, v, out)
+    + 2·8 (before and after the activation) = 32 numbers, 512 bytes; scores 2·16·4 = 128 bytes.
+    """
+    heads_width = spec.heads * spec.head_dim
+    kv_width = 2 * spec.kv_heads * spec.head_dim
+    widths_per_token = 4 * spec.embed + 2 * heads_width + kv_width + (3 if spec.gated_mlp else 2) * spec.mlp
+    scores = 2 * sequences * spec.heads * length * length * FLOAT32_BYTES
+    return sequences * length * widths_per_token * item + scores

@@ -1,0 +1,146 @@
+"""May this run start? The estimate held against the device, as `plan.json` says it and as a refusal says it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from evidence.hashes import sha256_json
+from schemas.problems import Problem, ProblemError
+from trainer.config.tree import Config, document_of
+from trainer.model.spec import ModelSpec
+from trainer.planning.devices import REFUSED, Devices
+from trainer.planning.estimate import ERROR_FRACTION, estimate
+from trainer.recorder.recorder import now
+
+GIB = 2**30
+NAMED_PARTS = 4
+"""Parts named in a refusal."""
+
+
+def plan_run(
+    config: Config, spec: ModelSpec, params: Mapping[str, Any], devices: Devices, *, forced: bool
+) -> dict[str, Any]:
+    """Return the document `plan.json`.
+
+    Args:
+        config: the run.
+        spec: the model.
+        params: its parameters by name; shapes suffice, so nothing is spent.
+        devices: what it would run on.
+        forced: whether `--force` was given.
+    """
+    parts = estimate(config, spec, params, devices=len(devices.list))
+    need = sum(part.bytes for part in parts)
+    return {
+        "schema_version": "1.0",
+        "made_at": now(),
+        "config_sha256": sha256_json(document_of(config)),
+        "target": {
+            "name": devices.kind,
+            "platform": devices.platform,
+            "devices": len(devices.list),
+            "memory_bytes": devices.memory_bytes,
+            "memory_source": devices.memory_source,
+        },
+        "method": "closed_form",
+        "verdict": verdict(need, devices.memory_bytes),
+        "need_bytes": need,
+        "available_bytes": devices.memory_bytes,
+        "error_fraction": ERROR_FRACTION,
+        "parts": [{"name": part.name, "bytes": part.bytes, "because": part.because} for part in parts],
+        "changes": changes(config, spec, params, devices, need=need),
+        "forced": forced,
+    }
+
+
+def verdict(need_bytes: int, available_bytes: int | None) -> str:
+    """Return whether the need is within what there is."""
+    if available_bytes is None:
+        return "unknown"
+    return "fits" if need_bytes <= available_bytes else "does_not_fit"
+
+
+def changes(
+    config: Config, spec: ModelSpec, params: Mapping[str, Any], devices: Devices, *, need: int
+) -> list[dict[str, Any]]:
+    """Return the settings that would make the run smaller, each estimated anew, largest saving first."""
+    found = []
+    for setting, changed in smaller_runs(config):
+        saved = need - sum(part.bytes for part in estimate(changed, spec, params, devices=len(devices.list)))
+        if saved > 0:
+            fits = verdict(need - saved, devices.memory_bytes) == "fits"
+            found.append({"set": setting, "saves_bytes": saved, "fits": fits})
+    return sorted(found, key=lambda change: -change["saves_bytes"])
+
+
+def smaller_runs(config: Config) -> Iterator[tuple[str, Config]]:
+    """Yield settings that may save memory, each with the configuration that has it."""
+    if config.optimizer.name == "adamw":
+        yield "optimizer.name=adafactor", replace(config, optimizer=replace(config.optimizer, name="adafactor"))
+    if config.optimizer.max_grad_norm is not None:
+        yield (
+            "optimizer.max_grad_norm=null",
+            replace(config, optimizer=replace(config.optimizer, max_grad_norm=None)),
+        )
+    if config.precision.params == "float32":
+        yield "precision.params=bfloat16", replace(config, precision=replace(config.precision, params="bfloat16"))
+    if config.precision.compute == "float32":
+        yield "precision.compute=bfloat16", replace(config, precision=replace(config.precision, compute="bfloat16"))
+    if not config.memory.donate:
+        yield "memory.donate=true", replace(config, memory=replace(config.memory, donate=True))
+    if config.memory.remat == "none":
+        yield "memory.remat=layer", replace(config, memory=replace(config.memory, remat="layer"))
+    if config.memory.loss_chunk_tokens is None or config.memory.loss_chunk_tokens > 256:
+        yield "memory.loss_chunk_tokens=256", replace(config, memory=replace(config.memory, loss_chunk_tokens=256))
+    if config.batch.microbatch_size > 1:
+        yield "batch.microbatch_size=1", replace(config, batch=replace(config.batch, microbatch_size=1))
+    if config.data.max_length > 256:
+        half = config.data.max_length // 2
+        yield f"data.max_length={half}", replace(config, data=replace(config.data, max_length=half))
+
+
+def refuse_what_does_not_fit(plan: dict[str, Any], *, model: str) -> None:
+    """Refuse a run whose plan says that it does not fit, unless it is forced.
+
+    Raises:
+        ProblemError: exit code 3, naming the largest parts and what to change.
+    """
+    if plan["verdict"] == "does_not_fit" and not plan["forced"]:
+        raise ProblemError([does_not_fit(plan, model=model)], exit_code=REFUSED)
+
+
+def does_not_fit(plan: dict[str, Any], *, model: str) -> Problem:
+    """Return the refusal of a run that needs more memory than each device has."""
+    target = plan["target"]
+    largest = ", ".join(f"{part['name']} {gib(part['bytes'])}" for part in plan["parts"][:NAMED_PARTS])
+    over = plan["need_bytes"] - plan["available_bytes"]
+    return Problem(
+        code="TP710",
+        severity="error",
+        file=model,
+        what=(
+            f"the run needs about {gib(plan['need_bytes'])} on each device; {target['name']} has "
+            f"{gib(plan['available_bytes'])} ({target['memory_source']}), so it is {gib(over)} over"
+        ),
+        why=f"largest parts: {largest}",
+        next=advice(plan["changes"]),
+    )
+
+
+def advice(changes_found: list[dict[str, Any]]) -> str:
+    """Return what to change: the settings that suffice alone, else the largest savings to combine."""
+    enough = [change for change in changes_found if change["fits"]]
+    shown = (enough or changes_found)[:3]
+    listed = "; ".join(f"--set {change['set']} saves {gib(change['saves_bytes'])}" for change in shown)
+    if enough:
+        return f"{listed}{'; each is enough' if len(shown) > 1 else ', which is enough'}; --force starts it all the same"
+    if shown:
+        return f"{listed}; none is enough alone, so combine them; --force starts it all the same"
+    return "use a smaller model or a larger device; --force starts it all the same"
+
+
+def gib(size: int) -> str:
+    """Return bytes as GiB: `gib(3 * 2**29)` is `1.50 GiB`."""
+    return f"{size / GIB:.2f} GiB"

@@ -1,0 +1,202 @@
+"""The run folder as a run writes it: the manifest at every change, a row per step, a line per event, hashes at the seal.
+
+A recorder holds its folder for one process and, however the run ends, leaves a manifest that says so. Reading run
+folders is `evidence`'s work.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from evidence import layout
+from evidence.hashes import sha256_file
+from evidence.lock import RunLock
+from evidence.recompute import result_of
+from evidence.write import RowWriter, write_json, write_text
+from schemas.problems import Problem, ProblemError
+
+Say = Callable[[str], None]
+"""Shows one line to whoever watches the run."""
+
+NO_RESULT: dict[str, Any] = {
+    "first_loss": None,
+    "last_loss": None,
+    "mean_loss": None,
+    "best_loss": None,
+    "best_step": None,
+    "tokens_seen": None,
+    "train_seconds": None,
+    "compile_seconds": None,
+    "peak_memory_bytes": None,
+    "stopped_because": None,
+}
+
+
+def now() -> str:
+    """Return the time in UTC with offset, to the millisecond: `2026-11-20T15:30:12.345+00:00`."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+class Recorder:
+    """Writes one run folder.
+
+    Used as a context manager: leaving it by an exception seals the run as failed with the exception's kind and
+    message, so that no folder is left saying `running`. The rows themselves are on disk as soon as they are made.
+    """
+
+    def __init__(self, folder: Path, *, say: Say) -> None:
+        """Take a new folder; see `claim`."""
+        self.folder = folder
+        self.run_id = folder.name
+        self.manifest: dict[str, Any] = {}
+        self.metric_rows: list[dict[str, Any]] = []
+        self._say = say
+        self._lock = RunLock(folder)
+        self._metrics: RowWriter
+        self._log: RowWriter
+
+    def __enter__(self) -> Self:
+        self._lock.__enter__()
+        self._metrics = RowWriter(self.folder / layout.METRICS)
+        self._log = RowWriter(self.folder / layout.LOG)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if error is not None and self.manifest and self.manifest["status"] == "running":
+                self.log("error", "run_failed", f"{type(error).__name__}: {error}")
+                self.seal("failed", exit_code=4, error=type(error).__name__, message=str(error))
+        finally:
+            self._metrics.close()
+            self._log.close()
+            self._lock.__exit__(kind, error, trace)
+
+    def start(self, manifest: dict[str, Any]) -> None:
+        """Write the first manifest: everything known before the first step."""
+        self.manifest = manifest
+        self.save()
+
+    def update(self, group: str, **values: Any) -> None:
+        """Change fields of one group of the manifest and write it."""
+        self.manifest[group] |= values
+        self.save()
+
+    def save(self) -> None:
+        """Write the manifest as it stands."""
+        write_json(self.folder / layout.MANIFEST, self.manifest)
+
+    def document(self, name: str, value: dict[str, Any]) -> None:
+        """Write one of the run's other JSON documents."""
+        write_json(self.folder / name, value)
+
+    def text(self, name: str, text: str) -> None:
+        """Write one of the run's text files."""
+        write_text(self.folder / name, text)
+
+    def metric(self, row: dict[str, Any]) -> None:
+        """Append a row to metrics.jsonl."""
+        self._metrics.append(row)
+        self.metric_rows.append(row)
+
+    def log(self, level: str, event: str, message: str, **fields: Any) -> None:
+        """Append an event to log.jsonl and show its message."""
+        self._log.append({"time": now(), "level": level, "event": event, "message": message, "fields": fields})
+        self._say(message)
+
+    def sync(self) -> None:
+        """Put every row on the disk itself; called at checkpoints."""
+        self._metrics.sync()
+        self._log.sync()
+
+    def record_result(self, **measured: Any) -> None:
+        """Put the result into the manifest: what follows from the rows, and what only the run itself measured."""
+        self.update("result", **result_of(self.metric_rows), **measured)
+
+    def seal(self, status: str, *, exit_code: int, error: str | None = None, message: str | None = None) -> None:
+        """End the run: the last event, the hash of every evidence file, and the status, in this order.
+
+        The status is written last and with the hashes in one rename, so a run that says `succeeded` has them all.
+        """
+        if error is None:
+            self.log("info", "run_sealed", f"sealed as {status}")
+        self.sync()
+        self.manifest |= {
+            "status": status,
+            "finished_at": now(),
+            "exit": {"code": exit_code, "error": error, "message": message},
+            "artifacts": artifacts_of(self.folder),
+        }
+        self.save()
+
+
+def artifacts_of(folder: Path) -> list[dict[str, Any]]:
+    """Return the manifest's artifact list: every evidence file that is there, with size, hash and role."""
+    return [
+        {
+            "path": name,
+            "bytes": (folder / name).stat().st_size,
+            "sha256": sha256_file(folder / name),
+            "role": role,
+        }
+        for name, role in layout.ROLES.items()
+        if (folder / name).is_file()
+    ]
+
+
+def claim(folder: Path) -> None:
+    """Make the run's folder, which must not exist or be empty, and see that it can be written.
+
+    Raises:
+        ProblemError: exit code 2; it holds a run or other files, or it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        names = sorted(path.name for path in folder.iterdir())
+    except OSError as error:
+        raise ProblemError([unwritable(folder, error)], exit_code=2) from error
+    if names:
+        raise ProblemError([occupied(folder, names)], exit_code=2)
+    probe = folder / ".writable.tmp"
+    try:
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        raise ProblemError([unwritable(folder, error)], exit_code=2) from error
+
+
+def unwritable(folder: Path, error: OSError) -> Problem:
+    """Return the problem of a folder that cannot be made or written."""
+    return Problem(
+        code="TP030",
+        severity="error",
+        file=str(folder),
+        what=f"the run folder cannot be written: {error.strerror}",
+        next="give --output a folder that you may write to",
+    )
+
+
+def occupied(folder: Path, names: list[str]) -> Problem:
+    """Return the problem of a folder that is not empty."""
+    holds_run = layout.MANIFEST in names
+    shown = ", ".join(names[:3]) + (" and more" if len(names) > 3 else "")
+    return Problem(
+        code="TP031",
+        severity="error",
+        file=str(folder),
+        what="the folder already holds a run" if holds_run else f"the folder is not empty: it holds {shown}",
+        why="a run never writes over what is there",
+        next=f"give --output another folder{f', or continue that run with --resume {folder}' if holds_run else ''}",
+    )
+
+
+def say_on_stdout(message: str) -> None:
+    """Show a line at once, also when the output goes to a file."""
+    sys.stdout.write(message + "\n")
+    sys.stdout.flush()
