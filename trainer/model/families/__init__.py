@@ -54,5 +54,5 @@ def unknown_family(model_type: object, file: str) -> Problem:
         what=f"{found}; no such family of models is implemented here.",
         why=f"Each family names its tensors and computes in its own way. Implemented: {known}.",
         expected=known,
-        next=f"{hint}Choose a model of one of these families, or `demo` or `tiny-gpt2`, which are built in.",
+        next=f"{hint}Choose a model of one of these families, or a built-in model.",
     )

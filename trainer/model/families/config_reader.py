@@ -84,7 +84,7 @@ class ConfigReader:
                 what=f"{found}; this decoder needs {expected}.",
                 why="Another value would make a model that computes something else than its files were trained for.",
                 expected=expected,
-                next="Choose a model whose config.json has such a value, or `demo` or `tiny-gpt2`, which are built in.",
+                next="Choose a model whose config.json has such a value, or a built-in model.",
             )
         )
 

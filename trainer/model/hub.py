@@ -1,0 +1,83 @@
+"""Brings a model's files from the Hugging Face hub, or says plainly why it could not.
+
+What is in the files is read elsewhere (`source.py`, `loading.py`). No code of a repository is fetched or run.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from schemas.problems import Problem, ProblemError
+
+FILES = (
+    "config.json",
+    "generation_config.json",
+    "model.safetensors",
+    "model-*.safetensors",
+    "model.safetensors.index.json",
+    "tokenizer*",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.jinja",
+)
+"""What is fetched: description, safetensors, tokenizer."""
+
+HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+
+
+def is_hub_name(name: str) -> bool:
+    """Return whether the name is written like one on the hub: `owner/model`, or `model` alone as `gpt2`."""
+    return HUB_NAME.fullmatch(name) is not None
+
+
+def download(name: str, revision: str | None, *, otherwise: str) -> Path:
+    """Return the folder with the model's files, fetched if the local cache lacks them; it is named by their commit.
+
+    Args:
+        name: hub name.
+        revision: branch, tag or commit. None: the main branch.
+        otherwise: what else could be named, as a sentence, for the advice.
+
+    Raises:
+        ProblemError: no such model or revision, no permission, or the hub cannot be reached.
+    """
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HfHubHTTPError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    at = f" at revision {revision}" if revision else ""
+    try:
+        return Path(snapshot_download(name, revision=revision, allow_patterns=list(FILES)))
+    except GatedRepoError as error:
+        why = "Its owner asks everyone to accept terms first."
+        advice = f"Accept them on the page of {name}, log in with `hf auth login`, and try again."
+        raise refusal(name, f"The hub does not give {name} to you.", why, advice) from error
+    except RevisionNotFoundError as error:
+        advice = "Name a branch, tag or commit from the model's page, or leave model.revision out."
+        raise refusal(name, f"{name} has no revision {revision}.", "The hub knows the model.", advice) from error
+    except RepositoryNotFoundError as error:
+        why = "It does not exist, or it is private and you are not logged in."
+        advice = f"{otherwise} Or check the name on the hub; for a private model log in with `hf auth login`."
+        raise refusal(name, f"The hub has no model {name}.", why, advice) from error
+    except LocalEntryNotFoundError as error:
+        why = "It is not in the local cache, and the hub cannot be reached or is switched off (HF_HUB_OFFLINE)."
+        advice = f"{otherwise} Or try again with a connection."
+        raise refusal(name, f"{name}{at} is not on this machine and could not be fetched.", why, advice) from error
+    except (HfHubHTTPError, OSError) as error:
+        why = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no details'}"
+        advice = f"Try again, or download {name} by other means and name its folder."
+        raise refusal(name, f"Fetching {name}{at} failed.", why, advice) from error
+
+
+def refusal(name: str, what: str, why: str, advice: str) -> ProblemError:
+    """Return the error for a model that did not come."""
+    problem = Problem(code="TP045", severity="error", file=name, what=what, why=why, next=advice)
+    return ProblemError([problem], exit_code=2)

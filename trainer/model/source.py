@@ -1,0 +1,199 @@
+"""From the name of a model to what there is of it: folder, spec, family, tokenizer.
+
+A name is that of a built-in model, a local folder, or a repository on the Hugging Face hub (`hub.py`), tried in this
+order. Parameters are not read here (`loading.py`), nor drawn (`build.py`).
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from schemas.problems import Problem, ProblemError
+from trainer.model.families import FAMILIES, spec_from_config
+from trainer.model.families.family import Family
+from trainer.model.hub import download, is_hub_name
+from trainer.model.spec import ModelSpec
+from trainer.model.tokenizer import FOLDER as BUILTIN_TOKENIZER
+
+BUILTIN = Path(__file__).parent / "builtin"
+"""A folder with a config.json for each built-in model."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSource:
+    """A model that was found, before any parameter exists."""
+
+    name: str
+    """As the user wrote it."""
+
+    revision: str | None
+    """Commit on the hub. None: the model is not from there."""
+
+    folder: Path
+    """Where its config.json is."""
+
+    tokenizer_folder: Path
+    """Where its tokenizer is."""
+
+    spec: ModelSpec
+    """What to build."""
+
+    weights: Literal["builtin", "pretrained"]
+    """builtin: there are no files, parameters can only be drawn. pretrained: the folder is meant to hold them."""
+
+    @property
+    def family(self) -> Family:
+        """How its files name things."""
+        return FAMILIES[self.spec.family]
+
+    def tokenizer(self) -> Any:
+        """Load the tokenizer through transformers; never runs code from the model's folder.
+
+        Raises:
+            ProblemError: there is none, it cannot be read, or it has more tokens than the model.
+        """
+        # The advice that torch is missing is true and of no use: only tokenizers are taken from transformers.
+        os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
+        from transformers import AutoTokenizer
+
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(self.tokenizer_folder, local_files_only=True)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            what = f"The tokenizer of {self.name} cannot be loaded: {first_line(error)}"
+            raise self.tokenizer_problem(
+                what, "transformers reads tokenizer.json, or the family's own files."
+            ) from error
+        if len(tokenizer) > self.spec.vocab:
+            what = f"The tokenizer of {self.name} has {len(tokenizer)} tokens; its config.json says {self.spec.vocab}."
+            raise self.tokenizer_problem(what, "The model has no row for the tokens beyond.")
+        return tokenizer
+
+    def tokenizer_problem(self, what: str, why: str) -> ProblemError:
+        """Return the refusal of a tokenizer."""
+        problem = Problem(
+            code="TP046",
+            severity="error",
+            file=str(self.tokenizer_folder),
+            what=what,
+            why=why,
+            next=f"Put the tokenizer that {self.name} was trained with into its folder (tokenizer.json and "
+            "tokenizer_config.json).",
+        )
+        return ProblemError([problem], exit_code=2)
+
+
+def builtin_names() -> tuple[str, ...]:
+    """Return the names of the built-in models."""
+    return tuple(sorted(folder.name for folder in BUILTIN.iterdir() if (folder / "config.json").is_file()))
+
+
+def resolve(name: str, revision: str | None = None) -> ModelSource:
+    """Find a model by name.
+
+    Args:
+        name: built-in model, local folder with config.json, or hub name.
+        revision: branch, tag or commit on the hub; only for hub names.
+
+    Raises:
+        ProblemError: nothing has this name, the hub cannot be reached, or the model is of a kind not implemented here.
+    """
+    if name in builtin_names():
+        if revision is not None:
+            raise no_revision(name, revision, "a built-in model")
+        return found(name, None, BUILTIN / name, BUILTIN_TOKENIZER, "builtin")
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        if revision is not None:
+            raise no_revision(name, revision, "a local folder")
+        return found(name, None, folder, folder, "pretrained")
+    if not is_hub_name(name):
+        raise unknown(name)
+    snapshot = download(name, revision, otherwise=otherwise(name))
+    # The hub's cache names a snapshot's folder by its commit, whatever branch was asked for.
+    return found(name, snapshot.name, snapshot, snapshot, "pretrained")
+
+
+def found(
+    name: str, revision: str | None, folder: Path, tokenizer_folder: Path, weights: Literal["builtin", "pretrained"]
+) -> ModelSource:
+    """Return the source in `folder`, its config read."""
+    file = folder / "config.json"
+    return ModelSource(
+        name=name,
+        revision=revision,
+        folder=folder,
+        tokenizer_folder=tokenizer_folder,
+        spec=spec_from_config(read_config(file, name), file=str(file)),
+        weights=weights,
+    )
+
+
+def read_config(file: Path, name: str) -> dict[str, Any]:
+    """Return the document in config.json.
+
+    Raises:
+        ProblemError: it is absent, unreadable or no JSON object.
+    """
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        what = f"The config.json of {name} cannot be read: {first_line(error)}."
+        why = "It says what the model is: family, sizes, activation."
+        raise config_problem(name, file, what, why) from error
+    if not isinstance(config, dict):
+        what = f"The config.json of {name} is not a JSON object."
+        raise config_problem(name, file, what, "Its keys describe the model.")
+    return config
+
+
+def config_problem(name: str, file: Path, what: str, why: str) -> ProblemError:
+    """Return the refusal of a config.json."""
+    problem = Problem(code="TP040", severity="error", file=str(file), what=what, why=why, next=otherwise(name))
+    return ProblemError([problem], exit_code=2)
+
+
+def unknown(name: str) -> ProblemError:
+    """Return the refusal of a name that can be nothing."""
+    problem = Problem(
+        code="TP040",
+        severity="error",
+        file=name,
+        what=f"There is no model {name}.",
+        why="It is not built in, not a folder on this machine, and not written like a hub name (owner/model).",
+        next=otherwise(name),
+    )
+    return ProblemError([problem], exit_code=2)
+
+
+def no_revision(name: str, revision: str, kind: str) -> ProblemError:
+    """Return the refusal of a revision where there is only one."""
+    problem = Problem(
+        code="TP040",
+        severity="error",
+        file=name,
+        what=f"Revision {revision} was asked for, but {name} is {kind}.",
+        why="Only models on the hub have revisions.",
+        next="Leave model.revision out, or name a model on the hub.",
+    )
+    return ProblemError([problem], exit_code=2)
+
+
+def otherwise(name: str) -> str:
+    """Return what to name instead: the nearest built-in model as a question, then everything that works offline."""
+    near = difflib.get_close_matches(name, builtin_names(), n=1)
+    question = f"Did you mean {near[0]}? " if near else ""
+    return (
+        f"{question}Name a built-in model ({', '.join(builtin_names())}), "
+        "or a local folder with config.json, safetensors and tokenizer."
+    )
+
+
+def first_line(error: BaseException) -> str:
+    """Return an error's kind and the first line of its text."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
