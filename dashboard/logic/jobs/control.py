@@ -1,0 +1,122 @@
+"""What the buttons do: start, stop, kill, move, retry, resume. Each returns at once; the worker does the work."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from dashboard.logic.jobs import process
+from dashboard.logic.jobs.folder import (
+    CONFIG,
+    Job,
+    enqueue,
+    exchange_positions,
+    jobs,
+    launch_folder,
+    mark_cancelled,
+    new_job_folder,
+    read_job,
+)
+from evidence import lock
+from evidence.layout import new_run_id
+from evidence.write import write_text
+
+PROGRAM = (sys.executable, "-m", "trainproof")
+
+
+def config_text(config: Mapping[str, Any]) -> str:
+    """Return a configuration as YAML, in its own order."""
+    return yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
+
+
+def train_command(config_path: Path, run_folder: Path) -> list[str]:
+    """Return the command that trains by a configuration into a run folder."""
+    return [*PROGRAM, "train", "--config", str(config_path), "--output", str(run_folder)]
+
+
+def resume_command(run_folder: Path) -> list[str]:
+    """Return the command that continues an interrupted run from its last checkpoint."""
+    return [*PROGRAM, "train", "--resume", str(run_folder)]
+
+
+def start(root: Path, config: Mapping[str, Any]) -> Job:
+    """Put a run by a checked configuration into the queue and see that somebody works through it.
+
+    Raises:
+        OSError: The job could not be written under the root.
+    """
+    now = datetime.now(UTC)
+    root = root.resolve()
+    folder = new_job_folder(root, now)
+    write_text(folder / CONFIG, config_text(config))
+    run = new_run_id(str(config.get("name", "run")), now)
+    return _put(root, folder, run, train_command(folder / CONFIG, root / run), now)
+
+
+def resume(root: Path, run: str) -> Job:
+    """Put the continuation of an interrupted run into the queue.
+
+    Raises:
+        OSError: The job could not be written under the root.
+    """
+    now = datetime.now(UTC)
+    root = root.resolve()
+    return _put(root, new_job_folder(root, now), run, resume_command(root / run), now)
+
+
+def cancel(job: Job) -> None:
+    """Stop a job: one that waits never starts, one that runs is asked to seal its run and end."""
+    mark_cancelled(job, datetime.now(UTC))
+    now = read_job(job.folder)
+    if now is not None and now.started is not None:
+        process.interrupt(now.started)
+
+
+def kill(job: Job) -> None:
+    """End a job at once; its run keeps the rows written so far and is not sealed."""
+    mark_cancelled(job, datetime.now(UTC))
+    if job.started is not None:
+        process.kill(job.started)
+
+
+def move_up(root: Path, job: Job) -> None:
+    """Let a waiting job change places with the waiting job before it."""
+    waiting = [other for other in jobs(root) if other.state == "waiting"]
+    place = next((index for index, other in enumerate(waiting) if other.job_id == job.job_id), 0)
+    if place > 0:
+        exchange_positions(waiting[place - 1], waiting[place])
+
+
+def is_worked_on(root: Path) -> bool:
+    """Return whether a worker holds the queue of this root."""
+    return lock.is_alive(launch_folder(root))
+
+
+def start_worker(root: Path) -> None:
+    """Start a worker for the queue; one that finds another at work ends at once."""
+    launch_folder(root).mkdir(parents=True, exist_ok=True)
+    with (launch_folder(root) / "worker.log").open("ab") as output:
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "dashboard.logic.jobs.worker", str(root.resolve())],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    # Whoever starts a process must wait for it, or it stays in the process table after its end.
+    threading.Thread(target=worker.wait, name="reap queue worker", daemon=True).start()
+
+
+def _put(root: Path, folder: Path, run: str, command: list[str], now: datetime) -> Job:
+    enqueue(folder, run=run, command=command, working_folder=Path.cwd(), now=now)
+    start_worker(root)
+    job = read_job(folder)
+    assert job is not None  # It was written just now.
+    return job

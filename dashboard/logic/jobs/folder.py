@@ -1,0 +1,182 @@
+"""What is on disk of a job: `<root>/.launch/<job id>/`, and the state that follows from the files there.
+
+    config.yaml    the configuration, as checked on the page
+    job.json       command, run folder, when it was asked for; never changed
+    position       place in the queue, a whole number; the smallest comes first
+    cancelled      there once somebody asked to stop it
+    process.json   process id and start time of it and of the worker that waits for it, once started
+    output.log     everything it printed
+    exit_code      once it has ended
+
+The state is read from these files and from the process table each time, so that it is true after any restart.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from dashboard.logic.jobs.process import Started, is_alive
+from evidence.layout import new_run_id
+from evidence.write import write_json, write_text
+
+LAUNCH = ".launch"
+CONFIG = "config.yaml"
+OUTPUT = "output.log"
+_JOB = "job.json"
+_POSITION = "position"
+_CANCELLED = "cancelled"
+_PROCESS = "process.json"
+_EXIT_CODE = "exit_code"
+
+State = Literal["waiting", "running", "stopping", "finished", "interrupted", "refused", "failed", "cancelled", "lost"]
+
+ENDED: frozenset[State] = frozenset({"finished", "interrupted", "refused", "failed", "cancelled", "lost"})
+_STATE_OF_CODE: dict[int, State] = {0: "finished", 3: "refused", 5: "interrupted"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One job as it is at the moment of reading.
+
+    Attributes:
+        run: name of the run folder that it writes, inside the root.
+        command: what is started, one argument each; never a shell line.
+        working_folder: where relative paths of the configuration start.
+        exit_code: as the process gave it, negative for a signal; None while it has given none.
+        state: lost means that it was started, and it and its worker are gone without an exit code (a machine that was
+            switched off, for instance).
+    """
+
+    folder: Path
+    run: str
+    command: tuple[str, ...]
+    working_folder: str
+    created_at: str
+    position: int
+    started: Started | None
+    exit_code: int | None
+    state: State
+
+    @property
+    def job_id(self) -> str:
+        """Name of the job's folder."""
+        return self.folder.name
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more will happen to it."""
+        return self.state in ENDED
+
+
+def launch_folder(root: Path) -> Path:
+    """Return the folder of all jobs of a root."""
+    return root / LAUNCH
+
+
+def new_job_folder(root: Path, now: datetime) -> Path:
+    """Make and return an empty folder for a job; its name sorts by time."""
+    folder = launch_folder(root) / new_run_id("job", now)
+    folder.mkdir(parents=True)
+    return folder
+
+
+def enqueue(folder: Path, *, run: str, command: list[str], working_folder: Path, now: datetime) -> None:
+    """Put the job at the end of the queue. `job.json` comes last: without it the folder is no job yet."""
+    # Nanoseconds since 1970 put it behind every other; moving a job exchanges two of these numbers.
+    write_text(folder / _POSITION, f"{int(now.timestamp() * 1e9)}\n")
+    value = {
+        "run": run,
+        "command": command,
+        "working_folder": str(working_folder),
+        "created_at": now.isoformat(),
+    }
+    write_json(folder / _JOB, value)
+
+
+def jobs(root: Path) -> list[Job]:
+    """Return every job, first in the queue first; a folder that holds no readable job is passed over."""
+    folder = launch_folder(root)
+    if not folder.is_dir():
+        return []
+    found = [read_job(path) for path in folder.iterdir() if path.is_dir() and not path.is_symlink()]
+    return sorted((job for job in found if job is not None), key=lambda job: (job.position, job.job_id))
+
+
+def read_job(folder: Path) -> Job | None:
+    """Return the job in a folder, None where there is none."""
+    value = _document(folder / _JOB)
+    if value is None:
+        return None
+    processes = _document(folder / _PROCESS) or {}
+    started = _started(processes.get("job"))
+    code = _number(folder / _EXIT_CODE)
+    return Job(
+        folder=folder,
+        run=str(value.get("run", "")),
+        command=tuple(str(part) for part in value.get("command", [])),
+        working_folder=str(value.get("working_folder", "")),
+        created_at=str(value.get("created_at", "")),
+        position=_number(folder / _POSITION) or 0,
+        started=started,
+        exit_code=code,
+        state=_state(started, _started(processes.get("worker")), code, cancelled=(folder / _CANCELLED).exists()),
+    )
+
+
+def exchange_positions(first: Job, second: Job) -> None:
+    """Let two jobs change places in the queue."""
+    write_text(first.folder / _POSITION, f"{second.position}\n")
+    write_text(second.folder / _POSITION, f"{first.position}\n")
+
+
+def mark_cancelled(job: Job, now: datetime) -> None:
+    """Note that somebody asked to stop the job; one that has not started never will."""
+    write_text(job.folder / _CANCELLED, now.isoformat() + "\n")
+
+
+def mark_started(job: Job, started: Started, worker: Started) -> None:
+    """Note which process runs the job, and which will write its exit code down."""
+    write_json(job.folder / _PROCESS, {"job": asdict(started), "worker": asdict(worker)})
+
+
+def mark_ended(job: Job, exit_code: int) -> None:
+    """Note how the process ended."""
+    write_text(job.folder / _EXIT_CODE, f"{exit_code}\n")
+
+
+def _state(started: Started | None, worker: Started | None, exit_code: int | None, *, cancelled: bool) -> State:
+    if exit_code is not None:
+        return "cancelled" if cancelled and exit_code != 0 else _STATE_OF_CODE.get(exit_code, "failed")
+    if started is None:
+        return "cancelled" if cancelled else "waiting"
+    # Between its end and its exit code there is a moment in which only the worker still lives.
+    if not is_alive(started) and not (worker is not None and is_alive(worker)):
+        return "cancelled" if cancelled else "lost"
+    return "stopping" if cancelled else "running"
+
+
+def _started(value: Any) -> Started | None:
+    if not isinstance(value, dict) or not isinstance(value.get("pid"), int):
+        return None
+    if not isinstance(value.get("created"), int | float):
+        return None
+    return Started(pid=value["pid"], created=float(value["created"]))
+
+
+def _document(path: Path) -> dict[str, Any] | None:
+    try:
+        value = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return None

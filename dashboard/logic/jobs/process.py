@@ -1,0 +1,61 @@
+"""A process that is surely the one meant: an id alone may by now belong to somebody else's process.
+
+Each signal is sent only after the start time was compared.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+
+import psutil
+
+_CLOCK_SECONDS = 2.0
+"""Start times are derived from the time of boot, which clock corrections move a little."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Started:
+    """A started process: its id, and when it was created in seconds since 1970."""
+
+    pid: int
+    created: float
+
+
+def started_now(pid: int) -> Started:
+    """Return the identity of a process that we have just started and not yet waited for."""
+    return Started(pid=pid, created=psutil.Process(pid).create_time())
+
+
+def is_alive(started: Started) -> bool:
+    """Return whether that very process still runs; one that has ended and waits to be reaped does not."""
+    try:
+        process = psutil.Process(started.pid)
+        same = abs(process.create_time() - started.created) <= _CLOCK_SECONDS
+        return same and process.status() != psutil.STATUS_ZOMBIE
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return False
+
+
+def interrupt(started: Started) -> None:
+    """Ask the process to end in good order, as Ctrl-C does; it seals its run and may take a while."""
+    _signal(started, signal.SIGINT)
+
+
+def kill(started: Started) -> None:
+    """End the process and everything it started, at once."""
+    if is_alive(started):
+        try:
+            # The job leads a session, so its process group has its id and nobody else is in it.
+            os.killpg(started.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+
+
+def _signal(started: Started, number: signal.Signals) -> None:
+    if is_alive(started):
+        try:
+            os.kill(started.pid, number)
+        except ProcessLookupError:
+            return

@@ -1,0 +1,78 @@
+"""Fewer points for a chart, without losing an extreme.
+
+A stride or a random sample drops one-step spikes, which are what a reader of a loss curve looks for. Here each bucket
+of steps keeps its smallest and its largest value, in their order: no drawn line is smoother than the data.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+POINTS = 4000
+"""Points drawn at most for a series; a screen is about as wide."""
+
+
+def kept(values: np.ndarray, points: int = POINTS) -> np.ndarray:
+    """Return the indices to draw: first, last, and the minimum and maximum of each of `points / 2` equal buckets.
+
+    For values `[3, 1, 2, 9, 2, 2]` and 4 points the two buckets are `[3, 1, 2]` and `[9, 2, 2]`; the indices are
+    `[0, 1, 3, 4, 5]`: extremes, and the last point. Non-finite values are never an extreme; a bucket that holds nothing
+    else keeps its first index, so that the gap in the line stays.
+
+    Args:
+        values: `[steps]`, any numbers, NaN where nothing was measured.
+        points: At least 2; the result has at most `points` + 2 indices.
+
+    Returns:
+        `[kept]` increasing indices into `values`; all of them if there are at most `points`.
+    """
+    size = len(values)
+    if size <= points:
+        return np.arange(size)
+    buckets = points // 2
+    edges = np.linspace(0, size, buckets + 1).astype(np.int64)
+    width = int(np.diff(edges).max())
+    # Buckets differ by one in width; the missing cell of a narrow one repeats its last index, which changes no extreme.
+    cells = np.minimum(edges[:-1, None] + np.arange(width)[None, :], edges[1:, None] - 1)
+    block = values[cells].astype(np.float64)
+    finite = np.isfinite(block)
+    rows = np.arange(buckets)
+    lowest = cells[rows, np.where(finite, block, np.inf).argmin(axis=1)]
+    highest = cells[rows, np.where(finite, block, -np.inf).argmax(axis=1)]
+    return np.unique(np.concatenate([[0], lowest, highest, [size - 1]]))
+
+
+def smoothed(values: np.ndarray, weight: float) -> np.ndarray:
+    """Return an exponential moving average without the bias of its start.
+
+    `s_t = w s_(t-1) + (1 - w) x_t`, shown as `s_t / (1 - w^t)` with `s_0 = 0`, as Adam corrects its moments (Kingma and
+    Ba, arXiv 1412.6980, section 3). For `[1, 2, 3]` and weight 0.5: `[1, 1.667, 2.429]`. A value that is not finite
+    stays as it is and does not touch the average.
+
+    Args:
+        values: `[steps]`.
+        weight: From 0 (the values themselves) up to but not including 1.
+
+    Returns:
+        `[steps]`, float64.
+    """
+    if weight <= 0:
+        return values.astype(np.float64)
+    result = values.astype(np.float64)
+    finite = np.isfinite(result)
+    result[finite] = _moving_average(result[finite], weight)
+    return result
+
+
+def _moving_average(values: np.ndarray, weight: float) -> np.ndarray:
+    """Return the corrected average of finite values, in blocks so short that `weight ** -n` stays finite."""
+    block = max(1, int(500 / -np.log(weight))) if weight > 0 else len(values)
+    averages = np.empty_like(values)
+    carried = 0.0
+    for start in range(0, len(values), block):
+        part = values[start : start + block]
+        powers = weight ** np.arange(1, len(part) + 1)
+        averages[start : start + block] = powers * (carried + (1 - weight) * np.cumsum(part / powers))
+        carried = averages[start + len(part) - 1]
+    corrections = 1 - weight ** np.arange(1, len(values) + 1, dtype=np.float64)
+    return averages / corrections
