@@ -1,0 +1,191 @@
+"""Greedy decoding of many prompts at once, with the keys and values of earlier tokens kept.
+
+Prompts are padded on the left, so that all rows write their next token into the same slot of the cache; padding is
+never looked at, and a row's result does not depend on the rows beside it. All batches of a call have one shape and are
+compiled once. Turning text into tokens and back, and scoring, happen elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jaxtyping import Array, Bool, Float, Int
+
+from schemas.problems import Problem, ProblemError
+from trainer.model.attention import KeyValues
+from trainer.model.decoder import Decoder
+from trainer.model.params import Params, bind
+from trainer.model.spec import ModelSpec
+
+PROMPT_BUCKET = 32
+"""Padded prompt lengths are multiples of this, so that sets with nearly the same longest prompt share a program."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Completion:
+    """What the model wrote for one prompt."""
+
+    tokens: tuple[int, ...]
+    """The new tokens, the stop token included where it came."""
+
+    finish_reason: Literal["stop", "length"]
+    """stop: the last token is the stop token. length: `max_new_tokens` came first."""
+
+
+def generate(
+    graphdef: nnx.GraphDef[Decoder],
+    params: Params,
+    prompts: Sequence[Sequence[int]],
+    *,
+    max_new_tokens: int,
+    stop_token_id: int,
+    batch_size: int,
+) -> Iterator[Completion]:
+    """Yield the completion of each prompt, in order, as each batch is done.
+
+    With a model whose most likely token after t is t + 1, the prompt `[3, 4]`, stop token 7 and room enough, the
+    completion is `(5, 6, 7)`, finish_reason `stop`; with `max_new_tokens=2` it is `(5, 6)`, `length`. Of equally likely
+    tokens the smallest id is taken.
+
+    Args:
+        graphdef: from `params.flatten`.
+        params: by name; may be sharded over devices.
+        prompts: token ids, none empty, of any lengths that `check_room` accepts.
+        max_new_tokens: most tokens written for a prompt, the stop token included; at least 1.
+        stop_token_id: the token that ends an output.
+        batch_size: prompts answered at a time.
+    """
+    width = padded(max((len(prompt) for prompt in prompts), default=1))
+    rows = min(batch_size, len(prompts))
+    for start in range(0, len(prompts), batch_size):
+        batch = prompts[start : start + batch_size]
+        # A short last batch is filled up with its own first prompt: the same shape, hence the same program.
+        filled = [*batch, *([batch[0]] * (rows - len(batch)))]
+        tokens, lengths = pad_left(filled, width)
+        written = decode(
+            graphdef, params, tokens, lengths, jnp.asarray(stop_token_id, jnp.int32), max_new_tokens=max_new_tokens
+        )
+        for row in np.asarray(jax.device_get(written))[: len(batch)]:
+            yield completion(row.tolist(), stop_token_id)
+
+
+def check_room(spec: ModelSpec, prompts: Sequence[Sequence[int]], max_new_tokens: int, *, file: str) -> None:
+    """Refuse prompts that, with their outputs, need more positions than the model has.
+
+    Args:
+        spec: the model.
+        prompts: token ids of each.
+        max_new_tokens: most tokens written for a prompt.
+        file: where the prompts come from, for the message.
+
+    Raises:
+        ProblemError: the longest prompt and `max_new_tokens` together exceed `spec.max_positions`.
+    """
+    longest = max((len(prompt) for prompt in prompts), default=0)
+    if longest + max_new_tokens <= spec.max_positions:
+        return
+    room = spec.max_positions - longest
+    advice = f"Set evaluation.max_new_tokens to at most {room}" if room > 0 else "Leave out prompts that long"
+    problem = Problem(
+        code="TP047",
+        severity="error",
+        file=file,
+        what=f"The longest prompt has {longest} tokens; with {max_new_tokens} new ones it needs "
+        f"{longest + max_new_tokens} positions, and the model has {spec.max_positions}.",
+        why="Beyond its positions a model computes with something it was never trained on.",
+        next=f"{advice}, or take a model with more positions.",
+    )
+    raise ProblemError([problem], exit_code=2)
+
+
+def padded(length: int) -> int:
+    """Return the length that a prompt of `length` tokens is padded to."""
+    return -(-length // PROMPT_BUCKET) * PROMPT_BUCKET
+
+
+def pad_left(prompts: Sequence[Sequence[int]], width: int) -> tuple[Int[Array, "batch prompt"], Int[Array, " batch"]]:
+    """Return the prompts at the right end of rows of `width` tokens, zeros before them, and their lengths."""
+    tokens = np.zeros((len(prompts), width), np.int32)
+    for row, prompt in zip(tokens, prompts, strict=True):
+        row[width - len(prompt) :] = prompt
+    return jnp.asarray(tokens), jnp.asarray([len(prompt) for prompt in prompts], jnp.int32)
+
+
+def completion(written: list[int], stop_token_id: int) -> Completion:
+    """Cut a row of the output after its first stop token."""
+    if stop_token_id not in written:
+        return Completion(tokens=tuple(written), finish_reason="length")
+    return Completion(tokens=tuple(written[: written.index(stop_token_id) + 1]), finish_reason="stop")
+
+
+class Progress(NamedTuple):
+    """What one step of decoding hands to the next."""
+
+    written: Array
+    """`[batch max_new_tokens]`; stop tokens where nothing was written yet."""
+
+    new_tokens: Array
+    """Tokens written so far in each row, `[]`."""
+
+    last: Array
+    """The newest token of each row, `[batch]`."""
+
+    done: Array
+    """Whether the row has its stop token, `[batch]`."""
+
+    caches: list[KeyValues]
+
+
+@partial(jax.jit, static_argnames=("graphdef", "max_new_tokens"))
+def decode(
+    graphdef: nnx.GraphDef[Decoder],
+    params: Params,
+    prompts: Int[Array, "batch prompt"],
+    lengths: Int[Array, " batch"],
+    stop: Int[Array, ""],
+    *,
+    max_new_tokens: int,
+) -> Int[Array, "batch max_new_tokens"]:
+    """Return the greedy continuation of each left-padded prompt, stop tokens from the first one on.
+
+    The cache has a slot for every padded prompt token and every new one. The loop ends when all rows have stopped.
+    """
+    decoder = bind(graphdef, params)
+    batch, width = prompts.shape
+    slots = jnp.arange(width + max_new_tokens, dtype=jnp.int32)[None, :]
+    padding = (width - lengths)[:, None]
+    positions = jnp.maximum(slots[:, :width] - padding, 0)
+    mask = (slots >= padding)[:, None, :] & (slots[:, None, :] <= slots[:, :width, None])
+    caches = decoder.empty_caches(batch, width + max_new_tokens)
+    hidden, caches = decoder.extend(prompts, positions=positions, mask=mask, caches=caches, slot=jnp.int32(0))
+
+    def add(progress: Progress, hidden: Float[Array, "batch embed"], caches: list[KeyValues]) -> Progress:
+        best = jnp.argmax(decoder.logits(hidden), axis=-1).astype(jnp.int32)
+        token = jnp.where(progress.done, stop, best)
+        written = jax.lax.dynamic_update_slice_in_dim(progress.written, token[:, None], progress.new_tokens, axis=1)
+        return Progress(written, progress.new_tokens + 1, token, progress.done | (token == stop), caches)
+
+    def unfinished(progress: Progress) -> Bool[Array, ""]:
+        return (progress.new_tokens < max_new_tokens) & ~jnp.all(progress.done)
+
+    def step(progress: Progress) -> Progress:
+        slot = width + progress.new_tokens - 1
+        hidden, caches = decoder.extend(
+            progress.last[:, None],
+            positions=(lengths + progress.new_tokens - 1)[:, None],
+            mask=((slots >= padding) & (slots <= slot))[:, None, :],
+            caches=progress.caches,
+            slot=slot,
+        )
+        return add(progress, hidden[:, 0], caches)
+
+    nothing = jnp.broadcast_to(stop, (batch, max_new_tokens))
+    start = Progress(nothing, jnp.int32(0), lengths, jnp.zeros((batch,), jnp.bool_), caches)
+    return jax.lax.while_loop(unfinished, step, add(start, hidden[:, -1], caches)).written
