@@ -52,6 +52,30 @@ def schemas_of(version: str = "1.0") -> dict[str, dict[str, Any]]:
     return {kind: schema(kind, version) for kind in (*KINDS, "types")}
 
 
+def resolve(document: dict[str, Any], reference: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the document and the node that a `$ref` in `document` means: `types.schema.json#/$defs/time`."""
+    file_name, _, pointer = reference.partition("#")
+    if file_name:
+        document = schema(file_name.removesuffix(".schema.json"))
+    node = document
+    for part in pointer.split("/")[1:]:
+        node = node[part]
+    return document, node
+
+
+def resolved(node: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
+    """Return the node that a node of `document` means in the end, every `$ref` followed."""
+    while "$ref" in node:
+        document, node = resolve(document, node["$ref"])
+    return node
+
+
+def types_of(node: dict[str, Any]) -> list[str]:
+    """Return the types that a node names; its `type` is one name or a list of them."""
+    names = node.get("type", [])
+    return [names] if isinstance(names, str) else names
+
+
 def folder_of(version: str) -> str:
     """Return the folder of a version's schemas inside `documents`: one for each major version."""
     return f"v{version.partition('.')[0]}"

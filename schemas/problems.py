@@ -1,6 +1,7 @@
 """What was found: a `Problem`, and `ProblemError`, the one exception that carries problems to a user.
 
-How a problem is said (terminal, JSON, SARIF, …) is in `schemas.render`; what each code means is in `rules` of each package.
+How a problem is said (terminal, JSON, SARIF, …) is in `schemas.render`; what each code means is in the module `rules`
+of each package.
 """
 
 from __future__ import annotations

@@ -1,0 +1,238 @@
+"""A violation of a schema in plain words: what stands there, what was expected, what to do.
+
+The validator finds where and which rule; every word comes from the schema's own descriptions and from here, never from
+the validator. What concerns a file as a whole (encoding, version) is for `text` and `validate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from typing import Any
+
+import jsonschema_rs
+
+from schemas.catalog import resolve, schema, schemas_of
+from schemas.hints import hint, repair
+from schemas.problems import Problem, pointer_to
+from schemas.text import Lines
+from schemas.words import counted, expected_words, listed, shown, type_words
+
+Path = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a rule is broken: a value in a document, and the schema node that speaks about it.
+
+    Attributes:
+        kind: kind of the document.
+        path: the way to the value from the top of the document.
+        value: the value.
+        node: the schema node that holds the rule.
+        document: the schema document of that node, for its references.
+        meaning: what the field means; empty if the schema does not say.
+    """
+
+    kind: str
+    path: Path
+    value: Any
+    node: dict[str, Any]
+    document: dict[str, Any]
+    meaning: str
+
+
+@cache
+def validator_of(kind: str) -> jsonschema_rs.Draft202012Validator:
+    """Return the compiled schema of a kind."""
+    documents = [(document["$id"], document) for document in schemas_of().values()]
+    registry = jsonschema_rs.Registry(documents)
+    return jsonschema_rs.Draft202012Validator(schema(kind), registry=registry)
+
+
+def violations(kind: str, value: Any, *, file: str, lines: Lines) -> list[Problem]:
+    """Return a problem for each rule that the value breaks, in the order of the document's schema."""
+    found: dict[tuple[str, str], list[Problem]] = {}
+    for error in validator_of(kind).iter_errors(value):
+        *evaluation, keyword = map(str, error.evaluation_path)
+        path = tuple(error.instance_path)
+        # The validator names each missing key on its own; they are one problem here.
+        if (key := (pointer_to(path), keyword)) not in found:
+            place = place_of(kind, value, path, evaluation)
+            found[key] = list(explain(place, keyword, file=file, lines=lines))
+    return [problem for problems in found.values() for problem in problems]
+
+
+def place_of(kind: str, value: Any, path: Path, evaluation: list[str]) -> Place:
+    """Return the place that a path through the document and a path through the schema lead to."""
+    for part in path:
+        value = value[part]
+    document = node = schema(kind)
+    meaning = ""
+    steps = iter(evaluation)
+    for step in steps:
+        if step == "$ref":
+            document, node = resolve(document, node["$ref"])
+        elif step == "properties":
+            node, meaning = node["properties"][next(steps)], ""
+        elif step in ("items", "additionalProperties"):
+            node, meaning = node[step], ""
+        else:
+            node = node[step]
+        # The first description met speaks of this very field; one behind a $ref speaks of its type.
+        meaning = meaning or node.get("description", "")
+    return Place(kind=kind, path=path, value=value, node=node, document=document, meaning=meaning)
+
+
+def explain(place: Place, keyword: str, *, file: str, lines: Lines) -> Iterator[Problem]:
+    """Yield the problems of one broken rule."""
+    if keyword == "required":
+        yield _missing(place, file=file, lines=lines)
+    elif keyword == "unevaluatedProperties":
+        known = known_keys(place.node, place.document, place.value)
+        for key in place.value:
+            if key not in known:
+                yield _unknown(place, key, list(known), file=file, lines=lines)
+    else:
+        code, what = _SENTENCES[keyword](place)
+        yield Problem(
+            code=code,
+            severity="error",
+            file=file,
+            line=line_at(place.path, lines),
+            pointer=pointer_to(place.path),
+            what=what,
+            why=f"Meaning of the field: {place.meaning}" if place.meaning else None,
+            expected=expected_words(place.node),
+            next=hint(place.kind, place.node, place.value),
+        )
+
+
+def known_keys(node: dict[str, Any], document: dict[str, Any], value: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the keys that an object may have, with their schema nodes, given the keys that it has.
+
+    Conditions in our schemas ask only whether keys are there (a test holds them to that).
+    """
+    known: dict[str, dict[str, Any]] = dict(node.get("properties", {}))
+    if "$ref" in node:
+        home, target = resolve(document, node["$ref"])
+        known |= known_keys(target, home, value)
+    if "if" in node:
+        branch = "then" if all(key in value for key in node["if"]["required"]) else "else"
+        known |= known_keys(node.get(branch, {}), document, value)
+    return known
+
+
+def line_at(path: Path, lines: Lines) -> int | None:
+    """Return the line of a value, or of the nearest thing around it that has one."""
+    for length in range(len(path), -1, -1):
+        line = lines(pointer_to(path[:length]))
+        if line is not None:
+            return line
+    return None
+
+
+def _missing(place: Place, *, file: str, lines: Lines) -> Problem:
+    known = known_keys(place.node, place.document, place.value)
+    missing = [key for key in place.node["required"] if key not in place.value]
+    if len(missing) == 1:
+        what = f"The key {shown(missing[0])} is missing."
+        expected = _key_words(missing[0], known, place.document)
+    else:
+        what = f"The keys {listed(map(shown, missing), 'and')} are missing."
+        expected = f"an object with {counted(len(place.node['required']), 'key')} at least"
+    return Problem(
+        code="TP122",
+        severity="error",
+        file=file,
+        line=line_at(place.path, lines),
+        pointer=pointer_to(place.path),
+        what=what,
+        expected=expected,
+        next=repair(place.kind, f"Add {'it' if len(missing) == 1 else 'them'}."),
+    )
+
+
+def _key_words(key: str, known: dict[str, dict[str, Any]], document: dict[str, Any]) -> str:
+    node = known[key]
+    meaning = node.get("description", "")
+    while "$ref" in node:
+        document, node = resolve(document, node["$ref"])
+        meaning = meaning or node.get("description", "")
+    return f"{shown(key)} with {expected_words(node)}" + (f" ({meaning.rstrip('.')})" if meaning else "")
+
+
+def _unknown(place: Place, key: str, known: list[str], *, file: str, lines: Lines) -> Problem:
+    near = get_close_matches(key, known, n=1)
+    elsewhere = [] if near else _groups_with(key, place.kind)
+    if near:
+        advice = f"Did you mean {shown(near[0])}?"
+    elif elsewhere:
+        advice = f"Did you mean {listed(elsewhere)}?"
+    else:
+        advice = repair(place.kind, "Delete it; a key without effect would only mislead.")
+    return Problem(
+        code="TP123",
+        severity="error",
+        file=file,
+        line=line_at((*place.path, key), lines),
+        pointer=pointer_to((*place.path, key)),
+        what=f"The key {shown(key)} is unknown.",
+        expected=f"one of the keys {listed(known)}",
+        next=advice,
+    )
+
+
+def _groups_with(key: str, kind: str) -> list[str]:
+    """Return `group.key` for each group of the document's top level that has a key like this one."""
+    groups = schema(kind).get("properties", {})
+    return [
+        f"{name}.{near}"
+        for name, node in groups.items()
+        for near in get_close_matches(key, node.get("properties", {}), n=1, cutoff=0.8)
+    ]
+
+
+def _type_sentence(place: Place) -> tuple[str, str]:
+    return "TP120", f"{_subject(place.value)} is not {type_words(place.node)}."
+
+
+def _const_sentence(place: Place) -> tuple[str, str]:
+    return "TP121", f"{_subject(place.value)} is not {shown(place.node['const'])}."
+
+
+def _enum_sentence(place: Place) -> tuple[str, str]:
+    return "TP121", f"{_subject(place.value)} is not one of the values that are allowed here."
+
+
+def _pattern_sentence(place: Place) -> tuple[str, str]:
+    return "TP124", f"{_subject(place.value)} does not have the form that is asked for."
+
+
+def _length_sentence(place: Place) -> tuple[str, str]:
+    return "TP126", "The list is too short." if place.value else "There is nothing here."
+
+
+def _range_sentence(words: str, keyword: str) -> Callable[[Place], tuple[str, str]]:
+    return lambda place: ("TP125", f"{_subject(place.value)} is {words} {place.node[keyword]}.")
+
+
+def _subject(value: Any) -> str:
+    words = shown(value)
+    return words[0].upper() + words[1:] if isinstance(value, dict | list) else words
+
+
+_SENTENCES: dict[str, Callable[[Place], tuple[str, str]]] = {
+    "type": _type_sentence,
+    "const": _const_sentence,
+    "enum": _enum_sentence,
+    "pattern": _pattern_sentence,
+    "minimum": _range_sentence("below", "minimum"),
+    "maximum": _range_sentence("above", "maximum"),
+    "exclusiveMinimum": _range_sentence("not above", "exclusiveMinimum"),
+    "exclusiveMaximum": _range_sentence("not below", "exclusiveMaximum"),
+    "minItems": _length_sentence,
+    "minLength": _length_sentence,
+}

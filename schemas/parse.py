@@ -1,0 +1,32 @@
+"""Bytes to a value with everything that is wrong with the text: the front of `text`, `json_text` and `yaml_text`.
+
+Whether the value has the right shape is for `validate`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from schemas.json_text import read_json
+from schemas.text import Parsed, decode, unread
+
+
+def parse_json(data: bytes, *, file: str) -> Parsed:
+    """Return the value of a JSON file and its problems; `file` is the name that they carry."""
+    text, problems = decode(data, file=file)
+    if text is None:
+        return unread(*problems)
+    parsed = read_json(text, file=file)
+    return replace(parsed, problems=(*problems, *parsed.problems))
+
+
+def parse_yaml(data: bytes, *, file: str) -> Parsed:
+    """Return the value of a YAML file and its problems, as `parse_json` does."""
+    # YAML is only for configurations: whoever reads runs does not wait for its import.
+    from schemas.yaml_text import read_yaml
+
+    text, problems = decode(data, file=file)
+    if text is None:
+        return unread(*problems)
+    parsed = read_yaml(text, file=file)
+    return replace(parsed, problems=(*problems, *parsed.problems))

@@ -1,0 +1,209 @@
+"""Rows: a JSONL file read line by line, each line checked against the schema of its kind.
+
+A run appends rows and may be killed while it does, so a torn last line is normal there: it is dropped with a warning. A
+line that cannot be read anywhere else is an error. Blank lines are skipped with a warning.
+
+Lines that `row_types` is sure of cost about 2 µs each; all others go through `json_text` and the schema, which explain.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from schemas.explain import violations
+from schemas.json_text import read_json
+from schemas.problems import Problem
+from schemas.row_types import decoder_of
+from schemas.text import decode, other_encoding
+from schemas.unreadable import cannot_read
+from schemas.words import counted
+
+APPENDED = ("metric_row", "log_record", "prediction_row")
+"""Kinds that a run appends to. People write the others, often without a newline at the end."""
+
+MOST_EXPLAINED = 100
+"""Lines of one file whose problems are explained; thousands of lines are rarely wrong in a hundred different ways."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """The rows of a file.
+
+    Attributes:
+        values: the rows without problems, in order.
+        problems: what is wrong with the others.
+        torn_tail: whether an incomplete last line was dropped.
+        bytes_read: offset after the last complete line; a later reading may continue there.
+        lines_read: lines before that offset.
+        start: offset where this reading began.
+    """
+
+    values: list[dict[str, Any]]
+    problems: tuple[Problem, ...]
+    torn_tail: bool
+    bytes_read: int
+    lines_read: int
+    start: int = 0
+
+
+def read_rows(path: str | Path, kind: str, *, after: Rows | None = None) -> Rows:
+    """Return the rows of a JSONL file and everything that is wrong with it; never raises on its content.
+
+    Args:
+        path: the file; problems carry it as it is written here.
+        kind: a kind of row from `catalog`.
+        after: an earlier reading of this file, to read only what was appended since. If the file has become shorter, it
+            is another file now and is read from its beginning: `start` of the result is then 0.
+    """
+    reader = _Reader(str(path), kind)
+    try:
+        with Path(path).open("rb") as stream, collector_paused():
+            if after and stream.seek(0, 2) >= after.bytes_read:
+                reader.continue_after(after)
+            stream.seek(reader.start)
+            reader.read(stream)
+    except OSError as error:
+        reader.problems.append(cannot_read(error, file=str(path)))
+    return reader.rows()
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Keep Python's cycle collector from running: over a million new dicts it doubles the time and finds nothing."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+class _Reader:
+    def __init__(self, file: str, kind: str) -> None:
+        self.file = file
+        self.kind = kind
+        self.values: list[dict[str, Any]] = []
+        self.problems: list[Problem] = []
+        self.torn_tail = False
+        self.start = 0
+        self.bytes_read = 0
+        self.line = 0
+        self.explained = 0
+        self.unexplained = 0
+        # The newest line that is no JSON, with what was noted before it: at the end it may turn out to be a torn tail.
+        self.unreadable: tuple[int, int, int] | None = None
+
+    def continue_after(self, after: Rows) -> None:
+        self.start = self.bytes_read = after.bytes_read
+        self.line = after.lines_read
+
+    def rows(self) -> Rows:
+        if self.unexplained:
+            self.problems.append(self._more_lines())
+        return Rows(
+            values=self.values,
+            problems=tuple(self.problems),
+            torn_tail=self.torn_tail,
+            bytes_read=self.bytes_read,
+            lines_read=self.line,
+            start=self.start,
+        )
+
+    def read(self, stream: BinaryIO) -> None:
+        head = stream.read(4)
+        if self.start == 0 and other_encoding(head):
+            self.problems += decode(head, file=self.file)[1]
+            return
+        stream.seek(self.start)
+        sure = decoder_of(self.kind) or _never_sure
+        line = b""
+        for line in stream:
+            self.line += 1
+            row = sure(line)
+            if row is None or not line.endswith(b"\n"):
+                row = self._look_closer(line)
+            if row is not None:
+                self.values.append(row)
+        self.bytes_read = stream.tell()
+        if self.unreadable and self.unreadable[0] == self.line:
+            self._drop_torn_tail(len(line))
+
+    def _look_closer(self, line: bytes) -> dict[str, Any] | None:
+        """Return the row if it is right after all; otherwise note what is wrong with it."""
+        if not line.strip():
+            self.problems.append(self._blank_line())
+            return None
+        self._note_unreadable()
+        if not line.endswith(b"\n") and self.kind in APPENDED:
+            return None
+        text, problems = decode(line, file=self.file)
+        value = None
+        if text is not None:
+            parsed = read_json(text, file=self.file)
+            problems += parsed.problems
+            if parsed.is_read:
+                self.unreadable = None
+                value = parsed.value
+                problems += tuple(violations(self.kind, value, file=self.file, lines=lambda _pointer: self.line))
+        self._note(problems)
+        return None if problems else value
+
+    def _note_unreadable(self) -> None:
+        self.unreadable = (self.line, len(self.problems), self.unexplained)
+
+    def _note(self, problems: tuple[Problem, ...]) -> None:
+        if problems and self.explained == MOST_EXPLAINED:
+            self.unexplained += 1
+        elif problems:
+            self.explained += 1
+            self.problems += [replace(problem, line=self.line) for problem in problems]
+
+    def _drop_torn_tail(self, length: int) -> None:
+        if self.kind not in APPENDED or self.unreadable is None:
+            return
+        _, explained, self.unexplained = self.unreadable
+        self.problems[explained:] = [self._torn_tail(length)]
+        self.torn_tail = True
+        self.bytes_read -= length
+        self.line -= 1
+
+    def _torn_tail(self, length: int) -> Problem:
+        return Problem(
+            code="TP130",
+            severity="warning",
+            file=self.file,
+            line=self.line,
+            what=f"The last line is incomplete ({length} bytes) and was left out.",
+            why="This is normal when a run is killed while it writes a row.",
+            next="Nothing, if the run was stopped; resuming it removes the line.",
+        )
+
+    def _blank_line(self) -> Problem:
+        return Problem(
+            code="TP131",
+            severity="warning",
+            file=self.file,
+            line=self.line,
+            what="The line is blank and was skipped.",
+            next="Delete it; each line of a JSONL file holds one object.",
+        )
+
+    def _more_lines(self) -> Problem:
+        return Problem(
+            code="TP132",
+            severity="error",
+            file=self.file,
+            what=f"{counted(self.unexplained, 'more line')} of this file have problems.",
+            why=f"The first {MOST_EXPLAINED} are explained one by one.",
+            next="Correct those first, then check again.",
+        )
+
+
+def _never_sure(_line: bytes) -> None:
+    return None

@@ -1,0 +1,159 @@
+"""A value, a document or a file of rows against its schema: the front door of this package.
+
+`read_rows` and `Rows` live in `rows`; the words of a violation in `explain`. Two documents are never compared here.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from schemas.catalog import VERSIONS, schema
+from schemas.explain import violations
+from schemas.parse import parse_json, parse_yaml
+from schemas.problems import Problem, worst_first
+from schemas.rows import Rows, read_rows
+from schemas.text import Lines, Parsed, unknown_lines
+from schemas.unreadable import cannot_read
+from schemas.words import listed, shown
+
+__all__ = ["Document", "Rows", "check_value", "read_document", "read_rows"]
+
+VERSION = re.compile(r"[0-9]+\.[0-9]+")
+
+YAML_KINDS = ("train_config",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Document:
+    """A document as it was read.
+
+    Attributes:
+        value: the object, also if it has problems; None if there is none to be had.
+        problems: everything that is wrong with it, worst first.
+        lines: where each value stands in the file.
+    """
+
+    value: dict[str, Any] | None
+    problems: tuple[Problem, ...]
+    lines: Lines = unknown_lines
+
+
+def read_document(path: str | Path, kind: str) -> Document:
+    """Return a document and everything that is wrong with it; never raises on its content.
+
+    Args:
+        path: the file; problems carry it as it is written here.
+        kind: a kind of document from `catalog`; `train_config` is read as YAML, of which JSON is a part.
+    """
+    file = str(path)
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        return Document(value=None, problems=(cannot_read(error, file=file),))
+    parsed = parse_yaml(data, file=file) if kind in YAML_KINDS else parse_json(data, file=file)
+    if not parsed.is_read:
+        return Document(value=None, problems=parsed.problems)
+    return Document(
+        value=parsed.value if isinstance(parsed.value, dict) else None,
+        problems=worst_first([*parsed.problems, *_shape_problems(kind, parsed, file)]),
+        lines=parsed.lines,
+    )
+
+
+def check_value(kind: str, value: Any, *, file: str, lines: Lines | None = None) -> list[Problem]:
+    """Return every way in which a value differs from the schema of its kind.
+
+    Args:
+        kind: a kind from `catalog`.
+        value: what `json.loads` gives: objects, lists, strings, numbers, booleans and None.
+        file: the name that the problems carry.
+        lines: where each value stands in that file.
+
+    Example:
+        >>> [problem.what for problem in check_value("eval_item", {"id": "a", "prompt": "1 + 1"}, file="set.jsonl")]
+        ['The key "expected" is missing.']
+    """
+    lines = lines or unknown_lines
+    if not isinstance(value, dict):
+        return [_not_an_object(value, file)]
+    return _version_problems(kind, value, file, lines) or violations(kind, value, file=file, lines=lines)
+
+
+def _shape_problems(kind: str, parsed: Parsed, file: str) -> list[Problem]:
+    # A place with a problem of the text (NaN, a key twice) is not reported a second time for what was read there.
+    reported = {problem.pointer for problem in parsed.problems} - {None}
+    found = check_value(kind, parsed.value, file=file, lines=parsed.lines)
+    return [problem for problem in found if problem.pointer not in reported]
+
+
+def _version_problems(kind: str, value: dict[str, Any], file: str, lines: Lines) -> list[Problem]:
+    """Return what is wrong with `schema_version`: before it is known to be ours, no other rule may be applied."""
+    document = schema(kind)
+    if "schema_version" not in document["properties"]:
+        return []
+    if "schema_version" not in value:
+        return [_no_version(file)] if "schema_version" in document["required"] else []
+    version = value["schema_version"]
+    if version in VERSIONS:
+        return []
+    line = lines("/schema_version")
+    if isinstance(version, str) and VERSION.fullmatch(version):
+        return [_other_version(version, file, line)]
+    return [_not_a_version(version, file, line)]
+
+
+def _no_version(file: str) -> Problem:
+    return Problem(
+        code="TP114",
+        severity="error",
+        file=file,
+        what="The document does not say which version of the schema it follows; nothing else was checked.",
+        expected=f'the key "schema_version" with {_versions()}',
+        next="If trainproof did not write this file, it does not belong here; otherwise restore it as it was written.",
+    )
+
+
+def _other_version(version: str, file: str, line: int | None) -> Problem:
+    return Problem(
+        code="TP115",
+        severity="error",
+        file=file,
+        line=line,
+        pointer="/schema_version",
+        what=f"The document follows version {version} of the schema; nothing else was checked.",
+        why="What its fields mean may differ there, so that a guess could be wrong without a sign.",
+        expected=_versions(),
+        next="Upgrade trainproof (`pip install --upgrade trainproof`) to a release that reads this version.",
+    )
+
+
+def _not_a_version(version: Any, file: str, line: int | None) -> Problem:
+    quoted = isinstance(version, int | float) and str(version) in VERSIONS
+    return Problem(
+        code="TP115",
+        severity="error",
+        file=file,
+        line=line,
+        pointer="/schema_version",
+        what=f"{shown(version)} is not a version of the schema; nothing else was checked.",
+        expected=_versions(),
+        next="Put it in quotation marks: it is text." if quoted else "Write the version that the document follows.",
+    )
+
+
+def _versions() -> str:
+    return listed(map(shown, VERSIONS))
+
+
+def _not_an_object(value: Any, file: str) -> Problem:
+    return Problem(
+        code="TP113",
+        severity="error",
+        file=file,
+        what=f"The document is {shown(value)}.",
+        expected="an object: keys and values",
+        next="Put the values under their keys.",
+    )

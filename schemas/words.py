@@ -1,0 +1,108 @@
+"""Values and schema nodes in plain words: `null`, `"abc"`, `a list of 3`; `a number from 0 to 1, or null`.
+
+No sentence is made here; that is for `explain`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from schemas.catalog import schema, types_of
+
+LONGEST_SHOWN = 60
+
+LARGEST_FLOAT = 1.7976931348623157e308
+LARGEST_EXACT = 2**53 - 1
+
+TYPE_WORDS = {
+    "null": "null",
+    "boolean": "true or false",
+    "integer": "a whole number",
+    "number": "a number",
+    "string": "text",
+    "array": "a list",
+    "object": "an object",
+}
+
+
+def shown(value: Any) -> str:
+    """Return a value as a message shows it: JSON for a single value, shortened; lists and objects by their size."""
+    if isinstance(value, dict):
+        return f"an object with {counted(len(value), 'key')}"
+    if isinstance(value, list | tuple):
+        return f"a list of {counted(len(value), 'item')}"
+    text = json.dumps(value, ensure_ascii=False)
+    if len(text) <= LONGEST_SHOWN:
+        return text
+    cut = text[:LONGEST_SHOWN]
+    return f'{cut}…" ({len(value)} characters)' if isinstance(value, str) else f"{cut}…"
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun: `1 key`, `3 keys`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def listed(words: Iterable[str], last: str = "or") -> str:
+    """Return words as an enumeration: `a, b or c`."""
+    *head, tail = list(words)
+    return f"{', '.join(head)} {last} {tail}" if head else tail
+
+
+def type_words(node: dict[str, Any]) -> str:
+    """Return the types that a schema node allows: `a number or null`."""
+    return listed(TYPE_WORDS[name] for name in types_of(node))
+
+
+def expected_words(node: dict[str, Any]) -> str:
+    """Return what a schema node (without `$ref`) asks for, as a noun phrase without a full stop."""
+    if "const" in node:
+        return shown(node["const"])
+    if "enum" in node:
+        return listed(shown(value) for value in node["enum"])
+    names = types_of(node)
+    words = [_one_type(name, node) for name in names if name != "null"]
+    if "null" in names:
+        words.append("null")
+    return ", or ".join(words)
+
+
+def _one_type(name: str, node: dict[str, Any]) -> str:
+    if name in ("integer", "number"):
+        return _range_words(TYPE_WORDS[name], node)
+    if name == "string" and "pattern" in node:
+        return pattern_words(node)
+    if name == "string" and node.get("minLength"):
+        return "text that is not empty"
+    if name == "array" and node.get("minItems"):
+        return f"a list of at least {counted(node['minItems'], 'item')}"
+    return TYPE_WORDS[name]
+
+
+def _range_words(noun: str, node: dict[str, Any]) -> str:
+    low, high = node.get("minimum"), node.get("maximum")
+    above, below = node.get("exclusiveMinimum"), node.get("exclusiveMaximum")
+    if low is not None and low == -LARGEST_FLOAT:
+        return "a finite number"
+    if high in (LARGEST_EXACT, LARGEST_FLOAT):
+        high = None
+    if low is not None and high is not None:
+        return f"{noun} from {low} to {high}"
+    limits = [f"{low} or more"] if low is not None else []
+    limits += [f"above {above}"] if above is not None else []
+    limits += [f"at most {high}"] if high is not None else []
+    limits += [f"below {below}"] if below is not None else []
+    return f"{noun}, {' and '.join(limits)}" if limits else noun
+
+
+def pattern_words(node: dict[str, Any]) -> str:
+    """Return what a pattern asks for, from the description of the shared type that has the same pattern, or its own."""
+    for shared in schema("types")["$defs"].values():
+        if shared.get("pattern") == node["pattern"]:
+            node = shared
+            break
+    words: str = node["description"]
+    first = words.rstrip(".")
+    return first[0].lower() + first[1:] if first[1].islower() else first
