@@ -9,21 +9,17 @@ import re
 from pathlib import Path
 
 from schemas.problems import Problem, ProblemError
+from trainer.model import files
 
-FILES = (
-    "config.json",
-    "generation_config.json",
-    "model.safetensors",
+FETCHED = (
+    files.CONFIG,
+    files.GENERATION_CONFIG,
+    files.WEIGHTS,
     "model-*.safetensors",
-    "model.safetensors.index.json",
-    "tokenizer*",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "chat_template.jinja",
+    files.WEIGHTS_INDEX,
+    *files.TOKENIZER,
 )
-"""What is fetched: description, safetensors, tokenizer."""
+"""Patterns of what is brought."""
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
@@ -55,7 +51,7 @@ def download(name: str, revision: str | None, *, otherwise: str) -> Path:
 
     at = f" at revision {revision}" if revision else ""
     try:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=list(FILES)))
+        return Path(snapshot_download(name, revision=revision, allow_patterns=list(FETCHED)))
     except GatedRepoError as error:
         why = "Its owner asks everyone to accept terms first."
         advice = f"Accept them on the page of {name}, log in with `hf auth login`, and try again."

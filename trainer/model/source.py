@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from schemas.problems import Problem, ProblemError
+from trainer.model import files
 from trainer.model.families import FAMILIES, spec_from_config
 from trainer.model.families.family import Family
 from trainer.model.hub import download, is_hub_name
@@ -89,7 +90,7 @@ class ModelSource:
 
 def builtin_names() -> tuple[str, ...]:
     """Return the names of the built-in models."""
-    return tuple(sorted(folder.name for folder in BUILTIN.iterdir() if (folder / "config.json").is_file()))
+    return tuple(sorted(folder.name for folder in BUILTIN.iterdir() if (folder / files.CONFIG).is_file()))
 
 
 def resolve(name: str, revision: str | None = None) -> ModelSource:
@@ -122,7 +123,7 @@ def found(
     name: str, revision: str | None, folder: Path, tokenizer_folder: Path, weights: Literal["builtin", "pretrained"]
 ) -> ModelSource:
     """Return the source in `folder`, its config read."""
-    file = folder / "config.json"
+    file = folder / files.CONFIG
     return ModelSource(
         name=name,
         revision=revision,

@@ -1,0 +1,133 @@
+"""Writes parameters back as a Hugging Face model folder: config.json, safetensors, tokenizer.
+
+The folder appears whole or not at all. Reading it again gives the same bits (`loading.py`), and other tools load it as
+the architecture that its config.json names.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from safetensors.numpy import save_file
+
+from evidence.write import write_json
+from schemas.problems import Problem, ProblemError
+from trainer.model import files
+from trainer.model.families.family import TensorLink
+from trainer.model.params import Params
+from trainer.model.source import ModelSource
+
+SHARD_BYTES = 2 * 2**30
+"""Largest file of an export, and the most host memory that writing it takes; a single larger tensor is its own file."""
+
+
+def export(folder: Path, params: Params, source: ModelSource, *, shard_bytes: int = SHARD_BYTES) -> None:
+    """Write a model folder in the layout of the model's family.
+
+    Args:
+        folder: made here; it must not exist yet, or be empty.
+        params: arrays by name, of one dtype, in which they are written.
+        source: the model they came from: its config.json is copied and completed, its tokenizer copied.
+        shard_bytes: largest file; more than that is written as several files with an index.
+
+    Raises:
+        ProblemError: something is in the folder already.
+        OSError: it could not be written; nothing is left behind.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise occupied(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    working = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".tmp", dir=folder.parent))
+    try:
+        write_weights(working, params, source.family.links(source.spec), shard_bytes)
+        write_json(working / files.CONFIG, completed_config(source, params))
+        copy_descriptions(source, working)
+        working.chmod(0o755)  # a temporary folder is closed to others; an export is an ordinary one
+        working.replace(folder)
+    except BaseException:
+        shutil.rmtree(working)
+        raise
+
+
+def write_weights(folder: Path, params: Params, links: tuple[TensorLink, ...], shard_bytes: int) -> None:
+    """Write all tensors to one file, or to several with an index."""
+    shards = split_by_size(links, params, shard_bytes)
+    names = [files.WEIGHTS_SHARD.format(number=number + 1, count=len(shards)) for number in range(len(shards))]
+    if len(shards) == 1:
+        names = [files.WEIGHTS]
+    for name, shard in zip(names, shards, strict=True):
+        tensors = {link.tensor: joined(link, params) for link in shard}
+        # transformers refuses a file that does not say which framework's layout it has; "pt" is the one of these names.
+        save_file(tensors, folder / name, metadata={"format": "pt"})
+    if len(shards) > 1:
+        total = sum(tensor_bytes(link, params) for link in links)
+        places = {link.tensor: name for name, shard in zip(names, shards, strict=True) for link in shard}
+        write_json(folder / files.WEIGHTS_INDEX, {"metadata": {"total_size": total}, "weight_map": places})
+
+
+def split_by_size(links: tuple[TensorLink, ...], params: Params, shard_bytes: int) -> list[list[TensorLink]]:
+    """Return the tensors in runs of at most `shard_bytes`: sizes 3, 3, 3 with room for 7 give [3, 3] and [3]."""
+    shards: list[list[TensorLink]] = [[]]
+    filled = 0
+    for link in links:
+        size = tensor_bytes(link, params)
+        if shards[-1] and filled + size > shard_bytes:
+            shards.append([])
+            filled = 0
+        shards[-1].append(link)
+        filled += size
+    return shards
+
+
+def tensor_bytes(link: TensorLink, params: Params) -> int:
+    """Return the bytes of one tensor."""
+    return sum(int(params[name].size) * params[name].dtype.itemsize for name in link.params)
+
+
+def joined(link: TensorLink, params: Params) -> np.ndarray[Any, Any]:
+    """Return a tensor as the file keeps it, from the parameters it holds."""
+    whole = np.concatenate([np.asarray(jax.device_get(params[name])) for name in link.params], axis=-1)
+    return np.ascontiguousarray(whole.T if link.transposed else whole)
+
+
+def completed_config(source: ModelSource, params: Params) -> dict[str, Any]:
+    """Return the model's config.json with what an export must say: architecture and element type."""
+    config: dict[str, Any] = json.loads((source.folder / files.CONFIG).read_text(encoding="utf-8"))
+    dtypes = {str(value.dtype) for value in params.values()}
+    assert len(dtypes) == 1, f"parameters of several dtypes: {sorted(dtypes)}"
+    config.pop("torch_dtype", None)  # the older word for dtype; both would contradict each other
+    return {**config, "architectures": [source.family.architecture], "dtype": dtypes.pop()}
+
+
+def copy_descriptions(source: ModelSource, folder: Path) -> None:
+    """Copy the tokenizer's files, and how other tools should decode."""
+    for path in descriptions(source):
+        shutil.copyfile(path, folder / path.name)
+
+
+def descriptions(source: ModelSource) -> Iterator[Path]:
+    """Yield the files that an export copies unchanged."""
+    for pattern in files.TOKENIZER:
+        yield from sorted(source.tokenizer_folder.glob(pattern))
+    if (source.folder / files.GENERATION_CONFIG).is_file():
+        yield source.folder / files.GENERATION_CONFIG
+
+
+def occupied(folder: Path) -> ProblemError:
+    """Return the refusal to write over something."""
+    problem = Problem(
+        code="TP048",
+        severity="error",
+        file=str(folder),
+        what=f"{folder} is not empty.",
+        why="An export never replaces files that are there.",
+        next="Name a folder that does not exist yet, or remove this one first.",
+    )
+    return ProblemError([problem], exit_code=2)
