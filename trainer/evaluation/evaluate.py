@@ -19,21 +19,12 @@ from trainer.config.tree import Evaluation
 from trainer.data.encode import Tokenizer
 from trainer.data.render import PROMPT_TEMPLATE, render_prompt
 from trainer.data.rows import RowFile
+from trainer.model.generate import Completion
 from trainer.recorder.recorder import now
 
 
-@dataclass(frozen=True, kw_only=True)
-class Output:
-    """What the model wrote for one prompt."""
-
-    token_ids: Sequence[int]
-    """Generated ids, the end token included where it was written."""
-    finish_reason: str
-    """stop: the end token was written. length: the limit was reached."""
-
-
-Answer = Callable[[Sequence[Sequence[int]]], Sequence[Output]]
-"""Greedy outputs of a batch of prompts, given as token ids."""
+Answer = Callable[[Sequence[Sequence[int]]], Iterator[Completion]]
+"""Greedy completions of prompts given as token ids, in order, each as soon as it is done."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +44,6 @@ def answer_set(
     answer: Answer,
     *,
     path: Path,
-    settings: Evaluation,
     max_prompt_tokens: int,
     stop_now: Callable[[], str | None],
     progress: Callable[[int, int], None],
@@ -65,45 +55,28 @@ def answer_set(
         tokenizer: the model's.
         answer: the model.
         path: file for the prediction rows.
-        settings: `batch_size` items are answered at a time.
         max_prompt_tokens: longest prompt that leaves room for an output; a longer one is an error of its row.
-        stop_now: asked before each batch; a reason ends the evaluation early.
+        stop_now: asked before each item; a reason ends the evaluation early.
         progress: called with items done and items in all.
     """
     started_at = now()
+    prompts = [prompt_ids(item["prompt"], tokenizer) for item in items.rows]
+    completions = answer([prompt for prompt in prompts if len(prompt) <= max_prompt_tokens])
     rows: list[dict[str, Any]] = []
     with RowWriter(path) as writer:
-        for batch in batches(items.rows, settings.batch_size):
+        for item, prompt in zip(items.rows, prompts, strict=True):
             if stop_now():
                 break
-            for row in answer_batch(batch, tokenizer, answer, max_prompt_tokens=max_prompt_tokens):
-                writer.append(row)
-                rows.append(row)
+            if len(prompt) <= max_prompt_tokens:
+                row = prediction_row(item, next(completions), tokenizer)
+            else:
+                row = unanswered_row(item, prompt_tokens=len(prompt), max_prompt_tokens=max_prompt_tokens)
+            writer.append(row)
+            rows.append(row)
             progress(len(rows), len(items.rows))
     return Evaluated(
         complete=len(rows) == len(items.rows), started_at=started_at, finished_at=now(), rows=tuple(rows), path=path
     )
-
-
-def batches(items: Sequence[dict[str, Any]], size: int) -> Iterator[Sequence[dict[str, Any]]]:
-    """Yield items in order, `size` at a time."""
-    for first in range(0, len(items), size):
-        yield items[first : first + size]
-
-
-def answer_batch(
-    items: Sequence[dict[str, Any]], tokenizer: Tokenizer, answer: Answer, *, max_prompt_tokens: int
-) -> list[dict[str, Any]]:
-    """Return the prediction rows of one batch, in the order of items."""
-    prompts = [prompt_ids(item["prompt"], tokenizer) for item in items]
-    fitting = [index for index, prompt in enumerate(prompts) if len(prompt) <= max_prompt_tokens]
-    outputs = dict(zip(fitting, answer([prompts[index] for index in fitting]), strict=True)) if fitting else {}
-    return [
-        prediction_row(item, outputs[index], tokenizer)
-        if index in outputs
-        else unanswered_row(item, prompt_tokens=len(prompts[index]), max_prompt_tokens=max_prompt_tokens)
-        for index, item in enumerate(items)
-    ]
 
 
 def prompt_ids(prompt: str, tokenizer: Tokenizer) -> list[int]:
@@ -112,17 +85,17 @@ def prompt_ids(prompt: str, tokenizer: Tokenizer) -> list[int]:
     return ids[:-1] if ids and ids[-1] == tokenizer.eos_token_id else ids
 
 
-def prediction_row(item: dict[str, Any], output: Output, tokenizer: Tokenizer) -> dict[str, Any]:
+def prediction_row(item: dict[str, Any], output: Completion, tokenizer: Tokenizer) -> dict[str, Any]:
     """Return the row of an answered item."""
     ended = output.finish_reason == "stop"
-    text = str(tokenizer.decode(list(output.token_ids[:-1] if ended else output.token_ids)))
+    text = str(tokenizer.decode(list(output.tokens[:-1] if ended else output.tokens)))
     extracted = extract_answer(text)
     return identity(item) | {
         "output_text": text,
         "extracted_answer": extracted,
         "correct": is_correct(extracted, item["expected"]),
         "format_ok": format_ok(text, output.finish_reason),
-        "output_tokens": len(output.token_ids),
+        "output_tokens": len(output.tokens),
         "finish_reason": output.finish_reason,
         "error": None,
     }

@@ -71,7 +71,7 @@ def restore(run_folder: Path, like: TrainState) -> TrainState:
 def no_checkpoint(run_folder: Path) -> Problem:
     """Return the problem of a run without a complete checkpoint."""
     return Problem(
-        code="TP040",
+        code="TP050",
         severity="error",
         file=str(run_folder),
         what="the run has no complete checkpoint to continue from",

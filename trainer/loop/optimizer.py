@@ -41,6 +41,12 @@ def build_schedule(optimizer: Optimizer, *, steps: int) -> optax.Schedule:
     return optax.join_schedules([rise, after], boundaries=[warmup])
 
 
+def learning_rate_at(schedule: optax.Schedule, step: int) -> float:
+    """Return the learning rate that the update of step `step`, counted from 0, uses."""
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        return float(schedule(jnp.int32(step)))
+
+
 def build_optimizer(optimizer: Optimizer, *, steps: int) -> optax.GradientTransformation:
     """Return AdamW (Loshchilov & Hutter, arXiv 1711.05101) or Adafactor (Shazeer & Stern, arXiv 1804.04235).
 
@@ -50,7 +56,7 @@ def build_optimizer(optimizer: Optimizer, *, steps: int) -> optax.GradientTransf
     """
     schedule = build_schedule(optimizer, steps=steps)
     if optimizer.name == "adamw":
-        return optax.adamw(
+        adamw = optax.adamw(
             schedule,
             b1=optimizer.beta1,
             b2=optimizer.beta2,
@@ -58,12 +64,31 @@ def build_optimizer(optimizer: Optimizer, *, steps: int) -> optax.GradientTransf
             weight_decay=optimizer.weight_decay,
             mask=matrices,
         )
-    return optax.adafactor(
+        return with_implicit_promotion(adamw)
+    adafactor = optax.adafactor(
         schedule,
         momentum=None,
         weight_decay_rate=optimizer.weight_decay or None,
         weight_decay_mask=matrices,
     )
+    return with_implicit_promotion(adafactor)
+
+
+def with_implicit_promotion(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
+    """Return the optimizer with JAX's ordinary type promotion inside it.
+
+    Our own code runs under strict promotion in the tests; optax raises a float to an integer step, which that forbids.
+    """
+
+    def init(params: Any) -> Any:
+        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+            return optimizer.init(params)
+
+    def update(gradient: Any, opt_state: Any, params: Any = None) -> Any:
+        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+            return optimizer.update(gradient, opt_state, params)
+
+    return optax.GradientTransformation(init, update)
 
 
 def matrices(params: Any) -> Any:

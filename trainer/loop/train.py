@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import jax
-import numpy as np
 import optax
 
 from trainer.config.tree import Config
@@ -16,10 +15,12 @@ from trainer.data.encode import EncodedData
 from trainer.data.order import rows_of_step
 from trainer.loop.checkpoint import Checkpoints
 from trainer.loop.mesh import batch_sharding
+from trainer.loop.optimizer import learning_rate_at
 from trainer.loop.program import Program, batch_size_of
 from trainer.loop.step import Batch, StepMetrics, TrainState
 from trainer.loop.stop import StopRequest
 from trainer.planning.devices import Devices
+from trainer.recorder.memory import device_memory_bytes
 from trainer.recorder.recorder import Recorder, now
 
 ALL_STEPS_DONE = "all steps done"
@@ -111,7 +112,7 @@ class Loop:
                 "step": done,
                 "tokens_seen": done * tokens_per_step,
                 "loss": loss if math.isfinite(loss) else None,
-                "learning_rate": float(self.schedule(np.int32(done - 1))),
+                "learning_rate": learning_rate_at(self.schedule, done - 1),
                 "grad_norm": grad_norm if math.isfinite(grad_norm) else None,
                 "step_seconds": seconds,
                 "tokens_per_second": tokens_per_step / seconds,
@@ -155,10 +156,3 @@ class Stopwatch:
     def leave_out(self, seconds: float) -> None:
         """Leave out time that was not spent on steps."""
         self._since += seconds
-
-
-def device_memory_bytes(devices: Devices) -> int | None:
-    """Return the peak bytes in use on the fullest device, None where devices report none (a CPU)."""
-    peaks = [(device.memory_stats() or {}).get("peak_bytes_in_use") for device in devices.list]
-    known = [int(peak) for peak in peaks if peak is not None]
-    return max(known, default=None)

@@ -111,6 +111,15 @@ def refuse_what_does_not_fit(plan: dict[str, Any], *, model: str) -> None:
         raise ProblemError([does_not_fit(plan, model=model)], exit_code=REFUSED)
 
 
+def in_words(plan: dict[str, Any]) -> str:
+    """Return the plan as one line."""
+    need = f"needs about {gib(plan['need_bytes'])} on each device, within {plan['error_fraction']:.0%}"
+    if plan["available_bytes"] is None:
+        return f"{need}; the device does not say what it has"
+    verdicts = {"fits": "it fits", "does_not_fit": "it does not fit, and was forced"}
+    return f"{need}, of {gib(plan['available_bytes'])}: {verdicts[plan['verdict']]}"
+
+
 def does_not_fit(plan: dict[str, Any], *, model: str) -> Problem:
     """Return the refusal of a run that needs more memory than each device has."""
     target = plan["target"]

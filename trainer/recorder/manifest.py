@@ -13,7 +13,7 @@ import numpy as np
 import optax
 
 from trainer.config.tree import Config
-from trainer.loop.optimizer import build_schedule, recognised_optimizer
+from trainer.loop.optimizer import build_schedule, learning_rate_at, recognised_optimizer
 from trainer.loop.program import Program, batch_size_of
 from trainer.loop.step import TrainState
 from trainer.planning.devices import Devices
@@ -29,9 +29,7 @@ def first_manifest(
     command: list[str],
     config: Config,
     devices: Devices,
-    model: dict[str, Any],
     dataset: dict[str, Any],
-    training: dict[str, Any],
     parent: dict[str, Any] | None,
 ) -> dict[str, Any]:
     """Return the document `run_manifest.json` of a run that has just begun."""
@@ -46,9 +44,9 @@ def first_manifest(
         "code": code_identity(),
         "environment": environment(),
         "devices": devices.document(),
-        "model": model,
+        "model": None,
         "dataset": dataset,
-        "training": training,
+        "training": None,
         "result": dict(NO_RESULT),
         "exit": None,
         "parent": parent,
@@ -93,14 +91,14 @@ def schedule_of(config: Config) -> dict[str, Any]:
         "name": config.optimizer.schedule,
         "warmup_steps": config.optimizer.warmup_steps,
         "peak_learning_rate": peak_of(schedule, config),
-        "final_learning_rate": float(schedule(np.int32(config.limits.steps - 1))),
+        "final_learning_rate": learning_rate_at(schedule, config.limits.steps - 1),
     }
 
 
 def peak_of(schedule: optax.Schedule, config: Config) -> float:
     """Return the largest learning rate: it rises to the end of the warm-up and falls from there."""
     last_of_warmup = min(max(config.optimizer.warmup_steps - 1, 0), config.limits.steps - 1)
-    return float(schedule(np.int32(last_of_warmup)))
+    return learning_rate_at(schedule, last_of_warmup)
 
 
 def remat_is_effective(program: Program, config: Config) -> bool:

@@ -6,7 +6,6 @@ folders is `evidence`'s work.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +18,7 @@ from evidence.lock import RunLock
 from evidence.recompute import result_of
 from evidence.write import RowWriter, write_json, write_text
 from schemas.problems import Problem, ProblemError
+from trainer.failure import failure_of
 
 Say = Callable[[str], None]
 """Shows one line to whoever watches the run."""
@@ -45,8 +45,9 @@ def now() -> str:
 class Recorder:
     """Writes one run folder.
 
-    Used as a context manager: leaving it by an exception seals the run as failed with the exception's kind and
-    message, so that no folder is left saying `running`. The rows themselves are on disk as soon as they are made.
+    Used as a context manager: leaving it by an exception seals the run as failed or cancelled and raises a
+    `ProblemError` that says why, so that no folder is left saying `running`. Rows are in the file as soon as they are
+    made.
     """
 
     def __init__(self, folder: Path, *, say: Say) -> None:
@@ -70,17 +71,39 @@ class Recorder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if error is not None and self.manifest and self.manifest["status"] == "running":
-                self.log("error", "run_failed", f"{type(error).__name__}: {error}")
-                self.seal("failed", exit_code=4, error=type(error).__name__, message=str(error))
+            if error is not None:
+                self._fail(error)
         finally:
             self._metrics.close()
             self._log.close()
             self._lock.__exit__(kind, error, trace)
 
+    def _fail(self, error: BaseException) -> None:
+        """Seal the run as what the exception makes of it, and raise that as the problem that users meet."""
+        failure = failure_of(error, file=str(self.folder))
+        try:
+            details = {"traceback": failure.traceback} if failure.traceback else {}
+            self.log("error", f"run_{failure.status}", failure.problem.what, **details)
+            if self.metric_rows:
+                self.manifest["result"] |= result_of(self.metric_rows)
+                self.manifest["training"]["steps_done"] = self.metric_rows[-1]["step"]
+            if self.manifest:
+                self.manifest["result"]["stopped_because"] = failure.problem.what
+                self.seal(failure.status, exit_code=failure.exit_code, error=failure.kind, message=failure.problem.what)
+        except OSError:
+            # The disk that failed the run fails the seal too. The manifest on it is the last whole one, and the lock
+            # goes with this process, so readers show the run as interrupted.
+            self._say("The manifest could not be updated; it still says running.")
+        raise ProblemError([failure.problem], exit_code=failure.exit_code) from error
+
     def start(self, manifest: dict[str, Any]) -> None:
         """Write the first manifest: everything known before the first step."""
         self.manifest = manifest
+        self.save()
+
+    def set(self, **groups: Any) -> None:
+        """Replace whole groups of the manifest and write it."""
+        self.manifest |= groups
         self.save()
 
     def update(self, group: str, **values: Any) -> None:
@@ -177,8 +200,8 @@ def unwritable(folder: Path, error: OSError) -> Problem:
         code="TP030",
         severity="error",
         file=str(folder),
-        what=f"the run folder cannot be written: {error.strerror}",
-        next="give --output a folder that you may write to",
+        what=f"The run folder cannot be written: {error.strerror}.",
+        next="Give --output a folder that you may write to.",
     )
 
 
@@ -190,13 +213,7 @@ def occupied(folder: Path, names: list[str]) -> Problem:
         code="TP031",
         severity="error",
         file=str(folder),
-        what="the folder already holds a run" if holds_run else f"the folder is not empty: it holds {shown}",
-        why="a run never writes over what is there",
-        next=f"give --output another folder{f', or continue that run with --resume {folder}' if holds_run else ''}",
+        what="The folder already holds a run." if holds_run else f"The folder is not empty: it holds {shown}.",
+        why="A run never writes over what is there.",
+        next=f"Give --output another folder{f', or continue that run with --resume {folder}' if holds_run else ''}.",
     )
-
-
-def say_on_stdout(message: str) -> None:
-    """Show a line at once, also when the output goes to a file."""
-    sys.stdout.write(message + "\n")
-    sys.stdout.flush()

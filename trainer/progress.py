@@ -1,0 +1,65 @@
+"""How a watcher sees a run: a bar on a terminal, a plain line every few seconds elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+PLAIN_SECONDS = 10.0
+"""Between two plain lines."""
+
+
+class Watch:
+    """Shows messages and progress on standard output, as a context manager."""
+
+    def __init__(self) -> None:
+        """Draw bars only on a terminal."""
+        self._console = Console(highlight=False, soft_wrap=True)
+        self._bars: Progress | None = None
+        if self._console.is_terminal:
+            self._bars = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=30),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[note]}"),
+                TimeRemainingColumn(),
+                console=self._console,
+                transient=True,
+            )
+        self._task: tuple[str, int] | None = None
+        self._shown_at = time.monotonic()
+
+    def __enter__(self) -> Self:
+        if self._bars:
+            self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bars:
+            self._bars.stop()
+
+    def say(self, message: str) -> None:
+        """Show one line at once, also when the output goes to a file."""
+        self._console.print(message, markup=False)
+        sys.stdout.flush()
+
+    def done(self, what: str, count: int, total: int, note: str = "") -> None:
+        """Show that `count` of `total` are done; `what` names the work, `note` is shown behind the count."""
+        if self._bars:
+            self._draw(self._bars, what, count, total, note)
+        elif count == total or time.monotonic() - self._shown_at >= PLAIN_SECONDS:
+            self.say(f"{what} {count}/{total}{'  ' if note else ''}{note}")
+            self._shown_at = time.monotonic()
+
+    def _draw(self, bars: Progress, what: str, count: int, total: int, note: str) -> None:
+        if self._task is None or self._task[0] != what:
+            self._task = (what, bars.add_task(what, total=total, note=note))
+        task = bars.tasks[self._task[1]].id
+        bars.update(task, completed=count, note=note, visible=count < total)

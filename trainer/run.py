@@ -1,0 +1,215 @@
+"""The story of a run: prepare → plan → build → loop → evaluate → seal.
+
+`prepare` reads and checks everything and spends nothing. From `claim` on there is a folder, and whatever happens, the
+recorder leaves in it what was measured and how it ended.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from evidence import layout
+from schemas.problems import ProblemError
+from trainer.assemble import Assembly, assemble
+from trainer.config.load import config_text
+from trainer.config.tree import Config
+from trainer.data.encode import first_examples
+from trainer.evaluation.exam import Answered, Exam
+from trainer.failure import FAILED, INTERRUPTED
+from trainer.loop.checkpoint import Checkpoints, latest_step, no_checkpoint
+from trainer.loop.optimizer import build_schedule
+from trainer.loop.stop import StopRequest
+from trainer.loop.train import Loop, Outcome
+from trainer.planning.plan import in_words, refuse_what_does_not_fit
+from trainer.prepare import Prepared, prepare
+from trainer.progress import Watch
+from trainer.recorder import effective
+from trainer.recorder.manifest import first_manifest, model_of, training_of
+from trainer.recorder.memory import peak_memory_bytes
+from trainer.recorder.recorder import Recorder, claim
+
+EXIT_CODES = {"succeeded": 0, "failed": FAILED, "interrupted": INTERRUPTED}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What somebody asked for."""
+
+    config: Config
+    folder: Path
+    """The run's folder, new or empty; its name is the run's id."""
+    command: list[str]
+    """The command line, one argument each."""
+    forced: bool = False
+    """Start even if the plan says that it does not fit."""
+    resume: Path | None = None
+    """Folder of a run whose newest checkpoint this one continues from."""
+
+
+def run(order: Order, watch: Watch) -> int:
+    """Carry out a run and return its exit code: 0 good, 4 failed, 5 interrupted and resumable.
+
+    Raises:
+        ProblemError: exit code 2 or 3 before anything was spent; 4 or 5 for a run sealed as failed or cancelled.
+    """
+    prepared = prepare(order.config, forced=order.forced)
+    refuse_what_does_not_fit(prepared.plan, model=order.config.model.name)
+    parent = parent_of(order.resume)
+    claim(order.folder)
+    with Recorder(order.folder, say=watch.say) as recorder, stop_request(order.config) as stop:
+        record_start(recorder, prepared, order, parent)
+        assembly = assemble(prepared, resume=order.resume)
+        record_what_runs(recorder, prepared, assembly, order)
+        exam = exam_of(prepared, assembly, recorder, stop, watch)
+        baseline = exam.before(assembly.state) if exam and not parent else None
+        outcome = train(prepared, assembly, recorder, stop, watch)
+        if exam:
+            outcome = evaluate(exam, outcome, baseline, stop)
+        recorder.seal(outcome.status, **how_it_ended(outcome))
+    watch.say(f"run folder: {order.folder}")
+    return EXIT_CODES[outcome.status]
+
+
+def parent_of(resume: Path | None) -> dict[str, Any] | None:
+    """Return the manifest's group `parent`: the run and step that this one continues from."""
+    if resume is None:
+        return None
+    step = latest_step(resume)
+    if step is None:
+        raise ProblemError([no_checkpoint(resume)], exit_code=2)
+    return {"run_id": resume.resolve().name, "step": step}
+
+
+def stop_request(config: Config) -> StopRequest:
+    """Return what listens for reasons to stop early."""
+    return StopRequest(max_minutes=config.limits.max_minutes)
+
+
+def record_start(recorder: Recorder, prepared: Prepared, order: Order, parent: dict[str, Any] | None) -> None:
+    """Write down everything that is known before anything is built."""
+    devices = prepared.devices
+    manifest = first_manifest(
+        run_id=recorder.run_id,
+        command=order.command,
+        config=prepared.config,
+        devices=devices,
+        dataset=prepared.dataset_document(),
+        parent=parent,
+    )
+    recorder.start(manifest)
+    recorder.text(layout.CONFIG, config_text(prepared.config))
+    recorder.document(layout.PLAN, prepared.plan)
+    recorder.document(
+        layout.FIRST_EXAMPLES,
+        first_examples(prepared.data, prepared.first_rows(), prepared.tokenizer, run_id=recorder.run_id),
+    )
+    recorder.log("info", "run_started", f"run {recorder.run_id}: {prepared.config.model.name}, {prepared.config.mode}")
+    recorder.log(
+        "info",
+        "devices_chosen",
+        f"{len(devices.list)} × {devices.kind} ({devices.chosen_because})",
+        platform=devices.platform,
+        count=len(devices.list),
+    )
+    level = "warning" if prepared.plan["forced"] and prepared.plan["verdict"] == "does_not_fit" else "info"
+    recorder.log(level, "planned", in_words(prepared.plan), need_bytes=prepared.plan["need_bytes"])
+
+
+def record_what_runs(recorder: Recorder, prepared: Prepared, assembly: Assembly, order: Order) -> None:
+    """Write down the model and the effective settings, read back from what was built."""
+    program, state = assembly.program, assembly.state
+    model = model_of(
+        name=prepared.config.model.name,
+        revision=prepared.source.revision,
+        family=prepared.source.spec.family,
+        weights=assembly.weights,
+        params=state.params,
+        weights_sha256=assembly.params_sha256,
+        compute=effective.compute_dtype(program.jaxpr),
+    )
+    training = training_of(
+        prepared.config, program, state, prepared.devices, parameters=model["parameters"], forced=order.forced
+    )
+    recorder.set(model=model, training=training)
+    recorder.update("result", compile_seconds=program.compile_seconds)
+    donated = {True: "state donated", False: "state not donated", None: "donation unknown"}
+    recorder.log(
+        "info",
+        "compiled",
+        f"{model['parameters']:,} parameters; {training['optimizer']['name']}, {model['dtypes']['params']} params, "
+        f"{model['dtypes']['compute']} compute, {donated[training['donation']['effective']]}; "
+        f"compiled in {program.compile_seconds:.1f} s",
+        compile_seconds=program.compile_seconds,
+    )
+
+
+def exam_of(
+    prepared: Prepared, assembly: Assembly, recorder: Recorder, stop: StopRequest, watch: Watch
+) -> Exam | None:
+    """Return the evaluation of this run, None if it has none."""
+    if prepared.items is None:
+        return None
+    return Exam(
+        items=prepared.items,
+        settings=prepared.config.evaluation,
+        tokenizer=prepared.tokenizer,
+        graphdef=assembly.graphdef,
+        max_positions=prepared.source.spec.max_positions,
+        recorder=recorder,
+        stop=stop,
+        watch=watch,
+    )
+
+
+def train(
+    prepared: Prepared, assembly: Assembly, recorder: Recorder, stop: StopRequest, watch: Watch
+) -> Outcome:
+    """Run the loop, save its last state, and record the result."""
+    config = prepared.config
+    checkpoints = Checkpoints(recorder.folder, keep=config.checkpoint.keep)
+    loop = Loop(
+        config=config,
+        program=assembly.program,
+        data=prepared.data,
+        devices=prepared.devices,
+        schedule=build_schedule(config.optimizer, steps=config.limits.steps),
+        recorder=recorder,
+        checkpoints=checkpoints,
+        stop=stop,
+        progress=lambda done, total, loss: watch.done("step", done, total, f"loss {loss:.4f}"),
+    )
+    outcome = loop.run(assembly.state)
+    # A state whose loss was not finite is of no use to continue from; the checkpoint before it is.
+    if outcome.status != "failed":
+        loop.save(outcome.state)
+    checkpoints.close()
+    recorder.update("training", steps_done=int(outcome.state.step))
+    recorder.record_result(
+        train_seconds=outcome.seconds,
+        peak_memory_bytes=peak_memory_bytes(prepared.devices),
+        stopped_because=outcome.because,
+    )
+    recorder.log("info", "trained", f"{int(outcome.state.step)} steps in {outcome.seconds:.1f} s: {outcome.because}")
+    return outcome
+
+
+def evaluate(exam: Exam, outcome: Outcome, baseline: Answered | None, stop: StopRequest) -> Outcome:
+    """Put the evaluation set to the trained model if there is time; without all of it the run is interrupted."""
+    if outcome.status == "failed":
+        return outcome
+    if not stop.reason() and exam.after(outcome.state, baseline):
+        return outcome
+    because = stop.reason() or outcome.because
+    return replace(outcome, status="interrupted", because=f"{because}, before the evaluation was complete")
+
+
+def how_it_ended(outcome: Outcome) -> dict[str, Any]:
+    """Return exit code, kind of error and message of the outcome."""
+    failed = outcome.status == "failed"
+    return {
+        "exit_code": EXIT_CODES[outcome.status],
+        "error": "non_finite_loss" if failed else None,
+        "message": None if outcome.status == "succeeded" else outcome.because,
+    }
