@@ -18,7 +18,7 @@ from schemas.catalog import resolve, schema, schemas_of
 from schemas.hints import hint, repair
 from schemas.problems import Problem, pointer_to
 from schemas.text import Lines
-from schemas.words import counted, expected_words, listed, shown, type_words
+from schemas.words import expected_words, listed, not_of_type_words, shown
 
 Path = tuple[str | int, ...]
 
@@ -53,9 +53,13 @@ def validator_of(kind: str) -> jsonschema_rs.Draft202012Validator:
 
 
 def violations(kind: str, value: Any, *, file: str, lines: Lines) -> list[Problem]:
-    """Return a problem for each rule that the value breaks, in the order of the document's schema."""
+    """Return a problem for each rule that the value breaks, in the order of the schema's rules."""
+    validator = validator_of(kind)
+    # Most values are right, and saying only that is several times faster.
+    if validator.is_valid(value):
+        return []
     found: dict[tuple[str, str], list[Problem]] = {}
-    for error in validator_of(kind).iter_errors(value):
+    for error in validator.iter_errors(value):
         *evaluation, keyword = map(str, error.evaluation_path)
         path = tuple(error.instance_path)
         # The validator names each missing key on its own; they are one problem here.
@@ -139,10 +143,10 @@ def _missing(place: Place, *, file: str, lines: Lines) -> Problem:
     missing = [key for key in place.node["required"] if key not in place.value]
     if len(missing) == 1:
         what = f"The key {shown(missing[0])} is missing."
-        expected = _key_words(missing[0], known, place.document)
+        expected: str | None = _key_words(missing[0], known, place.document)
     else:
         what = f"The keys {listed(map(shown, missing), 'and')} are missing."
-        expected = f"an object with {counted(len(place.node['required']), 'key')} at least"
+        expected = None
     return Problem(
         code="TP122",
         severity="error",
@@ -161,7 +165,7 @@ def _key_words(key: str, known: dict[str, dict[str, Any]], document: dict[str, A
     while "$ref" in node:
         document, node = resolve(document, node["$ref"])
         meaning = meaning or node.get("description", "")
-    return f"{shown(key)} with {expected_words(node)}" + (f" ({meaning.rstrip('.')})" if meaning else "")
+    return f"{shown(key)}: {expected_words(node)}" + (f" ({meaning.rstrip('.')})" if meaning else "")
 
 
 def _unknown(place: Place, key: str, known: list[str], *, file: str, lines: Lines) -> Problem:
@@ -196,7 +200,7 @@ def _groups_with(key: str, kind: str) -> list[str]:
 
 
 def _type_sentence(place: Place) -> tuple[str, str]:
-    return "TP120", f"{_subject(place.value)} is not {type_words(place.node)}."
+    return "TP120", f"{_subject(place.value)} {not_of_type_words(place.node)}."
 
 
 def _const_sentence(place: Place) -> tuple[str, str]:

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from schemas.catalog import types_of
-from schemas.words import expected_words, shown
+from schemas.words import shown
 
 BY_PEOPLE = ("train_config", "dataset_row", "eval_item")
 """Documents that people write; only the program writes the others."""
@@ -18,7 +18,7 @@ NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 
 def hint(kind: str, node: dict[str, Any], value: Any) -> str:
     """Return the next step for a value that its schema node refuses."""
-    return _by_value(node, value) or repair(kind, f"Write {expected_words(node)}.")
+    return _by_value(node, value) or repair(kind, "Correct the value, then run the same command again.")
 
 
 def repair(kind: str, by_hand: str) -> str:

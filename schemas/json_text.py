@@ -89,18 +89,19 @@ def lines_of(text: str) -> Lines:
 
 
 def is_text(value: Any) -> bool:
-    """Return whether every key and string inside the value can be written as UTF-8."""
+    """Return whether every key and string inside a JSON value can be written as UTF-8."""
     return not LONE_SURROGATE.search(json.dumps(value, ensure_ascii=False))
 
 
 def _repeated(one: Repeated, *, file: str) -> Problem:
+    first = f", first on line {one.first_line}" if one.first_line != one.line else ""
     return Problem(
         code="TP109",
         severity="error",
         file=file,
         line=one.line,
         pointer=one.pointer,
-        what=f'The key "{one.key}" stands twice in one object, first on line {one.first_line}.',
+        what=f"The key {json.dumps(one.key, ensure_ascii=False)} stands twice in one object{first}.",
         why="Readers differ in which of the two they take, so the document does not say one thing.",
         next="Delete the one that is not meant.",
     )
@@ -164,16 +165,20 @@ def _explain(text: str, error: json.JSONDecodeError) -> tuple[str, str]:
     """Return what is wrong at a place and what to do; the reader's own words are never shown."""
     rest = text[error.pos :].lstrip()
     before = text[: error.pos].rstrip()
+    if not rest:
+        return "it ends in the middle", "Restore the file from a copy, or write it again; it seems to be cut off."
     for begins, what, advice in _BY_MESSAGE:
         if error.msg.startswith(begins):
             return what, advice
-    if not rest:
-        return "it ends in the middle", "Restore the file from a copy, or write it again; it seems to be cut off."
+    if before.endswith(":") and rest[0] in "},":
+        return "a value is missing", "Add it after the colon, or delete the key."
     if (rest[0] in "}]" and before.endswith(",")) or rest[0] == ",":
         return "there is a comma too many", "Delete the comma: the last item of an object or list has none after it."
     for signs, what, advice in _BY_TEXT:
         if rest.startswith(signs):
             return what, advice
+    if error.msg.startswith("Expecting property name"):
+        return "a key is not in quotation marks", 'Write keys in double quotation marks: "key".'
     return f"{_shown_sign(rest[0])} is not expected", "Correct the text there."
 
 

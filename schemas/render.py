@@ -60,7 +60,6 @@ def as_sarif(problems: Sequence[Problem], rules: Iterable[Rule] = ()) -> str:
                 "tool": {
                     "driver": {"name": "trainproof", "rules": [_sarif_rule(code, known.get(code)) for code in codes]}
                 },
-                "columnKind": "unicodeCodePoints",
                 "results": [_sarif_result(problem, codes.index(problem.code)) for problem in problems],
             }
         ],
@@ -77,16 +76,24 @@ def as_junit(problems: Sequence[Problem]) -> str:
 
 
 def _place(problem: Problem) -> str:
-    place = problem.file
+    place = _visible(problem.file)
     if problem.pointer:
-        place += f" at {problem.pointer}"
+        place += f" at {_visible(problem.pointer)}"
     if problem.line is not None:
         place += f" (line {problem.line})"
     return f"{place}: " if place else ""
 
 
 def _sentence(words: str) -> str:
+    words = _visible(words)
     return words if words.endswith((".", "?", ":")) else words + "."
+
+
+def _visible(words: str) -> str:
+    """Return the text with control characters written out: names in a hostile file must not steer a terminal."""
+    if words.isprintable():
+        return words
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode("ascii") for sign in words)
 
 
 def _details(problem: Problem) -> list[str]:
@@ -141,16 +148,21 @@ def _sarif_result(problem: Problem, rule_index: int) -> dict[str, Any]:
     }
     location: dict[str, Any] = {}
     if problem.file:
-        # A URI in SARIF is relative to the checkout; backslashes and spaces of a path are not legal in it.
-        place: dict[str, Any] = {"artifactLocation": {"uri": quote(problem.file.replace("\\", "/"))}}
+        place: dict[str, Any] = {"artifactLocation": {"uri": _uri(problem.file)}}
         if problem.line is not None:
             place["region"] = {"startLine": problem.line}
         location["physicalLocation"] = place
     if problem.pointer:
-        location["logicalLocations"] = [{"fullyQualifiedName": problem.pointer, "kind": "member"}]
+        location["logicalLocations"] = [{"fullyQualifiedName": problem.pointer, "kind": "value"}]
     if location:
         result["locations"] = [location]
     return result
+
+
+def _uri(file: str) -> str:
+    """Return a path as a URI reference: relative to the checkout, or `file:` for an absolute path."""
+    uri = quote(file.replace("\\", "/"))
+    return f"file://{uri}" if uri.startswith("/") else uri
 
 
 def _junit_case(problem: Problem) -> str:

@@ -41,6 +41,8 @@ class Rows:
         bytes_read: offset after the last complete line; a later reading may continue there.
         lines_read: lines before that offset.
         start: offset where this reading began.
+        first_line: line at that offset, counted from 1.
+        left_out: lines that gave no row, in order.
     """
 
     values: list[dict[str, Any]]
@@ -49,6 +51,17 @@ class Rows:
     bytes_read: int
     lines_read: int
     start: int = 0
+    first_line: int = 1
+    left_out: tuple[int, ...] = ()
+
+    def line_of(self, index: int) -> int:
+        """Return the line on which `values[index]` stands: with line 2 left out, the second row is on line 3."""
+        line = self.first_line + index
+        for left_out in self.left_out:
+            if left_out > line:
+                break
+            line += 1
+        return line
 
 
 def read_rows(path: str | Path, kind: str, *, after: Rows | None = None) -> Rows:
@@ -84,6 +97,13 @@ def collector_paused() -> Iterator[None]:
             gc.enable()
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Unreadable:
+    line: int
+    problems_before: int
+    unexplained_before: int
+
+
 class _Reader:
     def __init__(self, file: str, kind: str) -> None:
         self.file = file
@@ -92,16 +112,19 @@ class _Reader:
         self.problems: list[Problem] = []
         self.torn_tail = False
         self.start = 0
+        self.first_line = 1
+        self.left_out: list[int] = []
         self.bytes_read = 0
         self.line = 0
         self.explained = 0
         self.unexplained = 0
-        # The newest line that is no JSON, with what was noted before it: at the end it may turn out to be a torn tail.
-        self.unreadable: tuple[int, int, int] | None = None
+        # What was noted before the newest line that is no JSON: as the last line it is a torn tail, not an error.
+        self.unreadable: _Unreadable | None = None
 
     def continue_after(self, after: Rows) -> None:
         self.start = self.bytes_read = after.bytes_read
         self.line = after.lines_read
+        self.first_line = self.line + 1
 
     def rows(self) -> Rows:
         if self.unexplained:
@@ -113,6 +136,8 @@ class _Reader:
             bytes_read=self.bytes_read,
             lines_read=self.line,
             start=self.start,
+            first_line=self.first_line,
+            left_out=tuple(self.left_out),
         )
 
     def read(self, stream: BinaryIO) -> None:
@@ -128,18 +153,22 @@ class _Reader:
             row = sure(line)
             if row is None or not line.endswith(b"\n"):
                 row = self._look_closer(line)
-            if row is not None:
+            if row is None:
+                self.left_out.append(self.line)
+            else:
                 self.values.append(row)
         self.bytes_read = stream.tell()
-        if self.unreadable and self.unreadable[0] == self.line:
-            self._drop_torn_tail(len(line))
+        if self.unreadable and self.unreadable.line == self.line and self.kind in APPENDED:
+            self._drop_torn_tail(self.unreadable, len(line))
 
     def _look_closer(self, line: bytes) -> dict[str, Any] | None:
         """Return the row if it is right after all; otherwise note what is wrong with it."""
         if not line.strip():
             self.problems.append(self._blank_line())
             return None
-        self._note_unreadable()
+        self.unreadable = _Unreadable(
+            line=self.line, problems_before=len(self.problems), unexplained_before=self.unexplained
+        )
         if not line.endswith(b"\n") and self.kind in APPENDED:
             return None
         text, problems = decode(line, file=self.file)
@@ -154,9 +183,6 @@ class _Reader:
         self._note(problems)
         return None if problems else value
 
-    def _note_unreadable(self) -> None:
-        self.unreadable = (self.line, len(self.problems), self.unexplained)
-
     def _note(self, problems: tuple[Problem, ...]) -> None:
         if problems and self.explained == MOST_EXPLAINED:
             self.unexplained += 1
@@ -164,13 +190,13 @@ class _Reader:
             self.explained += 1
             self.problems += [replace(problem, line=self.line) for problem in problems]
 
-    def _drop_torn_tail(self, length: int) -> None:
-        if self.kind not in APPENDED or self.unreadable is None:
-            return
-        _, explained, self.unexplained = self.unreadable
-        self.problems[explained:] = [self._torn_tail(length)]
+    def _drop_torn_tail(self, unreadable: _Unreadable, length: int) -> None:
+        """Take back what was noted of the last line, and end the reading before it."""
+        self.unexplained = unreadable.unexplained_before
+        self.problems[unreadable.problems_before :] = [self._torn_tail(length)]
         self.torn_tail = True
         self.bytes_read -= length
+        self.left_out.pop()
         self.line -= 1
 
     def _torn_tail(self, length: int) -> Problem:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +13,9 @@ from typing import Any
 
 from schemas.catalog import VERSIONS, schema
 from schemas.explain import violations
+from schemas.json_text import LONE_SURROGATE
 from schemas.parse import parse_json, parse_yaml
-from schemas.problems import Problem, worst_first
+from schemas.problems import Problem, pointer_to, worst_first
 from schemas.rows import Rows, read_rows
 from schemas.text import Lines, Parsed, unknown_lines
 from schemas.unreadable import cannot_read
@@ -58,9 +60,13 @@ def read_document(path: str | Path, kind: str) -> Document:
         return Document(value=None, problems=parsed.problems)
     return Document(
         value=parsed.value if isinstance(parsed.value, dict) else None,
-        problems=worst_first([*parsed.problems, *_shape_problems(kind, parsed, file)]),
+        problems=worst_first(sorted([*parsed.problems, *_shape_problems(kind, parsed, file)], key=_line)),
         lines=parsed.lines,
     )
+
+
+def _line(problem: Problem) -> int:
+    return problem.line or 0
 
 
 def check_value(kind: str, value: Any, *, file: str, lines: Lines | None = None) -> list[Problem]:
@@ -68,7 +74,7 @@ def check_value(kind: str, value: Any, *, file: str, lines: Lines | None = None)
 
     Args:
         kind: a kind from `catalog`.
-        value: what `json.loads` gives: objects, lists, strings, numbers, booleans and None.
+        value: dicts, lists, strings, finite numbers, booleans and None; anything else is a problem too.
         file: the name that the problems carry.
         lines: where each value stands in that file.
 
@@ -77,6 +83,9 @@ def check_value(kind: str, value: Any, *, file: str, lines: Lines | None = None)
         ['The key "expected" is missing.']
     """
     lines = lines or unknown_lines
+    foreign = not_json(value)
+    if foreign:
+        return [_not_a_json_value(*foreign, file)]
     if not isinstance(value, dict):
         return [_not_an_object(value, file)]
     return _version_problems(kind, value, file, lines) or violations(kind, value, file=file, lines=lines)
@@ -87,6 +96,37 @@ def _shape_problems(kind: str, parsed: Parsed, file: str) -> list[Problem]:
     reported = {problem.pointer for problem in parsed.problems} - {None}
     found = check_value(kind, parsed.value, file=file, lines=parsed.lines)
     return [problem for problem in found if problem.pointer not in reported]
+
+
+def not_json(value: Any) -> tuple[str, Any] | None:
+    """Return pointer and value of something that JSON cannot hold, or None: NaN, bytes, an array, half a character."""
+    waiting: list[tuple[str, Any]] = [("", value)]
+    while waiting:
+        pointer, one = waiting.pop()
+        if isinstance(one, dict) and all(isinstance(key, str) for key in one):
+            waiting.extend((pointer + pointer_to([key]), item) for key, item in one.items())
+            one = "".join(one)
+        elif isinstance(one, list):
+            waiting.extend((f"{pointer}/{index}", item) for index, item in enumerate(one))
+            continue
+        if isinstance(one, str) and not LONE_SURROGATE.search(one):
+            continue
+        if one is None or isinstance(one, bool | int) or (isinstance(one, float) and math.isfinite(one)):
+            continue
+        return pointer, one
+    return None
+
+
+def _not_a_json_value(pointer: str, value: Any, file: str) -> Problem:
+    return Problem(
+        code="TP127",
+        severity="error",
+        file=file,
+        pointer=pointer,
+        what=f"{value!r:.60} of Python type {type(value).__name__} is not a JSON value.",
+        expected="an object, a list, text, a finite number, true, false or null",
+        next="Convert it before it is written; write null for a number that is not finite.",
+    )
 
 
 def _version_problems(kind: str, value: dict[str, Any], file: str, lines: Lines) -> list[Problem]:

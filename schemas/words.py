@@ -51,9 +51,10 @@ def listed(words: Iterable[str], last: str = "or") -> str:
     return f"{', '.join(head)} {last} {tail}" if head else tail
 
 
-def type_words(node: dict[str, Any]) -> str:
-    """Return the types that a schema node allows: `a number or null`."""
-    return listed(TYPE_WORDS[name] for name in types_of(node))
+def not_of_type_words(node: dict[str, Any]) -> str:
+    """Return that something has none of the types of a schema node: `is neither a number nor null`."""
+    words = [TYPE_WORDS[name] for name in types_of(node)]
+    return f"is neither {listed(words, 'nor')}" if len(words) > 1 else f"is not {words[0]}"
 
 
 def expected_words(node: dict[str, Any]) -> str:
@@ -90,11 +91,11 @@ def _range_words(noun: str, node: dict[str, Any]) -> str:
         high = None
     if low is not None and high is not None:
         return f"{noun} from {low} to {high}"
-    limits = [f"{low} or more"] if low is not None else []
+    limits = [f"of {low} or more"] if low is not None else []
     limits += [f"above {above}"] if above is not None else []
-    limits += [f"at most {high}"] if high is not None else []
+    limits += [f"up to {high}"] if high is not None else []
     limits += [f"below {below}"] if below is not None else []
-    return f"{noun}, {' and '.join(limits)}" if limits else noun
+    return f"{noun} {' and '.join(limits)}" if limits else noun
 
 
 def pattern_words(node: dict[str, Any]) -> str:

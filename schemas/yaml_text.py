@@ -13,9 +13,10 @@ from typing import Any
 
 import yaml
 
-from schemas.json_text import MOST_LEVELS
+from schemas.json_text import MOST_LEVELS, is_text
 from schemas.problems import Problem, ProblemError, pointer_to
 from schemas.text import Parsed, unread
+from schemas.words import shown
 
 INTEGER = re.compile(r"[-+]?[0-9]{1,308}|0x[0-9a-fA-F]{1,64}|0o[0-7]{1,64}")
 FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
@@ -26,6 +27,8 @@ WORDS = {
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
 LONGEST_SHOWN = 40
+MOST_CHARACTERS = 1 << 20
+"""PyYAML reads some 100 kB per second; a longer configuration is a mistake or an attack."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -36,6 +39,8 @@ class _Loader(yaml.SafeLoader):
 
 def read_yaml(text: str, *, file: str) -> Parsed:
     """Return the value of a YAML text; a key that stands twice has its last value, `.nan` and `.inf` are null."""
+    if len(text) > MOST_CHARACTERS:
+        return unread(_too_long(len(text), file=file))
     reader = _Reader(file)
     try:
         reader.refuse_depth(text)
@@ -47,6 +52,11 @@ def read_yaml(text: str, *, file: str) -> Parsed:
         return unread(_syntax(error, file=file))
     except yaml.reader.ReaderError as error:
         return unread(_control_character(text, error, file=file))
+    except (ValueError, OverflowError):
+        # PyYAML passes "\UFFFFFFFF" on to chr(), which knows no such character.
+        return unread(_no_character(file=file))
+    if not is_text(value):
+        return unread(_no_character(file=file))
     return Parsed(value=value, is_read=True, problems=tuple(reader.problems), lines=reader.lines.get)
 
 
@@ -119,20 +129,20 @@ class _Reader:
             file=self.file,
             line=line,
             pointer=pointer,
-            what=f'The key "{key}" stands twice in one group, first on line {self.lines[pointer]}.',
+            what=f"The key {shown(key)} stands twice in one group, first on line {self.lines[pointer]}.",
             why="Only the last one would count, without a word.",
             next="Delete the one that is not meant.",
         )
 
     def _not_finite(self, text: str, pointer: str, line: int) -> Problem:
-        shown = text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
+        literal = text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
         return Problem(
             code="TP110",
             severity="error",
             file=self.file,
             line=line,
             pointer=pointer,
-            what=f"{shown} is not a finite number.",
+            what=f"{literal} is not a finite number.",
             expected="a finite number",
             next="Write a number below 1.8e308, or null where the field allows it.",
         )
@@ -187,4 +197,26 @@ def _control_character(text: str, error: yaml.reader.ReaderError, *, file: str) 
         line=text.count("\n", 0, error.position) + 1,
         what=f"A control character (U+{ord(text[error.position]):04X}) stands in the text.",
         next="Delete it.",
+    )
+
+
+def _no_character(*, file: str) -> Problem:
+    return Problem(
+        code="TP112",
+        severity="error",
+        file=file,
+        what="An escape (\\u or \\U) names no character.",
+        why="Such text cannot be written as UTF-8.",
+        next="Write the character itself.",
+    )
+
+
+def _too_long(characters: int, *, file: str) -> Problem:
+    return Problem(
+        code="TP108",
+        severity="error",
+        file=file,
+        what=f"The file has {characters} characters.",
+        expected=f"a configuration of at most {MOST_CHARACTERS} characters",
+        next="Check that this is the file that is meant.",
     )
