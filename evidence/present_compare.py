@@ -1,0 +1,130 @@
+"""A comparison in words: text for the terminal, and plain values for JSON.
+
+What lives here: wording and alignment. What does not: any figure (`evidence.compare`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from evidence.compare import Comparison, Flip, Pair, ScoreDifference
+from evidence.smoke import SmokeCheck
+
+FLIPS_SHOWN = 10
+"""Flips listed in text, of each kind; JSON has all of them."""
+SETTING_WIDTH = 40
+"""Characters of a value shown in a table; JSON has the whole."""
+
+
+def as_dict(comparison: Comparison) -> dict[str, Any]:
+    """Return the comparison as JSON values, with the field names of its dataclasses and every item."""
+    value = asdict(comparison)
+    for shown, pair in zip(value["pairs"], comparison.pairs, strict=True):
+        if pair.score:
+            shown["score"]["table"]["items"] = pair.score.table.items
+    return value
+
+
+def as_text(comparison: Comparison) -> str:
+    """Return the comparison as the terminal shows it: settings first, then figures, then the score."""
+    parts = [
+        _settings_text(comparison),
+        _headlines_text(comparison),
+        *(_pair_text(pair) for pair in comparison.pairs),
+    ]
+    if comparison.smoke:
+        parts.append(_smoke_text(comparison.smoke))
+    return "\n".join(parts)
+
+
+def difference_sentence(pair: Pair, score: ScoreDifference) -> str:
+    """Return the difference in one sentence, with its interval, its test and its verdict."""
+    table = score.table
+    adjusted = "" if score.adjusted_p_value == score.p_value else f", {_p(score.adjusted_p_value)} after Holm"
+    verdict = "more than chance" if score.adjusted_p_value <= 0.05 else "not more than chance may give"
+    return (
+        f"Exact match of {pair.second} minus {pair.first}: {score.difference:+.3f} "
+        f"(95 % interval {score.low:+.3f} to {score.high:+.3f}, {table.items:,} items); "
+        f"exact McNemar p {_p(score.p_value)}{adjusted}: {verdict}."
+    )
+
+
+def _p(value: float) -> str:
+    return "< 0.0001" if value < 0.0001 else f"= {value:.4f}"
+
+
+def _settings_text(comparison: Comparison) -> str:
+    if not comparison.differing:
+        return f"Settings: all {len(comparison.equal):,} are equal.\n"
+    rows = [("setting", "source", *comparison.names)]
+    rows += [
+        (setting.name, setting.source, *(_value(value) for value in setting.values)) for setting in comparison.differing
+    ]
+    head = f"Settings that differ ({len(comparison.differing):,}; {len(comparison.equal):,} are equal)"
+    return f"{head}\n{aligned(rows)}"
+
+
+def _value(value: object) -> str:
+    """Return a setting as JSON would write it, shortened."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= SETTING_WIDTH else text[: SETTING_WIDTH - 1] + "…"
+
+
+def _headlines_text(comparison: Comparison) -> str:
+    rows = [("figure", *comparison.names)]
+    rows += [
+        (figures[0].name, *(figure.as_text() for figure in figures))
+        for figures in zip(*comparison.headlines, strict=True)
+    ]
+    return f"Figures\n{aligned(rows)}"
+
+
+def _pair_text(pair: Pair) -> str:
+    if pair.score is None:
+        reasons = "".join(f"  {reason}\n" for reason in pair.refused)
+        return f"Scores of {pair.first} and {pair.second} cannot be compared:\n{reasons}"
+    table = pair.score.table
+    lines = [
+        difference_sentence(pair, pair.score),
+        f"  both right {table.both:,}, only {pair.first} {table.only_first:,}, only {pair.second} {table.only_second:,}, "
+        f"neither {table.neither:,}.",
+        _detectable_text(pair.score),
+        *_flips_text(pair.score.flips),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _detectable_text(score: ScoreDifference) -> str:
+    if score.detectable_difference is None:
+        return "  So few items cannot show any difference."
+    return f"  So many items show a true difference of {score.detectable_difference:.3f} four times out of five."
+
+
+def _flips_text(flips: Sequence[Flip]) -> Iterator[str]:
+    for kind in ("broken", "fixed"):
+        of_kind = [flip for flip in flips if flip.kind == kind]
+        for flip in of_kind[:FLIPS_SHOWN]:
+            answers = f"{flip.first_answer!r} → {flip.second_answer!r}"
+            yield f"  {kind} {flip.id}: {_value(flip.prompt)} expected {flip.expected!r}, {answers}"
+        if len(of_kind) > FLIPS_SHOWN:
+            yield f"  and {len(of_kind) - FLIPS_SHOWN:,} more {kind}; `--json` lists them."
+
+
+def _smoke_text(check: SmokeCheck) -> str:
+    marks = {True: "yes", False: "no", None: "unknown"}
+    rows = [(answer.question, marks[answer.same]) for answer in check.answers]
+    proved = "".join(f"    {sentence}\n" for sentence in check.proved)
+    left = "".join(f"    {sentence}\n" for sentence in check.not_proved)
+    return (
+        f"{check.smoke} as rehearsal of {check.full}\n{aligned(rows)}  It proved:\n{proved}  It did not prove:\n{left}"
+    )
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows as lines with columns two spaces apart, indented by two."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return "".join(f"  {line.rstrip()}\n" for line in lines)

@@ -1,0 +1,122 @@
+"""What a smoke run says of a full run, and what it does not.
+
+What lives here: the questions one asks before trusting a smoke run as the rehearsal of a full one, answered from the
+two manifests. What does not: the comparison of settings and scores (`evidence.compare`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from evidence.facts import Document, Facts
+
+QUESTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("same model", ("model.name", "model.revision", "model.parameters")),
+    ("same first parameters", ("model.weights_sha256",)),
+    ("same training data", ("dataset.sha256", "dataset.generated_rows", "dataset.generator_seed")),
+    ("same code", ("code.commit", "code.diff_sha256")),
+    ("same kind of device", ("devices.platform", "devices.kind")),
+    ("same number of devices", ("devices.count",)),
+    ("same method and optimizer", ("training.method", "training.optimizer.name")),
+    ("same number formats", ("model.dtypes.params", "model.dtypes.compute")),
+    ("same shape of a step", ("training.microbatch_size", "training.sequence_length", "training.remat")),
+)
+"""Each question, and the fields of the manifest that must be equal for a yes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """One question about two runs."""
+
+    question: str
+    """What is asked, as a noun phrase."""
+    same: bool | None
+    """Whether the runs agree. None: one of them does not state it."""
+    smoke: tuple[Any, ...]
+    """What the smoke run states in the fields asked for."""
+    full: tuple[Any, ...]
+    """What the full run states."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SmokeCheck:
+    """A smoke run as rehearsal of a full run."""
+
+    smoke: str
+    """Name of the smoke run."""
+    full: str
+    """Name of the full run."""
+    answers: tuple[Answer, ...]
+    """One for each question."""
+    proved: tuple[str, ...]
+    """What the smoke run showed, as sentences."""
+    not_proved: tuple[str, ...]
+    """What it could not show, as sentences."""
+
+
+def smoke_check(names: Sequence[str], facts: Sequence[Facts]) -> SmokeCheck | None:
+    """Return what the smoke run among two runs says of the full one; None if they are not one of each."""
+    found = {
+        fact.manifest["mode"]: (name, fact.manifest) for name, fact in zip(names, facts, strict=True) if fact.manifest
+    }
+    if len(facts) != 2 or set(found) != {"smoke", "full"}:
+        return None
+    (smoke_name, smoke), (full_name, full) = found["smoke"], found["full"]
+    answers = tuple(_answer(question, fields, smoke, full) for question, fields in QUESTIONS)
+    return SmokeCheck(
+        smoke=smoke_name,
+        full=full_name,
+        answers=answers,
+        proved=tuple(_proved(smoke)),
+        not_proved=tuple(_not_proved(smoke, full, answers)),
+    )
+
+
+def _answer(question: str, fields: tuple[str, ...], smoke: Document, full: Document) -> Answer:
+    ours, theirs = tuple(_field(smoke, name) for name in fields), tuple(_field(full, name) for name in fields)
+    # A null that both state for a good reason (no revision, no diff) is equal; a code commit that is null says nothing.
+    unknown = question == "same code" and None in (ours[0], theirs[0])
+    return Answer(question=question, same=None if unknown else ours == theirs, smoke=ours, full=theirs)
+
+
+def _field(manifest: Document, path: str) -> Any:
+    value: Any = manifest
+    for key in path.split("."):
+        value = value[key]
+    return value
+
+
+def _proved(smoke: Document) -> list[str]:
+    """Return what the smoke run showed by itself."""
+    training, result = smoke["training"], smoke["result"]
+    if smoke["status"] != "succeeded":
+        return [f"Nothing: the smoke run did not succeed ({smoke['status']})."]
+    kind, count = smoke["devices"]["kind"], smoke["devices"]["count"]
+    steps = f"{training['steps_done']:,} of {training['steps_planned']:,} steps"
+    proved = [f"The pipeline runs to its end and seals its evidence: {steps} on {count} × {kind}."]
+    if result["last_loss"] is not None:
+        proved.append(f"The loss is finite: {result['first_loss']:.4f} at first, {result['last_loss']:.4f} at last.")
+    if training["donation"]["effective"]:
+        proved.append("The train state is updated in place.")
+    return proved
+
+
+def _not_proved(smoke: Document, full: Document, answers: Sequence[Answer]) -> list[str]:
+    """Return what the smoke run leaves open about the full one."""
+    steps, planned = smoke["training"]["steps_done"], full["training"]["steps_planned"]
+    left = [f"That the model learns: {steps:,} steps say nothing about {planned:,}."]
+    differing = {answer.question for answer in answers if not answer.same}
+    if differing & {"same model", "same shape of a step", "same number formats", "same method and optimizer"}:
+        left.append("That the full run fits in memory: what fills it differs.")
+    if differing & {"same kind of device", "same number of devices"}:
+        left.append(
+            f"That it runs on {full['devices']['count']} × {full['devices']['kind']}: the smoke run used "
+            f"{smoke['devices']['count']} × {smoke['devices']['kind']}."
+        )
+    if "same code" in differing:
+        left.append("That the code of the full run works: it is not known to be the same.")
+    if "same training data" in differing:
+        left.append("That the full run's data can be read: it is other data.")
+    return left
