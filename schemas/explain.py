@@ -101,6 +101,7 @@ def explain(place: Place, keyword: str, *, file: str, lines: Lines) -> Iterator[
                 yield _unknown(place, key, list(known), file=file, lines=lines)
     else:
         code, what = _SENTENCES[keyword](place)
+        expected = expected_words(place.node, all_bounds=keyword == "maximum")
         yield Problem(
             code=code,
             severity="error",
@@ -108,10 +109,17 @@ def explain(place: Place, keyword: str, *, file: str, lines: Lines) -> Iterator[
             line=line_at(place.path, lines),
             pointer=pointer_to(place.path),
             what=what,
-            why=f"Meaning of the field: {place.meaning}" if place.meaning else None,
-            expected=expected_words(place.node),
+            why=_meaning(place, expected),
+            expected=expected,
             next=hint(place.kind, place.node, place.value),
         )
+
+
+def _meaning(place: Place, expected: str) -> str | None:
+    """Return what the field means, unless the expectation already says it: both may come from one description."""
+    if not place.meaning or place.meaning.rstrip(".").lower() == expected.lower():
+        return None
+    return f"Meaning of the field: {place.meaning}"
 
 
 def known_keys(node: dict[str, Any], document: dict[str, Any], value: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -216,7 +224,8 @@ def _pattern_sentence(place: Place) -> tuple[str, str]:
 
 
 def _length_sentence(place: Place) -> tuple[str, str]:
-    return "TP126", "The list is too short." if place.value else "There is nothing here."
+    noun = "text" if isinstance(place.value, str) else "list"
+    return "TP126", f"The {noun} is {'too short' if place.value else 'empty'}."
 
 
 def _range_sentence(words: str, keyword: str) -> Callable[[Place], tuple[str, str]]:

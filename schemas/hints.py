@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 from typing import Any
 
 from schemas.catalog import types_of
@@ -40,6 +41,8 @@ def _by_value(node: dict[str, Any], value: Any) -> str | None:
 
 def _by_text(node: dict[str, Any], value: str) -> str | None:
     names = types_of(node)
+    if near := get_close_matches(value, [one for one in node.get("enum", []) if isinstance(one, str)], n=1):
+        return f"Did you mean {shown(near[0])}?"
     if "pattern" in node:
         return _by_pattern(node["pattern"], value)
     if ("number" in names or "integer" in names) and NUMBER.fullmatch(value):

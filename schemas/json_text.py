@@ -184,7 +184,11 @@ def _explain(text: str, error: json.JSONDecodeError) -> tuple[str, str]:
 
 _BY_MESSAGE = (
     ("Extra data", "text follows the end of the document", "Keep one document in the file; delete what follows it."),
-    ("Unterminated string", "a string has no end; it begins", "Add the closing quotation mark."),
+    (
+        "Unterminated string",
+        "a string has no end; it begins",
+        "Add the closing quotation mark, or restore the file if it is cut off.",
+    ),
     (
         "Invalid control character",
         "a string holds a line end or control character",

@@ -86,7 +86,7 @@ def _place(problem: Problem) -> str:
 
 def _sentence(words: str) -> str:
     words = _visible(words)
-    return words if words.endswith((".", "?", ":")) else words + "."
+    return words if words.endswith((".", "…", "?")) else words + "."
 
 
 def _visible(words: str) -> str:

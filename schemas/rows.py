@@ -171,7 +171,7 @@ class _Reader:
         )
         if not line.endswith(b"\n") and self.kind in APPENDED:
             return None
-        text, problems = decode(line, file=self.file)
+        text, problems = decode(line.rstrip(b"\r\n"), file=self.file)
         value = None
         if text is not None:
             parsed = read_json(text, file=self.file)

@@ -99,12 +99,13 @@ def nul_bytes(data: bytes, *, file: str, line: int | None = None) -> Problem:
 
 
 def _not_utf8(data: bytes, start: int, *, file: str) -> Problem:
+    column = start - data.rfind(b"\n", 0, start)
     return Problem(
         code="TP105",
         severity="error",
         file=file,
         line=data.count(b"\n", 0, start) + 1,
-        what=f"The byte 0x{data[start]:02x} at offset {start} is not valid UTF-8.",
+        what=f"The byte 0x{data[start]:02x} at column {column} is not valid UTF-8.",
         expected="UTF-8 text",
         next="Save the file as UTF-8; if it is not a text file, it does not belong here.",
     )

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from schemas.problems import Problem, pointer_to, worst_first
 from schemas.rows import Rows, read_rows
 from schemas.text import Lines, Parsed, unknown_lines
 from schemas.unreadable import cannot_read
-from schemas.words import listed, shown
+from schemas.words import LARGEST_FLOAT, listed, shown
 
 __all__ = ["Document", "Rows", "check_value", "read_document", "read_rows"]
 
@@ -111,7 +110,7 @@ def not_json(value: Any) -> tuple[str, Any] | None:
             continue
         if isinstance(one, str) and not LONE_SURROGATE.search(one):
             continue
-        if one is None or isinstance(one, bool | int) or (isinstance(one, float) and math.isfinite(one)):
+        if one is None or (isinstance(one, int | float) and abs(one) <= LARGEST_FLOAT):
             continue
         return pointer, one
     return None
@@ -123,10 +122,23 @@ def _not_a_json_value(pointer: str, value: Any, file: str) -> Problem:
         severity="error",
         file=file,
         pointer=pointer,
-        what=f"{value!r:.60} of Python type {type(value).__name__} is not a JSON value.",
+        what=f"{_kind_of_value(value)} is not a JSON value.",
         expected="an object, a list, text, a finite number, true, false or null",
-        next="Convert it before it is written; write null for a number that is not finite.",
+        next="Convert it first; write null for a number that is not finite.",
     )
+
+
+def _kind_of_value(value: Any) -> str:
+    # No repr: that of an array can be long, and Python refuses to write an int of thousands of digits.
+    if isinstance(value, float):
+        return str(value)
+    if isinstance(value, int):
+        return "A number beyond 1.8e308"
+    if isinstance(value, str):
+        return "Text with half a surrogate pair"
+    if isinstance(value, dict):
+        return "An object with keys that are not text"
+    return f"A value of the Python type {type(value).__name__}"
 
 
 def _version_problems(kind: str, value: dict[str, Any], file: str, lines: Lines) -> list[Problem]:
@@ -193,7 +205,7 @@ def _not_an_object(value: Any, file: str) -> Problem:
         code="TP113",
         severity="error",
         file=file,
-        what=f"The document is {shown(value)}.",
+        what="The document holds no value." if value is None else f"The document is {shown(value)}.",
         expected="an object: keys and values",
         next="Put the values under their keys.",
     )

@@ -53,26 +53,29 @@ def listed(words: Iterable[str], last: str = "or") -> str:
 
 def not_of_type_words(node: dict[str, Any]) -> str:
     """Return that something has none of the types of a schema node: `is neither a number nor null`."""
-    words = [TYPE_WORDS[name] for name in types_of(node)]
+    words = ["a truth value" if name == "boolean" else TYPE_WORDS[name] for name in types_of(node)]
     return f"is neither {listed(words, 'nor')}" if len(words) > 1 else f"is not {words[0]}"
 
 
-def expected_words(node: dict[str, Any]) -> str:
-    """Return what a schema node (without `$ref`) asks for, as a noun phrase without a full stop."""
+def expected_words(node: dict[str, Any], *, all_bounds: bool = False) -> str:
+    """Return what a schema node (without `$ref`) asks for, as a noun phrase without a full stop.
+
+    `all_bounds` also names those that only say how far numbers are exact or finite, for a value that passes them.
+    """
     if "const" in node:
         return shown(node["const"])
     if "enum" in node:
         return listed(shown(value) for value in node["enum"])
     names = types_of(node)
-    words = [_one_type(name, node) for name in names if name != "null"]
+    words = [_one_type(name, node, all_bounds=all_bounds) for name in names if name != "null"]
     if "null" in names:
         words.append("null")
     return ", or ".join(words)
 
 
-def _one_type(name: str, node: dict[str, Any]) -> str:
+def _one_type(name: str, node: dict[str, Any], *, all_bounds: bool) -> str:
     if name in ("integer", "number"):
-        return _range_words(TYPE_WORDS[name], node)
+        return _range_words(TYPE_WORDS[name], node, all_bounds=all_bounds)
     if name == "string" and "pattern" in node:
         return pattern_words(node)
     if name == "string" and node.get("minLength"):
@@ -82,12 +85,12 @@ def _one_type(name: str, node: dict[str, Any]) -> str:
     return TYPE_WORDS[name]
 
 
-def _range_words(noun: str, node: dict[str, Any]) -> str:
+def _range_words(noun: str, node: dict[str, Any], *, all_bounds: bool) -> str:
     low, high = node.get("minimum"), node.get("maximum")
     above, below = node.get("exclusiveMinimum"), node.get("exclusiveMaximum")
-    if low is not None and low == -LARGEST_FLOAT:
+    if high == LARGEST_FLOAT:
         return "a finite number"
-    if high in (LARGEST_EXACT, LARGEST_FLOAT):
+    if high == LARGEST_EXACT and not all_bounds:
         high = None
     if low is not None and high is not None:
         return f"{noun} from {low} to {high}"

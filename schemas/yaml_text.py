@@ -176,7 +176,7 @@ def _syntax(error: yaml.MarkedYAMLError, *, file: str) -> Problem:
         what, advice = "a tab stands where YAML wants spaces", "Indent with spaces."
     elif error.problem and "mapping values are not allowed" in error.problem:
         what, advice = "a colon stands inside a value", "Put the value in quotation marks, or start a new line."
-    elif error.problem and "expected a single document" in error.problem:
+    elif error.context and "expected a single document" in error.context:
         what, advice = "a second document begins", "Keep one document in the file; delete the line ---."
     place = f" at column {mark.column + 1}" if mark else ""
     return Problem(
