@@ -22,6 +22,9 @@ from trainer.config.tree import Config, config_of, document_of
 USAGE = 2
 """Exit code of a configuration that cannot be used."""
 
+UNREADABLE = ("TP001",)
+"""Codes after which there is no document to check; the shape codes of the schemas package say the same."""
+
 
 def load_config(
     path: Path,
@@ -51,8 +54,9 @@ def load_config(
             set_at(document, key, value)
     for text in settings:
         problems += apply_setting(document, text)
-    # A file that could not be read explains everything after it, so it is reported alone.
-    problems = problems or check_value("train_config", document, file=str(path))
+    # A file that could not be read leaves nothing to check; its own problem explains everything.
+    if not any(problem.code in UNREADABLE or problem.code.startswith("TP1") for problem in problems):
+        problems += check_value("train_config", document, file=str(path))
     if problems:
         raise ProblemError(problems, exit_code=USAGE)
     return config_of(document)
@@ -113,8 +117,8 @@ def unreadable(path: Path, error: OSError) -> Problem:
         code="TP001",
         severity="error",
         file=str(path),
-        what=f"the configuration cannot be read: {error.strerror}",
-        next="name a YAML file; trainer/configs/demo.yaml is a complete one",
+        what=f"The configuration cannot be read: {error.strerror}.",
+        next="Name a YAML file; trainer/configs/demo.yaml is a complete one.",
     )
 
 
@@ -126,5 +130,5 @@ def malformed_setting(text: str) -> Problem:
         file="--set",
         what=f"{text!r} names no setting",
         expected="key=value, as in --set optimizer.learning_rate=1e-4",
-        next="write the key, an equals sign and the value, without spaces around the sign",
+        next="Write the key, an equals sign and the value, without spaces around the sign.",
     )

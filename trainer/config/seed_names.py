@@ -83,7 +83,7 @@ def stated_twice(file: str, old: str, value: Any, new: str, stated: Any) -> Prob
         severity="error",
         file=file,
         pointer="/" + old.replace(".", "/"),
-        what=f"{old} is {value!r}, but {new}, which is the same setting, is {stated!r}",
+        what=f"{old} is {value!r}, but {new}, which is the same setting, is {stated!r}.",
         expected="one value",
-        next=f"keep {new} and remove {old}",
+        next=f"Keep {new} and remove {old}.",
     )

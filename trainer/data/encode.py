@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Int32
@@ -20,6 +20,7 @@ SHOWN_ROWS = 5
 """Rows named one by one when many have the same problem."""
 
 
+@runtime_checkable
 class Tokenizer(ChatTokenizer, Protocol):
     """What encoding needs of a tokenizer."""
 
@@ -171,10 +172,10 @@ def no_end_token(file: str) -> Problem:
         code="TP020",
         severity="error",
         file=file,
-        what="the model's tokenizer has no end token",
-        why="without one in the training text the model never learns to stop",
+        what="The model's tokenizer has no end token.",
+        why="Without one in the training text the model never learns to stop.",
         expected="eos_token in tokenizer_config.json",
-        next="name the token that ends a text as eos_token in the model's tokenizer_config.json",
+        next="Name the token that ends a text as eos_token in the model's tokenizer_config.json.",
     )
 
 
@@ -191,9 +192,9 @@ def lost_answers(
                 severity="error",
                 file=file,
                 line=index + 1,
-                what=f"row {index} has {len(needed.token_ids)} tokens; cut to {max_length}, it loses its answer",
-                why="the model would learn the question and never the answer",
-                next=f"--set data.max_length={len(needed.token_ids)}, or shorten or remove the row",
+                what=f"Row {index} has {len(needed.token_ids)} tokens; cut to {max_length}, it loses its answer.",
+                why="The model would learn the question and never the answer.",
+                next=f"Use --set data.max_length={len(needed.token_ids)}, or shorten or remove the row.",
             )
         )
     rest = len(lost) - len(problems)
@@ -204,8 +205,8 @@ def lost_answers(
                 code="TP021",
                 severity="error",
                 file=file,
-                what=f"{rest} further rows lose their answer at {max_length} tokens",
-                next=f"--set data.max_length={longest} keeps every row whole",
+                what=f"{rest} further rows lose their answer at {max_length} tokens.",
+                next=f"Use --set data.max_length={longest} to keep every row whole.",
             )
         )
     return problems

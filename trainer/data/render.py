@@ -6,12 +6,13 @@ Evaluation renders prompts with the same functions, so the model is asked in the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 PROMPT_TEMPLATE = "{prompt}\n"
 """How a plain prompt is written; {prompt} stands for it."""
 
 
+@runtime_checkable
 class ChatTokenizer(Protocol):
     """What rendering a conversation needs of a tokenizer."""
 

@@ -86,9 +86,9 @@ def repeated_ids(file: RowFile) -> list[Problem]:
                     file=str(file.path),
                     line=line,
                     pointer="/id",
-                    what=f"the id {item['id']!r} is already used in line {first}",
+                    what=f"The id {item['id']!r} is already used in line {first}.",
                     expected="an id that no other item has",
-                    next="give each item its own id; predictions are matched to items by it",
+                    next="Give each item its own id; predictions are matched to items by it.",
                 )
             )
     return problems
@@ -97,14 +97,14 @@ def repeated_ids(file: RowFile) -> list[Problem]:
 def missing(name: str, *, builtin: tuple[str, ...], what: str, flag: str) -> Problem:
     """Return the problem of a name that is neither built in nor a file."""
     near = difflib.get_close_matches(name, builtin, n=1)
-    hint = f"did you mean {near[0]}? Else give" if near else "give"
+    hint = f"Did you mean {near[0]}? Else give" if near else "Give"
     return Problem(
         code="TP010",
         severity="error",
         file=name,
-        what=f"there is no {what} {name!r}: it is not built in, and no such file exists",
+        what=f"There is no {what} {name!r}: it is not built in, and no such file exists.",
         expected=f"a built-in name ({', '.join(builtin)}) or the path of a JSONL file",
-        next=f"{hint} {flag} one of these",
+        next=f"{hint} {flag} one of these.",
     )
 
 
@@ -114,7 +114,7 @@ def empty(path: Path, what: str) -> Problem:
         code="TP011",
         severity="error",
         file=str(path),
-        what=f"the {what} has no rows",
+        what=f"The {what} has no rows.",
         expected="at least one line of JSON",
-        next="write one row per line; schemas/documents/v1 describes the shapes",
+        next="Write one row per line; schemas/documents/v1 describes the shapes.",
     )

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import orbax.checkpoint as ocp
 
-from evidence.layout import CHECKPOINTS
+from evidence.layout import CHECKPOINTS, CONFIG
 from schemas.problems import Problem, ProblemError
 from trainer.loop.step import TrainState
 
@@ -74,7 +74,7 @@ def no_checkpoint(run_folder: Path) -> Problem:
         code="TP050",
         severity="error",
         file=str(run_folder),
-        what="the run has no complete checkpoint to continue from",
+        what="The run has no complete checkpoint to continue from.",
         expected=f"a numbered folder under {CHECKPOINTS}/; checkpoints are not committed or packed",
-        next="use the machine and folder where it ran, or start anew with --config " + str(run_folder / "config.yaml"),
+        next=f"Use the machine and folder where it ran, or start anew with --config {run_folder / CONFIG}.",
     )

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from trainer.config.tree import Optimizer
@@ -42,9 +43,13 @@ def build_schedule(optimizer: Optimizer, *, steps: int) -> optax.Schedule:
 
 
 def learning_rate_at(schedule: optax.Schedule, step: int) -> float:
-    """Return the learning rate that the update of step `step`, counted from 0, uses."""
+    """Return the learning rate that the update of step `step`, counted from 0, uses.
+
+    Schedules compute in float32, where 0.001 is 0.0010000000474974513 when written as a float64; the shortest decimal
+    that names the same float32 is what a person set.
+    """
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        return float(schedule(jnp.int32(step)))
+        return float(str(np.float32(schedule(jnp.int32(step)))))
 
 
 def build_optimizer(optimizer: Optimizer, *, steps: int) -> optax.GradientTransformation:

@@ -76,7 +76,7 @@ def build_step(
         supervised = jnp.maximum(jnp.sum(batch.loss_mask[:, :, 1:]), 1).astype(jnp.float32)
         total, gradient = gradient_of_sum(loss_sum, state.params, batch)
         gradient = jax.tree.map(lambda leaf: leaf.astype(jnp.float32) / supervised, gradient)
-        grad_norm = optax.global_norm(gradient)
+        grad_norm = optax.tree.norm(gradient)
         if max_grad_norm is not None:
             scale = jnp.minimum(jnp.float32(1), jnp.float32(max_grad_norm) / jnp.maximum(grad_norm, 1e-12))
             gradient = jax.tree.map(lambda leaf: leaf * scale, gradient)

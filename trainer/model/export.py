@@ -15,6 +15,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from evidence.write import write_json
@@ -91,7 +92,7 @@ def tensor_bytes(link: TensorLink, params: Params) -> int:
     return sum(int(params[name].size) * params[name].dtype.itemsize for name in link.params)
 
 
-def joined(link: TensorLink, params: Params) -> np.ndarray[Any, Any]:
+def joined(link: TensorLink, params: Params) -> NDArray[Any]:
     """Return a tensor as the file keeps it, from the parameters it holds."""
     whole = np.concatenate([np.asarray(jax.device_get(params[name])) for name in link.params], axis=-1)
     return np.ascontiguousarray(whole.T if link.transposed else whole)

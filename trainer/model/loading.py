@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from numpy.typing import NDArray
 
 from schemas.problems import Problem, ProblemError
 from trainer.model.families.family import TensorLink
@@ -52,7 +53,7 @@ def load_params(source: ModelSource, wanted: Wanted) -> Params:
     return {name: params[name] for name in sorted(params)}
 
 
-def parts(tensor: np.ndarray[Any, Any], link: TensorLink, wanted: Wanted) -> Iterator[tuple[str, jax.Array]]:
+def parts(tensor: NDArray[Any], link: TensorLink, wanted: Wanted) -> Iterator[tuple[str, jax.Array]]:
     """Cut a tensor into the parameters it holds, each in its dtype and on its devices."""
     joined = tensor.T if link.transposed else tensor
     ends = np.cumsum([wanted[name].shape[-1] for name in link.params])[:-1]

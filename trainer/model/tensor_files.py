@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from schemas.problems import Problem, ProblemError
@@ -38,9 +38,9 @@ class StoredTensor:
         """Its element type in the format's words, such as F32 or BF16."""
         return str(self.handle.get_slice(self.name).get_dtype())
 
-    def read(self) -> np.ndarray[Any, Any]:
+    def read(self) -> NDArray[Any]:
         """Return it as it is in the file."""
-        tensor: np.ndarray[Any, Any] = self.handle.get_tensor(self.name)
+        tensor: NDArray[Any] = self.handle.get_tensor(self.name)
         return tensor
 
 

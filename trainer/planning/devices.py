@@ -20,9 +20,9 @@ REFUSED = 3
 PREFERENCE: tuple[Platform, ...] = ("tpu", "gpu", "cpu")
 
 ADVICE: dict[str, str] = {
-    "tpu": "on Kaggle choose Settings, Accelerator, TPU v5e-8 and install trainproof[tpu]; or use --device auto",
-    "gpu": "install trainproof[cuda12] or trainproof[cuda13] to match the driver; or use --device auto",
-    "cpu": "unset JAX_PLATFORMS, which hides the CPU",
+    "tpu": "On Kaggle choose Settings, Accelerator, TPU v5e-8 and install trainproof[tpu]; or use --device auto.",
+    "gpu": "Install trainproof[cuda12] or trainproof[cuda13] to match the driver; or use --device auto.",
+    "cpu": "Unset JAX_PLATFORMS, which hides the CPU.",
 }
 
 CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
@@ -136,7 +136,7 @@ def absent_device(requested: str) -> Problem:
         code="TP701",
         severity="error",
         file="--device",
-        what=f"no {requested} device was found; JAX sees only: {', '.join(found)}",
+        what=f"No {requested} device was found; JAX sees only: {', '.join(found)}.",
         expected=f"at least one {requested} device",
         next=ADVICE[requested],
     )
@@ -148,7 +148,7 @@ def too_few(platform: str, count: int, found: int) -> Problem:
         code="TP702",
         severity="error",
         file="mesh.devices",
-        what=f"mesh.devices asks for {count} {platform} devices; JAX sees {found}",
+        what=f"mesh.devices asks for {count} {platform} devices; JAX sees {found}.",
         expected=f"at most {found}",
-        next=f"--set mesh.devices={found}, or leave it out to use all of them",
+        next=f"Use --set mesh.devices={found}, or leave it out to use all of them.",
     )

@@ -130,10 +130,10 @@ def does_not_fit(plan: dict[str, Any], *, model: str) -> Problem:
         severity="error",
         file=model,
         what=(
-            f"the run needs about {gib(plan['need_bytes'])} on each device; {target['name']} has "
-            f"{gib(plan['available_bytes'])} ({target['memory_source']}), so it is {gib(over)} over"
+            f"The run needs about {gib(plan['need_bytes'])} on each device; {target['name']} has "
+            f"{gib(plan['available_bytes'])} ({target['memory_source']}), so it is {gib(over)} over."
         ),
-        why=f"largest parts: {largest}",
+        why=f"Largest parts: {largest}.",
         next=advice(plan["changes"]),
     )
 
@@ -144,10 +144,11 @@ def advice(changes_found: list[dict[str, Any]]) -> str:
     shown = (enough or changes_found)[:3]
     listed = "; ".join(f"--set {change['set']} saves {gib(change['saves_bytes'])}" for change in shown)
     if enough:
-        return f"{listed}{'; each is enough' if len(shown) > 1 else ', which is enough'}; --force starts it all the same"
+        enough_alone = "each is enough alone" if len(shown) > 1 else "that is enough"
+        return f"{listed}; {enough_alone}. Or start it all the same with --force."
     if shown:
-        return f"{listed}; none is enough alone, so combine them; --force starts it all the same"
-    return "use a smaller model or a larger device; --force starts it all the same"
+        return f"{listed}; none is enough alone, so combine them. Or start it all the same with --force."
+    return "Use a smaller model or a larger device. Or start it all the same with --force."
 
 
 def gib(size: int) -> str:

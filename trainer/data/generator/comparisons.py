@@ -35,9 +35,10 @@ def _compared(a: int, b: int) -> tuple[tuple[Step, ...], str]:
     lines = []
     for place, x, y in zip(reversed(PLACES[: len(str(a))]), str(a), str(b), strict=True):
         sign = "=" if x == y else ">" if x > y else "<"
-        lines.append(f"{place}: {x} {sign} {y}.")
         if sign != "=":
+            lines.append(f"{place}: {x} {sign} {y}, so {a} {sign} {b}.")
             break
+        lines.append(f"{place}: {x} = {y}.")
     return compute(*lines), sign
 
 

@@ -32,7 +32,7 @@ def draw(rng: random.Random, difficulty: Difficulty) -> Problem:
     rest, following = int(worked.result) - length, _MONTHS[_MONTHS.index(month) + 1]
     return Problem(
         prompt=f"What date is {days} days after {day} {month}?",
-        steps=compute(*worked.lines, f"{month} has {length} days: {worked.result} - {length} = {rest}."),
+        steps=compute(*worked.lines, f"{length} days in {month}: {worked.result} - {length} = {rest}."),
         answer=f"{rest} {following}",
     )
 

@@ -43,9 +43,9 @@ def _equal(rng: random.Random) -> Problem:
 
 
 def _leap(rng: random.Random) -> Problem:
-    year = rng.randint(1901, 2099)
-    rest = year % 4
-    line = f"{year} - {rest} is a multiple of 4." if rest else f"{year} is a multiple of 4."
+    year = rng.randint(2001, 2099)
+    fours, rest = divmod(year % 100, 4)
+    line = f"{year % 100} = {fours} × 4 + {rest}: {'no leap year' if rest else 'leap year'}."
     return Problem(
         prompt=f"How many days does February {year} have?", steps=compute(line), answer="28" if rest else "29"
     )
@@ -56,7 +56,7 @@ def _below_zero(rng: random.Random) -> Problem:
     worked = columns.subtract(b, a)
     return Problem(
         prompt=f"What is {a} - {b}?",
-        steps=setup(f"{a} < {b}: minus ({b} - {a}).") + compute(*worked.lines),
+        steps=setup(f"{a} < {b}: -({b} - {a}).") + compute(*worked.lines),
         answer=f"-{worked.result}",
     )
 

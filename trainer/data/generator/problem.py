@@ -1,4 +1,4 @@
-"""What a generated problem is, and what a kind of problem must offer. The kinds themselves are in the files beside this one."""
+"""What a generated problem is, and what a kind of problem must offer. The kinds are in the files beside this one."""
 
 import random
 from collections.abc import Callable

@@ -7,18 +7,15 @@ from fractions import Fraction
 from trainer.data.generator import columns
 from trainer.data.generator.problem import Difficulty, Kind, Problem, compute, setup
 
-_DECIMAL = (
-    ("metre", "centimetre", 100),
-    ("kilometre", "metre", 1000),
-    ("kilogram", "gram", 1000),
-    ("centimetre", "millimetre", 10),
-    ("litre", "millilitre", 1000),
+_DECIMAL = (("m", "cm", 100), ("km", "m", 1000), ("cm", "mm", 10), ("kg", "g", 1000))
+_TIME = (("weeks", "days", 7, ""), ("h", "min", 6, "0"), ("min", "s", 6, "0"))
+_PROMPT = re.compile(r"How many (\w+) are (\d+) (\w+)\?")
+_TABLES: tuple[dict[str, int], ...] = (
+    {"weeks": 604800, "days": 86400, "h": 3600, "min": 60, "s": 1},
+    {"km": 1_000_000, "m": 1000, "cm": 10, "mm": 1},
+    {"kg": 1000, "g": 1},
 )
-_PROMPT = re.compile(r"How many (\w+)s are (\d+) (\w+)s\?")
-_SECONDS = {"week": 604800, "day": 86400, "hour": 3600, "minute": 60, "second": 1}
-_METRES = {"kilometre": 1000, "metre": 1, "centimetre": Fraction(1, 100), "millimetre": Fraction(1, 1000)}
-_GRAMS = {"kilogram": 1000, "gram": 1}
-_LITRES = {"litre": 1, "millilitre": Fraction(1, 1000)}
+"""Each unit in the smallest of its kind."""
 
 
 def draw(rng: random.Random, difficulty: Difficulty) -> Problem:
@@ -27,29 +24,29 @@ def draw(rng: random.Random, difficulty: Difficulty) -> Problem:
         return _time(rng)
     large, small, factor = rng.choice(_DECIMAL)
     number = rng.randint(2, 99)
-    line = f"1 {large} = {factor} {small}s."
+    line = f"1 {large} = {factor} {small}."
     zeros = str(factor)[1:]
     if difficulty == "easy":
         return Problem(
-            prompt=f"How many {small}s are {number} {large}s?",
+            prompt=f"How many {small} are {number} {large}?",
             steps=setup(line) + compute(f"{number} × {factor} = {number}{zeros}."),
             answer=f"{number}{zeros}",
         )
     return Problem(
-        prompt=f"How many {large}s are {number}{zeros} {small}s?",
+        prompt=f"How many {large} are {number}{zeros} {small}?",
         steps=setup(line) + compute(f"{number}{zeros} / {factor} = {number}."),
         answer=str(number),
     )
 
 
 def _time(rng: random.Random) -> Problem:
-    large, small, digit, zero = rng.choice((("week", "day", 7, ""), ("hour", "minute", 6, "0"), ("minute", "second", 6, "0")))
+    large, small, digit, zero = rng.choice(_TIME)
     number = rng.randint(11, 99)
     worked = columns.multiply(number, digit)
     last = compute(f"{worked.result} × 10 = {worked.result}0.") if zero else ()
     return Problem(
-        prompt=f"How many {small}s are {number} {large}s?",
-        steps=setup(f"1 {large} = {digit}{zero} {small}s.") + compute(*worked.lines) + last,
+        prompt=f"How many {small} are {number} {large}?",
+        steps=setup(f"1 {large.removesuffix('s')} = {digit}{zero} {small}.") + compute(*worked.lines) + last,
         answer=worked.result + zero,
     )
 
@@ -59,10 +56,8 @@ def verify(prompt: str) -> str | None:
     match = _PROMPT.fullmatch(prompt)
     if not match:
         return None
-    for table in (_SECONDS, _METRES, _GRAMS, _LITRES):
-        if match[1] in table and match[3] in table:
-            return str(int(match[2]) * Fraction(table[match[3]]) / table[match[1]])
-    return None
+    table = next((table for table in _TABLES if match[1] in table and match[3] in table), None)
+    return str(Fraction(int(match[2]) * table[match[3]], table[match[1]])) if table else None
 
 
 KIND = Kind(name="unit_conversion", category="unit_conversion", draw=draw, verify=verify)

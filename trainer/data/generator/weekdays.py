@@ -8,7 +8,7 @@ from trainer.data.generator.problem import Difficulty, Kind, Problem, compute
 
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _PROMPT = re.compile(rf"What day is (\d+) days (after|before) ({'|'.join(_DAYS)})\?")
-_RANGES: dict[Difficulty, tuple[int, int]] = {"easy": (2, 6), "medium": (8, 27), "hard": (22, 69)}
+_RANGES: dict[Difficulty, tuple[int, int]] = {"easy": (2, 6), "medium": (7, 20), "hard": (21, 48)}
 _A_MONDAY = datetime.date(2024, 1, 1)
 
 
@@ -20,7 +20,7 @@ def draw(rng: random.Random, difficulty: Difficulty) -> Problem:
     answer = _DAYS[(day + rest if way == "after" else day - rest) % 7]
     return Problem(
         prompt=f"What day is {days} days {way} {_DAYS[day]}?",
-        steps=compute(f"{days} = {weeks} × 7 + {rest}.", f"{rest} days {way} {_DAYS[day]} is {answer}."),
+        steps=compute(f"{days} = {weeks} × 7 + {rest}.", f"{rest} days {way} {_DAYS[day]}: {answer}."),
         answer=answer,
     )
 

@@ -6,11 +6,11 @@ import re
 from trainer.data.generator import columns
 from trainer.data.generator.problem import Difficulty, Kind, Problem, compute, setup
 
-_NAMES = ("Mia", "Tom", "Ana", "Ben", "Zoe", "Sam")
-_THINGS = ("apples", "books", "coins", "stamps", "shells", "cards")
+_NAMES = ("Mia", "Tom", "Ana", "Ben")
+_THINGS = ("apples", "books", "coins", "cards")
 _HIGHEST: dict[Difficulty, int] = {"easy": 49, "medium": 79, "hard": 99}
-_MORE = re.compile(r"(\w+) has (\d+) (\w+) and buys (\d+) more\. How many \3 does \1 have now\?")
-_FEWER = re.compile(r"(\w+) has (\d+) (\w+) and gives away (\d+)\. How many \3 does \1 have now\?")
+_MORE = re.compile(r"(\w+) has (\d+) (\w+) and buys (\d+) more\. How many \3 does \1 have\?")
+_FEWER = re.compile(r"(\w+) has (\d+) (\w+) and gives away (\d+)\. How many \3 are left\?")
 _BOXES = re.compile(r"(\w+) fills (\d+) boxes with (\d+) (\w+) each\. How many \4 is that\?")
 
 
@@ -24,8 +24,8 @@ def _more(rng: random.Random, name: str, things: str, highest: int) -> Problem:
     a, b = rng.randint(11, highest), rng.randint(11, highest)
     worked = columns.add(a, b)
     return Problem(
-        prompt=f"{name} has {a} {things} and buys {b} more. How many {things} does {name} have now?",
-        steps=setup(f"More: {a} + {b}.") + compute(*worked.lines),
+        prompt=f"{name} has {a} {things} and buys {b} more. How many {things} does {name} have?",
+        steps=setup(f"Total: {a} + {b}.") + compute(*worked.lines),
         answer=worked.result,
     )
 
@@ -34,8 +34,8 @@ def _fewer(rng: random.Random, name: str, things: str, highest: int) -> Problem:
     b, a = sorted(rng.sample(range(11, highest + 1), 2))
     worked = columns.subtract(a, b)
     return Problem(
-        prompt=f"{name} has {a} {things} and gives away {b}. How many {things} does {name} have now?",
-        steps=setup(f"Fewer: {a} - {b}.") + compute(*worked.lines),
+        prompt=f"{name} has {a} {things} and gives away {b}. How many {things} are left?",
+        steps=setup(f"Left: {a} - {b}.") + compute(*worked.lines),
         answer=worked.result,
     )
 
@@ -45,7 +45,7 @@ def _boxes(rng: random.Random, name: str, things: str, highest: int) -> Problem:
     worked = columns.multiply(each, boxes)
     return Problem(
         prompt=f"{name} fills {boxes} boxes with {each} {things} each. How many {things} is that?",
-        steps=setup(f"Times: {each} × {boxes}.") + compute(*worked.lines),
+        steps=setup(f"Total: {each} × {boxes}.") + compute(*worked.lines),
         answer=worked.result,
     )
 

@@ -1,0 +1,52 @@
+"""Strict numerics for everything that touches arrays, and the smallest runs there are."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import pytest
+
+from trainer.config.tree import (
+    Batch,
+    Config,
+    Data,
+    Evaluation,
+    Limits,
+    Memory,
+    Mesh,
+    Model,
+    Optimizer,
+    Precision,
+)
+from trainer.run import Order
+
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+@pytest.fixture
+def config() -> Config:
+    """A complete run of two steps on one device, without evaluation."""
+    return Config(
+        name="test",
+        model=Model(name="tiny-gpt2"),
+        data=Data(max_length=128),
+        optimizer=Optimizer(learning_rate=1e-2),
+        batch=Batch(microbatch_size=4),
+        precision=Precision(),
+        memory=Memory(),
+        mesh=Mesh(device="cpu", devices=1),
+        evaluation=Evaluation(max_new_tokens=4, batch_size=50),
+        limits=Limits(steps=2),
+    )
+
+
+@pytest.fixture
+def order_of(tmp_path: Path) -> Callable[..., Order]:
+    """Return a function that makes an order for a configuration in a new folder."""
+
+    def make(config: Config, name: str = "run", **fields) -> Order:
+        return replace(Order(config=config, folder=tmp_path / name, command=["trainproof", "train"]), **fields)
+
+    return make

@@ -1,0 +1,111 @@
+"""What the model sees of a row: which tokens are supervised, what is cut, and what is refused."""
+
+import numpy as np
+import pytest
+
+from schemas.problems import ProblemError
+from schemas.render import as_text
+from trainer.data.encode import encode_rows, first_examples
+from trainer.data.render import render_row
+from trainer.model.source import resolve
+
+TRACE = {"prompt": "What is 2 + 2?", "steps": [{"i": 0, "type": "compute", "content": "2 + 2 = 4."}], "final_answer": "4"}
+PAIR = {"prompt": "Say hi.", "completion": "Hi there."}
+CHAT = {"messages": [{"role": "user", "content": "Say hi."}, {"role": "assistant", "content": "Hi there."}]}
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return resolve("tiny-gpt2").tokenizer()
+
+
+def supervised_text(row: dict, tokenizer, max_length: int = 128) -> str:
+    data = encode_rows([row], tokenizer, max_length=max_length, file="rows.jsonl")
+    return tokenizer.decode(data.tokens[0][data.loss_mask[0]])
+
+
+def test_a_trace_is_reasoning_then_answer_then_the_end_token(tokenizer):
+    assert supervised_text(TRACE, tokenizer) == "<reasoning>2 + 2 = 4.</reasoning>\n<answer>4</answer><eos>"
+
+
+@pytest.mark.parametrize("row", [PAIR, CHAT], ids=["pair", "chat"])
+def test_a_completion_is_supervised_with_its_end_token(row: dict, tokenizer):
+    assert supervised_text(row, tokenizer) == "Hi there.<eos>"
+
+
+def test_a_conversation_without_a_template_is_one_line_a_turn(tokenizer):
+    assert render_row(CHAT, tokenizer).prompt == "user: Say hi.\nassistant: "
+
+
+def test_a_conversation_with_a_template_is_written_by_it():
+    class Templated:
+        chat_template: str | None = "any"
+
+        def apply_chat_template(self, conversation, **options):
+            assert options == {"tokenize": False, "add_generation_prompt": True}
+            return "".join(f"[{turn['role']}]{turn['content']}" for turn in conversation) + "[assistant]"
+
+    assert render_row(CHAT, Templated()).prompt == "[user]Say hi.[assistant]"
+
+
+def test_prompts_and_padding_are_not_supervised(tokenizer):
+    data = encode_rows([TRACE], tokenizer, max_length=128, file="rows.jsonl")
+    prompt = tokenizer.encode("What is 2 + 2?\n")
+    length = len(data.encoded[0].token_ids)
+    assert not data.loss_mask[0, : len(prompt)].any()
+    assert data.loss_mask[0, len(prompt) : length].all()
+    assert not data.loss_mask[0, length:].any()
+
+
+def test_counts_are_those_of_the_arrays(tokenizer):
+    data = encode_rows([TRACE, PAIR, CHAT], tokenizer, max_length=128, file="rows.jsonl")
+    assert data.counts == {
+        "rows": 3,
+        "prompt_tokens": sum(row.prompt_tokens for row in data.encoded),
+        "supervised_tokens": int(data.loss_mask.sum()),
+        "truncated_rows": 0,
+        "rows_without_answer": 0,
+        "end_token_supervised": True,
+    }
+
+
+def test_a_row_that_loses_its_answer_is_refused_with_the_length_it_needs(tokenizer):
+    with pytest.raises(ProblemError) as caught:
+        encode_rows([PAIR, TRACE], tokenizer, max_length=12, file="rows.jsonl")
+    needed = len(encode_rows([TRACE], tokenizer, max_length=128, file="").encoded[0].token_ids)
+    assert as_text(caught.value.problems) == (
+        f"error TP021: rows.jsonl (line 2): Row 1 has {needed} tokens; cut to 12, it loses its answer.\n"
+        "  The model would learn the question and never the answer.\n"
+        f"  Next: Use --set data.max_length={needed}, or shorten or remove the row.\n"
+    )
+
+
+def test_many_lost_answers_are_counted_not_listed(tokenizer):
+    with pytest.raises(ProblemError) as caught:
+        encode_rows([TRACE] * 9, tokenizer, max_length=12, file="rows.jsonl")
+    assert len(caught.value.problems) == 6
+    assert caught.value.problems[-1].what == "4 further rows lose their answer at 12 tokens."
+
+
+def test_a_cut_conversation_is_counted(tokenizer):
+    long = {"prompt": "Say hi.", "completion": "Hi there. " * 20}
+    data = encode_rows([long], tokenizer, max_length=32, file="rows.jsonl")
+    assert data.counts["truncated_rows"] == 1
+    assert data.loss_mask.sum() == 32 - data.encoded[0].prompt_tokens
+
+
+def test_a_tokenizer_without_an_end_token_is_refused(tokenizer):
+    endless = resolve("tiny-gpt2").tokenizer()
+    endless.eos_token = None
+    with pytest.raises(ProblemError) as caught:
+        encode_rows([PAIR], endless, max_length=32, file="rows.jsonl")
+    assert caught.value.problems[0].what == "The model's tokenizer has no end token."
+
+
+def test_first_examples_show_each_token_once(tokenizer):
+    data = encode_rows([TRACE], tokenizer, max_length=128, file="rows.jsonl")
+    [example] = first_examples(data, [0], tokenizer, run_id="r")["examples"]
+    assert "".join(token["text"] for token in example["tokens"]) == example["text"]
+    supervised = [token["id"] for token in example["tokens"] if token["supervised"]]
+    assert supervised == data.tokens[0][data.loss_mask[0]].tolist()
+    assert np.count_nonzero(data.loss_mask) == len(supervised)

@@ -1,0 +1,148 @@
+"""One optimizer step: the law of accumulation, clipping, element types, and stochastic rounding."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from trainer.config.tree import Optimizer
+from trainer.loop.optimizer import build_optimizer, build_schedule, learning_rate_at, recognised_optimizer
+from trainer.loop.rounding import stochastic_round
+from trainer.loop.step import Batch, build_step, first_state
+
+
+def loss_sum(params, tokens, targets, mask):
+    """A table of logits: the simplest model that has a cross-entropy."""
+    scores = jax.nn.log_softmax(params["table"].astype(jnp.float32)[tokens])
+    of_target = jnp.take_along_axis(scores, targets[..., None], axis=-1)[..., 0]
+    return -jnp.sum(jnp.where(mask, of_target, jnp.float32(0)))
+
+
+def table(dtype=jnp.float32):
+    return {"table": jnp.asarray(np.random.default_rng(1).normal(size=(7, 7)), dtype)}
+
+
+def batch_of(accumulation: int) -> Batch:
+    """Eight sequences with different numbers of supervised tokens, in `accumulation` microbatches."""
+    random = np.random.default_rng(2)
+    tokens = random.integers(0, 7, (8, 5))
+    mask = np.arange(5)[None, :] >= np.array([1, 1, 4, 4, 2, 3, 4, 1])[:, None]
+    shape = (accumulation, 8 // accumulation, 5)
+    return Batch(jnp.asarray(tokens.reshape(shape), jnp.int32), jnp.asarray(mask.reshape(shape)))
+
+
+def one_step(accumulation: int = 1, *, max_grad_norm=None, params=None, optimizer=None):
+    optimizer = optimizer or optax.sgd(1.0)
+    params = params or table()
+    step = jax.jit(build_step(loss_sum, optimizer, max_grad_norm=max_grad_norm, seed=0))
+    return step(first_state(params, optimizer), batch_of(accumulation))
+
+
+@pytest.mark.parametrize("accumulation", [2, 4, 8])
+def test_one_batch_of_eight_is_eight_microbatches_of_one(accumulation: int):
+    whole, whole_metrics = one_step(1)
+    parts, parts_metrics = one_step(accumulation)
+    np.testing.assert_allclose(parts.params["table"], whole.params["table"], atol=1e-6)
+    assert float(parts_metrics.loss) == pytest.approx(float(whole_metrics.loss), rel=1e-6)
+    assert float(parts_metrics.grad_norm) == pytest.approx(float(whole_metrics.grad_norm), rel=1e-6)
+
+
+def test_the_loss_is_the_mean_over_supervised_tokens():
+    _, metrics = one_step(1)
+    batch = batch_of(1)
+    scores = jax.nn.log_softmax(table()["table"])
+    costs = [
+        -float(scores[batch.tokens[0, row, position - 1], batch.tokens[0, row, position]])
+        for row in range(8)
+        for position in range(1, 5)
+        if batch.loss_mask[0, row, position]
+    ]
+    assert float(metrics.loss) == pytest.approx(np.mean(costs), rel=1e-6)
+
+
+def test_clipping_scales_the_step_to_the_norm():
+    free, metrics = one_step()
+    clipped, _ = one_step(max_grad_norm=0.01)
+    moved = free.params["table"] - table()["table"]
+    assert float(metrics.grad_norm) == pytest.approx(float(jnp.linalg.norm(moved)), rel=1e-5)
+    assert float(jnp.linalg.norm(clipped.params["table"] - table()["table"])) == pytest.approx(0.01, rel=1e-3)
+
+
+def test_a_norm_below_the_limit_changes_nothing():
+    free, _ = one_step()
+    clipped, _ = one_step(max_grad_norm=1e3)
+    np.testing.assert_array_equal(clipped.params["table"], free.params["table"])
+
+
+def test_a_batch_without_a_supervised_token_changes_nothing():
+    optimizer = optax.sgd(1.0)
+    batch = batch_of(1)
+    step = build_step(loss_sum, optimizer, max_grad_norm=1.0, seed=0)
+    state, metrics = step(first_state(table(), optimizer), batch._replace(loss_mask=jnp.zeros_like(batch.loss_mask)))
+    np.testing.assert_array_equal(state.params["table"], table()["table"])
+    assert float(metrics.loss) == 0.0
+
+
+def test_bfloat16_params_keep_a_float32_optimizer_state():
+    optimizer = build_optimizer(Optimizer(), steps=10)
+    state, _ = one_step(params=table(jnp.bfloat16), optimizer=optimizer)
+    assert state.params["table"].dtype == jnp.bfloat16
+    moments = [leaf for leaf in jax.tree.leaves(state.opt_state) if leaf.ndim]
+    assert {str(leaf.dtype) for leaf in moments} == {"float32"}
+
+
+@pytest.mark.parametrize("name", ["adamw", "adafactor"])
+def test_the_optimizer_is_recognised_by_its_state(name: str):
+    optimizer = build_optimizer(Optimizer(name=name), steps=10)
+    assert recognised_optimizer(optimizer.init(table())) == name
+
+
+def test_adamw_is_the_papers_on_a_hand_worked_step():
+    """Step 1 of AdamW moves each entry by -lr (g / (|g| + eps) + decay · p): both moments are unbiased to g and g²."""
+    settings = Optimizer(learning_rate=0.1, schedule="constant", weight_decay=0.5, epsilon=1e-8)
+    optimizer = build_optimizer(settings, steps=10)
+    params = {"matrix": jnp.asarray([[2.0, -4.0]]), "bias": jnp.asarray([2.0])}
+    gradient = {"matrix": jnp.asarray([[3.0, -0.5]]), "bias": jnp.asarray([3.0])}
+    updates, _ = optimizer.update(gradient, optimizer.init(params), params)
+    np.testing.assert_allclose(updates["matrix"], [[-0.1 * (1 + 0.5 * 2), -0.1 * (-1 + 0.5 * -4)]], rtol=1e-5)
+    np.testing.assert_allclose(updates["bias"], [-0.1], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        ("constant", [0.5, 1, 1, 1, 1]),
+        ("linear", [0.5, 1, 1, 0.6, 0.2]),
+        ("cosine", [0.5, 1, 1, 0.6, 0.2]),
+    ],
+)
+def test_schedules_rise_to_the_peak_and_end_at_the_final_fraction(schedule: str, expected: list[float]):
+    settings = Optimizer(learning_rate=1.0, schedule=schedule, warmup_steps=2, final_learning_rate_fraction=0.2)
+    built = build_schedule(settings, steps=5)
+    assert [learning_rate_at(built, step) for step in range(5)] == pytest.approx(expected)
+
+
+def test_without_warm_up_the_first_step_has_the_peak():
+    built = build_schedule(Optimizer(learning_rate=0.001, schedule="linear"), steps=3)
+    assert [learning_rate_at(built, step) for step in range(3)] == pytest.approx([0.001, 0.0005, 0])
+    assert learning_rate_at(built, 0) == 0.001
+
+
+def test_stochastic_rounding_keeps_the_mean_where_nearest_rounding_loses_the_update():
+    value = np.float32(1 + 1 / 1024)  # bfloat16 has 1 and 1 + 1/128 around it
+    rounded = stochastic_round(jnp.full(200_000, value), jax.random.key(0)).astype(jnp.float32)
+    assert set(np.unique(rounded)) == {1.0, 1.0078125}
+    # The mean of n draws is off by about spacing · sqrt(p (1 - p) / n) = 5.8e-6; five of those.
+    assert float(rounded.mean()) == pytest.approx(value, abs=3e-5)
+    assert float(jnp.asarray(value).astype(jnp.bfloat16)) == 1.0
+
+
+@pytest.mark.parametrize("value", [0.0, -0.0, 1.5, -3.0, np.inf, -np.inf])
+def test_what_bfloat16_holds_is_unchanged(value: float):
+    rounded = stochastic_round(jnp.full(1000, value, jnp.float32), jax.random.key(1))
+    assert (rounded == jnp.bfloat16(value)).all()
+
+
+def test_nan_stays_nan():
+    assert jnp.isnan(stochastic_round(jnp.full(1000, jnp.nan, jnp.float32), jax.random.key(1))).all()
