@@ -1,0 +1,101 @@
+"""The part of a run that can be reasoned about: documents and rows of the right shape, and nothing else.
+
+Rules take `Facts`, so that none of them has to ask what type a value has. What is not of the right shape is None here;
+its own problems say why.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evidence import layout
+from evidence.read import Run
+from schemas.problems import Problem
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What a run states, where it states it in the right shape; None: absent, or not of the right shape.
+
+    Attributes:
+        folder: The run folder.
+        files: As in `Run`.
+        status: The status in effect, as in `Run`.
+        manifest: Valid value of run_manifest.json; so for the other documents.
+        config: config.yaml.
+        plan: plan.json.
+        first_examples: first_examples.json.
+        eval_summary: eval_summary.json.
+        metrics: All rows of metrics.jsonl, each valid; so for the other rows. A torn tail is left out.
+        log: log.jsonl.
+        predictions: predictions.jsonl.
+        baseline_predictions: baseline_predictions.jsonl.
+    """
+
+    folder: Path
+    files: tuple[str, ...]
+    status: str | None
+    manifest: Document | None
+    config: Document | None
+    plan: Document | None
+    first_examples: Document | None
+    eval_summary: Document | None
+    metrics: list[Document] | None
+    log: list[Document] | None
+    predictions: list[Document] | None
+    baseline_predictions: list[Document] | None
+
+    @property
+    def model(self) -> Document | None:
+        """The manifest's group `model`; None before the model was built."""
+        return self.manifest["model"] if self.manifest is not None else None
+
+    @property
+    def training(self) -> Document | None:
+        """The manifest's group `training`; None before the train step was compiled."""
+        return self.manifest["training"] if self.manifest is not None else None
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether the run ended and said so; until then results and hashes are not expected."""
+        return self.manifest is not None and self.manifest["status"] != "running"
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the run says that it did all it was to do."""
+        return self.manifest is not None and self.manifest["status"] == "succeeded"
+
+
+def facts_of(run: Run) -> Facts:
+    """Return the facts of a run; reads its rows."""
+    unsound = {problem.file for problem in run.problems if problem.severity == "error"}
+
+    def sound(name: str, value: Document | None) -> Document | None:
+        return None if str(run.path / name) in unsound else value
+
+    def rows(name: str) -> list[Document] | None:
+        read = run.rows(name)
+        return None if name not in run.files or _has_errors(read.problems) else read.values
+
+    return Facts(
+        folder=run.path,
+        files=run.files,
+        status=run.status,
+        manifest=sound(layout.MANIFEST, run.manifest),
+        config=sound(layout.CONFIG, run.config),
+        plan=sound(layout.PLAN, run.plan),
+        first_examples=sound(layout.FIRST_EXAMPLES, run.first_examples),
+        eval_summary=sound(layout.EVAL_SUMMARY, run.eval_summary),
+        metrics=rows(layout.METRICS),
+        log=rows(layout.LOG),
+        predictions=rows(layout.PREDICTIONS),
+        baseline_predictions=rows(layout.BASELINE_PREDICTIONS),
+    )
+
+
+def _has_errors(problems: tuple[Problem, ...]) -> bool:
+    return any(problem.severity == "error" for problem in problems)

@@ -1,0 +1,176 @@
+"""Reading a run folder that nobody vouches for: `read_run` gives a `Run`, whatever the folder holds.
+
+What lives here: which files there are, their contents as far as they can be read, and the problems of reading them.
+What does not: whether the contents agree (`evidence.rules`) or what they are worth (`evidence.grade`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from evidence import layout
+from evidence.lock import is_alive
+from evidence.rules.finding import problem_of
+from evidence.rules.reading import NOT_A_FILE, UNREADABLE_FOLDER
+from schemas.catalog import kind_of
+from schemas.problems import Problem
+from schemas.text import Lines
+from schemas.validate import Rows, read_document, read_rows
+
+ROW_FILES = (layout.METRICS, layout.LOG, layout.PREDICTIONS, layout.BASELINE_PREDICTIONS)
+
+NO_ROWS = Rows(values=[], problems=(), torn_tail=False, bytes_read=0, lines_read=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """A run folder as it was found.
+
+    Attributes:
+        path: The folder, as the caller named it.
+        files: Every regular file in it, weights left out, as sorted paths with forward slashes.
+        manifest: The value of run_manifest.json, valid or not. None: absent or not an object. So for the others.
+        config: config.yaml.
+        plan: plan.json.
+        first_examples: first_examples.json.
+        eval_summary: eval_summary.json.
+        alive: Whether some process holds the folder now.
+        problems: What is wrong with the folder, these documents and their shapes; rows say theirs when they are read.
+    """
+
+    path: Path
+    files: tuple[str, ...]
+    manifest: dict[str, Any] | None
+    config: dict[str, Any] | None
+    plan: dict[str, Any] | None
+    first_examples: dict[str, Any] | None
+    eval_summary: dict[str, Any] | None
+    alive: bool
+    problems: tuple[Problem, ...]
+    _lines: dict[str, Lines] = field(default_factory=dict, repr=False, compare=False)
+    _rows: dict[str, Rows] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def status(self) -> str | None:
+        """The manifest's status; a run that says `running` while nobody holds its folder is `interrupted`.
+
+        None: the manifest states no status.
+        """
+        status = (self.manifest or {}).get("status")
+        if status == "running" and not self.alive:
+            return "interrupted"
+        return status if isinstance(status, str) else None
+
+    @property
+    def is_run(self) -> bool:
+        """Whether the folder holds any file, or anything under the name of a file, that a run writes."""
+        return bool({layout.MANIFEST, *layout.ROLES} & ({*self.files} | {Path(p.file).name for p in self.problems}))
+
+    def metrics(self) -> Rows:
+        """Return the rows of metrics.jsonl, read once; none where there is no such file."""
+        return self.rows(layout.METRICS)
+
+    def log(self) -> Rows:
+        """Return the rows of log.jsonl."""
+        return self.rows(layout.LOG)
+
+    def predictions(self) -> Rows:
+        """Return the rows of predictions.jsonl."""
+        return self.rows(layout.PREDICTIONS)
+
+    def baseline_predictions(self) -> Rows:
+        """Return the rows of baseline_predictions.jsonl."""
+        return self.rows(layout.BASELINE_PREDICTIONS)
+
+    def row_problems(self) -> list[Problem]:
+        """Return what is wrong with the rows of all four files, reading those that were not read yet."""
+        return [problem for name in ROW_FILES for problem in self.rows(name).problems]
+
+    def with_line(self, problem: Problem) -> Problem:
+        """Return the problem with the line of the value it points to, where that is known."""
+        if problem.line is not None or not problem.pointer or problem.file not in self._lines:
+            return problem
+        return replace(problem, line=self._lines[problem.file](problem.pointer))
+
+    def rows(self, name: str) -> Rows:
+        """Return the rows of one of the four JSONL files by its name."""
+        if name not in self.files:
+            return NO_ROWS
+        if name not in self._rows:
+            self._rows[name] = read_rows(self.path / name, kind_of(name) or "")
+        return self._rows[name]
+
+
+def read_run(folder: Path) -> Run:
+    """Read a run folder; never raises on what it holds, nor on a folder that is missing or cannot be read."""
+    folder = Path(folder)
+    problems: list[Problem] = []
+    lines: dict[str, Lines] = {}
+    files = _files(folder, problems)
+
+    def document(name: str) -> dict[str, Any] | None:
+        if name not in files:
+            return None
+        read = read_document(folder / name, kind_of(name) or "")
+        problems.extend(read.problems)
+        lines[str(folder / name)] = read.lines
+        return read.value
+
+    return Run(
+        path=folder,
+        files=files,
+        manifest=document(layout.MANIFEST),
+        config=document(layout.CONFIG),
+        plan=document(layout.PLAN),
+        first_examples=document(layout.FIRST_EXAMPLES),
+        eval_summary=document(layout.EVAL_SUMMARY),
+        alive=is_alive(folder),
+        problems=tuple(problems),
+        _lines=lines,
+    )
+
+
+def _files(folder: Path, problems: list[Problem]) -> tuple[str, ...]:
+    """Return the regular files below a folder; a link or a special file under an evidence name is a problem."""
+    known = {layout.MANIFEST, *layout.ROLES}
+    found = []
+    for name, entry in _entries(folder, problems):
+        if entry.is_file(follow_symlinks=False):
+            found.append(name)
+        elif name in known:
+            problems.append(
+                problem_of(
+                    NOT_A_FILE,
+                    file=str(folder / name),
+                    what=f"{name} is a {_kind(entry)}, not a file; it was not read.",
+                )
+            )
+    return tuple(sorted(found))
+
+
+def _entries(folder: Path, problems: list[Problem], prefix: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
+    try:
+        with os.scandir(folder) as listing:
+            entries = sorted(listing, key=lambda entry: entry.name)
+    except OSError as error:
+        problems.append(
+            problem_of(
+                UNREADABLE_FOLDER, file=str(folder), what=f"The folder cannot be read: {error.strerror or error}."
+            )
+        )
+        return
+    for entry in entries:
+        name = prefix + entry.name
+        yield name, entry
+        if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".") and name not in layout.WEIGHT_FOLDERS:
+            yield from _entries(folder / entry.name, problems, f"{name}/")
+
+
+def _kind(entry: os.DirEntry[str]) -> str:
+    if entry.is_symlink():
+        return "symbolic link"
+    return "folder" if entry.is_dir() else "special file"

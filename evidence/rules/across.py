@@ -1,0 +1,77 @@
+"""What must differ between runs of one root: their ids, and what they measured."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from evidence import layout
+from evidence.facts import Facts
+from evidence.rules.finding import found
+from schemas.problems import Problem
+from schemas.rules import Rule
+from schemas.words import listed
+
+SAME_METRICS = Rule(
+    code="TP421",
+    severity="error",
+    title="The same metrics under two runs",
+    meaning="Times and losses of two runs are never equal in every row; one of the folders is a copy.",
+    fix="Remove the copy.",
+)
+SAME_RUN_ID = Rule(
+    code="TP309",
+    severity="error",
+    title="One run id in two folders",
+    meaning="A run id names one run; two folders that state the same cannot both be it.",
+    fix="Remove the copy.",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fingerprint:
+    """What tells one run from another: its id, and a hash over time and loss of every row; None without rows."""
+
+    folder: Path
+    run_id: str | None
+    metrics: str | None
+
+
+def fingerprint_of(facts: Facts) -> Fingerprint:
+    """Return the fingerprint of a run."""
+    rows = facts.metrics or []
+    text = "\n".join(f"{row['step']} {row['loss']} {row['time']}" for row in rows)
+    return Fingerprint(
+        folder=facts.folder,
+        run_id=facts.manifest["run_id"] if facts.manifest else None,
+        metrics=hashlib.sha256(text.encode()).hexdigest() if rows else None,
+    )
+
+
+def copies(fingerprints: Sequence[Fingerprint]) -> list[Problem]:
+    """Return a problem for each run that shares its rows or its id with another; which is the copy, nobody can see."""
+    by_rows: dict[str, list[Fingerprint]] = {}
+    by_id: dict[str, list[Fingerprint]] = {}
+    for one in fingerprints:
+        by_rows.setdefault(one.metrics or "", []).append(one)
+        by_id.setdefault(one.run_id or "", []).append(one)
+    problems = []
+    for one in fingerprints:
+        same_rows = by_rows[one.metrics] if one.metrics else []
+        same_id = by_id[one.run_id] if one.run_id else []
+        if others := _others(one, same_rows):
+            what = f"Every row has the time and the loss of the same row in {others}."
+            problems.append(found(one.folder, SAME_METRICS, layout.METRICS, what))
+        if others := _others(one, same_id):
+            what = f"The run id {one.run_id} is also that of {others}."
+            problems.append(found(one.folder, SAME_RUN_ID, layout.MANIFEST, what, pointer="/run_id"))
+    return problems
+
+
+def _others(one: Fingerprint, group: Sequence[Fingerprint]) -> str:
+    return listed([str(other.folder) for other in group if other is not one], last="and") if len(group) > 1 else ""
+
+
+RULES = (SAME_METRICS, SAME_RUN_ID)

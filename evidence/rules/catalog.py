@@ -1,0 +1,45 @@
+"""Every rule of this package, listed by hand: what is checked is what stands here.
+
+`RULES` is the table from which the documentation of the codes is made; `CHECKS` are the functions, in the order in
+which their findings appear.
+"""
+
+from __future__ import annotations
+
+from evidence.rules import (
+    across,
+    completeness,
+    contradiction,
+    hygiene,
+    integrity,
+    placeholders,
+    plausibility,
+    reading,
+)
+from schemas.rules import Rule
+
+CHECKS = (
+    *integrity.CHECKS,
+    *contradiction.CHECKS,
+    *plausibility.CHECKS,
+    *completeness.CHECKS,
+    *hygiene.CHECKS,
+)
+"""Functions from `Facts` to problems."""
+
+RULES: tuple[Rule, ...] = tuple(
+    sorted(
+        (
+            *reading.RULES,
+            *integrity.RULES,
+            *contradiction.RULES,
+            *plausibility.RULES,
+            *across.RULES,
+            *completeness.RULES,
+            *placeholders.RULES,
+            *hygiene.RULES,
+        ),
+        key=lambda rule: rule.code,
+    )
+)
+"""What each code of TP2xx to TP6xx means, in the order of codes."""

@@ -1,0 +1,221 @@
+"""TP5xx: what a run of this kind must state and does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from evidence import layout
+from evidence.facts import Document, Facts
+from evidence.rules.finding import first_few, found
+from schemas.problems import Problem
+from schemas.rules import Rule
+from schemas.words import shown
+
+NOT_A_RUN = Rule(
+    code="TP501",
+    severity="error",
+    title="Not a run",
+    meaning="A run folder holds run_manifest.json and the other files that a run writes; this one holds none of them.",
+    fix="Give the folder of a run, or a folder of runs; `trainproof train` makes one.",
+)
+BYSTANDER = Rule(
+    code="TP502",
+    severity="note",
+    title="Folder that is not a run",
+    meaning="It stands among runs and holds none of the files that a run writes, so it was not graded.",
+    fix="Nothing to do, unless a run should be here.",
+)
+NO_MANIFEST = Rule(
+    code="TP503",
+    severity="error",
+    title="No manifest",
+    meaning="Without run_manifest.json nobody knows what ran; the other files alone cannot be graded above partial.",
+    fix="Restore run_manifest.json as the run wrote it.",
+)
+NO_DOCUMENT = Rule(
+    code="TP504",
+    severity="error",
+    title="Document missing",
+    meaning="Every run writes this file before or at its first step.",
+    fix="Restore the file as the run wrote it.",
+)
+NO_ROWS = Rule(
+    code="TP505",
+    severity="error",
+    title="No step recorded",
+    meaning="A run that succeeded has a row in metrics.jsonl for its first and its last step.",
+    fix="Restore metrics.jsonl as the run wrote it.",
+)
+NOT_STATED = Rule(
+    code="TP506",
+    severity="error",
+    title="Result not stated",
+    meaning="A run that succeeded measured this; null means that it was not measured.",
+    fix="Restore the manifest as the run wrote it.",
+)
+NO_EVALUATION = Rule(
+    code="TP508",
+    severity="error",
+    title="Evaluation missing",
+    meaning="config.yaml asks for an evaluation, and the run says that it succeeded.",
+    fix="Restore eval_summary.json as the evaluation wrote it, or evaluate again with `trainproof evaluate`.",
+)
+NOT_EVALUATED = Rule(
+    code="TP509",
+    severity="note",
+    title="Run without evaluation",
+    meaning="The run shows that training happened, not what the model can do.",
+    fix="Evaluate it with `trainproof evaluate`, or train with evaluation.eval_set.",
+)
+NO_PREDICTIONS = Rule(
+    code="TP510",
+    severity="error",
+    title="Scores without predictions",
+    meaning="A score that cannot be computed again is not a result.",
+    fix="Restore the predictions as the evaluation wrote them, or evaluate again.",
+)
+NO_BASELINE = Rule(
+    code="TP511",
+    severity="error",
+    title="Baseline missing",
+    meaning="config.yaml asks for the untrained model's answers too.",
+    fix="Restore eval_summary.json as the evaluation wrote it, or evaluate again.",
+)
+ROWS_MISSING = Rule(
+    code="TP512",
+    severity="error",
+    title="Steps missing between rows",
+    meaning="Rows stand `recording.log_every_steps` steps apart, and the first step has one.",
+    fix="Restore metrics.jsonl as the run wrote it.",
+)
+KILLED = Rule(
+    code="TP513",
+    severity="warning",
+    title="Run that was killed",
+    meaning="The manifest says running and no process holds the folder, so the run ended without a chance to say so.",
+    fix="Continue it with `trainproof train --resume`, or keep it as the unfinished run that it is.",
+)
+PARTIAL_EVALUATION = Rule(
+    code="TP514",
+    severity="warning",
+    title="Evaluation not finished",
+    meaning="The run stopped before every item was answered, so the score is of a part of the set.",
+    fix="Evaluate again with `trainproof evaluate`.",
+)
+
+REQUIRED = (layout.MANIFEST, layout.CONFIG, layout.METRICS, layout.LOG, layout.FIRST_EXAMPLES)
+"""Files without which a finished run cannot be followed."""
+
+
+def required_files_are_there(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem for each required file that is not there; a run that has not ended may lack all but one."""
+    for name in REQUIRED:
+        if name in facts.files or (facts.folder / name).is_symlink():
+            continue
+        if name == layout.MANIFEST:
+            yield found(facts.folder, NO_MANIFEST, "", "The folder has no run_manifest.json.")
+        elif facts.succeeded:
+            yield found(facts.folder, NO_DOCUMENT, "", f"The folder has no {name}.")
+
+
+def steps_were_recorded(facts: Facts) -> Iterator[Problem]:
+    """Yield problems for a succeeded run without rows, or whose rows leave steps out."""
+    if facts.metrics is None:
+        return
+    if facts.succeeded and not facts.metrics:
+        yield found(facts.folder, NO_ROWS, layout.METRICS, "metrics.jsonl has no row.")
+    yield from first_few(_gaps(facts, facts.metrics))
+
+
+def results_are_stated(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem for each part of a succeeded run's result that is null."""
+    if facts.manifest is None or not facts.succeeded:
+        return
+    for group in ("model", "training"):
+        if facts.manifest[group] is None:
+            yield found(facts.folder, NOT_STATED, layout.MANIFEST, f"{group} is null.", pointer=f"/{group}")
+    # The losses and tokens are held against the rows by their own rule; these only the run itself can know.
+    for key in ("train_seconds", "compile_seconds", "peak_memory_bytes", "stopped_because"):
+        if facts.manifest["result"][key] is None:
+            what = f"result.{key} is null."
+            yield found(facts.folder, NOT_STATED, layout.MANIFEST, what, pointer=f"/result/{key}")
+
+
+def evaluation_is_there(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem where a finished run was to be evaluated and was not, and a note where it was not to be."""
+    if not facts.succeeded or layout.EVAL_SUMMARY in facts.files:
+        return
+    asked = (facts.config or {}).get("evaluation", {}).get("eval_set")
+    if asked is not None:
+        what = f"The run has no eval_summary.json; config.yaml asks for {shown(asked)}."
+        yield found(facts.folder, NO_EVALUATION, "", what)
+    else:
+        yield found(facts.folder, NOT_EVALUATED, "", "The run has no eval_summary.json.")
+
+
+def predictions_are_there(facts: Facts) -> Iterator[Problem]:
+    """Yield problems for scores without their rows, a baseline that was asked for, and an unfinished evaluation."""
+    evaluated = facts.eval_summary
+    if evaluated is None:
+        return
+    names = [layout.PREDICTIONS, *([layout.BASELINE_PREDICTIONS] if evaluated["baseline"] else [])]
+    for name in names:
+        if name not in facts.files:
+            what = f"There are scores and no {name}."
+            yield found(facts.folder, NO_PREDICTIONS, layout.EVAL_SUMMARY, what)
+    asked = (facts.config or {}).get("evaluation", {}).get("baseline")
+    if asked and evaluated["baseline"] is None and facts.manifest is not None and facts.manifest["parent"] is None:
+        what = "There is no baseline; config.yaml asks for one."
+        yield found(facts.folder, NO_BASELINE, layout.EVAL_SUMMARY, what, pointer="/baseline")
+    if evaluated["status"] == "partial":
+        answered, items = evaluated["predictions"]["rows"], evaluated["eval_set"]["items"]
+        what = f"{answered} of {items} items were answered."
+        yield found(facts.folder, PARTIAL_EVALUATION, layout.EVAL_SUMMARY, what, pointer="/status")
+
+
+def killed_runs_are_named(facts: Facts) -> Iterator[Problem]:
+    """Yield a warning where the manifest says running and nobody runs."""
+    if facts.manifest is not None and facts.manifest["status"] == "running" and facts.status == "interrupted":
+        rows = len(facts.metrics or [])
+        what = f"The run was killed; {rows} rows of metrics.jsonl are there."
+        yield found(facts.folder, KILLED, layout.MANIFEST, what, pointer="/status")
+
+
+def _gaps(facts: Facts, rows: list[Document]) -> Iterator[Problem]:
+    every = (facts.config or {}).get("recording", {}).get("log_every_steps")
+    if every is None or facts.manifest is None:
+        return
+    above = facts.manifest["parent"]["step"] if facts.manifest["parent"] else 0
+    first = True
+    for line, row in enumerate(rows, start=1):
+        allowed = 1 if first else every
+        if row["step"] - above > allowed:
+            missing = f"step {above + 1}" if row["step"] - above == 2 else f"steps {above + 1} to {row['step'] - 1}"
+            what = f"Step {row['step']} follows step {above}: {missing} left no row."
+            yield found(facts.folder, ROWS_MISSING, layout.METRICS, what, line=line, pointer="/step")
+        above, first = row["step"], False
+
+
+RULES = (
+    NOT_A_RUN,
+    BYSTANDER,
+    NO_MANIFEST,
+    NO_DOCUMENT,
+    NO_ROWS,
+    NOT_STATED,
+    NO_EVALUATION,
+    NOT_EVALUATED,
+    NO_PREDICTIONS,
+    NO_BASELINE,
+    ROWS_MISSING,
+    KILLED,
+    PARTIAL_EVALUATION,
+)
+CHECKS = (
+    required_files_are_there,
+    steps_were_recorded,
+    results_are_stated,
+    evaluation_is_there,
+    predictions_are_there,
+    killed_runs_are_named,
+)

@@ -1,0 +1,131 @@
+"""Numbers of one document that follow from others of the same document: products, sums, counts, presence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from evidence import layout
+from evidence.facts import Facts
+from evidence.rules.finding import found
+from schemas.problems import Problem
+from schemas.rules import Rule
+from schemas.words import shown
+
+NOT_THE_PRODUCT = Rule(
+    code="TP306",
+    severity="error",
+    title="Figures that do not add up",
+    meaning="One of these figures follows from the others by the definition of its field.",
+    fix="Restore the file that the run wrote.",
+)
+ODD_CODE = Rule(
+    code="TP307",
+    severity="error",
+    title="Code identity contradicts itself",
+    meaning="Commit, branch, dirty and diff come from one look at one git checkout: all are there, or none.",
+    fix="Restore the manifest that the run wrote.",
+)
+NOT_REFUSED = Rule(
+    code="TP308",
+    severity="error",
+    title="Run that its plan refuses",
+    meaning="A run whose plan does not fit is refused unless it is forced, and forcing is recorded.",
+    fix="Restore plan.json and the manifest as the run wrote them.",
+)
+
+
+def manifest_adds_up(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem for each figure of the manifest that does not follow from its parts."""
+    if facts.manifest is None or facts.training is None or facts.model is None:
+        return
+    training, devices, model = facts.training, facts.manifest["devices"], facts.model
+    per_device = training["microbatch_size"] * training["accumulation_steps"]
+    batch = per_device * training["mesh"]["devices"]
+    tokens = training["batch_size"] * training["sequence_length"]
+    figures = (
+        ("/training/batch_size", training["batch_size"], batch, "microbatch_size × accumulation_steps × devices"),
+        ("/training/tokens_per_step", training["tokens_per_step"], tokens, "batch_size × sequence_length"),
+        ("/devices/count", devices["count"], len(devices["list"]), "the length of the device list"),
+        ("/training/mesh/devices", training["mesh"]["devices"], devices["count"], "devices.count"),
+    )
+    for pointer, stated, right, meaning in figures:
+        if stated != right:
+            yield _wrong(facts, layout.MANIFEST, pointer, stated, right, meaning)
+    if training["method"] == "full" and model["trainable_parameters"] != model["parameters"]:
+        yield _wrong(
+            facts,
+            layout.MANIFEST,
+            "/model/trainable_parameters",
+            model["trainable_parameters"],
+            model["parameters"],
+            "model.parameters, for full training changes every one",
+        )
+
+
+def dataset_adds_up(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem where the rows that were rendered are not those of the dataset, or a seed stands without rows."""
+    if facts.manifest is None:
+        return
+    dataset = facts.manifest["dataset"]
+    if (dataset["generated_rows"] == 0) != (dataset["generator_seed"] is None):
+        stated = f"{dataset['generated_rows']} generated rows and the seed {shown(dataset['generator_seed'])}"
+        yield found(
+            facts.folder,
+            NOT_THE_PRODUCT,
+            layout.MANIFEST,
+            f"The dataset has {stated}.",
+            expected="a seed if rows were generated, and null otherwise",
+            pointer="/dataset/generator_seed",
+        )
+    if facts.first_examples is not None:
+        rows = dataset["rows"] + dataset["generated_rows"]
+        stated = facts.first_examples["counts"]["rows"]
+        if stated != rows:
+            meaning = "the manifest's dataset.rows + dataset.generated_rows"
+            yield _wrong(facts, layout.FIRST_EXAMPLES, "/counts/rows", stated, rows, meaning)
+
+
+def code_identity_is_whole(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem where the fields of `code` cannot have come from one checkout."""
+    if facts.manifest is None:
+        return
+    code = facts.manifest["code"]
+    if (code["commit"] is None) != (code["dirty"] is None):
+        what = f"commit is {shown(code['commit'])} and dirty is {shown(code['dirty'])}."
+        yield found(facts.folder, ODD_CODE, layout.MANIFEST, what, pointer="/code/dirty")
+    if bool(code["dirty"]) != (code["diff_sha256"] is not None):
+        what = f"dirty is {shown(code['dirty'])} and diff_sha256 is {shown(code['diff_sha256'])}."
+        expected = "a hash of the difference if dirty is true, and null otherwise"
+        yield found(facts.folder, ODD_CODE, layout.MANIFEST, what, expected=expected, pointer="/code/diff_sha256")
+
+
+def plan_adds_up(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem where the parts of a plan are not its need, or its verdict does not follow from its figures."""
+    if facts.plan is None:
+        return
+    plan = facts.plan
+    need, available = plan["need_bytes"], plan["available_bytes"]
+    total = sum(part["bytes"] for part in plan["parts"])
+    if total != need:
+        yield _wrong(facts, layout.PLAN, "/need_bytes", need, total, "the sum of the parts")
+    verdict = "unknown" if available is None else "fits" if need <= available else "does_not_fit"
+    if plan["verdict"] != verdict:
+        yield _wrong(facts, layout.PLAN, "/verdict", plan["verdict"], verdict, f"{need} of {shown(available)} bytes")
+
+
+def plan_let_the_run_start(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem where a run trained although its plan refused it and nobody forced it."""
+    if facts.plan is None or facts.plan["verdict"] != "does_not_fit" or facts.plan["forced"]:
+        return
+    if facts.training is not None and facts.training["steps_done"] > 0:
+        what = "The plan says that the run does not fit and that it was not forced, and the run trained."
+        yield found(facts.folder, NOT_REFUSED, layout.PLAN, what, pointer="/verdict")
+
+
+def _wrong(facts: Facts, name: str, pointer: str, stated: object, right: object, meaning: str) -> Problem:
+    what = f"{pointer.rsplit('/', 1)[-1]} is {shown(stated)}; {meaning} gives {shown(right)}."
+    return found(facts.folder, NOT_THE_PRODUCT, name, what, expected=shown(right), pointer=pointer)
+
+
+RULES = (NOT_THE_PRODUCT, ODD_CODE, NOT_REFUSED)
+CHECKS = (manifest_adds_up, dataset_adds_up, code_identity_is_whole, plan_adds_up, plan_let_the_run_start)

@@ -1,0 +1,135 @@
+"""How a run ended: its status against its exit code, its steps, its last row and what evaluated it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from evidence import layout
+from evidence.facts import Facts
+from evidence.rules.finding import found
+from schemas.problems import Problem
+from schemas.rules import Rule
+from schemas.words import shown
+
+NOT_THE_STATUS = Rule(
+    code="TP330",
+    severity="error",
+    title="Status that the ending does not bear out",
+    meaning="A run that succeeded did every planned step and exited with 0 and no error; one that runs has no end yet.",
+    fix="Restore the manifest as the run wrote it.",
+)
+LOST_LOSS = Rule(
+    code="TP331",
+    severity="error",
+    title="Training past a loss that is not finite",
+    meaning="A loss that is not finite is written as null and stops the run as failed at that step.",
+    fix="Restore metrics.jsonl and the manifest as the run wrote them.",
+)
+OTHER_CHECKPOINT = Rule(
+    code="TP332",
+    severity="error",
+    title="Evaluation of another checkpoint",
+    meaning="A run evaluates the parameters after its last step, and as baseline those before its first.",
+    fix="Restore eval_summary.json as the evaluation wrote it, or evaluate again.",
+)
+
+
+def status_has_an_end(facts: Facts) -> Iterator[Problem]:
+    """Yield problems where a running run states an end or an ended one states none."""
+    if facts.manifest is None:
+        return
+    running = not facts.is_sealed
+    for key in ("finished_at", "exit"):
+        if (facts.manifest[key] is None) != running:
+            what = f"The status is {facts.manifest['status']} and {key} is {shown(facts.manifest[key])}."
+            expected = "null" if running else "a value"
+            yield found(facts.folder, NOT_THE_STATUS, layout.MANIFEST, what, expected=expected, pointer=f"/{key}")
+
+
+def exit_fits_status(facts: Facts) -> Iterator[Problem]:
+    """Yield problems where the exit code or the error belongs to another status."""
+    if facts.manifest is None or facts.manifest["exit"] is None or not facts.is_sealed:
+        return
+    status, ending = facts.manifest["status"], facts.manifest["exit"]
+    if (status == "succeeded") != (ending["code"] == 0):
+        what = f"The status is {status} and the exit code is {ending['code']}."
+        expected = "0" if status == "succeeded" else "a code above 0"
+        yield found(facts.folder, NOT_THE_STATUS, layout.MANIFEST, what, expected=expected, pointer="/exit/code")
+    if status == "succeeded" and ending["error"] is not None:
+        what = f"The status is succeeded and the error is {shown(ending['error'])}."
+        yield found(facts.folder, NOT_THE_STATUS, layout.MANIFEST, what, expected="null", pointer="/exit/error")
+
+
+def steps_fit_status(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem where a run succeeded with steps left, or did more than were planned."""
+    if facts.training is None:
+        return
+    done, planned = facts.training["steps_done"], facts.training["steps_planned"]
+    if done > planned or (facts.succeeded and done < planned):
+        status = "succeeded" if facts.succeeded else str(facts.status)
+        what = f"The run {status} with {done} steps done of {planned} planned."
+        yield found(
+            facts.folder,
+            NOT_THE_STATUS,
+            layout.MANIFEST,
+            what,
+            expected=str(planned) if facts.succeeded else f"at most {planned}",
+            pointer="/training/steps_done",
+        )
+
+
+def lost_loss_ends_the_run(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem where rows follow a loss that is not finite, or the run did not fail on it."""
+    rows = facts.metrics or []
+    for line, row in enumerate(rows, start=1):
+        if row["loss"] is not None:
+            continue
+        if line < len(rows):
+            what = f"The loss at step {row['step']} is null, and {len(rows) - line} rows follow."
+        elif facts.succeeded:
+            what = f"The loss at step {row['step']}, the last one, is null, and the run says succeeded."
+        else:
+            continue
+        yield found(facts.folder, LOST_LOSS, layout.METRICS, what, line=line, pointer="/loss")
+        return
+
+
+def evaluation_is_of_the_last_step(facts: Facts) -> Iterator[Problem]:
+    """Yield problems where the scores belong to other parameters than the run's last and first."""
+    evaluated = facts.eval_summary
+    if evaluated is None or facts.training is None or facts.model is None:
+        return
+    step = evaluated["checkpoint"]["step"]
+    if step != facts.training["steps_done"]:
+        what = f"The scores are of step {step}; the run did {facts.training['steps_done']} steps."
+        yield found(
+            facts.folder,
+            OTHER_CHECKPOINT,
+            layout.EVAL_SUMMARY,
+            what,
+            expected=str(facts.training["steps_done"]),
+            pointer="/checkpoint/step",
+        )
+    if evaluated["baseline"] is None:
+        return
+    before = evaluated["baseline"]["checkpoint"]
+    if before["params_sha256"] != facts.model["weights_sha256"]:
+        what = "The baseline's parameters have another hash than the manifest's model.weights_sha256."
+        yield found(
+            facts.folder,
+            OTHER_CHECKPOINT,
+            layout.EVAL_SUMMARY,
+            what,
+            expected=facts.model["weights_sha256"],
+            pointer="/baseline/checkpoint/params_sha256",
+        )
+
+
+RULES = (NOT_THE_STATUS, LOST_LOSS, OTHER_CHECKPOINT)
+CHECKS = (
+    status_has_an_end,
+    exit_fits_status,
+    steps_fit_status,
+    lost_loss_ends_the_run,
+    evaluation_is_of_the_last_step,
+)

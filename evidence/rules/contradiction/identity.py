@@ -1,0 +1,74 @@
+"""Which run this is: the run id, stated in several documents, in the log and as the folder's name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from evidence import layout
+from evidence.facts import Facts
+from evidence.rules.finding import first_few, found
+from schemas.problems import Problem
+from schemas.rules import Rule
+
+OTHER_RUN = Rule(
+    code="TP301",
+    severity="error",
+    title="Document of another run",
+    meaning="Every document of a folder names the run it belongs to, and they must all name the same.",
+    fix="Put back the document that this run wrote.",
+)
+RENAMED = Rule(
+    code="TP302",
+    severity="note",
+    title="Folder renamed",
+    meaning="The folder had the name of the run when it was written; the documents still agree with each other.",
+    fix="Rename the folder back if others refer to the run by its id.",
+)
+
+
+def run_id_in_documents(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem for each document that states another run id than the manifest."""
+    if facts.manifest is None:
+        return
+    run_id = facts.manifest["run_id"]
+    for name, document in ((layout.FIRST_EXAMPLES, facts.first_examples), (layout.EVAL_SUMMARY, facts.eval_summary)):
+        if document is not None and document["run_id"] != run_id:
+            yield found(
+                facts.folder,
+                OTHER_RUN,
+                name,
+                f"{name} belongs to the run {document['run_id']}; the manifest is that of {run_id}.",
+                expected=run_id,
+                pointer="/run_id",
+            )
+
+
+def run_id_in_log(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem for each event that names another run."""
+    if facts.manifest is not None and facts.log:
+        yield from first_few(_events_of_others(facts, facts.manifest["run_id"]))
+
+
+def _events_of_others(facts: Facts, run_id: str) -> Iterator[Problem]:
+    for line, record in enumerate(facts.log or (), start=1):
+        stated = record["fields"].get("run_id", run_id)
+        if stated != run_id:
+            yield found(
+                facts.folder,
+                OTHER_RUN,
+                layout.LOG,
+                f"The event {record['event']} belongs to the run {stated}; the manifest is that of {run_id}.",
+                expected=run_id,
+                line=line,
+            )
+
+
+def folder_name(facts: Facts) -> Iterator[Problem]:
+    """Yield a note where the folder has another name than the run."""
+    name = facts.folder.resolve().name
+    if facts.manifest is not None and facts.manifest["run_id"] != name:
+        yield found(facts.folder, RENAMED, "", f"The folder {name} holds the run {facts.manifest['run_id']}.")
+
+
+RULES = (OTHER_RUN, RENAMED)
+CHECKS = (run_id_in_documents, run_id_in_log, folder_name)

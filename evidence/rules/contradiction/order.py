@@ -1,0 +1,154 @@
+"""What comes after what: times of the run, its rows and its events, and steps that only go up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+
+from evidence import layout
+from evidence.facts import Document, Facts
+from evidence.rules.finding import first_few, found
+from evidence.times import moment, seconds_between
+from schemas.problems import Problem
+from schemas.rules import Rule
+
+OUT_OF_ORDER = Rule(
+    code="TP320",
+    severity="error",
+    title="Times out of order",
+    meaning="A run starts, writes its rows and events one after the other, and ends, in this order.",
+    fix="Restore the files as the run wrote them.",
+)
+NO_SUCH_DAY = Rule(
+    code="TP321",
+    severity="error",
+    title="Time that does not exist",
+    meaning="The text has the form of a time, but the calendar has no such day.",
+    fix="Restore the file that the run wrote.",
+)
+STEPS_GO_BACK = Rule(
+    code="TP322",
+    severity="error",
+    title="Steps that do not increase",
+    meaning="Every row is a later step than the row before it.",
+    fix="Restore metrics.jsonl as the run wrote it.",
+)
+TOO_LONG = Rule(
+    code="TP323",
+    severity="error",
+    title="More time spent than there was",
+    meaning="The steps are part of the training loop, and the loop is part of the time from start to end.",
+    fix="Restore metrics.jsonl and the manifest as the run wrote them.",
+)
+
+CLOCK_SECONDS = 2.0
+"""How far a clock may be set back while a run writes: time services correct clocks by less than this."""
+_TIMER_FRACTION = 0.02
+"""How far two timers may disagree over the same interval."""
+
+
+def run_starts_before_it_ends(facts: Facts) -> Iterator[Problem]:
+    """Yield problems for a run, a plan or an evaluation that ends before it starts or belongs to another time."""
+    if facts.manifest is None:
+        return
+    manifest, evaluated, plan = facts.manifest, facts.eval_summary, facts.plan
+    started = ("the run started", manifest["started_at"])
+    if manifest["finished_at"] is not None:
+        yield from _order(facts, layout.MANIFEST, "/finished_at", started, ("ended", manifest["finished_at"]))
+        if plan is not None:
+            ended = ("the run ended", manifest["finished_at"])
+            yield from _order(facts, layout.PLAN, "/made_at", ("the plan was made", plan["made_at"]), ended)
+    if evaluated is not None:
+        began = ("the evaluation started", evaluated["started_at"])
+        yield from _order(facts, layout.EVAL_SUMMARY, "/started_at", started, began)
+        ended = ("ended", evaluated["finished_at"])
+        yield from _order(facts, layout.EVAL_SUMMARY, "/finished_at", began, ended)
+
+
+def rows_are_written_in_order(facts: Facts) -> Iterator[Problem]:
+    """Yield problems for rows and events outside the time of the run, or before the row above them."""
+    if facts.manifest is None:
+        return
+    for name, rows in ((layout.METRICS, facts.metrics), (layout.LOG, facts.log)):
+        yield from first_few(_times_in_order(facts, facts.manifest, name, rows or []))
+
+
+def steps_increase(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem for each row whose step is not after the one before."""
+    yield from first_few(_steps_going_back(facts, facts.metrics or []))
+
+
+def durations_fit(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem where the steps take longer than the loop, or the loop longer than the run."""
+    if facts.manifest is None or facts.metrics is None:
+        return
+    rows, result = facts.metrics, facts.manifest["result"]
+    first = facts.manifest["parent"]["step"] if facts.manifest["parent"] else 0
+    of_steps = math.fsum(
+        row["step_seconds"] * (row["step"] - before)
+        for before, row in zip([first, *(row["step"] for row in rows)], rows, strict=False)
+    )
+    loop = result["train_seconds"]
+    if loop is not None and of_steps > _allowed(loop):
+        yield _too_long(facts, f"The steps of metrics.jsonl take {of_steps:.1f} s", f"train_seconds is {loop:.1f} s")
+    wall = seconds_between(facts.manifest["started_at"], facts.manifest["finished_at"] or "")
+    if wall is not None and loop is not None and loop > _allowed(wall):
+        yield _too_long(facts, f"train_seconds is {loop:.1f} s", f"the run took {wall:.1f} s from start to end")
+    between = seconds_between(rows[0]["time"], rows[-1]["time"]) if rows else None
+    after_first = of_steps - rows[0]["step_seconds"] * (rows[0]["step"] - first) if rows else 0.0
+    if between is not None and after_first > _allowed(between):
+        stated = f"The steps after the first row take {after_first:.1f} s"
+        yield _too_long(facts, stated, f"their rows were written within {between:.1f} s")
+
+
+def _allowed(seconds: float) -> float:
+    return seconds * (1 + _TIMER_FRACTION) + CLOCK_SECONDS
+
+
+def _too_long(facts: Facts, part: str, whole: str) -> Problem:
+    return found(facts.folder, TOO_LONG, layout.MANIFEST, f"{part}; {whole}.", pointer="/result/train_seconds")
+
+
+def _order(
+    facts: Facts, name: str, pointer: str, earlier: tuple[str, str], later: tuple[str, str]
+) -> Iterator[Problem]:
+    seconds = seconds_between(earlier[1], later[1])
+    if seconds is None:
+        for _, text in (earlier, later):
+            if moment(text) is None:
+                yield found(facts.folder, NO_SUCH_DAY, name, f"{text} is no day of the calendar.", pointer=pointer)
+    elif seconds < -CLOCK_SECONDS:
+        what = f"{earlier[0]} at {earlier[1]} and {later[0]} at {later[1]}."
+        yield found(facts.folder, OUT_OF_ORDER, name, what[0].upper() + what[1:], pointer=pointer)
+
+
+def _times_in_order(facts: Facts, manifest: Document, name: str, rows: Iterable[Document]) -> Iterator[Problem]:
+    before = moment(manifest["started_at"])
+    end = moment(manifest["finished_at"]) if manifest["finished_at"] else None
+    above = f"the run started at {manifest['started_at']}"
+    for line, row in enumerate(rows, start=1):
+        at = moment(row["time"])
+        if at is None:
+            what = f"{row['time']} is no day of the calendar."
+            yield found(facts.folder, NO_SUCH_DAY, name, what, line=line, pointer="/time")
+            continue
+        if before is not None and (at - before).total_seconds() < -CLOCK_SECONDS:
+            what = f"The row was written at {row['time']}; {above}."
+            yield found(facts.folder, OUT_OF_ORDER, name, what, line=line, pointer="/time")
+        elif end is not None and (at - end).total_seconds() > CLOCK_SECONDS:
+            what = f"The row was written at {row['time']}; the run ended at {manifest['finished_at']}."
+            yield found(facts.folder, OUT_OF_ORDER, name, what, line=line, pointer="/time")
+        before, above = at, f"the row above it at {row['time']}"
+
+
+def _steps_going_back(facts: Facts, rows: Iterable[Document]) -> Iterator[Problem]:
+    above = 0
+    for line, row in enumerate(rows, start=1):
+        if row["step"] <= above:
+            what = f"Step {row['step']} stands below step {above}."
+            yield found(facts.folder, STEPS_GO_BACK, layout.METRICS, what, line=line, pointer="/step")
+        above = max(above, row["step"])
+
+
+RULES = (OUT_OF_ORDER, NO_SUCH_DAY, STEPS_GO_BACK, TOO_LONG)
+CHECKS = (run_starts_before_it_ends, rows_are_written_in_order, steps_increase, durations_fit)

@@ -1,0 +1,176 @@
+"""What was asked: predictions against the evaluation set, the settings and the baseline of eval_summary.json."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from evidence import layout
+from evidence.facts import Facts
+from evidence.hashes import sha256_json, sha256_lines
+from evidence.rules.contradiction.scores import Answers, answers_of
+from evidence.rules.finding import first_few, found
+from schemas.problems import Problem
+from schemas.rules import Rule
+from schemas.words import shown
+
+OTHER_COUNT = Rule(
+    code="TP350",
+    severity="error",
+    title="Predictions that are not as many as stated",
+    meaning="A complete evaluation has one prediction for each item, a partial one fewer.",
+    fix="Restore both files as the evaluation wrote them, or evaluate again.",
+)
+ASKED_TWICE = Rule(
+    code="TP351",
+    severity="error",
+    title="Item answered twice",
+    meaning="An item counts once; the same id again would count an answer twice.",
+    fix="Restore the predictions as the evaluation wrote them, or evaluate again.",
+)
+OTHER_QUESTIONS = Rule(
+    code="TP352",
+    severity="error",
+    title="Other questions than stated",
+    meaning="The summary states hashes of the ids, prompts and expected answers of the set; the rows repeat them.",
+    fix="Restore both files as the evaluation wrote them, or evaluate again.",
+)
+OTHER_GENERATION = Rule(
+    code="TP353",
+    severity="error",
+    title="Generation settings that were changed",
+    meaning="The hash of the generation settings follows from the other fields beside it.",
+    fix="Restore eval_summary.json as the evaluation wrote it, or evaluate again.",
+)
+OTHER_EVALUATION = Rule(
+    code="TP354",
+    severity="error",
+    title="Other evaluation than declared",
+    meaning="config.yaml says which set is asked and how long an answer may be.",
+    fix="Restore both files as the run wrote them, or evaluate again.",
+)
+UNLIKE_BASELINE = Rule(
+    code="TP355",
+    severity="error",
+    title="Baseline asked other questions",
+    meaning="Before and after are compared item by item, so both must answer the same items in the same order.",
+    fix="Restore the predictions as the evaluation wrote them, or evaluate again.",
+)
+
+_HASHED = (("id", "ids_sha256"), ("prompt", "prompts_sha256"), ("expected", "expected_sha256"))
+
+
+def predictions_are_as_many_as_stated(facts: Facts) -> Iterator[Problem]:
+    """Yield problems where rows, stated rows and items of the set do not agree."""
+    if facts.eval_summary is None:
+        return
+    items = facts.eval_summary["eval_set"]["items"]
+    complete = facts.eval_summary["status"] == "complete"
+    for answers in answers_of(facts):
+        rows, stated = len(answers.rows), answers.stated["predictions"]["rows"]
+        pointer = f"{answers.place}/predictions/rows"
+        if stated != rows:
+            what = f"{answers.file} has {rows} rows; {stated} are stated."
+            yield found(facts.folder, OTHER_COUNT, layout.EVAL_SUMMARY, what, expected=str(rows), pointer=pointer)
+        elif rows > items or (complete and rows < items):
+            what = f"The evaluation is {facts.eval_summary['status']} with {rows} predictions for {items} items."
+            yield found(facts.folder, OTHER_COUNT, layout.EVAL_SUMMARY, what, expected=str(items), pointer=pointer)
+
+
+def items_are_answered_once(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem for each id that stands in an earlier row."""
+    for answers in answers_of(facts):
+        yield from first_few(_repeated(facts, answers))
+
+
+def questions_are_those_of_the_set(facts: Facts) -> Iterator[Problem]:
+    """Yield problems where ids, prompts or expected answers do not have the stated hash."""
+    if facts.eval_summary is None:
+        return
+    stated = facts.eval_summary["eval_set"]
+    for answers in answers_of(facts):
+        if len(answers.rows) != stated["items"]:
+            continue  # A part of the set has another hash; the count is judged by its own rule.
+        for key, name in _HASHED:
+            actual = sha256_lines(row[key] for row in answers.rows)
+            if actual != stated[name]:
+                what = f"The field {key} of {answers.file} does not have the hash that is stated for the set."
+                yield found(
+                    facts.folder,
+                    OTHER_QUESTIONS,
+                    layout.EVAL_SUMMARY,
+                    what,
+                    expected=actual,
+                    pointer=f"/eval_set/{name}",
+                )
+
+
+def baseline_answers_the_same(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem where before and after answer different items."""
+    if facts.predictions is None or facts.baseline_predictions is None:
+        return
+    for line, (after, before) in enumerate(zip(facts.predictions, facts.baseline_predictions, strict=False), start=1):
+        for key, _ in _HASHED:
+            if after[key] != before[key]:
+                what = f"{key} is {shown(before[key])}; {layout.PREDICTIONS} has {shown(after[key])} in this line."
+                yield found(
+                    facts.folder, UNLIKE_BASELINE, layout.BASELINE_PREDICTIONS, what, line=line, pointer=f"/{key}"
+                )
+                return
+
+
+def generation_has_its_hash(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem where the generation settings do not have the stated hash."""
+    if facts.eval_summary is None:
+        return
+    settings = {key: value for key, value in facts.eval_summary["generation"].items() if key != "sha256"}
+    if sha256_json(settings) != facts.eval_summary["generation"]["sha256"]:
+        yield found(
+            facts.folder,
+            OTHER_GENERATION,
+            layout.EVAL_SUMMARY,
+            "The generation settings do not have the hash stated beside them.",
+            expected=sha256_json(settings),
+            pointer="/generation/sha256",
+        )
+
+
+def evaluation_is_the_declared_one(facts: Facts) -> Iterator[Problem]:
+    """Yield problems where the set or the length of outputs is not what config.yaml asks for."""
+    if facts.config is None or facts.eval_summary is None:
+        return
+    declared = facts.config.get("evaluation", {})
+    pairs = (
+        ("eval_set", "/eval_set/name", facts.eval_summary["eval_set"]["name"]),
+        ("max_new_tokens", "/generation/max_new_tokens", facts.eval_summary["generation"]["max_new_tokens"]),
+    )
+    for key, pointer, effective in pairs:
+        asked = declared.get(key)
+        if asked is not None and _last_part(asked) != _last_part(effective):
+            what = f"The evaluation states {shown(effective)}; config.yaml states {shown(asked)} at /evaluation/{key}."
+            yield found(
+                facts.folder, OTHER_EVALUATION, layout.EVAL_SUMMARY, what, expected=shown(asked), pointer=pointer
+            )
+
+
+def _repeated(facts: Facts, answers: Answers) -> Iterator[Problem]:
+    lines: dict[str, int] = {}
+    for line, row in enumerate(answers.rows, start=1):
+        first = lines.setdefault(row["id"], line)
+        if first != line:
+            what = f"The item {row['id']} was answered in line {first} already."
+            yield found(facts.folder, ASKED_TWICE, answers.file, what, line=line, pointer="/id")
+
+
+def _last_part(value: object) -> object:
+    return value.rsplit("/", 1)[-1] if isinstance(value, str) else value
+
+
+RULES = (OTHER_COUNT, ASKED_TWICE, OTHER_QUESTIONS, OTHER_GENERATION, OTHER_EVALUATION, UNLIKE_BASELINE)
+CHECKS = (
+    predictions_are_as_many_as_stated,
+    items_are_answered_once,
+    questions_are_those_of_the_set,
+    baseline_answers_the_same,
+    generation_has_its_hash,
+    evaluation_is_the_declared_one,
+)

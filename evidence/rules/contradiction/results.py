@@ -1,0 +1,188 @@
+"""The result that the manifest states against the rows of metrics.jsonl, and each row against the settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from evidence import layout
+from evidence.facts import Document, Facts
+from evidence.recompute import result_of
+from evidence.rules.finding import first_few, found, same
+from schemas.problems import Problem
+from schemas.rules import Rule
+from schemas.words import shown
+
+OTHER_RESULT = Rule(
+    code="TP310",
+    severity="error",
+    title="Result that does not follow from the rows",
+    meaning="Each of these figures is defined by the rows of metrics.jsonl and was computed from them again.",
+    fix="Restore metrics.jsonl and the manifest as the run wrote them.",
+)
+OTHER_STEPS = Rule(
+    code="TP311",
+    severity="error",
+    title="Steps done that the rows do not show",
+    meaning="The last step of a run has a row, or is less than `recording.log_every_steps` after one.",
+    fix="Restore metrics.jsonl and the manifest as the run wrote them.",
+)
+OTHER_TOKENS = Rule(
+    code="TP312",
+    severity="error",
+    title="Tokens that are not steps times tokens per step",
+    meaning="Every optimizer step takes in training.tokens_per_step tokens, padding included.",
+    fix="Restore metrics.jsonl and the manifest as the run wrote them.",
+)
+OTHER_SPEED = Rule(
+    code="TP313",
+    severity="error",
+    title="Speed that does not fit the step time",
+    meaning="Tokens per second times seconds per step are the tokens of a step.",
+    fix="Restore metrics.jsonl as the run wrote it.",
+)
+OTHER_RATE = Rule(
+    code="TP314",
+    severity="error",
+    title="Learning rate that the schedule never has",
+    meaning="The manifest states the largest and the last learning rate of the schedule that the rows followed.",
+    fix="Restore metrics.jsonl and the manifest as the run wrote them.",
+)
+OTHER_PEAK = Rule(
+    code="TP315",
+    severity="error",
+    title="Peak memory below what the rows show",
+    meaning="Device memory in the rows is a peak so far: it never falls, and the run's peak is not below it.",
+    fix="Restore metrics.jsonl and the manifest as the run wrote them.",
+)
+
+_SPEED_TOLERANCE = 0.01
+"""Relative; the two figures may have been rounded before they were written."""
+_FLOAT32 = 1e-6
+
+
+def result_follows_from_rows(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem for each figure of `result` that the rows do not give."""
+    if facts.manifest is None or facts.metrics is None or not facts.is_sealed:
+        return
+    computed = result_of(facts.metrics)
+    stated = facts.manifest["result"]
+    for name, right in computed.items():
+        if not same(stated[name], right):
+            yield found(
+                facts.folder,
+                OTHER_RESULT,
+                layout.MANIFEST,
+                f"result.{name} is {shown(stated[name])}; metrics.jsonl gives {shown(right)}."
+                f"{_confused_with(name, stated[name], computed)}",
+                expected=shown(right),
+                pointer=f"/result/{name}",
+            )
+
+
+def steps_done_have_rows(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem where the manifest counts steps that no row shows, or fewer than the rows show."""
+    if facts.training is None or not facts.metrics or not facts.is_sealed:
+        return
+    last = facts.metrics[-1]["step"]
+    done = facts.training["steps_done"]
+    every = 1 if facts.succeeded else (facts.config or {}).get("recording", {}).get("log_every_steps", 1)
+    if not last <= done < last + every:
+        yield found(
+            facts.folder,
+            OTHER_STEPS,
+            layout.MANIFEST,
+            f"training.steps_done is {done}; the last row of metrics.jsonl is step {last}.",
+            expected=str(last),
+            pointer="/training/steps_done",
+        )
+
+
+def rows_follow_from_settings(facts: Facts) -> Iterator[Problem]:
+    """Yield problems for rows whose tokens, speed or learning rate the manifest's settings do not give."""
+    if facts.training is None or facts.metrics is None:
+        return
+    tokens_per_step = facts.training["tokens_per_step"]
+    yield from first_few(_wrong_tokens(facts, facts.metrics, tokens_per_step))
+    yield from first_few(_wrong_speed(facts, facts.metrics, tokens_per_step))
+    yield from first_few(_wrong_rate(facts, facts.metrics, facts.training["schedule"]["peak_learning_rate"]))
+    yield from _wrong_final_rate(facts, facts.metrics, facts.training)
+
+
+def memory_is_a_peak(facts: Facts) -> Iterator[Problem]:
+    """Yield problems where the peak memory falls from row to row, or the run's peak is below a row's."""
+    if facts.manifest is None or facts.metrics is None:
+        return
+    highest = 0
+    falling = []
+    for line, row in enumerate(facts.metrics, start=1):
+        memory = row["device_memory_bytes"] or 0
+        if 0 < memory < highest:
+            what = f"device_memory_bytes is {memory}, after {highest} in an earlier row."
+            falling.append(_row_problem(facts, OTHER_PEAK, line, "device_memory_bytes", what))
+        highest = max(highest, memory)
+    yield from first_few(falling)
+    stated = facts.manifest["result"]["peak_memory_bytes"]
+    if stated is not None and stated < highest:
+        yield found(
+            facts.folder,
+            OTHER_PEAK,
+            layout.MANIFEST,
+            f"result.peak_memory_bytes is {stated}; a row of metrics.jsonl has {highest}.",
+            expected=f"at least {highest}",
+            pointer="/result/peak_memory_bytes",
+        )
+
+
+def _confused_with(name: str, stated: Any, computed: Document) -> str:
+    """Return a hint where the stated figure is another of the same kind: a mean given as the last loss."""
+    others = [other for other in computed if other != name and other.endswith("_loss") and name.endswith("_loss")]
+    for other in others:
+        if stated is not None and same(stated, computed[other]):
+            return f" The stated figure is the {other.removesuffix('_loss')} loss."
+    return ""
+
+
+def _wrong_tokens(facts: Facts, rows: list[Document], tokens_per_step: int) -> Iterator[Problem]:
+    for line, row in enumerate(rows, start=1):
+        right = row["step"] * tokens_per_step
+        if row["tokens_seen"] != right:
+            what = (
+                f"tokens_seen is {row['tokens_seen']} at step {row['step']}; {tokens_per_step} per step give {right}."
+            )
+            yield _row_problem(facts, OTHER_TOKENS, line, "tokens_seen", what, expected=str(right))
+
+
+def _wrong_speed(facts: Facts, rows: list[Document], tokens_per_step: int) -> Iterator[Problem]:
+    for line, row in enumerate(rows, start=1):
+        tokens = row["tokens_per_second"] * row["step_seconds"]
+        if abs(tokens - tokens_per_step) > _SPEED_TOLERANCE * tokens_per_step:
+            what = (
+                f"{row['tokens_per_second']:g} tokens per second times {row['step_seconds']:g} seconds per step are "
+                f"{tokens:.0f} tokens; a step has {tokens_per_step}."
+            )
+            yield _row_problem(facts, OTHER_SPEED, line, "tokens_per_second", what)
+
+
+def _wrong_rate(facts: Facts, rows: list[Document], peak: float) -> Iterator[Problem]:
+    for line, row in enumerate(rows, start=1):
+        if row["learning_rate"] > peak * (1 + _FLOAT32):
+            what = f"learning_rate is {row['learning_rate']:g}; the manifest states a peak of {peak:g}."
+            yield _row_problem(facts, OTHER_RATE, line, "learning_rate", what, expected=f"at most {peak:g}")
+
+
+def _wrong_final_rate(facts: Facts, rows: list[Document], training: Document) -> Iterator[Problem]:
+    final = training["schedule"]["final_learning_rate"]
+    if rows and rows[-1]["step"] == training["steps_planned"]:
+        actual = rows[-1]["learning_rate"]
+        if abs(actual - final) > _FLOAT32 * training["schedule"]["peak_learning_rate"]:
+            what = f"learning_rate is {actual:g} at the last step; the manifest states a final one of {final:g}."
+            yield _row_problem(facts, OTHER_RATE, len(rows), "learning_rate", what, expected=f"{final:g}")
+
+
+def _row_problem(facts: Facts, rule: Rule, line: int, key: str, what: str, expected: str | None = None) -> Problem:
+    return found(facts.folder, rule, layout.METRICS, what, expected=expected, line=line, pointer=f"/{key}")
+
+
+RULES = (OTHER_RESULT, OTHER_STEPS, OTHER_TOKENS, OTHER_SPEED, OTHER_RATE, OTHER_PEAK)
+CHECKS = (result_follows_from_rows, steps_done_have_rows, rows_follow_from_settings, memory_is_a_peak)

@@ -1,0 +1,145 @@
+"""The scores that eval_summary.json states against the rows of the predictions, computed again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from evidence import layout
+from evidence.facts import Document, Facts
+from evidence.recompute import scores_of
+from evidence.rules.finding import first_few, found, same
+from evidence.scoring import extract_answer, format_ok, is_correct
+from schemas.problems import Problem, pointer_to
+from schemas.rules import Rule
+from schemas.words import shown
+
+OTHER_SCORE = Rule(
+    code="TP340",
+    severity="error",
+    title="Score that does not follow from the predictions",
+    meaning="Every score is computed from the rows of the predictions and was computed from them again.",
+    fix="Restore both files as the evaluation wrote them, or evaluate again.",
+)
+OTHER_VERDICT = Rule(
+    code="TP341",
+    severity="error",
+    title="Prediction scored wrongly",
+    meaning="Answer, correctness and form follow from the output text and the expected answer of the same row.",
+    fix="Restore the predictions as the evaluation wrote them, or evaluate again.",
+)
+ODD_OUTPUT = Rule(
+    code="TP342",
+    severity="error",
+    title="Prediction that contradicts itself",
+    meaning="Why an output ended, how long it is and whether it exists at all are stated in one row and must agree.",
+    fix="Restore the predictions as the evaluation wrote them, or evaluate again.",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """One evaluated model: what the summary states of it, and its rows."""
+
+    stated: Document
+    rows: list[Document]
+    file: str
+    place: str
+    """Pointer to the statement in eval_summary.json."""
+
+
+def answers_of(facts: Facts) -> Iterator[Answers]:
+    """Yield the answers of the trained model and of the baseline, where both scores and rows are there."""
+    if facts.eval_summary is None:
+        return
+    if facts.predictions is not None:
+        yield Answers(stated=facts.eval_summary, rows=facts.predictions, file=layout.PREDICTIONS, place="")
+    baseline = facts.eval_summary["baseline"]
+    if baseline is not None and facts.baseline_predictions is not None:
+        rows, file = facts.baseline_predictions, layout.BASELINE_PREDICTIONS
+        yield Answers(stated=baseline, rows=rows, file=file, place="/baseline")
+
+
+def scores_follow_from_predictions(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem for each stated score that the rows do not give."""
+    for answers in answers_of(facts):
+        computed = scores_of(answers.rows)
+        stated = {key: answers.stated[key] for key in computed}
+        yield from first_few(
+            found(
+                facts.folder,
+                OTHER_SCORE,
+                layout.EVAL_SUMMARY,
+                f"{'.'.join(path)} is {shown(here)}; {answers.file} gives {shown(there)}.",
+                expected=shown(there),
+                pointer=answers.place + pointer_to(path),
+            )
+            for path, here, there in _leaves_that_differ(stated, computed, ())
+        )
+
+
+def verdicts_follow_from_outputs(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem for each row whose verdict its own text does not give."""
+    for file, rows in _prediction_files(facts):
+        yield from first_few(_wrong_verdicts(facts, file, rows))
+
+
+def outputs_are_whole(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem for each row whose ending, length and error do not fit together."""
+    limit = facts.eval_summary["generation"]["max_new_tokens"] if facts.eval_summary else None
+    for file, rows in _prediction_files(facts):
+        yield from first_few(_odd_outputs(facts, file, rows, limit))
+
+
+def _prediction_files(facts: Facts) -> Iterator[tuple[str, list[Document]]]:
+    yield layout.PREDICTIONS, facts.predictions or []
+    yield layout.BASELINE_PREDICTIONS, facts.baseline_predictions or []
+
+
+def _leaves_that_differ(
+    stated: Any, computed: Any, path: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
+    """Yield path, stated and computed value of each leaf that differs; what one side lacks is None there."""
+    if isinstance(stated, dict) and isinstance(computed, dict):
+        for key in (*computed, *(key for key in stated if key not in computed)):
+            yield from _leaves_that_differ(stated.get(key), computed.get(key), (*path, key))
+    elif not same(stated, computed):
+        yield path, stated, computed
+
+
+def _wrong_verdicts(facts: Facts, file: str, rows: list[Document]) -> Iterator[Problem]:
+    for line, row in enumerate(rows, start=1):
+        extracted = extract_answer(row["output_text"])
+        right = {
+            "extracted_answer": extracted,
+            "correct": is_correct(extracted, row["expected"]),
+            "format_ok": format_ok(row["output_text"], row["finish_reason"]),
+        }
+        for key, value in right.items():
+            if row[key] != value:
+                what = f"{key} of {row['id']} is {shown(row[key])}; its output gives {shown(value)}."
+                yield found(
+                    facts.folder, OTHER_VERDICT, file, what, expected=shown(value), line=line, pointer=f"/{key}"
+                )
+
+
+def _odd_outputs(facts: Facts, file: str, rows: list[Document], limit: int | None) -> Iterator[Problem]:
+    for line, row in enumerate(rows, start=1):
+        reason, tokens = row["finish_reason"], row["output_tokens"]
+        failed = row["error"] is not None
+        if failed != (reason == "error"):
+            key, what = "finish_reason", f"finish_reason is {reason} and error is {shown(row['error'])}."
+        elif failed and row["output_text"]:
+            key, what = "output_text", "There is an output, and error says that there is none."
+        elif not failed and tokens == 0:
+            key, what = "output_tokens", f"No token was generated, and finish_reason is {reason}."
+        elif limit is not None and (tokens > limit or (reason == "length" and tokens != limit)):
+            key, what = "output_tokens", f"{tokens} tokens were generated, ended by {reason}; the limit is {limit}."
+        else:
+            continue
+        yield found(facts.folder, ODD_OUTPUT, file, what, line=line, pointer=f"/{key}")
+
+
+RULES = (OTHER_SCORE, OTHER_VERDICT, ODD_OUTPUT)
+CHECKS = (scores_follow_from_predictions, verdicts_follow_from_outputs, outputs_are_whole)

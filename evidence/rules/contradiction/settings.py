@@ -1,0 +1,177 @@
+"""What was declared against what ran: config.yaml and plan.json against the manifest's effective values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from evidence import layout
+from evidence.facts import Document, Facts
+from evidence.hashes import sha256_json
+from evidence.rules.finding import found, same, value_at
+from schemas.problems import Problem
+from schemas.rules import Rule
+from schemas.words import shown
+
+NOT_WHAT_RAN = Rule(
+    code="TP303",
+    severity="error",
+    title="Declared and effective differ",
+    meaning="config.yaml says what was asked for and the manifest what ran; a run must be what was asked for.",
+    fix="Restore both files as the run wrote them; if it wrote them like this, report it as a mistake of trainproof.",
+)
+NOT_DONATED = Rule(
+    code="TP304",
+    severity="warning",
+    title="State not updated in place",
+    meaning="memory.donate asks the compiler to reuse the memory of the state, and the compiled program does not.",
+    fix="Nothing to repair in the evidence; expect the run to need up to twice the memory for its state.",
+)
+OTHER_PLAN = Rule(
+    code="TP305",
+    severity="error",
+    title="Plan of another run",
+    meaning="plan.json is made for the run's own configuration and devices before it starts.",
+    fix="Restore the plan that the run wrote.",
+)
+
+_FLOAT32 = 1e-6
+"""Relative error of a learning rate that went through float32."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """One fact that two documents state.
+
+    Attributes:
+        declared: Pointer in the document that declares it.
+        effective: Pointer in the manifest.
+        by_name: Compare only the last part of paths: the manifest names a file, the configuration how to reach it.
+        if_stated: Compare only where the declaring document states a value; null leaves the choice to the program.
+    """
+
+    declared: str
+    effective: str
+    by_name: bool = False
+    if_stated: bool = False
+
+
+CONFIG_PAIRS = (
+    Pair(declared="/mode", effective="/mode"),
+    Pair(declared="/seed", effective="/training/seed"),
+    Pair(declared="/model/name", effective="/model/name"),
+    Pair(declared="/model/revision", effective="/model/revision", if_stated=True),
+    Pair(declared="/model/weights", effective="/model/weights", if_stated=True),
+    Pair(declared="/data/dataset", effective="/dataset/name", by_name=True),
+    Pair(declared="/data/generated_rows", effective="/dataset/generated_rows"),
+    Pair(declared="/data/max_length", effective="/training/sequence_length"),
+    Pair(declared="/method/kind", effective="/training/method"),
+    Pair(declared="/optimizer/name", effective="/training/optimizer/name"),
+    Pair(declared="/optimizer/schedule", effective="/training/schedule/name"),
+    Pair(declared="/optimizer/warmup_steps", effective="/training/schedule/warmup_steps"),
+    Pair(declared="/batch/microbatch_size", effective="/training/microbatch_size"),
+    Pair(declared="/batch/accumulation_steps", effective="/training/accumulation_steps"),
+    Pair(declared="/precision/params", effective="/model/dtypes/params"),
+    Pair(declared="/precision/compute", effective="/model/dtypes/compute"),
+    Pair(declared="/memory/remat", effective="/training/remat"),
+    Pair(declared="/memory/loss_chunk_tokens", effective="/training/loss_chunk_tokens"),
+    Pair(declared="/mesh/device", effective="/devices/requested"),
+    Pair(declared="/mesh/devices", effective="/devices/count", if_stated=True),
+    Pair(declared="/limits/steps", effective="/training/steps_planned"),
+)
+PLAN_PAIRS = (
+    Pair(declared="/target/platform", effective="/devices/platform"),
+    Pair(declared="/target/devices", effective="/devices/count"),
+    Pair(declared="/forced", effective="/training/forced"),
+)
+
+
+def declared_is_effective(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem for each setting of config.yaml that the manifest states otherwise."""
+    if facts.config is not None and facts.manifest is not None:
+        yield from _differences(facts, NOT_WHAT_RAN, layout.CONFIG, facts.config, CONFIG_PAIRS)
+
+
+def learning_rate_is_effective(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem where the schedule's peak is not the learning rate that was asked for.
+
+    A warm-up longer than the run never reaches it; then the peak may only not be above it.
+    """
+    asked = (facts.config or {}).get("optimizer", {}).get("learning_rate")
+    if asked is None or facts.training is None:
+        return
+    schedule = facts.training["schedule"]
+    peak = schedule["peak_learning_rate"]
+    reached = schedule["warmup_steps"] <= facts.training["steps_planned"]
+    if peak > asked * (1 + _FLOAT32) or (reached and peak < asked * (1 - _FLOAT32)):
+        yield found(
+            facts.folder,
+            NOT_WHAT_RAN,
+            layout.MANIFEST,
+            f"The manifest states a peak learning rate of {peak}; config.yaml asks for {asked}.",
+            expected=shown(asked),
+            pointer="/training/schedule/peak_learning_rate",
+        )
+
+
+def donation_is_effective(facts: Facts) -> Iterator[Problem]:
+    """Yield a warning where donation was asked for and the compiled program does not do it."""
+    if facts.config is None or facts.training is None:
+        return
+    donation = facts.training["donation"]
+    if facts.config.get("memory", {}).get("donate") and donation["effective"] is False:
+        yield found(
+            facts.folder,
+            NOT_DONATED,
+            layout.MANIFEST,
+            f"The compiled step reuses {donation['aliased_bytes']} of {donation['state_bytes']} bytes of the state.",
+            pointer="/training/donation/effective",
+        )
+
+
+def plan_is_of_this_run(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem for each fact of plan.json that the manifest or config.yaml states otherwise."""
+    if facts.plan is None:
+        return
+    if facts.manifest is not None:
+        yield from _differences(facts, OTHER_PLAN, layout.PLAN, facts.plan, PLAN_PAIRS)
+    if facts.config is not None and facts.plan["config_sha256"] != sha256_json(facts.config):
+        yield found(
+            facts.folder,
+            OTHER_PLAN,
+            layout.PLAN,
+            "The plan was made for another configuration than config.yaml: its hash differs.",
+            expected=sha256_json(facts.config),
+            pointer="/config_sha256",
+        )
+
+
+def _differences(
+    facts: Facts, rule: Rule, name: str, declaring: Document, pairs: tuple[Pair, ...]
+) -> Iterator[Problem]:
+    for pair in pairs:
+        try:
+            declared, effective = value_at(declaring, pair.declared), value_at(facts.manifest, pair.effective)
+        except KeyError:
+            continue  # A configuration may leave keys out, and a manifest groups that were never built.
+        if pair.if_stated and declared is None:
+            continue
+        if not same(_compared(declared, pair), _compared(effective, pair)):
+            yield found(
+                facts.folder,
+                rule,
+                layout.MANIFEST,
+                f"The manifest states {shown(effective)}; {name} states {shown(declared)} at {pair.declared}.",
+                expected=shown(declared),
+                pointer=pair.effective,
+            )
+
+
+def _compared(value: Any, pair: Pair) -> Any:
+    return PurePosixPath(value).name if pair.by_name and isinstance(value, str) else value
+
+
+RULES = (NOT_WHAT_RAN, NOT_DONATED, OTHER_PLAN)
+CHECKS = (declared_is_effective, learning_rate_is_effective, donation_is_effective, plan_is_of_this_run)

@@ -1,0 +1,31 @@
+"""TP6xx: what does no harm to the numbers and does not belong in a run folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from evidence.facts import Facts
+from evidence.rules.finding import first_few, found
+from schemas.problems import Problem
+from schemas.rules import Rule
+
+LEFT_OVER = Rule(
+    code="TP601",
+    severity="note",
+    title="Temporary file left over",
+    meaning="A document was being replaced when the process was killed; the document itself is the old one, and whole.",
+    fix="Delete the temporary file.",
+)
+
+
+def temporary_files(facts: Facts) -> Iterator[Problem]:
+    """Yield a note for each temporary file of a write that was cut short."""
+    yield from first_few(
+        found(facts.folder, LEFT_OVER, name, "A temporary file was left over.")
+        for name in facts.files
+        if name.endswith(".tmp") and facts.status != "running"
+    )
+
+
+RULES = (LEFT_OVER,)
+CHECKS = (temporary_files,)

@@ -1,0 +1,230 @@
+"""TP2xx: whether the files are the ones that the run wrote.
+
+The manifest lists every evidence file with size and hash when the run is sealed. These rules hold the folder against
+that list. That a list could have been rewritten with the files is for other families to find.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from evidence import layout
+from evidence.facts import Facts
+from evidence.hashes import sha256_file
+from evidence.rules.finding import found
+from schemas.problems import Problem
+from schemas.rules import Rule
+
+CHANGED = Rule(
+    code="TP201",
+    severity="error",
+    title="File changed after the run",
+    meaning="The file is not the one that was hashed when the run was sealed.",
+    fix="Restore the file that the run wrote, for example from git; if it is lost, run again.",
+)
+LINE_ENDS = Rule(
+    code="TP202",
+    severity="error",
+    title="Line ends converted",
+    meaning="Only the line ends differ from the file that was hashed; git or an editor converts them on some machines.",
+    fix="Restore LF line ends, and keep them with the line `submission_runs/** -text` in .gitattributes.",
+)
+MISSING = Rule(
+    code="TP203",
+    severity="error",
+    title="Listed file missing",
+    meaning="The run wrote this file and listed it, and it is no longer there.",
+    fix="Restore the file; if it is lost, run again.",
+)
+UNLISTED = Rule(
+    code="TP204",
+    severity="error",
+    title="Evidence file not listed",
+    meaning="A sealed run lists every evidence file; this one came later or was taken off the list.",
+    fix="Remove the file if the run did not write it; otherwise restore the manifest that the run wrote.",
+)
+LISTED_TWICE = Rule(
+    code="TP205",
+    severity="error",
+    title="File listed twice",
+    meaning="The artifact list names a file once, with one hash.",
+    fix="Restore the manifest that the run wrote.",
+)
+WRONG_SIZE = Rule(
+    code="TP207",
+    severity="error",
+    title="Size stated wrongly",
+    meaning="The hash matches and the size does not, so the list was edited.",
+    fix="Restore the manifest that the run wrote.",
+)
+WRONG_ROLE = Rule(
+    code="TP208",
+    severity="error",
+    title="Role stated wrongly",
+    meaning="The role in the artifact list does not fit the file's name.",
+    fix="Restore the manifest that the run wrote.",
+)
+UNREADABLE_FILE = Rule(
+    code="TP210",
+    severity="error",
+    title="File cannot be read",
+    meaning="What cannot be read cannot be checked.",
+    fix="Check the file's permissions and the disk.",
+)
+OTHER_PREDICTIONS = Rule(
+    code="TP211",
+    severity="error",
+    title="Scores of another file",
+    meaning="The summary names the hash of the predictions it was computed from; the manifest lists another one.",
+    fix="Restore both files as the evaluation wrote them, or evaluate again.",
+)
+
+
+def artifacts_match(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem for each listed file that is missing or differs."""
+    for index, artifact in enumerate(_artifacts(facts)):
+        path = artifact["path"]
+        pointer = f"/artifacts/{index}"
+        if path in facts.files:
+            yield from _differences(facts.folder, artifact, pointer)
+        elif not _is_link(facts.folder, path):
+            yield found(
+                facts.folder,
+                MISSING,
+                layout.MANIFEST,
+                f"{path} is listed and not in the folder.",
+                expected=f"{path} with {artifact['bytes']} bytes",
+                pointer=pointer,
+            )
+
+
+def artifacts_are_complete(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem for each evidence file that a sealed run does not list."""
+    if not facts.is_sealed:
+        return
+    listed = {artifact["path"] for artifact in _artifacts(facts)}
+    for name in facts.files:
+        if name in layout.ROLES and name not in listed:
+            yield found(facts.folder, UNLISTED, name, f"{name} is not in the manifest's artifact list.")
+
+
+def artifacts_are_named_once(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem for each path that is listed again or that no list can hold, and for each wrong role."""
+    seen = set()
+    for index, artifact in enumerate(_artifacts(facts)):
+        path, role = artifact["path"], artifact["role"]
+        pointer = f"/artifacts/{index}"
+        if path in seen or path == layout.MANIFEST:
+            reason = "a second time" if path in seen else "in itself"
+            yield found(
+                facts.folder,
+                LISTED_TWICE,
+                layout.MANIFEST,
+                f"The artifact list names {path} {reason}.",
+                pointer=pointer,
+            )
+        seen.add(path)
+        right = layout.ROLES.get(path, "other")
+        if role != right:
+            yield found(
+                facts.folder,
+                WRONG_ROLE,
+                layout.MANIFEST,
+                f"{path} has the role {role}.",
+                expected=right,
+                pointer=f"{pointer}/role",
+            )
+
+
+def scores_name_their_predictions(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem where eval_summary.json states the hash of other predictions than the manifest lists."""
+    if facts.eval_summary is None:
+        return
+    stated = {"": facts.eval_summary["predictions"]}
+    if facts.eval_summary["baseline"]:
+        stated["/baseline"] = facts.eval_summary["baseline"]["predictions"]
+    listed = {artifact["path"]: artifact["sha256"] for artifact in _artifacts(facts)}
+    for place, predictions in stated.items():
+        name = predictions["path"]
+        in_list = listed.get(name)
+        if in_list and in_list != predictions["sha256"]:
+            yield found(
+                facts.folder,
+                OTHER_PREDICTIONS,
+                layout.EVAL_SUMMARY,
+                f"The scores were computed from a {name} with hash {_short(predictions['sha256'])}; "
+                f"the manifest lists one with {_short(in_list)}.",
+                expected=in_list,
+                pointer=f"{place}/predictions/sha256",
+            )
+
+
+def _differences(folder: Path, artifact: dict[str, Any], pointer: str) -> Iterator[Problem]:
+    path = artifact["path"]
+    try:
+        actual = sha256_file(folder / path)
+        size = (folder / path).stat().st_size
+    except OSError as error:
+        yield found(folder, UNREADABLE_FILE, path, f"{path} cannot be read: {error.strerror or error}.")
+        return
+    if actual == artifact["sha256"]:
+        if size != artifact["bytes"]:
+            yield found(
+                folder,
+                WRONG_SIZE,
+                layout.MANIFEST,
+                f"{path} has {size} bytes; the list states {artifact['bytes']}.",
+                expected=str(size),
+                pointer=f"{pointer}/bytes",
+            )
+    elif conversion := _line_end_conversion(folder / path, artifact["sha256"]):
+        yield found(folder, LINE_ENDS, path, f"{path} matches its hash after {conversion} conversion.")
+    else:
+        sizes = "" if size == artifact["bytes"] else f", and {size} bytes instead of {artifact['bytes']}"
+        yield found(
+            folder,
+            CHANGED,
+            path,
+            f"{path} has the hash {_short(actual)}; the manifest states {_short(artifact['sha256'])}{sizes}.",
+            expected=artifact["sha256"],
+        )
+
+
+def _line_end_conversion(path: Path, sha256: str) -> str | None:
+    """Return which conversion of line ends gives the stated hash: `CRLF` where the file has CRLF and had LF."""
+    content = path.read_bytes()
+    lf = content.replace(b"\r\n", b"\n")
+    for name, converted in (("CRLF", lf), ("LF", lf.replace(b"\n", b"\r\n"))):
+        if converted != content and hashlib.sha256(converted).hexdigest() == sha256:
+            return name
+    return None
+
+
+def _artifacts(facts: Facts) -> list[dict[str, Any]]:
+    return [] if facts.manifest is None else list(facts.manifest["artifacts"])
+
+
+def _is_link(folder: Path, path: str) -> bool:
+    """Return whether something that is no regular file stands there, which reading the folder has already said."""
+    return path in layout.ROLES and ((folder / path).is_symlink() or (folder / path).exists())
+
+
+def _short(sha256: str) -> str:
+    return f"{sha256[:12]}…"
+
+
+RULES = (
+    CHANGED,
+    LINE_ENDS,
+    MISSING,
+    UNLISTED,
+    LISTED_TWICE,
+    WRONG_SIZE,
+    WRONG_ROLE,
+    UNREADABLE_FILE,
+    OTHER_PREDICTIONS,
+)
+CHECKS = (artifacts_match, artifacts_are_complete, artifacts_are_named_once, scores_name_their_predictions)

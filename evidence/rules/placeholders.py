@@ -1,0 +1,63 @@
+"""TP507: templates that were never filled in. Looked for in every document, of the right shape or not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from evidence import layout
+from evidence.read import Run
+from evidence.rules.finding import first_few, found
+from schemas.problems import Problem, pointer_to
+from schemas.rules import Rule
+from schemas.words import shown
+
+PLACEHOLDER = Rule(
+    code="TP507",
+    severity="error",
+    title="Placeholder",
+    meaning="A template was never filled in; only the program writes evidence.",
+    fix="Run `trainproof train`, which writes these files, instead of filling in a template.",
+)
+
+_TEXT = re.compile(
+    r"<\s*(?i:pending|todo|tbd|fill[ _-]?in|insert|placeholder|your)\b[^>]*>"
+    r"|\b(?:TBD|TODO|FIXME)\b|\bX+\.X{2,}\b"
+    r"|(?i:paste (?:your |the )?(?:outputs?|logs?|results?) here)"
+)
+
+_NOT_LOOKED_INTO = {"examples", "prompt_template", "flags"}
+"""Keys below which the text is data or the user's environment."""
+
+
+def placeholders(run: Run) -> Iterator[Problem]:
+    """Yield a problem for each placeholder in a document."""
+    documents = (
+        (layout.MANIFEST, run.manifest),
+        (layout.CONFIG, run.config),
+        (layout.PLAN, run.plan),
+        (layout.FIRST_EXAMPLES, run.first_examples),
+        (layout.EVAL_SUMMARY, run.eval_summary),
+    )
+    for name, document in documents:
+        yield from first_few(
+            found(run.path, PLACEHOLDER, name, f"The value is still {shown(text)}.", pointer=pointer)
+            for pointer, text in _placeholders(document, ())
+        )
+
+
+def _placeholders(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[str, str]]:
+    if isinstance(value, str):
+        if _TEXT.search(value):
+            yield pointer_to(path), value
+        return
+    if isinstance(value, dict):
+        members: Any = [(key, item) for key, item in value.items() if key not in _NOT_LOOKED_INTO]
+    else:
+        members = enumerate(value) if isinstance(value, list) else ()
+    for key, item in members:
+        yield from _placeholders(item, (*path, key))
+
+
+RULES = (PLACEHOLDER,)

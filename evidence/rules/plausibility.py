@@ -1,0 +1,217 @@
+"""TP4xx: numbers that agree with each other and still cannot come from a run that did what it was for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from evidence import layout
+from evidence.facts import Facts
+from evidence.rules.finding import found
+from schemas.problems import Problem
+from schemas.rules import Rule
+
+ZERO_LOSS = Rule(
+    code="TP401",
+    severity="error",
+    title="Loss of exactly 0",
+    meaning="A cross-entropy is 0 only if nothing is supervised or the answer stands in the input.",
+    fix="Look at first_examples.json: which tokens are supervised? Repair the data and run again.",
+)
+CONSTANT_LOSS = Rule(
+    code="TP402",
+    severity="error",
+    title="Loss that never changes",
+    meaning="Each step sees other rows and other parameters, so equal losses mean that neither reached the model.",
+    fix="Check the learning rate and the data, and run again.",
+)
+NEGATIVE_LOSS = Rule(
+    code="TP403",
+    severity="error",
+    title="Negative loss",
+    meaning="A cross-entropy is never below 0.",
+    fix="Restore metrics.jsonl as the run wrote it.",
+)
+NO_GRADIENT = Rule(
+    code="TP404",
+    severity="error",
+    title="Gradient of exactly 0",
+    meaning="Without a gradient no step changes the model.",
+    fix="Look at first_examples.json: which tokens are supervised? Repair the data and run again.",
+)
+NO_ANSWER = Rule(
+    code="TP405",
+    severity="error",
+    title="Training rows without their answer",
+    meaning="A row whose answer is not supervised teaches the question only.",
+    fix="Raise data.max_length, or repair the rows, and run again.",
+)
+NO_END = Rule(
+    code="TP406",
+    severity="error",
+    title="End token never supervised",
+    meaning="A model that never sees the end token supervised never learns to stop.",
+    fix="Use a tokenizer with an end token, or raise data.max_length, and run again.",
+)
+NOTHING_SUPERVISED = Rule(
+    code="TP407",
+    severity="error",
+    title="Nothing supervised",
+    meaning="The loss counts supervised tokens only; without any, nothing can be learned.",
+    fix="Repair the data and run again.",
+)
+SEEN_BEFORE = Rule(
+    code="TP408",
+    severity="error",
+    title="Evaluation prompts in the training data",
+    meaning="A score on questions that were trained on does not measure what the model can do.",
+    fix="Remove these rows from the training data and run again, or evaluate on another set.",
+)
+UNCHANGED = Rule(
+    code="TP409",
+    severity="error",
+    title="Training that changed nothing",
+    meaning="After at least one step the parameters cannot be bit for bit those before it.",
+    fix="Check the learning rate and the data, and run again.",
+)
+SAME_OUTPUT = Rule(
+    code="TP410",
+    severity="warning",
+    title="The same output for every item",
+    meaning="A model that answers different questions with the same text has not learned to read them.",
+    fix="Look at the predictions; train longer or repair the data.",
+)
+ODD_STATE = Rule(
+    code="TP411",
+    severity="error",
+    title="Optimizer state that does not fit the optimizer",
+    meaning="AdamW keeps two numbers for each parameter, of at least two bytes each.",
+    fix="Restore the manifest as the run wrote it.",
+)
+
+_FEWEST_TO_COMPARE = 5
+"""Rows or items from which on equal values are no coincidence."""
+_ADAMW_BYTES = 4.0
+"""Smallest AdamW state per parameter: two moments in bfloat16."""
+
+
+def loss_is_a_cross_entropy(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem for a loss below 0, of exactly 0, or equal in every row."""
+    rows = [(line, row) for line, row in enumerate(facts.metrics or [], start=1) if row["loss"] is not None]
+    negative = [(line, row) for line, row in rows if row["loss"] < 0]
+    zero = [(line, row) for line, row in rows if row["loss"] == 0]
+    for rule, wrong in ((NEGATIVE_LOSS, negative), (ZERO_LOSS, zero)):
+        if wrong:
+            line, row = wrong[0]
+            what = f"The loss at step {row['step']} is {row['loss']:g}{_and_more(len(wrong))}."
+            yield found(facts.folder, rule, layout.METRICS, what, line=line, pointer="/loss")
+    losses = {row["loss"] for _, row in rows}
+    if len(rows) >= _FEWEST_TO_COMPARE and len(losses) == 1 and losses != {0}:
+        what = f"The loss is {losses.pop():g} in all {len(rows)} rows."
+        yield found(facts.folder, CONSTANT_LOSS, layout.METRICS, what, pointer="/loss")
+
+
+def gradients_reach_the_model(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem where every row has a gradient of exactly 0."""
+    rows = facts.metrics or []
+    if rows and all(row["grad_norm"] == 0 for row in rows):
+        what = f"grad_norm is 0 in all {len(rows)} rows."
+        yield found(facts.folder, NO_GRADIENT, layout.METRICS, what, pointer="/grad_norm")
+
+
+def examples_teach_the_answer(facts: Facts) -> Iterator[Problem]:
+    """Yield problems for training examples that cannot teach what is evaluated."""
+    if facts.first_examples is None:
+        return
+    counts = facts.first_examples["counts"]
+    if counts["rows_without_answer"] > 0:
+        what = f"{counts['rows_without_answer']} of {counts['rows']} rows do not supervise their answer."
+        yield _example(facts, NO_ANSWER, what, "/counts/rows_without_answer")
+    if not counts["end_token_supervised"]:
+        yield _example(facts, NO_END, "The end token is not supervised in every row.", "/counts/end_token_supervised")
+    if counts["supervised_tokens"] == 0:
+        yield _example(facts, NOTHING_SUPERVISED, "No token of the data is supervised.", "/counts/supervised_tokens")
+    for index, example in enumerate(facts.first_examples["examples"]):
+        if counts["supervised_tokens"] > 0 and not any(token["supervised"] for token in example["tokens"]):
+            what = f"No token of row {example['row']} is supervised."
+            yield _example(facts, NOTHING_SUPERVISED, what, f"/examples/{index}/tokens")
+            return
+
+
+def evaluation_is_unseen(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem where training rows ask what the evaluation asks."""
+    overlap = facts.manifest["dataset"]["overlap_with_eval"] if facts.manifest else None
+    if overlap:
+        what = f"{overlap} training rows have a prompt of the evaluation set."
+        yield found(
+            facts.folder, SEEN_BEFORE, layout.MANIFEST, what, expected="0", pointer="/dataset/overlap_with_eval"
+        )
+
+
+def training_changes_parameters(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem where the evaluated parameters are those before the first step."""
+    if facts.eval_summary is None or facts.model is None:
+        return
+    after = facts.eval_summary["checkpoint"]
+    if after["step"] > 0 and after["params_sha256"] == facts.model["weights_sha256"]:
+        what = f"The parameters after step {after['step']} have the hash of those before the first step."
+        yield found(facts.folder, UNCHANGED, layout.EVAL_SUMMARY, what, pointer="/checkpoint/params_sha256")
+
+
+def outputs_differ(facts: Facts) -> Iterator[Problem]:
+    """Yield a warning where a full run gives the same output to every item; a smoke run may."""
+    rows = facts.predictions or []
+    if facts.manifest is None or facts.manifest["mode"] == "smoke" or len(rows) < _FEWEST_TO_COMPARE:
+        return
+    if len({row["prompt"] for row in rows}) > 1 and len({row["output_text"] for row in rows}) == 1:
+        what = f"All {len(rows)} items got the same output."
+        yield found(facts.folder, SAME_OUTPUT, layout.PREDICTIONS, what, pointer="/output_text")
+
+
+def optimizer_state_fits(facts: Facts) -> Iterator[Problem]:
+    """Yield problems where the state's size is not that of the optimizer, or its two figures disagree."""
+    if facts.training is None or facts.model is None:
+        return
+    optimizer, parameters = facts.training["optimizer"], facts.model["parameters"]
+    stated = optimizer["state_bytes_per_parameter"]
+    if parameters and abs(optimizer["state_bytes"] / parameters - stated) > 0.01 * max(stated, 0.01):
+        what = f"{optimizer['state_bytes']} bytes for {parameters} parameters are not {stated:g} bytes for each."
+        yield _state(facts, what)
+    elif optimizer["name"] == "adamw" and stated < _ADAMW_BYTES:
+        yield _state(facts, f"The state of adamw has {stated:g} bytes for each parameter.")
+
+
+def _state(facts: Facts, what: str) -> Problem:
+    pointer = "/training/optimizer/state_bytes_per_parameter"
+    return found(facts.folder, ODD_STATE, layout.MANIFEST, what, pointer=pointer)
+
+
+def _example(facts: Facts, rule: Rule, what: str, pointer: str) -> Problem:
+    return found(facts.folder, rule, layout.FIRST_EXAMPLES, what, pointer=pointer)
+
+
+def _and_more(count: int) -> str:
+    return f", and so in {count - 1} more rows" if count > 1 else ""
+
+
+RULES = (
+    ZERO_LOSS,
+    CONSTANT_LOSS,
+    NEGATIVE_LOSS,
+    NO_GRADIENT,
+    NO_ANSWER,
+    NO_END,
+    NOTHING_SUPERVISED,
+    SEEN_BEFORE,
+    UNCHANGED,
+    SAME_OUTPUT,
+    ODD_STATE,
+)
+CHECKS = (
+    loss_is_a_cross_entropy,
+    gradients_reach_the_model,
+    examples_teach_the_answer,
+    evaluation_is_unseen,
+    training_changes_parameters,
+    outputs_differ,
+    optimizer_state_fits,
+)

@@ -1,0 +1,22 @@
+"""Times as documents write them (RFC 3339 with offset) turned into moments that can be compared."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+
+def moment(text: str) -> datetime | None:
+    """Return the moment of a time that has the schema's form; None where the calendar has no such day.
+
+    A leap second (`:60`) is taken as the second before it, since Python knows none.
+    """
+    try:
+        return datetime.fromisoformat(text.replace(":60", ":59", 1) if ":60" in text else text)
+    except ValueError:
+        return None
+
+
+def seconds_between(earlier: str, later: str) -> float | None:
+    """Return how many seconds the second time is after the first, negative if it is before; None if one is no time."""
+    first, second = moment(earlier), moment(later)
+    return None if first is None or second is None else (second - first).total_seconds()
