@@ -1,0 +1,77 @@
+"""Models small enough that a test knows what they must compute."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from trainer.model.build import abstract
+from trainer.model.decoder import Decoder
+from trainer.model.params import Params, flatten
+from trainer.model.spec import ModelSpec
+
+GPT2: dict[str, Any] = {
+    "model_type": "gpt2",
+    "vocab_size": 23,
+    "n_positions": 64,
+    "n_embd": 8,
+    "n_layer": 2,
+    "n_head": 2,
+    "n_inner": 12,
+}
+
+GEMMA: dict[str, Any] = {
+    "model_type": "gemma",
+    "vocab_size": 23,
+    "hidden_size": 8,
+    "intermediate_size": 12,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 6,
+    "max_position_embeddings": 64,
+}
+
+
+def random_model(spec: ModelSpec, seed: int = 0, **choices: Any) -> tuple[nnx.GraphDef[Decoder], Params]:
+    """Return a model whose every parameter is random, norms and biases too: none can be left out unseen."""
+    chosen = {"params_dtype": jnp.float32, "compute_dtype": jnp.float32, "remat": "none"} | choices
+    graphdef, shapes = flatten(abstract(spec, **chosen))
+    numbers = np.random.default_rng(seed)
+    return graphdef, {
+        name: jnp.asarray(0.3 * numbers.normal(size=wanted.shape) + name.endswith("norm.scale"), wanted.dtype)
+        for name, wanted in shapes.items()
+    }
+
+
+def counting_model(vocab: int) -> tuple[nnx.GraphDef[Decoder], Params]:
+    """Return a model whose most likely token after t is t + 1, and after the last one token 0."""
+    spec = ModelSpec(
+        family="gpt2",
+        vocab=vocab,
+        layers=1,
+        embed=vocab,
+        heads=1,
+        kv_heads=1,
+        head_dim=2,
+        mlp=2,
+        max_positions=256,
+        positions="learned",
+        norm="rms",
+        norm_epsilon=1e-6,
+        activation="gelu",
+        gated_mlp=False,
+        attention_bias=False,
+        mlp_bias=False,
+        scale_embeddings=False,
+        tied_head=False,
+    )
+    graphdef, params = random_model(spec)
+    # Tokens are unit vectors, every layer adds nothing, and the head looks for the unit vector of the token before.
+    zeros = {name: jnp.zeros_like(value) for name, value in params.items()}
+    ones = {name: jnp.ones_like(value) for name, value in params.items() if name.endswith("norm.scale")}
+    unit = jnp.eye(vocab, dtype=jnp.float32)
+    return graphdef, zeros | ones | {"tokens.table": unit, "head.table": jnp.roll(unit, 1, axis=0)}

@@ -1,0 +1,184 @@
+"""The forward pass against a plain NumPy twin, and what must not change it."""
+
+import math
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tiny_models import GPT2, random_model
+
+from trainer.model.families import spec_from_config
+from trainer.model.params import bind
+from trainer.model.spec import ModelSpec
+
+
+def twin(spec: ModelSpec, params: dict, tokens: np.ndarray) -> np.ndarray:
+    """Compute the logits of one row in float64, one token and one head at a time."""
+    p = {name: np.asarray(value, np.float64) for name, value in params.items()}
+    x = p["tokens.table"][tokens]
+    if spec.scale_embeddings:
+        x = x * math.sqrt(spec.embed)
+    if spec.positions == "learned":
+        x = x + p["positions.table"][: len(tokens)]
+    for index in range(spec.layers):
+        at = f"layers.{index}."
+        x = x + twin_attention(spec, p, at + "attention.", twin_norm(spec, p, at + "attention_norm.", x))
+        x = x + twin_mlp(spec, p, at + "mlp.", twin_norm(spec, p, at + "mlp_norm.", x))
+    return twin_norm(spec, p, "final_norm.", x) @ p["tokens.table" if spec.tied_head else "head.table"].T
+
+
+def twin_norm(spec, p, at, x):
+    rows = []
+    for row in x:
+        if spec.norm == "layer":
+            rows.append(
+                (row - row.mean()) / math.sqrt(row.var() + spec.norm_epsilon) * p[at + "scale"] + p[at + "bias"]
+            )
+        else:
+            rows.append(row / math.sqrt((row**2).mean() + spec.norm_epsilon) * (1 + p[at + "scale"]))
+    return np.stack(rows)
+
+
+def twin_linear(p, at, x):
+    return x @ p[at + ".kernel"] + p.get(at + ".bias", 0.0)
+
+
+def twin_rotate(spec, vector, position):
+    half = len(vector) // 2
+    turned = np.empty_like(vector)
+    for i in range(half):
+        angle = position * spec.rope_theta ** (-2 * i / len(vector))
+        a, b = vector[i], vector[i + half]
+        turned[i], turned[i + half] = (
+            a * math.cos(angle) - b * math.sin(angle),
+            a * math.sin(angle) + b * math.cos(angle),
+        )
+    return turned
+
+
+def twin_attention(spec, p, at, x):
+    def heads(name: str) -> np.ndarray:
+        return twin_linear(p, at + name, x).reshape(len(x), -1, spec.head_dim)
+
+    query, keys, values = heads("query"), heads("key"), heads("value")
+    mixed = np.zeros_like(query)
+    for head in range(spec.heads):
+        shared = head * spec.kv_heads // spec.heads
+        for position in range(len(x)):
+            turn = (lambda v, at: twin_rotate(spec, v, at)) if spec.positions == "rotary" else (lambda v, at: v)
+            asked = turn(query[position, head], position)
+            scores = [
+                asked @ turn(keys[other, shared], other) / math.sqrt(spec.head_dim) for other in range(position + 1)
+            ]
+            weights = np.exp(scores) / np.exp(scores).sum()
+            mixed[position, head] = weights @ values[: position + 1, shared]
+    return twin_linear(p, at + "out", mixed.reshape(len(x), -1))
+
+
+def twin_mlp(spec, p, at, x):
+    inside = twin_linear(p, at + ("gate" if spec.gated_mlp else "up"), x)
+    inside = 0.5 * inside * (1 + np.tanh(math.sqrt(2 / math.pi) * (inside + 0.044715 * inside**3)))
+    if spec.gated_mlp:
+        inside = inside * twin_linear(p, at + "up", x)
+    return twin_linear(p, at + "down", inside)
+
+
+@partial(jax.jit, static_argnums=0)
+def logits(graphdef, params, tokens, **given):
+    decoder = bind(graphdef, params)
+    return decoder.logits(decoder.hidden(jnp.asarray(tokens), **given))
+
+
+TOKENS = np.array([[3, 1, 4, 1, 5, 9, 2], [22, 0, 6, 6, 6, 7, 21]], np.int32)
+
+
+def test_equals_the_numpy_twin(spec):
+    graphdef, params = random_model(spec)
+    got = logits(graphdef, params, TOKENS)
+    for row, tokens in zip(got, TOKENS, strict=True):
+        np.testing.assert_allclose(row, twin(spec, params, tokens), atol=2e-5)
+
+
+def test_a_token_does_not_see_those_after_it(spec):
+    graphdef, params = random_model(spec)
+    other_end = TOKENS.copy()
+    other_end[:, 4:] = 11
+    before, after = logits(graphdef, params, TOKENS), logits(graphdef, params, other_end)
+    np.testing.assert_array_equal(before[:, :4], after[:, :4])
+    assert not np.allclose(before[:, 4:], after[:, 4:], atol=1e-3)
+
+
+def test_right_padding_changes_nothing(spec):
+    graphdef, params = random_model(spec)
+    padded = np.concatenate([TOKENS, np.zeros((2, 9), np.int32)], axis=1)
+    np.testing.assert_allclose(logits(graphdef, params, padded)[:, :7], logits(graphdef, params, TOKENS), atol=1e-5)
+
+
+def test_rows_packed_into_one_give_what_they_give_alone(spec):
+    graphdef, params = random_model(spec)
+    packed = logits(
+        graphdef,
+        params,
+        TOKENS.reshape(1, 14),
+        positions=jnp.tile(jnp.arange(7, dtype=jnp.int32), 2)[None],
+        segments=jnp.repeat(jnp.arange(2, dtype=jnp.int32), 7)[None],
+    )
+    np.testing.assert_allclose(packed.reshape(2, 7, -1), logits(graphdef, params, TOKENS), atol=1e-5)
+
+
+def test_logits_of_chunks_are_those_of_the_whole(spec):
+    graphdef, params = random_model(spec)
+    decoder = bind(graphdef, params)
+    hidden = decoder.hidden(jnp.asarray(TOKENS))
+    flat = hidden.reshape(14, spec.embed)
+    chunks = jnp.concatenate([decoder.logits(flat[:5]), decoder.logits(flat[5:])])
+    np.testing.assert_allclose(chunks.reshape(2, 7, -1), decoder.logits(hidden), atol=1e-6)
+
+
+def test_softcap_bounds_the_logits():
+    capped = spec_from_config(GPT2)
+    graphdef, params = random_model(capped)
+    plain = logits(graphdef, params, TOKENS)
+    soft = ModelSpec(**{**vars(capped), "logit_softcap": 0.5})
+    graphdef, _ = random_model(soft)
+    np.testing.assert_allclose(logits(graphdef, params, TOKENS), 0.5 * np.tanh(plain / 0.5), atol=1e-6)
+
+
+def test_bfloat16_is_used_inside_and_logits_are_float32(spec):
+    graphdef, params = random_model(spec)
+    exact = logits(graphdef, params, TOKENS)
+    rough, _ = random_model(spec, compute_dtype=jnp.bfloat16)
+    decoder = bind(rough, params)
+    hidden = decoder.hidden(jnp.asarray(TOKENS))
+    assert hidden.dtype == jnp.bfloat16
+    assert decoder.logits(hidden).dtype == jnp.float32
+    error = np.abs(decoder.logits(hidden) - exact).max()
+    assert 1e-4 < error < 0.2
+
+
+def mean_square(graphdef, params, tokens):
+    return jnp.mean(jnp.square(logits(graphdef, params, tokens)))
+
+
+def test_remat_changes_no_gradient(spec):
+    plain, params = random_model(spec, remat="none")
+    layerwise, _ = random_model(spec, remat="layer")
+    gradients = [
+        jax.jit(jax.grad(mean_square, argnums=1), static_argnums=0)(g, params, TOKENS) for g in (plain, layerwise)
+    ]
+    for name in params:
+        np.testing.assert_allclose(gradients[0][name], gradients[1][name], rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("remat", ["none", "layer"])
+def test_remat_keeps_no_scores_for_the_backward_pass(spec, remat):
+    graphdef, params = random_model(spec, remat=remat)
+    _, backward = jax.vjp(lambda params: mean_square(graphdef, params, TOKENS), params)
+    kept = [leaf.shape for leaf in jax.tree.leaves(backward) if leaf.dtype == jnp.float32]
+    scores = [shape for shape in kept if len(shape) >= 4 and shape[-2:] == (7, 7)]
+    assert bool(scores) == (remat == "none")
+    # Under remat: parameters, each layer's input, and what the last norm and the head keep.
+    inside_mlp = [shape for shape in kept if shape == (2, 7, spec.mlp)]
+    assert bool(inside_mlp) == (remat == "none")

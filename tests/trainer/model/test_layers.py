@@ -1,0 +1,84 @@
+"""The parts of a decoder against numbers that can be worked by hand."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from trainer.model.attention import attend, rotate
+from trainer.model.layers import Dtypes, Norm, activate
+
+FLOAT32 = Dtypes(params=jnp.float32, compute=jnp.float32)
+
+
+@pytest.mark.parametrize(
+    ("kind", "scale", "expected"),
+    [
+        ("layer", 1.0, [-1.0, 1.0]),
+        ("layer", 3.0, [-3.0, 3.0]),
+        ("rms", 1.0, [0.8485281, 1.1313708]),
+        ("rms_one_plus", 0.0, [0.8485281, 1.1313708]),
+        ("rms_one_plus", 1.0, [1.6970563, 2.2627417]),
+    ],
+)
+def test_norm_of_three_and_four(kind, scale, expected):
+    norm = Norm(2, kind=kind, epsilon=1e-12, dtypes=FLOAT32)
+    norm.scale[...] = jnp.full((2,), scale)
+    np.testing.assert_allclose(norm(jnp.array([[[3.0, 4.0]]]))[0, 0], expected, rtol=1e-6)
+
+
+def test_layer_norm_adds_its_bias_and_epsilon_counts():
+    norm = Norm(2, kind="layer", epsilon=0.75, dtypes=FLOAT32)
+    norm.bias[...] = jnp.array([10.0, 20.0])
+    # The variance of 3 and 4 is 1/4; with epsilon it is 1, so nothing is scaled.
+    np.testing.assert_allclose(norm(jnp.array([[[3.0, 4.0]]]))[0, 0], [9.5, 20.5], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("kind", "at_one"), [("gelu_tanh", 0.8411920), ("gelu", 0.8413447), ("silu", 0.7310586)])
+def test_activations_at_one(kind, at_one):
+    np.testing.assert_allclose(activate(kind, jnp.array([1.0, 0.0])), [at_one, 0.0], rtol=1e-6)
+
+
+def test_attention_weighs_values_by_softmax():
+    query = jnp.array([1.0]).reshape(1, 1, 1, 1)
+    keys = jnp.log(jnp.array([1.0, 3.0])).reshape(1, 1, 2, 1)
+    values = jnp.array([0.0, 4.0]).reshape(1, 1, 2, 1)
+    seen = attend(query, keys, values, jnp.ones((1, 1, 2), bool))
+    np.testing.assert_allclose(seen.ravel(), [3.0], rtol=1e-6)
+    first_only = attend(query, keys, values, jnp.array([[[True, False]]]))
+    assert first_only.ravel().tolist() == [0.0]
+    nothing = attend(query, keys, values, jnp.zeros((1, 1, 2), bool))
+    assert nothing.ravel().tolist() == [2.0]
+
+
+def test_query_heads_share_a_key_head_in_runs():
+    values = jnp.array([10.0, 20.0]).reshape(1, 2, 1, 1)
+    heads = attend(jnp.ones((1, 4, 1, 1)), jnp.ones((1, 2, 1, 1)), values, jnp.ones((1, 1, 1), bool))
+    assert heads.ravel().tolist() == [10.0, 10.0, 20.0, 20.0]
+
+
+def test_scores_are_divided_by_the_root_of_the_head():
+    # q.k = 4 * ln 3 with a head of 4: a score of 2 ln 3, weights 1/10 and 9/10.
+    query = jnp.ones((1, 1, 1, 4))
+    keys = jnp.stack([jnp.zeros(4), jnp.full(4, jnp.log(3.0))]).reshape(1, 1, 2, 4)
+    values = jnp.array([[0.0] * 4, [10.0] * 4]).reshape(1, 1, 2, 4)
+    np.testing.assert_allclose(attend(query, keys, values, jnp.ones((1, 1, 2), bool)).ravel(), [9.0] * 4, rtol=1e-6)
+
+
+def test_rotation_turns_pairs_of_halves():
+    x = jnp.array([1.0, 0.0, 0.0, 2.0]).reshape(1, 1, 1, 4)
+    turned = rotate(x, jnp.array([[3]]), theta=100.0)
+    # Pair 0 is (1, 0), turned by 3; pair 1 is (0, 2), turned by 3 / sqrt(100).
+    expected = [np.cos(3), -2 * np.sin(0.3), np.sin(3), 2 * np.cos(0.3)]
+    np.testing.assert_allclose(turned.ravel(), expected, rtol=1e-6)
+
+
+def test_rotated_products_depend_on_the_distance_only():
+    query, key = jax.random.normal(jax.random.key(0), (2, 1, 1, 1, 8))
+
+    def score(at: int, other: int) -> float:
+        turned = [rotate(x, jnp.array([[p]]), 10.0) for x, p in ((query, at), (key, other))]
+        return float(jnp.sum(turned[0] * turned[1]))
+
+    assert score(7, 3) == pytest.approx(score(104, 100), rel=1e-4)
+    assert score(7, 3) != pytest.approx(score(7, 4), rel=0.05)
