@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -36,18 +37,24 @@ def config_text(config: Mapping[str, Any]) -> str:
     return yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
 
 
-def train_command(config_path: Path, run_folder: Path) -> list[str]:
-    """Return the command that trains by a configuration into a run folder."""
-    return [*PROGRAM, "train", "--config", str(config_path), "--output", str(run_folder)]
+def train_arguments(config_path: Path, run_folder: Path, *, force: bool) -> list[str]:
+    """Return what follows the program's name to train by a configuration into a run folder."""
+    forced = ["--force"] if force else []
+    return ["train", "--config", str(config_path), "--output", str(run_folder), *forced]
 
 
-def resume_command(run_folder: Path) -> list[str]:
-    """Return the command that continues an interrupted run from its last checkpoint."""
-    return [*PROGRAM, "train", "--resume", str(run_folder)]
+def shown(arguments: Sequence[str]) -> str:
+    """Return a command as a line to copy into a terminal."""
+    return shlex.join(["trainproof", *arguments])
 
 
-def start(root: Path, config: Mapping[str, Any]) -> Job:
+def start(root: Path, config: Mapping[str, Any], *, force: bool = False) -> Job:
     """Put a run by a checked configuration into the queue and see that somebody works through it.
+
+    Args:
+        root: Folder of runs.
+        config: What is written to `config.yaml`.
+        force: Whether to run although the plan says that it does not fit; the run records it.
 
     Raises:
         OSError: The job could not be written under the root.
@@ -57,7 +64,7 @@ def start(root: Path, config: Mapping[str, Any]) -> Job:
     folder = new_job_folder(root, now)
     write_text(folder / CONFIG, config_text(config))
     run = new_run_id(str(config.get("name", "run")), now)
-    return _put(root, folder, run, train_command(folder / CONFIG, root / run), now)
+    return _put(root, folder, run, train_arguments(folder / CONFIG, root / run, force=force), now)
 
 
 def resume(root: Path, run: str) -> Job:
@@ -68,7 +75,7 @@ def resume(root: Path, run: str) -> Job:
     """
     now = datetime.now(UTC)
     root = root.resolve()
-    return _put(root, new_job_folder(root, now), run, resume_command(root / run), now)
+    return _put(root, new_job_folder(root, now), run, ["train", "--resume", str(root / run)], now)
 
 
 def cancel(job: Job) -> None:
@@ -114,8 +121,8 @@ def start_worker(root: Path) -> None:
     threading.Thread(target=worker.wait, name="reap queue worker", daemon=True).start()
 
 
-def _put(root: Path, folder: Path, run: str, command: list[str], now: datetime) -> Job:
-    enqueue(folder, run=run, command=command, working_folder=Path.cwd(), now=now)
+def _put(root: Path, folder: Path, run: str, arguments: list[str], now: datetime) -> Job:
+    enqueue(folder, run=run, command=[*PROGRAM, *arguments], working_folder=Path.cwd(), now=now)
     start_worker(root)
     job = read_job(folder)
     assert job is not None  # It was written just now.

@@ -1,0 +1,32 @@
+"""The entry point: who may see the pages, and which pages there are. What they show is in `views/`.
+
+Start it with `trainproof dashboard --root DIR`, or with `streamlit run dashboard/app.py -- --root DIR`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import streamlit as st
+
+from dashboard.components.gate import closed
+from dashboard.state import PAGES
+
+HERE = Path(__file__).parent
+
+
+def main() -> None:
+    """Draw the frame and the page that the address names."""
+    st.set_page_config(page_title="trainproof", page_icon=":material/fact_check:", layout="wide")
+    st.html(HERE / "static" / "style.css")
+    if closed():
+        return
+    st.logo(HERE / "static" / "logo.svg", size="medium")
+    pages = [
+        st.Page(HERE / page.file, title=page.title, icon=page.icon, url_path=page.url_path, default=page.is_first)
+        for page in PAGES
+    ]
+    st.navigation(pages, position="top").run()
+
+
+main()

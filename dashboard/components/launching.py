@@ -1,0 +1,32 @@
+"""Starting a run with one click, and saying what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import streamlit as st
+
+from dashboard import state
+from dashboard.components import markup
+from dashboard.logic import configs
+from dashboard.logic.jobs import control
+
+
+def smoke_button() -> None:
+    """Draw the button that starts the smallest smoke run."""
+    with st.container(horizontal=True, horizontal_alignment="center"):
+        if st.button("Start a smoke run", type="primary", icon=":material/play_arrow:"):
+            start(configs.quick_smoke())
+        if st.button("Choose a configuration"):
+            state.go(state.LAUNCH)
+
+
+def start(config: Mapping[str, Any], *, force: bool = False) -> None:
+    """Put a checked configuration into the queue and show the queue, or say why that was not possible."""
+    try:
+        job = control.start(state.root(), config, force=force)
+    except OSError as error:
+        markup.note(f"The run could not be started: {error}. Check that {state.root()} can be written to.")
+        return
+    state.go(state.LAUNCH, job=job.job_id)

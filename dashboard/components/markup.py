@@ -1,0 +1,80 @@
+"""HTML that is safe by construction: every piece of text is escaped where it enters, and only here.
+
+Text of runs never goes into a Markdown command, since Markdown there knows links, colours, icons and formulas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+
+import streamlit as st
+
+from dashboard.logic.grades import UNKNOWN, Sign
+from dashboard.logic.text import visible
+
+
+def safe(text: object) -> str:
+    """Return text as HTML that shows it as it stands."""
+    return escape(visible(str(text)), quote=True)
+
+
+def sign(signs: Mapping[str, Sign], word: str | None) -> str:
+    """Return a grade or a status as a small label: symbol, word, and its meaning on hover."""
+    found = signs.get(word or "", UNKNOWN)
+    return (
+        f'<span class="tp-sign tp-{found.tone}" title="{safe(found.meaning)}">'
+        f'<span aria-hidden="true">{found.symbol}</span>{safe(word or "unknown")}</span>'
+    )
+
+
+def heading(title: str, *, signs: str = "", lines: Sequence[str] = ()) -> None:
+    """Draw a page's heading.
+
+    Args:
+        title: any text.
+        signs: HTML made by `sign`.
+        lines: lines of HTML below it, made of `safe` parts.
+    """
+    below = "".join(f'<p class="tp-sub">{line}</p>' for line in lines if line)
+    st.html(f'<div class="tp-head"><h1>{safe(title)}</h1>{signs}</div>{below}')
+
+
+def note(text: str) -> None:
+    """Draw a quiet line of any text."""
+    st.html(f'<p class="tp-sub">{safe(text)}</p>')
+
+
+def empty(title: str, *lines: str) -> None:
+    """Draw what stands where there is nothing yet: what this is, and what to do."""
+    st.html(f'<div class="tp-empty"><h2>{safe(title)}</h2>{"".join(f"<p>{safe(line)}</p>" for line in lines)}</div>')
+
+
+def table(
+    head: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Iterable[int] = (), marked: Iterable[int] = ()
+) -> None:
+    """Draw a small table of any text.
+
+    Args:
+        head: titles of the columns.
+        rows: cells, row by row.
+        numbers: columns that are aligned to the right.
+        marked: rows that deserve attention; their text must say so too.
+    """
+    right, attention = set(numbers), set(marked)
+    classes = ["tp-number" if index in right else "" for index in range(len(head))]
+    top = "".join(f'<th scope="col" class="{kind}">{safe(text)}</th>' for text, kind in zip(head, classes, strict=True))
+    body = "".join(
+        f'<tr class="{"tp-marked" if number in attention else ""}">'
+        + "".join(f'<td class="{kind}">{safe(cell)}</td>' for cell, kind in zip(row, classes, strict=True))
+        + "</tr>"
+        for number, row in enumerate(rows)
+    )
+    inside = f'<table class="tp-table"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>'
+    st.html(f'<div class="tp-scroll">{inside}</div>')
+
+
+def bullets(title: str, lines: Iterable[str]) -> None:
+    """Draw a short list of any text under a line of any text."""
+    items = "".join(f"<li>{safe(line)}</li>" for line in lines)
+    st.html(f'<p class="tp-sub"><b>{safe(title)}</b></p><ul class="tp-list">{items}</ul>')

@@ -1,0 +1,134 @@
+"""The queue of jobs: each with its state, progress, last output, and what can be done with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import streamlit as st
+
+from dashboard import reading, state
+from dashboard.components import markup
+from dashboard.logic import numbers
+from dashboard.logic.documents import number_at
+from dashboard.logic.grades import JOBS
+from dashboard.logic.jobs import control
+from dashboard.logic.jobs.folder import OUTPUT, Job, jobs
+from dashboard.logic.jobs.output import tail
+
+TICK_SECONDS = 1.5
+_ENDED_SHOWN = 6
+_SEEN = "states of jobs seen last"
+
+
+def show(root: Path) -> None:
+    """Draw the queue, and look again every moment as long as something is on its way."""
+    active = any(not job.has_ended for job in jobs(root))
+    st.fragment(run_every=TICK_SECONDS if active else None)(_body)(root, was_active=active)
+
+
+def _body(root: Path, *, was_active: bool) -> None:
+    known = jobs(root)
+    _announce(known)
+    active = [job for job in known if not job.has_ended]
+    ended = [job for job in known if job.has_ended][::-1]
+    if was_active and not active:
+        st.rerun()
+    waiting = [job for job in active if job.state == "waiting"]
+    if waiting and not control.is_worked_on(root) and len(waiting) == len(active):
+        markup.note("Jobs wait, and nobody works through the queue: the machine or its worker was stopped.")
+        if st.button("Continue the queue", type="primary"):
+            control.start_worker(root)
+    for job in active:
+        _job(root, job, first_waiting=bool(waiting) and job.job_id == waiting[0].job_id)
+    asked = st.query_params.get("job")
+    shown = [job for job in ended if job.job_id == asked] + [job for job in ended if job.job_id != asked]
+    for job in shown[:_ENDED_SHOWN]:
+        _job(root, job, first_waiting=False)
+    if len(ended) > _ENDED_SHOWN:
+        st.caption(f"{len(ended) - _ENDED_SHOWN} earlier jobs are not shown; their runs are on the Runs page.")
+
+
+def _announce(known: Sequence[Job]) -> None:
+    """Say once when a job has ended since this reader last looked."""
+    before = st.session_state.get(_SEEN, {})
+    for job in known:
+        if job.has_ended and before.get(job.job_id) not in {None, job.state}:
+            # The run's name was made from a checked configuration: letters, digits, dot, underscore, hyphen.
+            st.toast(f"{job.run.replace('_', chr(92) + '_')}: {job.state}", icon=":material/flag:")
+    st.session_state[_SEEN] = {job.job_id: job.state for job in known}
+
+
+def _job(root: Path, job: Job, *, first_waiting: bool) -> None:
+    with st.container(border=True):
+        with st.container(horizontal=True, vertical_alignment="center"):
+            asked = numbers.moment(job.created_at, reading.reader_zone())
+            line = f"{markup.sign(JOBS, job.state)} <b>{markup.safe(job.run)}</b>"
+            st.html(f'<div class="tp-sub">{line} <span class="tp-dim">asked for {asked}{_exit(job)}</span></div>')
+            _buttons(root, job, first_waiting=first_waiting)
+        if job.state in {"running", "stopping"}:
+            _progress(root / job.run)
+        text = tail(job.folder / OUTPUT)
+        if text and job.state in {"running", "stopping"}:
+            st.code(text, language=None, height=180, wrap_lines=True)
+        elif text:
+            with st.expander("Last output", expanded=job.state in {"failed", "refused", "lost"}):
+                st.code(text, language=None, wrap_lines=True)
+
+
+def _exit(job: Job) -> str:
+    if job.exit_code is None:
+        return ""
+    return f" · exit code {job.exit_code}" if job.exit_code >= 0 else f" · ended by signal {-job.exit_code}"
+
+
+def _buttons(root: Path, job: Job, *, first_waiting: bool) -> None:
+    key = job.job_id
+    with st.container(horizontal=True, width="content"):
+        if (root / job.run).is_dir() and st.button("Open run", key=f"open {key}", icon=":material/show_chart:"):
+            state.go(state.RUN, run=job.run)
+        if job.state == "waiting":
+            if not first_waiting and st.button("Earlier", key=f"up {key}", icon=":material/arrow_upward:"):
+                control.move_up(root, job)
+                st.rerun()
+            if st.button("Remove", key=f"remove {key}", icon=":material/close:"):
+                control.cancel(job)
+                st.rerun()
+        if job.state == "running" and st.button("Stop", key=f"stop {key}", icon=":material/stop:", help=_STOP):
+            control.cancel(job)
+            st.rerun()
+        if job.state == "stopping" and st.button("Kill", key=f"kill {key}", icon=":material/dangerous:", help=_KILL):
+            control.kill(job)
+            st.rerun()
+        if (
+            job.state in {"interrupted", "cancelled", "lost"}
+            and (root / job.run / "checkpoints").is_dir()
+            and st.button("Resume", key=f"resume {key}", icon=":material/resume:")
+        ):
+            control.resume(root, job.run)
+            st.rerun()
+
+
+_STOP = "Asks the run to finish its step, save a checkpoint, seal its evidence and end, as Ctrl-C does."
+_KILL = "Ends the process at once. Rows written so far stay; nothing is sealed."
+
+
+def _progress(folder: Path) -> None:
+    planned = number_at(reading.run_of(folder).manifest, "training", "steps_planned") if folder.is_dir() else None
+    if not planned:
+        st.progress(0.0, text="Getting ready: loading and compiling")
+        return
+    series = reading.series_of(folder)
+    done = series.last("step") or 0
+    loss = series.last("loss")
+    said = f"{numbers.count(done)} of {numbers.count(planned)} steps"
+    if loss is not None:
+        said += f", loss {numbers.digits(loss)}"
+    left = _seconds_left(planned - done, series.last("step_seconds"))
+    st.progress(min(1.0, done / planned), text=said + left)
+
+
+def _seconds_left(steps: float, step_seconds: float | None) -> str:
+    if step_seconds is None or steps <= 0:
+        return ""
+    return f", about {numbers.duration(steps * step_seconds)} of training left"

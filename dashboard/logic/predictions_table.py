@@ -1,0 +1,103 @@
+"""The predictions of a run as a table: outcomes in words, filters, and the scores by group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from dashboard.logic import numbers
+from dashboard.logic.documents import number_at, text_at
+from dashboard.logic.text import shortened
+
+Row = Mapping[str, Any]
+
+GROUPS = ("section", "category", "difficulty")
+_LONGEST = 300
+
+OUTCOMES: Mapping[str, Callable[[Row], bool]] = {
+    "all": lambda row: True,
+    "right": lambda row: row.get("correct") is True,
+    "wrong": lambda row: row.get("correct") is not True,
+    "wrong form": lambda row: row.get("format_ok") is not True,
+    "error": lambda row: row.get("error") is not None,
+}
+
+
+def groups(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """Return the values of each grouping that the rows state."""
+    found = {group: sorted({row[group] for row in rows if isinstance(row.get(group), str)}) for group in GROUPS}
+    return {group: values for group, values in found.items() if values}
+
+
+def filtered(rows: Sequence[Row], *, outcome: str, groups: Mapping[str, Sequence[str]], words: str) -> list[Row]:
+    """Return the rows with this outcome, in one of the chosen values of each grouping, whose text has all the words."""
+    wanted = words.lower().split()
+    return [
+        row
+        for row in rows
+        if OUTCOMES[outcome](row)
+        and all(not chosen or row.get(group) in chosen for group, chosen in groups.items())
+        and all(word in _text(row) for word in wanted)
+    ]
+
+
+def frame(rows: Sequence[Row]) -> pd.DataFrame:
+    """Return the rows as the table shows them, long texts shortened."""
+    cells = [
+        {
+            "id": text_at(row, "id"),
+            "outcome": _outcome(row),
+            "form": "✓ kept" if row.get("format_ok") is True else "✕ broken",
+            "prompt": shortened(text_at(row, "prompt") or "", _LONGEST),
+            "expected": text_at(row, "expected"),
+            "got": text_at(row, "extracted_answer"),
+            "tokens": number_at(row, "output_tokens"),
+            "finish": text_at(row, "finish_reason"),
+            **{group: text_at(row, group) for group in GROUPS},
+        }
+        for row in rows
+    ]
+    return pd.DataFrame(cells)
+
+
+def score_rows(eval_summary: Row) -> list[tuple[str, ...]]:
+    """Return the scores over all items and by group: group, value, items, exact match, interval, form, untrained."""
+    baseline = eval_summary.get("baseline")
+    baseline = baseline if isinstance(baseline, Mapping) else {}
+    rows = [_score_row("all items", "", eval_summary.get("metrics"), baseline.get("metrics"))]
+    for group in GROUPS:
+        values = _mapping(_mapping(eval_summary.get("groups")).get(group))
+        untrained = _mapping(_mapping(baseline.get("groups")).get(group))
+        rows += [_score_row(group, value, values[value], untrained.get(value)) for value in sorted(values)]
+    return rows
+
+
+def _score_row(group: str, value: str, metrics: Any, untrained: Any) -> tuple[str, ...]:
+    exact, form = _mapping(_mapping(metrics).get("exact_match")), _mapping(_mapping(metrics).get("format_compliance"))
+    return (
+        group,
+        value,
+        numbers.count(number_at(exact, "n")),
+        numbers.percent(number_at(exact, "value")),
+        numbers.interval(number_at(exact, "interval", "low"), number_at(exact, "interval", "high")),
+        numbers.percent(number_at(form, "value")),
+        numbers.percent(number_at(_mapping(untrained), "exact_match", "value")),
+    )
+
+
+def _outcome(row: Row) -> str:
+    if row.get("error") is not None:
+        return "! error"
+    return "✓ right" if row.get("correct") is True else "✕ wrong"
+
+
+def _text(row: Row) -> str:
+    return " ".join(
+        text_at(row, name) or "" for name in ("id", "prompt", "expected", "output_text", "extracted_answer")
+    ).lower()
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

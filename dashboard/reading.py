@@ -1,0 +1,87 @@
+"""What the pages read, kept between reruns and shared by all visitors; the folders stay the truth.
+
+Everything is kept under a signature of the files it was read from (name, time of change, size), so a changed run is
+read again and an unchanged one is not. Nothing kept here is ever changed by a page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, tzinfo
+from pathlib import Path
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import streamlit as st
+
+from dashboard.logic.series import Series, Tail
+from dashboard.state import root
+from evidence.check import RunReport, report_run
+from evidence.index import RunSummary, index_runs
+from evidence.layout import METRICS
+from evidence.read import Run, read_run
+
+Signature = tuple[tuple[str, int, int], ...]
+
+
+def summaries() -> list[RunSummary]:
+    """Return every run under the root, newest first; none where the root does not exist."""
+    return index_runs(root()) if root().is_dir() else []
+
+
+def by_name(found: Sequence[RunSummary]) -> dict[str, RunSummary]:
+    """Return the runs by the name of their folder, which is how the address names them."""
+    return {Path(summary.path).name: summary for summary in found}
+
+
+def series_of(folder: Path) -> Series:
+    """Return the rows of a run up to now, reading only what is new."""
+    return _tail(str(folder / METRICS)).series()
+
+
+def run_of(folder: Path) -> Run:
+    """Return a run, read again when one of its files but the metrics changed: those grow each second (`series_of`)."""
+    return _run(str(folder), tuple(entry for entry in signature(folder) if entry[0] != METRICS))
+
+
+def checked(folder: Path) -> RunReport:
+    """Return a run's grade and findings; read and checked again when one of its files changed."""
+    return _checked(str(folder), signature(folder))
+
+
+def signature(folder: Path) -> Signature:
+    """Return what changes when a file directly in the folder changes."""
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError:
+        return ()
+    found = []
+    for entry in entries:
+        try:
+            status = entry.lstat()
+        except OSError:
+            continue  # Gone between the listing and the look.
+        found.append((entry.name, status.st_mtime_ns, status.st_size))
+    return tuple(found)
+
+
+def reader_zone() -> tzinfo:
+    """Return the time zone of the reader's browser, UTC where it does not say."""
+    try:
+        return ZoneInfo(st.context.timezone or "UTC")
+    except (ZoneInfoNotFoundError, ValueError):
+        return UTC
+
+
+@st.cache_resource(max_entries=64, show_spinner=False)
+def _tail(path: str) -> Tail:
+    return Tail(Path(path))
+
+
+@st.cache_resource(max_entries=16, show_spinner=False)
+def _run(folder: str, signature: Signature) -> Run:
+    return read_run(Path(folder))
+
+
+@st.cache_resource(max_entries=16, show_spinner=False)
+def _checked(folder: str, signature: Signature) -> RunReport:
+    return report_run(read_run(Path(folder)))

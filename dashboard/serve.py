@@ -1,0 +1,102 @@
+"""What the verb `trainproof dashboard` does: check, choose a port, and hand over to Streamlit.
+
+The look and the safety settings are in `.streamlit/config.toml` beside `app.py`, for this way of starting and for
+`streamlit run dashboard/app.py` alike; only what differs from one start to the next is a flag here.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+from dashboard.logic.exposure import LOOPBACK, is_loopback, refusal
+from schemas.problems import Problem, ProblemError
+
+APP = Path(__file__).parent / "app.py"
+FIRST_PORT = 8501
+_PORTS_TRIED = 100
+
+
+def serve(root: Path, *, port: int | None = None, address: str = LOOPBACK, open_browser: bool = True) -> NoReturn:
+    """Check the address and the port, say where the dashboard will be, and become its server.
+
+    Args:
+        root: Folder of runs; it need not exist yet.
+        port: Port to listen on. None: the first free one from 8501 on.
+        address: Address to listen on; anything but this machine needs a configured login.
+        open_browser: Whether to open the page in the user's browser.
+
+    Raises:
+        ProblemError: The address is refused, or the port is taken (exit code 2).
+    """
+    refused = refusal(address, has_login=has_login(Path.cwd()))
+    if refused is not None:
+        raise ProblemError([refused], exit_code=2)
+    chosen = _free_port(address, port)
+    shown = LOOPBACK if is_loopback(address) else address
+    sys.stdout.write(f"trainproof dashboard: http://{shown}:{chosen} shows {root} (stop with Ctrl-C)\n")
+    sys.stdout.flush()
+    arguments = command(root, port=chosen, address=address, open_browser=open_browser)
+    if sys.platform == "win32":
+        raise SystemExit(subprocess.call(arguments))
+    # One process: a signal to the command is a signal to the server, and nothing is left behind.
+    os.execv(arguments[0], arguments)  # noqa: S606 - a list of arguments, no shell
+
+
+def command(root: Path, *, port: int, address: str, open_browser: bool) -> list[str]:
+    """Return the command that serves; what follows `--` is read by `dashboard.state`."""
+    flags = {
+        "server.port": str(port),
+        "server.address": address,
+        "server.headless": "false" if open_browser else "true",
+    }
+    if not is_loopback(address):
+        flags |= {"server.allowedHosts": "", "browser.serverAddress": address}
+    given = [f"--{name}={value}" for name, value in flags.items()]
+    return [sys.executable, "-m", "streamlit", "run", str(APP), *given, "--", "--root", str(root)]
+
+
+def has_login(folder: Path) -> bool:
+    """Return whether Streamlit will find a login configured: an [auth] section in one of its secrets files."""
+    import tomllib
+
+    for place in (Path.home(), folder, APP.parent):
+        try:
+            if "auth" in tomllib.loads((place / ".streamlit" / "secrets.toml").read_text("utf-8")):
+                return True
+        except (OSError, ValueError):
+            continue
+    return False
+
+
+def _free_port(address: str, port: int | None) -> int:
+    candidates = [port] if port is not None else range(FIRST_PORT, FIRST_PORT + _PORTS_TRIED)
+    for candidate in candidates:
+        if _is_free(address, candidate):
+            return candidate
+    asked = f"Port {port}" if port is not None else f"Every port from {FIRST_PORT} to {FIRST_PORT + _PORTS_TRIED - 1}"
+    problem = Problem(
+        code="TP081",
+        severity="error",
+        file="",
+        what=f"{asked} is in use on {address}, or cannot be used.",
+        why="Another program listens there, perhaps another dashboard.",
+        next="Stop that program, or give another --port.",
+    )
+    raise ProblemError([problem], exit_code=2)
+
+
+def _is_free(address: str, port: int) -> bool:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        # As Streamlit does: a port whose last connections are still closing is free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address.strip("[]"), port))
+        except OSError:
+            return False
+    return True

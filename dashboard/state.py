@@ -1,0 +1,59 @@
+"""What the whole window knows: the root of runs, the pages, and what the address says.
+
+The root comes from the command line (`-- --root DIR`), the same for every visitor. All else that matters (page, runs,
+filters, axes) stands in the address, so that a view can be sent to someone; widgets bind their own parameters by key.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import streamlit as st
+
+DEFAULT_ROOT = "submission_runs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """One page: its file, and how the navigation and the address name it."""
+
+    file: str
+    title: str
+    icon: str
+    url_path: str
+    is_first: bool = False
+
+
+RUNS = Page(file="views/runs.py", title="Runs", icon=":material/table_rows:", url_path="runs", is_first=True)
+RUN = Page(file="views/run.py", title="Run", icon=":material/show_chart:", url_path="run")
+COMPARE = Page(file="views/compare.py", title="Compare", icon=":material/compare_arrows:", url_path="compare")
+LAUNCH = Page(file="views/launch.py", title="Launch", icon=":material/play_circle:", url_path="launch")
+PACKAGE = Page(file="views/package.py", title="Package", icon=":material/inventory_2:", url_path="package")
+PAGES = (RUNS, RUN, COMPARE, LAUNCH, PACKAGE)
+
+
+def root() -> Path:
+    """Return the root of runs that the dashboard was started with; it need not exist."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--root", default=DEFAULT_ROOT)
+    known, _ = parser.parse_known_args(sys.argv[1:])
+    return Path(known.root)
+
+
+def asked_for(key: str, known: Iterable[str]) -> list[str]:
+    """Return the values of a parameter of the address that are among `known`, in their order there.
+
+    A name that is not one of the folders found under the root never becomes a path.
+    """
+    allowed = set(known)
+    return [value for value in st.query_params.get_all(key) if value in allowed]
+
+
+def go(page: Page, **parameters: str | Sequence[str]) -> NoReturn:
+    """Open a page with these parameters in its address."""
+    st.switch_page(page.file, query_params=parameters)

@@ -1,0 +1,97 @@
+"""The launch page: choose a configuration, change it, see what will run, start it; and the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+from dashboard import reading, state
+from dashboard.components import config_form, launching, markup, problems, queue
+from dashboard.logic import configs, form
+from dashboard.logic.configs import Source
+from dashboard.logic.jobs import control
+from dashboard.logic.jobs.folder import CONFIG, jobs
+from schemas.validate import check_value
+
+
+def page() -> None:
+    """Draw the page."""
+    root = state.root()
+    markup.heading("Launch", lines=["A run goes on when this page is closed, and is found again when it is opened."])
+    if jobs(root):
+        queue.show(root)
+        st.subheader("Start another run", anchor=False)
+    source = _source(root)
+    if source is None:
+        markup.empty("No configuration found", f"None in {configs.SHIPPED}, and no run has one.")
+        return
+    start = configs.read(source)
+    form_side, result_side = st.columns([3, 2], gap="large")
+    with form_side:
+        edited = config_form.show(source.key, start)
+    with result_side:
+        _result(edited)
+
+
+def _source(root: Path) -> Source | None:
+    folders = [Path(summary.path) for summary in reading.summaries()]
+    known = {source.key: source for source in configs.sources(folders)}
+    if not known:
+        return None
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        key = st.selectbox(
+            "Start from",
+            list(known),
+            format_func=lambda item: known[item].title,
+            key="source",
+            bind="query-params",
+            width=420,
+            help="A configuration that ships with the program, or that of an earlier run.",
+        )
+        if not jobs(root) and st.button("Just start a smoke run", icon=":material/play_arrow:"):
+            launching.start(configs.quick_smoke())
+    return known[key]
+
+
+def _result(edited: Mapping[str, Any]) -> None:
+    """Draw what would run, what is wrong with it, and the button that starts it."""
+    rehearse = st.segmented_control(
+        "Run it",
+        ["as configured", "as a smoke run"],
+        default="as configured",
+        required=True,
+        key="as",
+        bind="query-params",
+        help="A smoke run lays the smallest settings over this configuration: seconds, to prove the pipeline.",
+    )
+    config = configs.smoke_of(edited) if rehearse == "as a smoke run" else dict(edited)
+    resolved = form.with_defaults(config)
+    found = check_value(form.KIND, resolved, file=CONFIG)
+    force = st.toggle("Start even if it is planned not to fit", help="The run records that it was forced.")
+    errors = [problem for problem in found if problem.severity == "error"]
+    if st.button(
+        "Start",
+        type="primary",
+        icon=":material/play_arrow:",
+        disabled=bool(errors),
+        help="Mend what is named below first." if errors else None,
+        width="stretch",
+    ):
+        launching.start(resolved, force=force)
+    problems.show(found)
+    name = Path(f"{config.get('name', 'run')}.yaml")
+    text = control.config_text(resolved)
+    st.caption("The same from a terminal, with the configuration below saved under that name")
+    st.code(
+        control.shown(control.train_arguments(name, state.root() / name.stem, force=force)),
+        language=None,
+        wrap_lines=True,
+    )
+    st.download_button("Configuration", data=text, file_name=name.name, icon=":material/download:", on_click="ignore")
+    st.code(text, language="yaml", height=420)
+
+
+page()

@@ -1,0 +1,134 @@
+"""The run page: one run from its headline down to its last token, and live while it is at work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import streamlit as st
+
+from dashboard import reading, state
+from dashboard.components import curves, figures, markup, run_sections
+from dashboard.logic import headline, numbers
+from dashboard.logic.documents import number_at, text_at
+from dashboard.logic.grades import GRADES, STATUSES
+from dashboard.logic.jobs import control
+from evidence.index import RunSummary
+from evidence.read import Run
+
+TICK_SECONDS = 2.0
+
+
+def page() -> None:
+    """Draw the page."""
+    known = reading.by_name(reading.summaries())
+    if not known:
+        markup.heading("Run")
+        markup.empty("No runs yet", "The Launch page starts one; the Runs page lists them.")
+        return
+    name = _chosen(list(known))
+    if name is None:
+        return
+    summary = known[name]
+    running = summary.status == "running"
+    # While the run is at work the page looks again every few seconds; when it has ended, nothing is polled any more.
+    st.fragment(run_every=TICK_SECONDS if running else None)(_body)(name, summary, was_running=running)
+
+
+def _chosen(names: list[str]) -> str | None:
+    """Return the run that the address names; with none there, let the reader choose."""
+    asked = st.query_params.get("run")
+    if asked in names:
+        return asked
+    markup.heading("Run")
+    if asked is not None:
+        markup.note(f"There is no run {asked} in {state.root()}.")
+    picked = st.selectbox("Choose a run", names, index=None, placeholder="newest first")
+    if picked is not None:
+        state.go(state.RUN, run=picked)
+    return None
+
+
+def _body(name: str, summary: RunSummary, *, was_running: bool) -> None:
+    folder = Path(summary.path)
+    run = reading.run_of(folder)
+    if was_running and run.status != "running":
+        st.rerun()
+    _head(name, run, summary)
+    series = reading.series_of(folder)
+    figures.show(headline.figures(run.manifest, run.eval_summary, run.plan, series))
+    if was_running:
+        _progress(number_at(run.manifest, "training", "steps_planned"), series.last("step"))
+    sections: Mapping[str, Callable[[], None]] = {
+        "Curves": lambda: _curves(name, folder),
+        "Plan": lambda: run_sections.plan(run),
+        "Configuration": lambda: run_sections.configuration(run),
+        "Examples": lambda: run_sections.examples(run),
+        "Predictions": lambda: run_sections.predictions(run),
+        "Log": lambda: run_sections.log(run, following=was_running),
+        "Files": lambda: run_sections.files(run),
+        "Problems": lambda: run_sections.problems(folder),
+    }
+    for tab, draw in zip(st.tabs(list(sections), key="view", bind="query-params"), sections.values(), strict=True):
+        if tab.open:
+            with tab:
+                draw()
+
+
+def _head(name: str, run: Run, summary: RunSummary) -> None:
+    manifest, zone = run.manifest, reading.reader_zone()
+    started = text_at(manifest, "started_at")
+    facts = [
+        text_at(manifest, "model", "name"),
+        _of(text_at(manifest, "training", "method"), "fine-tuning"),
+        _of(text_at(manifest, "devices", "kind"), f"× {numbers.count(number_at(manifest, 'devices', 'count'))}"),
+        _of(text_at(manifest, "mode"), "run"),
+        f"started {numbers.moment(started, zone)}" if started else None,
+        _of("code", (text_at(manifest, "code", "commit") or "")[:10]) if text_at(manifest, "code", "commit") else None,
+    ]
+    signs = markup.sign(GRADES, summary.grade) + (markup.sign(STATUSES, run.status) if run.status else "")
+    said = [markup.safe(" · ".join(fact for fact in facts if fact))]
+    if summary.grade != "verified" and summary.reasons:
+        said.append(markup.safe(f"Not verified: {'; '.join(summary.reasons[:3])}"))
+    with st.container(horizontal=True, vertical_alignment="center"):
+        with st.container():
+            markup.heading(name, signs=signs, lines=said)
+        _buttons(name, run)
+
+
+def _buttons(name: str, run: Run) -> None:
+    with st.container(horizontal=True, width="content"):
+        if run.status == "interrupted" and st.button("Resume", icon=":material/resume:", type="primary"):
+            job = control.resume(state.root(), name)
+            state.go(state.LAUNCH, job=job.job_id)
+        if st.button("Same again, but …", icon=":material/edit:", help="Open the Launch page with this configuration."):
+            state.go(state.LAUNCH, source=f"run:{name}")
+        if st.button("Compare", icon=":material/compare_arrows:"):
+            state.go(state.COMPARE, runs=[name])
+        if st.button("Package", icon=":material/inventory_2:"):
+            state.go(state.PACKAGE, runs=[name])
+
+
+def _progress(planned: float | None, done: float | None) -> None:
+    if planned:
+        share = min(1.0, (done or 0) / planned)
+        st.progress(share, text=f"{numbers.count(done or 0)} of {numbers.count(planned)} steps")
+
+
+def _curves(name: str, folder: Path) -> None:
+    series = reading.series_of(folder)
+    if not series.rows:
+        markup.empty("No metrics yet", "The first row appears when the first step is done; compiling comes before it.")
+        return
+    view = curves.controls()
+    curves.show({name: series}, view, key="run_curves")
+    if series.unread:
+        markup.note(f"{series.unread} lines of metrics.jsonl could not be read and are not drawn.")
+    run_sections.metrics_download(folder)
+
+
+def _of(text: str | None, after: str) -> str | None:
+    return f"{text} {after}" if text else None
+
+
+page()
