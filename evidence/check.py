@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from evidence.facts import Facts, facts_of
 from evidence.grade import Grade, grade_of, sentences
 from evidence.read import Run, read_run
+from evidence.report import Report, RunReport
 from evidence.rules.across import Fingerprint, copies, fingerprint_of
 from evidence.rules.catalog import CHECKS
 from evidence.rules.completeness import BYSTANDER, NOT_A_RUN
@@ -20,71 +20,10 @@ from evidence.rules.finding import problem_of
 from evidence.rules.placeholders import placeholders
 from schemas.catalog import is_rows, kind_of
 from schemas.problems import Problem, ProblemError, worst_first
-from schemas.render import as_dicts
 from schemas.validate import read_document, read_rows
 
 Progress = Callable[[int, int], None]
 """Called with runs done and runs in all."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunReport:
-    """One run folder, what was found in it, and its grade."""
-
-    path: Path
-    grade: Grade
-    findings: tuple[Problem, ...]
-
-    @property
-    def has_errors(self) -> bool:
-        """Whether any finding is an error."""
-        return any(problem.severity == "error" for problem in self.findings)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Report:
-    """What was found at the paths that were asked for.
-
-    Attributes:
-        runs: A report for each run folder, in the order asked for, the runs of a root by name.
-        documents: The single documents that were asked for.
-        findings: The problems of those documents.
-    """
-
-    runs: tuple[RunReport, ...]
-    documents: tuple[Path, ...]
-    findings: tuple[Problem, ...]
-
-    @property
-    def all_findings(self) -> tuple[Problem, ...]:
-        """Every finding, those of runs first, in the order of paths."""
-        return (*(problem for run in self.runs for problem in run.findings), *self.findings)
-
-    @property
-    def ok(self) -> bool:
-        """Whether there is no error; warnings and notes are no reason to stop a build."""
-        return all(problem.severity != "error" for problem in self.all_findings)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the report as `trainproof check --json` prints it."""
-        return {
-            "runs": [
-                {
-                    "path": str(run.path),
-                    "grade": run.grade.name,
-                    "reasons": list(run.grade.reasons),
-                    "findings": as_dicts(run.findings),
-                }
-                for run in self.runs
-            ],
-            "documents": [
-                {
-                    "path": str(path),
-                    "findings": as_dicts(problem for problem in self.findings if problem.file == str(path)),
-                }
-                for path in self.documents
-            ],
-        }
 
 
 def check_run(run: Run) -> list[Problem]:
@@ -103,9 +42,28 @@ def check_facts(run: Run, facts: Facts) -> list[Problem]:
     return list(worst_first(run.with_line(problem) for problem in problems))
 
 
-def report_run(run: Run) -> RunReport:
-    """Return a run's findings and grade."""
-    return _judged(run)[0]
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """A run's report, and what tells the run from the others of its root."""
+
+    report: RunReport
+    fingerprint: Fingerprint
+
+
+def judge(run: Run) -> Judged:
+    """Return a run's findings and grade, as far as they follow from the run alone."""
+    facts = facts_of(run)
+    findings = tuple(check_facts(run, facts))
+    report = RunReport(path=run.path, grade=grade_of(run, facts, findings), findings=findings)
+    return Judged(report=report, fingerprint=fingerprint_of(facts))
+
+
+def together(judged: Sequence[Judged]) -> list[RunReport]:
+    """Return the reports with the findings between runs added: a run and its copy contradict each other."""
+    added: dict[Path, list[Problem]] = {}
+    for problem in copies([one.fingerprint for one in judged]):
+        added.setdefault(Path(problem.file).parent, []).append(problem)
+    return [_with_findings(one.report, added.get(one.report.path, [])) for one in judged]
 
 
 def check_paths(paths: Iterable[Path], *, progress: Progress | None = None) -> Report:
@@ -122,15 +80,14 @@ def check_paths(paths: Iterable[Path], *, progress: Progress | None = None) -> R
     _refuse_unknown(asked)
     documents = tuple(path for path in asked if not path.is_dir())
     folders = [folder for path in asked if path.is_dir() for folder in run_folders(path)]
-    reports, fingerprints = [], []
+    judged = []
     for done, folder in enumerate(folders, start=1):
-        report, fingerprint = _judged(read_run(folder), is_asked_for=folder in asked)
-        reports.append(report)
-        fingerprints.append(fingerprint)
+        judged.append(judge(read_run(folder)))
         if progress:
             progress(done, len(folders))
+    reports = together(judged)
     return Report(
-        runs=tuple(_with_copies(reports, fingerprints)),
+        runs=tuple(report if report.path in asked else _bystander(report) for report in reports),
         documents=documents,
         findings=tuple(problem for path in documents for problem in check_document(path)),
     )
@@ -162,22 +119,12 @@ def read_is_run(folder: Path) -> bool:
         return True  # It cannot be looked into; reading it as a run says why.
 
 
-def _judged(run: Run, *, is_asked_for: bool = True) -> tuple[RunReport, Fingerprint]:
-    facts = facts_of(run)
-    findings = check_facts(run, facts)
-    grade = grade_of(run, facts, findings)
-    if grade.name == "not a run" and not is_asked_for and not run.problems:
-        findings = [problem_of(BYSTANDER, file=str(run.path), what=findings[0].what)]
-    return RunReport(path=run.path, grade=grade, findings=tuple(findings)), fingerprint_of(facts)
-
-
-def _with_copies(reports: Sequence[RunReport], fingerprints: Sequence[Fingerprint]) -> list[RunReport]:
-    """Return the reports with the findings between runs added; a copy contradicts the run it was made from."""
-    added = copies(fingerprints)
-    return [
-        _with_findings(report, [problem for problem in added if Path(problem.file).parent == fingerprint.folder])
-        for report, fingerprint in zip(reports, fingerprints, strict=True)
-    ]
+def _bystander(report: RunReport) -> RunReport:
+    """Return the report of a folder among runs that is none: a note instead of an error."""
+    if report.grade.name != "not a run" or any(problem.code != NOT_A_RUN.code for problem in report.findings):
+        return report
+    what = report.findings[0].what
+    return replace(report, findings=(problem_of(BYSTANDER, file=str(report.path), what=what),))
 
 
 def _with_findings(report: RunReport, added: Sequence[Problem]) -> RunReport:

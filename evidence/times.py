@@ -6,14 +6,15 @@ from datetime import datetime
 
 
 def moment(text: str) -> datetime | None:
-    """Return the moment of a time that has the schema's form; None where the calendar has no such day.
+    """Return the moment of a time with offset; None for any other text, and where the calendar has no such day.
 
     A leap second (`:60`) is taken as the second before it, since Python knows none.
     """
     try:
-        return datetime.fromisoformat(text.replace(":60", ":59", 1) if ":60" in text else text)
+        at = datetime.fromisoformat(text.replace(":60", ":59", 1) if ":60" in text else text)
     except ValueError:
         return None
+    return at if at.tzinfo is not None else None
 
 
 def seconds_between(earlier: str, later: str) -> float | None:
