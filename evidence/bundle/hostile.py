@@ -7,7 +7,6 @@ What does not: reading the structure (`evidence.bundle.archive`), and the conten
 from __future__ import annotations
 
 import stat
-import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -23,7 +22,7 @@ from evidence.bundle.archive import (
     locate_directory,
     read_entries,
 )
-from evidence.bundle.names import escape_reason, shown, unportable_reason
+from evidence.bundle.names import escape_reason, portable_form, shown, unportable_reason
 from evidence.bundle.rules import (
     BOMB,
     COLLIDING_NAMES,
@@ -31,11 +30,11 @@ from evidence.bundle.rules import (
     ENCRYPTED,
     ESCAPING_NAME,
     FILE_AND_FOLDER,
-    RULES,
     SPECIAL_FILE,
     TOO_MANY_ENTRIES,
     UNKNOWN_COMPRESSION,
     UNPORTABLE_NAME,
+    refusal,
 )
 from schemas.problems import Problem
 
@@ -75,20 +74,6 @@ def harmless_entries(file: BinaryIO, limits: Limits | None = None) -> tuple[list
     problems += _total_problems(entries, limits)
     problems += _clashes(entries)
     return entries, problems
-
-
-def refusal(code: str, entry: str, what: str, *, expected: str | None = None) -> Problem:
-    """Return the problem of a code, with the meaning and the fix that its rule states."""
-    rule = next(rule for rule in RULES if rule.code == code)
-    return Problem(
-        code=code,
-        severity=rule.severity,
-        file=shown(entry),
-        what=what,
-        why=rule.meaning,
-        next=rule.fix,
-        expected=expected,
-    )
 
 
 def _entry_problems(entry: Entry, limits: Limits) -> Iterator[Problem]:
@@ -169,8 +154,3 @@ def _folders_of(path: str) -> Iterator[str]:
     parts = path.split("/")
     for depth in range(1, len(parts)):
         yield "/".join(parts[:depth])
-
-
-def portable_form(path: str) -> str:
-    """Return what is left of a path on a file system that ignores case and Unicode form, as on Windows and macOS."""
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())

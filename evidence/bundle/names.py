@@ -7,6 +7,7 @@ paths (`evidence.bundle.hostile`).
 from __future__ import annotations
 
 import re
+import unicodedata
 
 LONGEST_PATH = 1024
 LONGEST_PART_BYTES = 255
@@ -21,6 +22,11 @@ _INVISIBLE = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2
 def shown(path: str) -> str:
     """Return a path as it may stand in a message: what cannot be seen is written as an escape."""
     return _INVISIBLE.sub(lambda match: match.group().encode("unicode_escape", "surrogatepass").decode("ascii"), path)
+
+
+def portable_form(path: str) -> str:
+    """Return what is left of a path on a file system that ignores case and Unicode form, as on Windows and macOS."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
 
 
 def escape_reason(path: str) -> str | None:

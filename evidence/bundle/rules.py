@@ -1,10 +1,14 @@
 """What each code of family TP8xx means: the bundle, from folder to zip and back.
 
-What lives here: the codes and their explanation. What does not: the checks (`hostile`, `inspect`, `verify`).
+What lives here: the codes, their explanation, and the problem that each makes. What does not: the checks (`hostile`,
+`inspection`, `integrity`).
 """
 
 from __future__ import annotations
 
+from evidence.bundle.names import shown
+from evidence.rules.finding import problem_of
+from schemas.problems import Problem, Severity
 from schemas.rules import Rule
 
 UNREADABLE = "TP801"
@@ -22,6 +26,7 @@ BOMB = "TP812"
 TOO_MANY_ENTRIES = "TP813"
 STRAY_BYTES = "TP814"
 UNKNOWN_COMPRESSION = "TP815"
+REPACKED = "TP816"
 
 NO_BUNDLE = "TP820"
 MISSING_FILE = "TP821"
@@ -50,237 +55,226 @@ EMPTY_SELECTION = "TP851"
 _REBUILD = "Ask for the bundle again, or build it with `trainproof package` from the run folders."
 
 
-def _error(code: str, title: str, meaning: str, fix: str) -> Rule:
-    return Rule(code=code, severity="error", title=title, meaning=meaning, fix=fix)
-
-
-def _warning(code: str, title: str, meaning: str, fix: str) -> Rule:
-    return Rule(code=code, severity="warning", title=title, meaning=meaning, fix=fix)
+def _rule(code: str, title: str, meaning: str, fix: str, severity: Severity = "error") -> Rule:
+    return Rule(code=code, severity=severity, title=title, meaning=meaning, fix=fix)
 
 
 RULES = (
-    _error(
+    _rule(
         UNREADABLE,
         "Not a readable zip",
         "The archive's own structure cannot be read, so nothing inside can be trusted.",
         "Download or copy the file again; compare its size with the original.",
     ),
-    _error(
+    _rule(
         ESCAPING_NAME,
         "Name leads out of the folder",
         "Unpacking would write outside the chosen folder: `..`, an absolute path or a drive letter.",
         _REBUILD,
     ),
-    _error(
+    _rule(
         UNPORTABLE_NAME,
         "Name that some systems cannot hold",
         "Control characters, backslashes, reserved Windows names, trailing dots or spaces mean other files "
         "on other systems.",
         _REBUILD,
     ),
-    _error(
+    _rule(
         SPECIAL_FILE,
         "Link or device in the archive",
         "An entry stands for a symbolic link, a device or another thing that is not a file.",
         _REBUILD,
     ),
-    _error(
+    _rule(
         DUPLICATE_NAME,
         "Name used twice",
         "Two entries have one name; which of them a tool shows is left to chance.",
         _REBUILD,
     ),
-    _error(
+    _rule(
         COLLIDING_NAMES,
         "Names that become one",
         "Two names differ only in case or in Unicode form and are one file on Windows or macOS.",
         _REBUILD,
     ),
-    _error(
+    _rule(
         FILE_AND_FOLDER,
         "File and folder of one name",
         "One entry is a file, another needs a folder of the same name.",
         _REBUILD,
     ),
-    _error(
-        ENCRYPTED,
-        "Encrypted entry",
-        "What cannot be read cannot be verified.",
-        _REBUILD,
-    ),
-    _error(
+    _rule(ENCRYPTED, "Encrypted entry", "What cannot be read cannot be verified.", _REBUILD),
+    _rule(
         OVERLAP,
         "Overlapping entries",
         "Two entries share bytes: the sign of an archive that was made to expand without end.",
         _REBUILD,
     ),
-    _error(
+    _rule(
         TWO_HEADERS,
         "Entry described in two ways",
         "The list of entries and the entry itself state different names, sizes or checksums.",
         _REBUILD,
     ),
-    _error(
+    _rule(
         FALSE_SIZE,
         "Content is not what the entry declares",
         "The unpacked content has another size or checksum than declared: the entry was damaged or forged.",
         _REBUILD,
     ),
-    _error(
+    _rule(
         BOMB,
         "Expands too far",
         "The archive declares far more content than it holds packed, or more than a bundle may have.",
         _REBUILD,
     ),
-    _error(
-        TOO_MANY_ENTRIES,
-        "Too many entries",
-        "The archive has more entries than a bundle may have.",
-        _REBUILD,
-    ),
-    _error(
+    _rule(TOO_MANY_ENTRIES, "Too many entries", "The archive has more entries than a bundle may have.", _REBUILD),
+    _rule(
         STRAY_BYTES,
         "Bytes outside the entries",
         "Comments, or bytes before, between or after the entries: a place to hide a second archive.",
         _REBUILD,
     ),
-    _error(
+    _rule(
         UNKNOWN_COMPRESSION,
         "Unknown compression",
         "An entry is neither stored nor deflated.",
         "Pack it again with stored or deflated entries; the content digest stays the same.",
     ),
-    _error(
-        NO_BUNDLE,
-        "Not a bundle",
-        "bundle_manifest.json or MANIFEST.sha256 is missing or cannot be read.",
-        _REBUILD,
+    _rule(
+        REPACKED,
+        "Packed again",
+        "The archive around the files is not as it was built: other order, compression, dates or modes. The files are "
+        "not affected.",
+        "Nothing, unless the bytes of the zip itself were to be compared.",
+        severity="note",
     ),
-    _error(
+    _rule(NO_BUNDLE, "Not a bundle", "bundle_manifest.json or MANIFEST.sha256 is missing or cannot be read.", _REBUILD),
+    _rule(
         MISSING_FILE,
         "Listed file is missing",
         "The lists name a file that the archive does not hold: it was removed or renamed.",
         _REBUILD,
     ),
-    _error(
+    _rule(
         UNLISTED_FILE,
         "File that no list names",
         "The archive holds a file that was not there when the bundle was built.",
         _REBUILD,
     ),
-    _error(
-        CHANGED_FILE,
-        "File was changed",
-        "The content of a file has another SHA-256 than the list states.",
-        _REBUILD,
+    _rule(
+        CHANGED_FILE, "File was changed", "The content of a file has another SHA-256 than the list states.", _REBUILD
     ),
-    _error(
+    _rule(
         LISTS_DISAGREE,
         "The two lists disagree",
         "MANIFEST.sha256 and bundle_manifest.json state different files, hashes or sizes.",
         _REBUILD,
     ),
-    _error(
+    _rule(
         OTHER_GRADE,
         "Stated grade is not the grade",
         "Grading the run inside gives another grade than the bundle states.",
         "Build the bundle again with the present version of trainproof.",
     ),
-    _error(
+    _rule(
         UNLABELLED,
         "Unfit run without a label",
         "The bundle holds a run that may only be packed with the label `partial`, and does not carry it.",
         "Build the bundle again; use `--allow-partial` if the run belongs in it.",
     ),
-    _error(
+    _rule(
         OTHER_REPORT,
         "Report is not made from these runs",
         "REPORT.html is not what this version of trainproof writes for the runs inside.",
         "Read the run folders, not the report; ask for the bundle again.",
     ),
-    _error(
+    _rule(
         OTHER_SCHEMA,
         "Schema is not ours",
         "A schema inside the bundle differs from the published one of that version.",
         _REBUILD,
     ),
-    _error(
+    _rule(
         RUN_NOT_LISTED,
         "Runs and list of runs disagree",
         "The runs in the archive are not those that bundle_manifest.json names.",
         _REBUILD,
     ),
-    _error(
+    _rule(
         NO_SUCH_FOLDER,
         "No such run folder",
         "The path given does not exist or is not a folder.",
         "Give the path of a run folder; `trainproof runs` lists them.",
     ),
-    _error(
+    _rule(
         GRADE_REFUSED,
         "Grade is too low to pack",
         "Only verified and measured runs are packed without a label. A contradictory run is never packed: no "
         "label could say which of its statements is true.",
         "Finish or repair the run, or pack it labelled with `--allow-partial`.",
     ),
-    _error(
+    _rule(
         INVALID_RUN,
         "Run has errors",
         "A document of the run breaks a rule with severity error.",
         "Run `trainproof check` on the folder and repair what it names, or pack it with `--allow-partial`.",
     ),
-    _error(
+    _rule(
         STILL_RUNNING,
         "Run is still going on",
         "A process is writing to the folder, so a bundle would hold half-written files.",
         "Wait for the run to end, or stop it.",
     ),
-    _error(
+    _rule(
         LINK_IN_RUN,
         "Link or special file in the run",
         "A symbolic link may lead anywhere on this machine; a bundle holds plain files only.",
         "Replace the link by a copy of the file, or remove it.",
     ),
-    _error(
+    _rule(
         NAME_IN_RUN,
         "File name that cannot be packed",
         "Another system could not unpack this name, or would take it for another.",
         "Rename the file.",
     ),
-    _error(
+    _rule(
         SECRET,
         "Secret in the run",
         "A file holds what looks like a password, token or private key.",
         "Revoke the secret, then remove it from the file.",
     ),
-    _warning(
+    _rule(
         PERSONAL_DETAIL,
         "Personal detail in the run",
         "A file names a home folder, an e-mail address or a private network address. It is packed as it is.",
         "Remove it if the bundle is to be anonymous.",
+        severity="warning",
     ),
-    _error(
+    _rule(
         BAD_OUTPUT,
         "Bundle cannot be written there",
         "The output cannot be written, or lies inside a run folder and would become part of it.",
         "Give another path with `--output`.",
     ),
-    _error(
+    _rule(
         SAME_NAME_TWICE,
         "Two runs of one name",
         "Runs are packed under the name of their folder, so two of one name cannot be told apart.",
         "Pack them into two bundles.",
     ),
-    _error(
+    _rule(
         CHANGED_WHILE_PACKED,
         "File changed while it was packed",
         "A file had other content when it was packed than when it was checked.",
         "Wait until nothing writes to the folder, then pack again.",
     ),
-    _error(
-        EMPTY_SELECTION,
-        "Nothing to pack",
-        "No run folder was given.",
-        "Name at least one run folder.",
-    ),
+    _rule(EMPTY_SELECTION, "Nothing to pack", "No run folder was given.", "Name at least one run folder."),
 )
+
+_BY_CODE = {rule.code: rule for rule in RULES}
+
+
+def refusal(code: str, file: str, what: str, *, expected: str | None = None, line: int | None = None) -> Problem:
+    """Return the problem of a code about a file; why and what to do come from its rule."""
+    return problem_of(_BY_CODE[code], file=shown(file), what=what, expected=expected, line=line)

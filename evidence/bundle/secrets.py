@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from evidence.bundle.hostile import refusal
-from evidence.bundle.rules import PERSONAL_DETAIL, SECRET
+from evidence.bundle.rules import PERSONAL_DETAIL, SECRET, refusal
 from evidence.bundle.secret_patterns import BY_ANCHOR, Pattern
 from schemas.problems import Problem
 
@@ -114,5 +113,4 @@ def _blocks(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
 def _as_problem(finding: Finding, shown_as: str) -> Problem:
     """Return the problem of a finding."""
     what = f"Line {finding.line:,} holds {finding.kind}: {finding.masked}."
-    problem = refusal(finding.code, shown_as, what)
-    return Problem(**{**vars(problem), "line": finding.line})
+    return refusal(finding.code, shown_as, what, line=finding.line)

@@ -1,0 +1,98 @@
+"""The two lists of a bundle: MANIFEST.sha256 for any machine, bundle_manifest.json for ours.
+
+What lives here: writing and reading them, and the content digest. What does not: comparing them with an archive
+(`evidence.bundle.integrity`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+from evidence.bundle.layout import RUNS
+
+PROGRAM = "trainproof"
+_LINE = re.compile(r"([0-9a-f]{64})  (\S.*)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileHash:
+    """One file of a bundle."""
+
+    path: str
+    """Path inside the bundle."""
+    size_bytes: int
+    """Size of its content."""
+    sha256: str
+    """Hash of its content."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatedRun:
+    """One run of a bundle and what it was graded."""
+
+    run_id: str
+    """Name of its folder under `runs/`."""
+    grade: str
+    """Its grade when the bundle was built."""
+    reasons: tuple[str, ...]
+    """Why it has this grade."""
+
+
+def program_version() -> str:
+    """Return the version of the program that builds or verifies."""
+    return version(PROGRAM)
+
+
+def hash_lines(hashes: Mapping[str, str]) -> str:
+    """Return `<sha256>  <path>` lines in the order of paths, as `sha256sum -c` reads them.
+
+    No path has a newline or a backslash (`evidence.bundle.names`), so none needs the escapes of that format.
+    """
+    return "".join(f"{hashes[path]}  {path}\n" for path in sorted(hashes))
+
+
+def read_hash_lines(text: str) -> dict[str, str] | None:
+    """Return hash by path, or None if a line has another form or a path stands twice."""
+    hashes: dict[str, str] = {}
+    for line in text.split("\n")[:-1]:
+        match = _LINE.fullmatch(line)
+        if match is None or match[2] in hashes:
+            return None
+        hashes[match[2]] = match[1]
+    return hashes if text.endswith("\n") else None
+
+
+def content_sha256(files: Iterable[FileHash]) -> str:
+    """Return the content digest: the hash of the `hash_lines` of the files, whatever their compression.
+
+    For one empty file `a` it is the hash of the line
+    `e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855  a` and its newline.
+    """
+    return hashlib.sha256(hash_lines({file.path: file.sha256 for file in files}).encode("utf-8")).hexdigest()
+
+
+def bundle_manifest(files: Sequence[FileHash], runs: Sequence[StatedRun], *, partial: bool) -> dict[str, Any]:
+    """Return bundle_manifest.json: `files` are all files but the two lists themselves."""
+    ordered = sorted(files, key=lambda file: file.path)
+    return {
+        "schema_version": "1.0",
+        "made_by": {"name": PROGRAM, "version": program_version()},
+        "content_sha256": content_sha256(ordered),
+        "partial": partial,
+        "runs": [
+            {"run_id": run.run_id, "path": f"{RUNS}/{run.run_id}", "grade": run.grade, "reasons": list(run.reasons)}
+            for run in sorted(runs, key=lambda run: run.run_id)
+        ],
+        "files": [{"path": file.path, "bytes": file.size_bytes, "sha256": file.sha256} for file in ordered],
+    }
+
+
+def as_json_text(value: Any) -> str:
+    """Return a JSON document in the one form that bundles use."""
+    return json.dumps(value, ensure_ascii=False, indent=2) + "\n"

@@ -1,0 +1,218 @@
+"""Whether a run may be packed: its grade, its files, and what they give away.
+
+What lives here: the judgement of one run folder before packing, and the checklist that pages show. What does not:
+writing the bundle (`evidence.bundle.build`). Three kinds of refusal:
+
+- never packed: a contradictory run (no label could say which of its statements is true), no run at all, a run that is
+  still going on, links and special files, names that other systems cannot hold, secrets;
+- packed only with the label `partial` (`--allow-partial`): a partial run, a template, a run with errors;
+- told, and packed: home folders, e-mail addresses, private network addresses. A run states the command it was started
+  with, so most honest runs hold one; whether that matters is for their owner to say.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from evidence.bundle.judgement import judged_together
+from evidence.bundle.layout import RunFiles, files_of_run
+from evidence.bundle.rules import (
+    GRADE_REFUSED,
+    INVALID_RUN,
+    NO_SUCH_FOLDER,
+    PERSONAL_DETAIL,
+    SAME_NAME_TWICE,
+    SECRET,
+    STILL_RUNNING,
+    refusal,
+)
+from evidence.bundle.secrets import scan_file
+from evidence.grade import Grade
+from evidence.layout import WEIGHT_FOLDERS
+from evidence.read import Run
+from schemas.problems import Problem
+
+FIT_GRADES = frozenset({"verified", "measured"})
+"""Grades that are packed without a label."""
+LABELLED_GRADES = frozenset({"partial", "template"})
+"""Grades that are packed with the label `partial` only; the others are never packed."""
+
+State = Literal["ok", "warning", "blocked"]
+Advance = Callable[[int], None]
+"""Told how many bytes were done since it was told last."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspection:
+    """One run folder as the packer sees it. Files in problems are named from the run folder."""
+
+    folder: Path
+    """The run folder, as given."""
+    name: str
+    """Its name, under which it is packed."""
+    run: Run
+    """What it holds."""
+    grade: Grade
+    """What it is worth."""
+    findings: tuple[Problem, ...]
+    """What `trainproof check` finds."""
+    files: RunFiles
+    """What is packed and what is not."""
+    secrets: tuple[Problem, ...]
+    """Secrets in the files that would be packed."""
+    details: tuple[Problem, ...]
+    """Personal details in them."""
+
+    @property
+    def never(self) -> tuple[Problem, ...]:
+        """Why the run cannot be packed at all."""
+        problems = [*self.secrets, *self.files.problems]
+        if self.run.alive:
+            problems.append(refusal(STILL_RUNNING, self.name, "A process holds this run folder."))
+        if self.grade.name not in FIT_GRADES | LABELLED_GRADES:
+            problems.append(refusal(GRADE_REFUSED, self.name, self._graded()))
+        return tuple(problems)
+
+    @property
+    def unless_labelled(self) -> tuple[Problem, ...]:
+        """Why the run can be packed with a label only."""
+        problems = []
+        if self.grade.name in LABELLED_GRADES:
+            problems.append(refusal(GRADE_REFUSED, self.name, self._graded()))
+        errors = [finding for finding in self.findings if finding.severity == "error"]
+        if errors and self.grade.name in FIT_GRADES | LABELLED_GRADES:
+            what = f"The run has {len(errors):,} error{'s' if len(errors) > 1 else ''}; the first: {errors[0].what}"
+            problems.append(refusal(INVALID_RUN, self.name, what))
+        return tuple(problems)
+
+    def _graded(self) -> str:
+        reasons = "; ".join(reason.rstrip(".") for reason in self.grade.reasons)
+        return (
+            f"The run is graded {self.grade.name}: {reasons}." if reasons else f"The run is graded {self.grade.name}."
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChecklistItem:
+    """One line of the checklist."""
+
+    run: str
+    """Name of the run; empty if the line concerns all of them."""
+    what: str
+    """What was looked at, as a noun phrase."""
+    state: State
+    """blocked: it must not be packed as it is. warning: it is packed, but look at it first."""
+    detail: str
+    """What was found, as a sentence."""
+    next: str
+    """What to do; empty if there is nothing to do."""
+
+
+def inspect_runs(
+    folders: Sequence[Path], *, with_weights: bool = False, advance: Advance | None = None
+) -> list[Inspection]:
+    """Return what the packer must know of run folders that exist, in the order of their names.
+
+    They are checked together, so that a run copied under another name is found.
+
+    Raises:
+        OSError: A folder or one of its files cannot be read.
+    """
+    inspections = []
+    for judged in judged_together(folders):
+        files = files_of_run(judged.folder, with_weights=with_weights)
+        found = _scan(judged.folder, files.packed, advance)
+        inspections.append(
+            Inspection(
+                folder=judged.folder,
+                name=judged.name,
+                run=judged.run,
+                grade=judged.grade,
+                findings=judged.findings,
+                files=files,
+                secrets=tuple(problem for problem in found if problem.code == SECRET),
+                details=tuple(problem for problem in found if problem.code == PERSONAL_DETAIL),
+            )
+        )
+    return inspections
+
+
+def folder_problems(folders: Sequence[Path]) -> list[Problem]:
+    """Return which of the folders are missing, and which share a name."""
+    problems = [
+        refusal(NO_SUCH_FOLDER, str(folder), "This is not a folder." if folder.exists() else "This does not exist.")
+        for folder in folders
+        if not folder.is_dir()
+    ]
+    names = [folder.resolve().name for folder in folders]
+    repeated = sorted(name for name, times in Counter(names).items() if times > 1)
+    return problems + [refusal(SAME_NAME_TWICE, name, "Several of the folders have this name.") for name in repeated]
+
+
+def checklist(folders: Sequence[Path], *, with_weights: bool = False) -> list[ChecklistItem]:
+    """Return what stands between run folders and a bundle, line by line; nothing is written."""
+    items = [_blocked("", "folder", problem) for problem in folder_problems(folders)]
+    for inspection in inspect_runs([folder for folder in folders if folder.is_dir()], with_weights=with_weights):
+        items += run_checklist(inspection)
+    return items
+
+
+def run_checklist(inspection: Inspection) -> list[ChecklistItem]:
+    """Return the lines of one run: grade, problems, secrets, personal details, files."""
+    name, grade, files = inspection.name, inspection.grade, inspection.files
+    by_code = {problem.code: problem for problem in (*inspection.unless_labelled, *inspection.never)}
+    size = sum((inspection.folder / path).stat().st_size for path in files.packed)
+    lines = [
+        _line(name, "grade", by_code.get(GRADE_REFUSED), f"The run is graded {grade.name}."),
+        _line(name, "errors", by_code.get(INVALID_RUN), "`trainproof check` finds no error."),
+        _line(name, "end of the run", by_code.get(STILL_RUNNING), "Nothing writes to the folder."),
+        *(_blocked(name, "secrets", problem) for problem in inspection.secrets),
+    ]
+    if not inspection.secrets:
+        lines.append(_line(name, "secrets", None, "No file holds a known kind of secret."))
+    lines += [
+        _item(name, "personal details", "warning", f"{problem.file}: {problem.what}", problem.next)
+        for problem in inspection.details
+    ]
+    lines += [_blocked(name, "files", problem) for problem in files.problems]
+    left_out = f" Left out: {', '.join(files.left_out)}." if files.left_out else ""
+    lines.append(_item(name, "files", "ok", f"{len(files.packed):,} files, {size:,} bytes.{left_out}", ""))
+    return lines
+
+
+def is_weights(path: str) -> bool:
+    """Return whether a file of a run lies in a folder for weights."""
+    return path.partition("/")[0] in WEIGHT_FOLDERS
+
+
+def _scan(folder: Path, names: Sequence[str], advance: Advance | None) -> list[Problem]:
+    """Return secrets and personal details in files; arrays of weights are not text and are passed over."""
+    problems: list[Problem] = []
+    for name in names:
+        if not (is_weights(name) and _is_binary(folder / name)):
+            problems += scan_file(folder / name, name)
+        if advance:
+            advance((folder / name).stat().st_size)
+    return problems
+
+
+def _is_binary(path: Path) -> bool:
+    with path.open("rb") as file:
+        return b"\0" in file.read(1 << 16)
+
+
+def _line(run: str, what: str, problem: Problem | None, good: str) -> ChecklistItem:
+    return _blocked(run, what, problem) if problem else _item(run, what, "ok", good, "")
+
+
+def _blocked(run: str, what: str, problem: Problem) -> ChecklistItem:
+    detail = problem.what if problem.file in {"", run} else f"{problem.file}: {problem.what}"
+    return _item(run, what, "blocked", detail, problem.next)
+
+
+def _item(run: str, what: str, state: State, detail: str, then: str) -> ChecklistItem:
+    return ChecklistItem(run=run, what=what, state=state, detail=detail, next=then)

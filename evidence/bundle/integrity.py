@@ -1,0 +1,114 @@
+"""Whether the files of an archive are those that its lists state.
+
+What lives here: comparing names, sizes and hashes with MANIFEST.sha256, bundle_manifest.json and the published schemas.
+What does not: whether the archive is harmless (`evidence.bundle.hostile`) and whether the runs are true
+(`evidence.bundle.verify`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from importlib.resources import files
+from typing import Any
+
+from evidence.bundle.documents import FileHash, content_sha256, read_hash_lines
+from evidence.bundle.layout import BUNDLE_MANIFEST, HASHES, RUNS, SCHEMAS
+from evidence.bundle.rules import (
+    CHANGED_FILE,
+    LISTS_DISAGREE,
+    MISSING_FILE,
+    NO_BUNDLE,
+    OTHER_SCHEMA,
+    RUN_NOT_LISTED,
+    UNLISTED_FILE,
+    refusal,
+)
+from schemas.catalog import folder_of
+from schemas.problems import Problem
+
+
+def list_problems(found: Mapping[str, FileHash], hash_text: bytes | None) -> Iterator[Problem]:
+    """Yield in what the files of an archive differ from MANIFEST.sha256.
+
+    Args:
+        found: Every file of the archive, as it was read.
+        hash_text: Content of MANIFEST.sha256. None: there is none.
+    """
+    if hash_text is None:
+        yield refusal(NO_BUNDLE, HASHES, f"The archive has no {HASHES}.")
+        return
+    stated = read_hash_lines(hash_text.decode("utf-8", "replace"))
+    if stated is None:
+        yield refusal(NO_BUNDLE, HASHES, f"{HASHES} has a line that is not `<sha256>  <path>`, or a path twice.")
+        return
+    for path in sorted(stated.keys() - found.keys()):
+        yield refusal(MISSING_FILE, path, f"{HASHES} names this file, and the archive does not hold it.")
+    for path in sorted(found.keys() - stated.keys() - {HASHES}):
+        yield refusal(UNLISTED_FILE, path, f"{HASHES} does not name this file.")
+    for path in sorted(found.keys() & stated.keys()):
+        if found[path].sha256 != stated[path]:
+            expected = f"SHA-256 {stated[path]}"
+            yield refusal(CHANGED_FILE, path, f"The file has SHA-256 {found[path].sha256}.", expected=expected)
+
+
+def manifest_problems(found: Mapping[str, FileHash], manifest: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield in what the files of an archive differ from a valid bundle_manifest.json."""
+    stated = [
+        FileHash(path=each["path"], size_bytes=each["bytes"], sha256=each["sha256"]) for each in manifest["files"]
+    ]
+    by_path = {each.path: each for each in stated}
+    actual = {path: each for path, each in found.items() if path not in {HASHES, BUNDLE_MANIFEST}}
+    if len(by_path) < len(stated):
+        yield refusal(LISTS_DISAGREE, BUNDLE_MANIFEST, "A file is listed twice.")
+    for path in sorted(by_path.keys() ^ actual.keys()):
+        where = "and the archive does not hold it" if path in by_path else "though the archive holds it"
+        verb = "names" if path in by_path else "does not name"
+        yield refusal(LISTS_DISAGREE, BUNDLE_MANIFEST, f"It {verb} `{path}`, {where}.")
+    for path in sorted(by_path.keys() & actual.keys()):
+        if by_path[path] != actual[path]:
+            what = f"It states another size or hash of `{path}` than the file has."
+            yield refusal(LISTS_DISAGREE, BUNDLE_MANIFEST, what)
+    digest = content_sha256(stated)
+    if digest != manifest["content_sha256"]:
+        what = f"It states the content digest {manifest['content_sha256']}."
+        yield refusal(LISTS_DISAGREE, BUNDLE_MANIFEST, what, expected=f"{digest}, which follows from its files")
+    yield from _run_list_problems(found, manifest)
+
+
+def _run_list_problems(found: Mapping[str, FileHash], manifest: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield in what the runs of an archive differ from those that its manifest names."""
+    stated = [run["run_id"] for run in manifest["runs"]]
+    actual = run_names(found)
+    if len(set(stated)) < len(stated):
+        yield refusal(RUN_NOT_LISTED, BUNDLE_MANIFEST, "A run is listed twice.")
+    for name in sorted(set(stated) ^ actual):
+        what = f"It names the run `{name}`, which is not inside." if name in stated else f"It does not name `{name}`."
+        yield refusal(RUN_NOT_LISTED, BUNDLE_MANIFEST, what)
+    for run in manifest["runs"]:
+        if run["path"] != f"{RUNS}/{run['run_id']}":
+            what = f"It states `{run['path']}` as the folder of the run `{run['run_id']}`."
+            yield refusal(RUN_NOT_LISTED, BUNDLE_MANIFEST, what, expected=f"`{RUNS}/{run['run_id']}`")
+
+
+def schema_problems(found: Mapping[str, FileHash]) -> Iterator[Problem]:
+    """Yield which schemas of an archive are not the published ones of their version."""
+    for path in sorted(path for path in found if path.startswith(f"{SCHEMAS}/")):
+        ours = published_schemas().get(path)
+        if ours is None:
+            yield refusal(OTHER_SCHEMA, path, "No schema of this name was published.")
+        elif hashlib.sha256(ours).hexdigest() != found[path].sha256:
+            yield refusal(OTHER_SCHEMA, path, "The schema differs from the published one.")
+
+
+def published_schemas(version: str = "1.0") -> dict[str, bytes]:
+    """Return the schema files of a version by their path inside a bundle."""
+    folder = folder_of(version)
+    source = files("schemas") / "documents" / folder
+    names = sorted(item.name for item in source.iterdir() if item.name.endswith(".schema.json"))
+    return {f"{SCHEMAS}/{folder}/{name}": (source / name).read_bytes() for name in names}
+
+
+def run_names(found: Mapping[str, FileHash]) -> set[str]:
+    """Return the names of the run folders of an archive."""
+    return {path.split("/")[1] for path in found if path.startswith(f"{RUNS}/")}

@@ -1,0 +1,294 @@
+"""Verifying a bundle with nothing but the zip: is it whole, is it ours, are its runs what it says they are.
+
+What lives here: the order of the checks, and the verdict. Nothing is written to disk before the archive has been found
+harmless and every content has been read once; then the run documents go to a private temporary folder, are checked and
+graded again, and the folder is removed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from evidence.bundle.archive import ArchiveError, Entry
+from evidence.bundle.container import has_our_form
+from evidence.bundle.content import stream
+from evidence.bundle.documents import FileHash, program_version
+from evidence.bundle.hostile import Limits, harmless_entries
+from evidence.bundle.inspection import FIT_GRADES, LABELLED_GRADES, is_weights
+from evidence.bundle.integrity import list_problems, manifest_problems, run_names, schema_problems
+from evidence.bundle.judgement import judged_together, within_run
+from evidence.bundle.layout import BUNDLE_MANIFEST, HASHES, REPORT, RUNS
+from evidence.bundle.report import ReportRun, report_html
+from evidence.bundle.rules import (
+    BOMB,
+    NO_BUNDLE,
+    OTHER_GRADE,
+    OTHER_REPORT,
+    REPACKED,
+    UNLABELLED,
+    UNLISTED_FILE,
+    UNREADABLE,
+    refusal,
+)
+from evidence.facts import facts_of
+from schemas.problems import Problem, worst_first
+from schemas.validate import read_document
+
+MOST_UNPACKED_BYTES = 8 << 30
+"""Most bytes of run documents, weights left out, that are unpacked to be checked."""
+MOST_LIST_BYTES = 256 << 20
+"""Most bytes of a list (MANIFEST.sha256, bundle_manifest.json) or report that are read into memory."""
+
+Progress = Callable[[int, int], None]
+"""Told how far work is: bytes done and bytes in all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifiedRun:
+    """One run of a bundle, checked and graded again."""
+
+    run_id: str
+    """Name of its folder under `runs/`."""
+    stated_grade: str | None
+    """Grade that the bundle states. None: it states none."""
+    grade: str
+    """Grade that the run has."""
+    reasons: tuple[str, ...]
+    """Why."""
+    findings: tuple[Problem, ...]
+    """What `trainproof check` finds; files are named from the run folder."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What a bundle is worth."""
+
+    path: Path
+    """The zip, as given."""
+    findings: tuple[Problem, ...]
+    """What is wrong with the bundle itself, worst first; files are named from its root."""
+    runs: tuple[VerifiedRun, ...]
+    """Its runs, by name; empty if the archive was refused."""
+    content_sha256: str | None
+    """The content digest that it states and has. None: it has none that holds."""
+    partial: bool
+    """Whether it is labelled as holding runs that are no results."""
+    files: int
+    """Files inside."""
+    size_bytes: int
+    """Their size, unpacked."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong with the bundle."""
+        return not any(finding.severity == "error" for finding in self.findings)
+
+    @property
+    def proven(self) -> str:
+        """What is proven and what is not, in two sentences."""
+        if not self.ok:
+            return "Nothing is proven: the bundle is not what it states. Do not rely on anything inside."
+        return (
+            "Integrity is proven: every file is the one that was packed, and every grade follows from the documents "
+            "inside. Identity is not: the bundle is not signed, so anyone could have built it."
+        )
+
+
+def verify_bundle(path: Path, *, progress: Progress | None = None) -> Verdict:
+    """Return the verdict on a bundle.
+
+    Args:
+        path: The zip.
+        progress: Told how many bytes of content have been hashed.
+
+    Raises:
+        OSError: The file cannot be read, or the temporary folder not be written.
+    """
+    with path.open("rb") as file:
+        entries, problems = harmless_entries(file, Limits())
+        if problems:
+            return _refused(path, entries, problems)
+        try:
+            found = hash_entries(file, entries, progress)
+        except ArchiveError as error:
+            return _refused(path, entries, [refusal(error.code, error.entry or "", error.what)])
+        if too_large := _too_large(entries):
+            return _refused(path, entries, [too_large])
+        with tempfile.TemporaryDirectory(prefix="trainproof-verify-") as name:
+            return _checked(path, file, entries, found, Path(name))
+
+
+def hash_entries(file: BinaryIO, entries: Sequence[Entry], progress: Progress | None = None) -> dict[str, FileHash]:
+    """Return size and hash of every file of an archive, read once.
+
+    Raises:
+        ArchiveError: A content is not what its entry declares.
+    """
+    total, done = sum(entry.size_bytes for entry in entries), 0
+    found: dict[str, FileHash] = {}
+    for entry in entries:
+        digest = hashlib.sha256()
+        for block in stream(file, entry):
+            digest.update(block)
+            done += len(block)
+            if progress:
+                progress(done, total)
+        if not entry.is_directory:
+            found[entry.name] = FileHash(path=entry.name, size_bytes=entry.size_bytes, sha256=digest.hexdigest())
+    return found
+
+
+def _refused(path: Path, entries: Sequence[Entry], problems: Sequence[Problem]) -> Verdict:
+    return Verdict(
+        path=path,
+        findings=worst_first(problems),
+        runs=(),
+        content_sha256=None,
+        partial=False,
+        files=len(entries),
+        size_bytes=sum(entry.size_bytes for entry in entries),
+    )
+
+
+def _too_large(entries: Sequence[Entry]) -> Problem | None:
+    """Return why an archive is too large to be checked, or None."""
+    unpacked = sum(entry.size_bytes for entry in entries if _is_run_document(entry.name))
+    if unpacked > MOST_UNPACKED_BYTES:
+        expected = f"at most {MOST_UNPACKED_BYTES:,} bytes"
+        return refusal(BOMB, RUNS, f"The run documents have {unpacked:,} bytes.", expected=expected)
+    for entry in entries:
+        if entry.name in {HASHES, BUNDLE_MANIFEST, REPORT} and entry.size_bytes > MOST_LIST_BYTES:
+            expected = f"at most {MOST_LIST_BYTES:,} bytes"
+            return refusal(BOMB, entry.name, f"The file has {entry.size_bytes:,} bytes.", expected=expected)
+    return None
+
+
+def _checked(
+    path: Path, file: BinaryIO, entries: Sequence[Entry], found: Mapping[str, FileHash], folder: Path
+) -> Verdict:
+    """Return the verdict on an archive that is harmless; `folder` is empty and ours."""
+    by_name = {entry.name: entry for entry in entries}
+    problems = list(list_problems(found, _content(file, by_name.get(HASHES))))
+    problems += _empty_folders(entries, found)
+    manifest, shape = _manifest(file, by_name.get(BUNDLE_MANIFEST), folder)
+    problems += [*shape, *schema_problems(found)]
+    if manifest:
+        problems += manifest_problems(found, manifest)
+    _unpack_runs(file, entries, folder)
+    runs = _report_runs(folder, found)
+    verified = [_verified(run, manifest or {}) for run in runs]
+    if manifest:
+        problems += _grade_problems(verified, partial=manifest["partial"])
+        problems += _report_problems(runs, manifest, _content(file, by_name.get(REPORT)))
+    if not has_our_form(file, entries):
+        problems.append(refusal(REPACKED, "", "The zip is not byte for byte as trainproof writes it."))
+    broken = any(problem.severity == "error" for problem in problems)
+    return Verdict(
+        path=path,
+        findings=worst_first(problems),
+        runs=tuple(verified),
+        content_sha256=manifest["content_sha256"] if manifest and not broken else None,
+        partial=bool(manifest and manifest["partial"]),
+        files=len(found),
+        size_bytes=sum(each.size_bytes for each in found.values()),
+    )
+
+
+def _content(file: BinaryIO, entry: Entry | None) -> bytes | None:
+    """Return the content of an entry whose size has been found bearable, or None if there is no such entry."""
+    return b"".join(stream(file, entry)) if entry else None
+
+
+def _empty_folders(entries: Sequence[Entry], found: Mapping[str, FileHash]) -> Iterator[Problem]:
+    """Yield folders without a file: no list can name them, so they were added."""
+    for entry in entries:
+        if entry.is_directory and not any(path.startswith(entry.name) for path in found):
+            yield refusal(UNLISTED_FILE, entry.name, f"{HASHES} names no file in this folder.")
+
+
+def _manifest(file: BinaryIO, entry: Entry | None, folder: Path) -> tuple[dict[str, Any] | None, Sequence[Problem]]:
+    """Return bundle_manifest.json if it is valid, and what is wrong with it."""
+    content = _content(file, entry)
+    if content is None:
+        return None, [refusal(NO_BUNDLE, BUNDLE_MANIFEST, f"The archive has no {BUNDLE_MANIFEST}.")]
+    (folder / BUNDLE_MANIFEST).write_bytes(content)
+    document = read_document(folder / BUNDLE_MANIFEST, "bundle_manifest")
+    problems = [within_run(problem, folder) for problem in document.problems]
+    return (None if any(problem.severity == "error" for problem in problems) else document.value), problems
+
+
+def _is_run_document(path: str) -> bool:
+    """Return whether a file of a bundle is a document of a run: in a run folder, and no weights."""
+    top, _, rest = path.partition("/")
+    return top == RUNS and not path.endswith("/") and not is_weights(rest.partition("/")[2])
+
+
+def _unpack_runs(file: BinaryIO, entries: Sequence[Entry], folder: Path) -> None:
+    """Write the documents of the runs below a folder; names were found harmless before."""
+    for entry in entries:
+        if _is_run_document(entry.name):
+            target = folder / entry.name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with target.open("xb") as copy:
+                for block in stream(file, entry):
+                    copy.write(block)
+
+
+def _report_runs(folder: Path, found: Mapping[str, FileHash]) -> list[ReportRun]:
+    """Return the runs that were unpacked, checked and graded again."""
+    return [
+        ReportRun(
+            name=judged.name,
+            grade=judged.grade,
+            findings=judged.findings,
+            facts=facts_of(judged.run),
+            files=tuple(file for path, file in found.items() if path.startswith(f"{RUNS}/{judged.name}/")),
+        )
+        for judged in judged_together([folder / RUNS / name for name in sorted(run_names(found))])
+    ]
+
+
+def _verified(run: ReportRun, manifest: Mapping[str, Any]) -> VerifiedRun:
+    stated = {each["run_id"]: each["grade"] for each in manifest.get("runs", [])}
+    return VerifiedRun(
+        run_id=run.name,
+        stated_grade=stated.get(run.name),
+        grade=run.grade.name,
+        reasons=tuple(run.grade.reasons),
+        findings=run.findings,
+    )
+
+
+def _grade_problems(runs: Sequence[VerifiedRun], *, partial: bool) -> Iterator[Problem]:
+    """Yield runs whose grade is not the stated one, or not fit for a bundle with or without the label."""
+    for run in runs:
+        place = f"{RUNS}/{run.run_id}"
+        if run.stated_grade not in {None, run.grade}:
+            what = f"The bundle states `{run.stated_grade}`; the run is graded `{run.grade}`."
+            yield refusal(OTHER_GRADE, place, what)
+        errors = any(finding.severity == "error" for finding in run.findings)
+        if run.grade not in FIT_GRADES | LABELLED_GRADES:
+            yield refusal(UNLABELLED, place, f"The run is graded `{run.grade}`, which no bundle may hold.")
+        elif not partial and (errors or run.grade not in FIT_GRADES):
+            state = "has errors" if errors else f"is graded `{run.grade}`"
+            yield refusal(UNLABELLED, place, f"The run {state}, and the bundle is not labelled partial.")
+
+
+def _report_problems(runs: Sequence[ReportRun], manifest: Mapping[str, Any], report: bytes | None) -> Iterator[Problem]:
+    """Yield a problem if the report is not the one that this version writes; another version's is only hashed."""
+    if report is None:
+        yield refusal(NO_BUNDLE, REPORT, f"The archive has no {REPORT}.")
+    elif manifest["made_by"]["version"] == program_version():
+        ours = report_html(runs, partial=manifest["partial"]).encode("utf-8")
+        if ours != report:
+            yield refusal(OTHER_REPORT, REPORT, "The report differs from the one that the runs inside give.")
+
+
+def unreadable(path: Path) -> Problem:
+    """Return the problem of a zip that does not exist or cannot be opened."""
+    return refusal(UNREADABLE, str(path), "The file does not exist." if not path.exists() else "This is not a file.")
