@@ -43,6 +43,13 @@ def main(arguments: list[str] | None = None) -> None:
         raise SystemExit(error.exit_code) from None
 
 
+def as_json_text(value: object) -> str:
+    """Return a value as the JSON that `--json` prints."""
+    import json
+
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
 def dashed(argument: str) -> str:
     """Return a long flag with hyphens: `--smoke_steps=2` becomes `--smoke-steps=2`; its value is left alone."""
     if not argument.startswith("--"):
@@ -86,6 +93,79 @@ def train(
     with Watch() as watch:
         code = run(order_of(flags), watch)
     raise typer.Exit(code)
+
+
+@app.command()
+def check(
+    paths: Annotated[list[Path], typer.Argument(help="Run folders, folders of runs, or single documents.")],
+    as_json: AsJson = False,
+    as_github: Annotated[bool, typer.Option("--github", help="Print annotations for GitHub Actions.")] = False,
+    as_sarif: Annotated[bool, typer.Option("--sarif", help="Print SARIF 2.1.0.")] = False,
+    as_junit: Annotated[bool, typer.Option("--junit", help="Print a JUnit report.")] = False,
+) -> None:
+    """Hold runs against their own evidence; exit 1 if anything is wrong."""
+    from evidence.check import check_paths
+    from evidence.present import report_as
+
+    report = check_paths(paths)
+    form = {"json": as_json, "github": as_github, "sarif": as_sarif, "junit": as_junit}
+    sys.stdout.write(report_as(report, [name for name, asked in form.items() if asked]))
+    raise typer.Exit(0 if report.ok else 1)
+
+
+@app.command()
+def grade(
+    paths: Annotated[list[Path], typer.Argument(help="Run folders, or folders of runs.")],
+    as_json: AsJson = False,
+) -> None:
+    """Say what each run is worth, and why."""
+    from evidence.check import check_paths
+    from evidence.present import grades_json, grades_text
+
+    reports = check_paths(paths).runs
+    sys.stdout.write(as_json_text(grades_json(reports)) if as_json else grades_text(reports))
+
+
+@app.command()
+def runs(
+    root: Annotated[Path, typer.Argument(help="Folder of runs.")] = Path("submission_runs"),
+    as_json: AsJson = False,
+) -> None:
+    """List the runs of a folder, newest first."""
+    from evidence.index import index_folder
+    from evidence.present import print_runs, runs_json
+
+    summaries = index_folder(root)
+    if as_json:
+        sys.stdout.write(as_json_text(runs_json(summaries)))
+    else:
+        print_runs(summaries)
+
+
+@app.command()
+def show(
+    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    as_json: AsJson = False,
+) -> None:
+    """Show the figures, the grade and the findings of one run."""
+    from evidence.present import run_json, run_text
+    from evidence.read import read_existing_run
+
+    found = read_existing_run(run)
+    sys.stdout.write(as_json_text(run_json(found)) if as_json else run_text(found))
+
+
+@app.command()
+def dashboard(
+    root: Annotated[Path, typer.Option(help="Folder of runs; it need not exist yet.")] = Path("submission_runs"),
+    port: Annotated[int | None, typer.Option(help="Port; otherwise the first free one from 8501 on.")] = None,
+    address: Annotated[str, typer.Option(help="Address to listen on; others need a login.")] = "127.0.0.1",
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Do not open a browser.")] = False,
+) -> None:
+    """Show the runs in a browser: look, compare, launch, package."""
+    from dashboard.serve import serve
+
+    serve(root, port=port, address=address, open_browser=not no_browser)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from typing import Any
 
 from evidence import layout
 from evidence.check import Judged, judge, together
+from evidence.facts import facts_of
 from evidence.grade import GradeName
 from evidence.lock import is_alive
 from evidence.read import Run, read_run
@@ -22,7 +23,8 @@ from evidence.report import RunReport
 from evidence.rules.finding import problem_of
 from evidence.rules.reading import UNREADABLE_FOLDER
 from evidence.times import moment, seconds_between
-from schemas.problems import Problem
+from evidence.traced import traced
+from schemas.problems import Problem, ProblemError
 
 _LARGEST = 1e300
 """Numbers beyond it come from a document that is not valid, and do not fit every place where they are shown."""
@@ -52,7 +54,7 @@ class RunSummary:
         tokens_seen: Tokens processed, padding included.
         last_loss: Loss of the last row with a loss.
         loss_points: At most `MOST_POINTS` losses in order, the extremes of equal parts of the run.
-        score: Exact match, 0 to 1.
+        score: Exact match, 0 to 1; None where it cannot be traced to sound predictions.
         score_low: Lower end of its 95 % interval.
         score_high: Upper end.
         baseline_score: Exact match of the untrained model.
@@ -130,9 +132,20 @@ def index_runs(root: Path) -> list[RunSummary]:
     return RunIndex(root).refresh()
 
 
+def index_folder(root: Path) -> list[RunSummary]:
+    """Return what `index_runs` returns, of a folder that somebody named.
+
+    Raises:
+        ProblemError: There is no such folder (exit code 2).
+    """
+    if not Path(root).is_dir():
+        raise ProblemError([_no_folder(root)], exit_code=2)
+    return index_runs(root)
+
+
 def summary_of(run: Run, report: RunReport) -> RunSummary:
     """Return the summary of a run from whatever of it can be read."""
-    manifest, evaluation = run.manifest or {}, run.eval_summary or {}
+    manifest, evaluation = run.manifest or {}, traced(facts_of(run), report.findings).eval_summary
     rows = run.metrics().values
     losses = [float(row["loss"]) for row in rows if row["loss"] is not None]
     started, steps_done = _text(manifest, "started_at"), _whole(manifest, "training", "steps_done")
@@ -225,6 +238,16 @@ def _unreadable(root: Path, error: OSError) -> RunSummary:
     problem = problem_of(UNREADABLE_FOLDER, file=str(root), what=what)
     return RunSummary(
         path=root, run_id=root.name, grade="not a run", reasons=(what,), problem_count=1, first_problem=problem
+    )
+
+
+def _no_folder(root: Path) -> Problem:
+    return Problem(
+        code="TP091",
+        severity="error",
+        file=str(root),
+        what=f"{root} is not a folder of runs: there is no such folder.",
+        next="Check the path; `trainproof demo` makes two runs in submission_runs.",
     )
 
 

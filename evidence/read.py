@@ -17,7 +17,7 @@ from evidence.lock import is_alive
 from evidence.rules.finding import problem_of
 from evidence.rules.reading import NOT_A_FILE, UNREADABLE_FOLDER
 from schemas.catalog import kind_of
-from schemas.problems import Problem
+from schemas.problems import Problem, ProblemError
 from schemas.text import Lines
 from schemas.validate import Rows, read_document, read_rows
 
@@ -132,6 +132,24 @@ def read_run(folder: Path) -> Run:
         problems=tuple(problems),
         _lines=lines,
     )
+
+
+def read_existing_run(folder: Path) -> Run:
+    """Read a run folder that somebody named.
+
+    Raises:
+        ProblemError: There is no such folder (exit code 2).
+    """
+    if not Path(folder).is_dir():
+        problem = Problem(
+            code="TP091",
+            severity="error",
+            file=str(folder),
+            what=f"{folder} is not a run: there is no such folder.",
+            next="Check the path; `trainproof runs` lists the runs there are.",
+        )
+        raise ProblemError([problem], exit_code=2)
+    return read_run(folder)
 
 
 def _files(folder: Path, problems: list[Problem]) -> tuple[str, ...]:
