@@ -156,6 +156,62 @@ def show(
 
 
 @app.command()
+def compare(
+    runs: Annotated[list[Path], typer.Argument(help="Two or more run folders; the first is held against the others.")],
+    as_json: AsJson = False,
+) -> None:
+    """Show how runs differ, and whether their scores differ by more than chance. Exit 1: scores cannot be compared."""
+    from evidence.present_compare import comparison_of, printed
+
+    comparison = comparison_of(runs)
+    sys.stdout.write(printed(comparison, as_json=as_json))
+    raise typer.Exit(0 if all(pair.score for pair in comparison.pairs) else 1)
+
+
+@app.command()
+def package(
+    runs: Annotated[list[Path] | None, typer.Argument(help="Run folders.")] = None,
+    run_dir: Annotated[list[Path] | None, typer.Option(help="Run folder; the same as naming it.")] = None,
+    output: Annotated[Path | None, typer.Option(help="Zip to write. Default: bundles/<run>.zip.")] = None,
+    allow_partial: Annotated[
+        bool, typer.Option("--allow-partial", help="Pack unfinished runs and runs with errors, labelled as such.")
+    ] = False,
+    with_weights: Annotated[
+        bool, typer.Option("--with-weights", help="Pack checkpoints, adapters and exports too.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Pack runs into one zip that anyone can verify. Exit 1: a run must not be packed; 2: no such folder."""
+    from evidence.bundle.build import build_bundle
+    from evidence.present_bundle import build_dict, build_text, default_output, json_text, progress_bar
+
+    folders = [*(runs or []), *(run_dir or [])]
+    with progress_bar("Packing") as progress:
+        report = build_bundle(
+            folders,
+            output or default_output(folders),
+            allow_partial=allow_partial,
+            with_weights=with_weights,
+            progress=progress,
+        )
+    sys.stdout.write(json_text(build_dict(report)) if as_json else build_text(report))
+
+
+@app.command()
+def verify(
+    bundle: Annotated[Path, typer.Argument(help="The zip.")],
+    as_json: AsJson = False,
+) -> None:
+    """Check a bundle with nothing but the zip: hashes, documents, cross-checks, grades. Exit 1: it does not hold."""
+    from evidence.present_bundle import json_text, progress_bar, verdict_dict, verdict_on, verdict_text
+
+    with progress_bar("Verifying") as progress:
+        verdict = verdict_on(bundle, progress)
+    sys.stdout.write(json_text(verdict_dict(verdict)) if as_json else verdict_text(verdict))
+    raise typer.Exit(0 if verdict.ok else 1)
+
+
+@app.command()
 def dashboard(
     root: Annotated[Path, typer.Option(help="Folder of runs; it need not exist yet.")] = Path("submission_runs"),
     port: Annotated[int | None, typer.Option(help="Port; otherwise the first free one from 8501 on.")] = None,

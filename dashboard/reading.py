@@ -15,22 +15,23 @@ import streamlit as st
 
 from dashboard.logic.series import Series, Tail
 from dashboard.state import root
-from evidence.check import RunReport, report_run
-from evidence.index import RunSummary, index_runs
+from evidence.check import judge
+from evidence.index import RunIndex, RunSummary
 from evidence.layout import METRICS
 from evidence.read import Run, read_run
+from evidence.report import RunReport
 
 Signature = tuple[tuple[str, int, int], ...]
 
 
 def summaries() -> list[RunSummary]:
     """Return every run under the root, newest first; none where the root does not exist."""
-    return index_runs(root()) if root().is_dir() else []
+    return _index(str(root().resolve())).refresh()
 
 
 def by_name(found: Sequence[RunSummary]) -> dict[str, RunSummary]:
     """Return the runs by the name of their folder, which is how the address names them."""
-    return {Path(summary.path).name: summary for summary in found}
+    return {summary.path.name: summary for summary in found}
 
 
 def series_of(folder: Path) -> Series:
@@ -72,6 +73,11 @@ def reader_zone() -> tzinfo:
         return UTC
 
 
+@st.cache_resource(max_entries=4, show_spinner="Reading the runs")
+def _index(root: str) -> RunIndex:
+    return RunIndex(Path(root))
+
+
 @st.cache_resource(max_entries=64, show_spinner=False)
 def _tail(path: str) -> Tail:
     return Tail(Path(path))
@@ -84,4 +90,4 @@ def _run(folder: str, signature: Signature) -> Run:
 
 @st.cache_resource(max_entries=16, show_spinner=False)
 def _checked(folder: str, signature: Signature) -> RunReport:
-    return report_run(read_run(Path(folder)))
+    return judge(read_run(Path(folder))).report

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import pandas as pd
@@ -74,7 +73,7 @@ def values(summary: RunSummary) -> dict[str, object]:
     """Return a run's values by column: numbers as numbers, words without symbols, as the search box asks for them."""
     has_score = summary.score is not None
     return {
-        "run": Path(summary.path).name,
+        "run": summary.path.name,
         "grade": summary.grade,
         "status": summary.status,
         "mode": summary.mode,
@@ -123,7 +122,7 @@ def column(key: str) -> Column:
 
 def _problem(summary: RunSummary) -> str | None:
     found = summary.first_problem
-    return found if found is None or isinstance(found, str) else found.what
+    return None if found is None else found.what
 
 
 def _word(value: object) -> str | None:

@@ -28,7 +28,7 @@ def page() -> None:
     if len(chosen) < 2:
         markup.empty("Choose two or more runs", "Or let the preset pair a smoke run with the full run it rehearsed.")
         return
-    folders = [Path(known[name].path) for name in chosen]
+    folders = [known[name].path for name in chosen]
     compared = compare_runs([reading.run_of(folder) for folder in folders])
     comparison.headlines(compared)
     if compared.smoke is not None:

@@ -37,7 +37,7 @@ def page() -> None:
 
 
 def _source(root: Path) -> Source | None:
-    folders = [Path(summary.path) for summary in reading.summaries()]
+    folders = [summary.path for summary in reading.summaries()]
     known = {source.key: source for source in configs.sources(folders)}
     if not known:
         return None

@@ -50,7 +50,7 @@ def _chosen(names: list[str]) -> str | None:
 
 
 def _body(name: str, summary: RunSummary, *, was_running: bool) -> None:
-    folder = Path(summary.path)
+    folder = summary.path
     run = reading.run_of(folder)
     if was_running and run.status != "running":
         st.rerun()

@@ -1,0 +1,50 @@
+"""Where bundles made on the page lie, and what they may be called."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from evidence.bundle.verify import Verdict, verify_bundle
+
+FOLDER = Path("bundles")
+"""Folder of bundles, below the folder that the dashboard was started in."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def is_name(name: str) -> bool:
+    """Return whether a bundle may be called so; a name never leads out of the folder."""
+    return _NAME.fullmatch(name) is not None and ".." not in name
+
+
+def suggested(runs: Sequence[str]) -> str:
+    """Return a name for a bundle of these runs: that of the only one, else `submission`."""
+    return runs[0] if len(runs) == 1 and is_name(runs[0]) else "submission"
+
+
+def path_of(name: str) -> Path:
+    """Return the file of a bundle whose name `is_name` has accepted."""
+    return FOLDER / f"{name}.zip"
+
+
+def made() -> list[Path]:
+    """Return the bundles in the folder, newest first."""
+    if not FOLDER.is_dir():
+        return []
+    found = [path for path in FOLDER.glob("*.zip") if path.is_file() and not path.is_symlink() and is_name(path.stem)]
+    return sorted(found, key=lambda path: path.stat().st_mtime_ns, reverse=True)
+
+
+def verdict_on(content: bytes) -> Verdict:
+    """Return the verdict on an uploaded bundle; only a temporary file ever holds it.
+
+    Raises:
+        OSError: The temporary file could not be written.
+    """
+    with tempfile.TemporaryDirectory(prefix="trainproof-upload-") as folder:
+        path = Path(folder) / "upload.zip"
+        path.write_bytes(content)
+        return verify_bundle(path)

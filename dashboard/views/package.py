@@ -1,0 +1,149 @@
+"""The package page: choose runs, see what stands in the way, build the zip, have it; and verify any bundle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import streamlit as st
+
+from dashboard import reading
+from dashboard.components import markup, problems, verdict
+from dashboard.logic import bundles, numbers
+from dashboard.logic.grades import Sign
+from evidence.bundle.build import build_bundle
+from evidence.bundle.inspection import ChecklistItem, checklist
+from evidence.bundle.verify import verify_bundle
+from schemas.problems import ProblemError
+
+_SIGNS = {
+    "ok": Sign(symbol="✓", tone="good", meaning="Nothing to do."),
+    "warning": Sign(symbol="!", tone="poor", meaning="Worth a look; it does not stop the build."),
+    "blocked": Sign(symbol="✕", tone="bad", meaning="The build is refused until this is mended."),
+}
+
+
+def page() -> None:
+    """Draw the page."""
+    markup.heading(
+        "Package", lines=["One zip that anyone can verify with nothing but the zip, the same bytes for the same runs."]
+    )
+    build, verify = st.tabs(["Build", "Verify"], key="part", bind="query-params")
+    if build.open:
+        with build:
+            _build()
+    if verify.open:
+        with verify:
+            _verify()
+
+
+def _build() -> None:
+    known = reading.by_name(reading.summaries())
+    if not known:
+        markup.empty("No runs yet", "The Launch page starts one; then it can be packed here.")
+        return
+    names = st.multiselect("1 · Runs", list(known), key="runs", bind="query-params", placeholder="newest first")
+    if not names:
+        markup.empty("Choose the runs to hand in", "A smoke run beside the full one shows how it was rehearsed.")
+        _made()
+        return
+    folders = [known[name].path for name in names]
+    items = checklist(folders)
+    _checklist(items)
+    blocked = any(item.state == "blocked" for item in items)
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        name = st.text_input("3 · Name of the zip", value=bundles.suggested(names), width=380)
+        partial = st.toggle(
+            "Label as partial",
+            disabled=not blocked,
+            help="Pack runs that are no results, with a label that says so. Secrets are never packed.",
+        )
+        pressed = st.button("Build", type="primary", icon=":material/inventory_2:", disabled=blocked and not partial)
+    if not bundles.is_name(name):
+        markup.note("A name has letters, digits, dot, underscore and hyphen, at most 100 of them.")
+    elif pressed:
+        _make(folders, bundles.path_of(name), allow_partial=partial)
+    _made()
+
+
+def _checklist(items: Sequence[ChecklistItem]) -> None:
+    st.caption("2 · Checklist")
+    open_items = [item for item in items if item.state != "ok"]
+    if not open_items:
+        markup.note("✓ Everything is in order.")
+    with st.expander(f"{len(items) - len(open_items)} of {len(items)} in order", expanded=bool(open_items)):
+        markup.table(
+            ["", "Run", "What", "Found", "What to do"],
+            [
+                (f"{_SIGNS[item.state].symbol} {item.state}", item.run, item.what, item.detail, item.next)
+                for item in (*open_items, *(item for item in items if item.state == "ok"))
+            ],
+        )
+
+
+def _make(folders: Sequence[Path], output: Path, *, allow_partial: bool) -> None:
+    bar = st.progress(0.0, text="Scanning, hashing, writing, verifying")
+    try:
+        report = build_bundle(folders, output, allow_partial=allow_partial, progress=_told(bar.progress))
+    except ProblemError as error:
+        bar.empty()
+        problems.show(error.problems)
+        return
+    bar.empty()
+    st.query_params["bundle"] = report.output.stem
+    markup.note(f"Built and verified: {report.output}, {numbers.memory(report.size_bytes)}, {report.files} files.")
+    problems.show(report.warnings)
+
+
+def _told(draw: Callable[[float], object]) -> Callable[[int, int], None]:
+    """Return what the builder tells how far it is; the bar is drawn a hundred times at most."""
+    last = [-1]
+
+    def tell(done: int, whole: int) -> None:
+        percent = int(100 * done / whole) if whole else 100
+        if percent != last[0]:
+            last[0] = percent
+            draw(min(percent, 100) / 100)
+
+    return tell
+
+
+def _made() -> None:
+    """Draw the bundles made here, the one in the address first, with its verdict."""
+    found = bundles.made()
+    if not found:
+        return
+    st.caption("4 · Bundles made here")
+    asked = st.query_params.get("bundle")
+    paths = {path.stem: path for path in found}
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        name = st.selectbox("Bundle", list(paths), index=list(paths).index(asked) if asked in paths else 0, width=380)
+        path = paths[name]
+        st.download_button(
+            f"Download {numbers.memory(path.stat().st_size)}",
+            data=lambda: path.open("rb"),
+            file_name=path.name,
+            mime="application/zip",
+            icon=":material/download:",
+            on_click="ignore",
+        )
+        check = st.button("Verify", icon=":material/fact_check:")
+    if check or asked == name:
+        verdict.show(verify_bundle(path), path.name)
+
+
+def _verify() -> None:
+    given = st.file_uploader(
+        "A bundle from anyone", type="zip", help="It is looked at before anything in it is written anywhere."
+    )
+    if given is None:
+        markup.empty(
+            "Verify as a judge would",
+            "The verdict needs nothing but the zip: hostile archives are refused, hashes and schemas checked, "
+            "every score recomputed, every run graded again.",
+        )
+        return
+    verdict.show(bundles.verdict_on(given.getvalue()), given.name)
+
+
+page()
