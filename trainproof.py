@@ -61,7 +61,9 @@ def dashed(argument: str) -> str:
 @app.command()
 def train(
     config: Annotated[Path | None, typer.Option(help="Configuration file.")] = None,
-    output: Annotated[Path | None, typer.Option(help="Run folder; new, or empty. Default: submission_runs/<id>.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Run folder; new, or empty. Default: submission_runs/<id>.")
+    ] = None,
     smoke_config: Annotated[Path | None, typer.Option(help="Second file whose keys win; makes it a smoke run.")] = None,
     smoke_steps: Annotated[int | None, typer.Option(help="Steps of a smoke run.")] = None,
     dataset: Annotated[str | None, typer.Option(help="Built-in dataset or JSONL file.")] = None,

@@ -40,7 +40,7 @@ class Headline:
         if self.low is not None and self.high is not None:
             text += f" ({_WRITTEN[self.unit](self.low)}–{_WRITTEN[self.unit](self.high)})"
         if self.of is not None:
-            text += f", n = {self.of:,}" if self.unit == "fraction" else f" of {self.of:,}"
+            text += f", n\u00a0=\u00a0{self.of:,}" if self.unit == "fraction" else f" of {self.of:,}"
         return text
 
 

@@ -8,15 +8,37 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from evidence.compare import Comparison, Flip, Pair, ScoreDifference
+from evidence.compare import Comparison, Flip, Pair, ScoreDifference, compare_runs
+from evidence.read import read_run
 from evidence.smoke import SmokeCheck
+from schemas.problems import Problem, ProblemError
 
 FLIPS_SHOWN = 10
 """Flips listed in text, of each kind; JSON has all of them."""
 SETTING_WIDTH = 40
 """Characters of a value shown in a table; JSON has the whole."""
+
+
+def comparison_of(folders: Sequence[Path]) -> Comparison:
+    """Return the comparison of run folders that the user named.
+
+    Raises:
+        ProblemError: Exit code 2: fewer than two were named, or one does not exist.
+    """
+    problems = [_no_folder(folder) for folder in folders if not folder.is_dir()]
+    if len(folders) < 2:
+        problems.append(_too_few(len(folders)))
+    if problems:
+        raise ProblemError(problems, exit_code=2)
+    return compare_runs([read_run(folder) for folder in folders])
+
+
+def printed(comparison: Comparison, *, as_json: bool) -> str:
+    """Return the comparison as the command prints it."""
+    return json.dumps(as_dict(comparison), ensure_ascii=False, indent=2) + "\n" if as_json else as_text(comparison)
 
 
 def as_dict(comparison: Comparison) -> dict[str, Any]:
@@ -44,7 +66,7 @@ def difference_sentence(pair: Pair, score: ScoreDifference) -> str:
     """Return the difference in one sentence, with its interval, its test and its verdict."""
     table = score.table
     adjusted = "" if score.adjusted_p_value == score.p_value else f", {_p(score.adjusted_p_value)} after Holm"
-    verdict = "more than chance" if score.adjusted_p_value <= 0.05 else "not more than chance may give"
+    verdict = "beyond chance at the 5 % level" if score.adjusted_p_value <= 0.05 else "within chance at the 5 % level"
     return (
         f"Exact match of {pair.second} minus {pair.first}: {score.difference:+.3f} "
         f"(95 % interval {score.low:+.3f} to {score.high:+.3f}, {table.items:,} items); "
@@ -68,8 +90,9 @@ def _settings_text(comparison: Comparison) -> str:
 
 
 def _value(value: object) -> str:
-    """Return a setting as JSON would write it, shortened."""
+    """Return a value as JSON would write it, shortened; what a terminal would obey is written as an escape."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
     return text if len(text) <= SETTING_WIDTH else text[: SETTING_WIDTH - 1] + "…"
 
 
@@ -87,10 +110,13 @@ def _pair_text(pair: Pair) -> str:
         reasons = "".join(f"  {reason}\n" for reason in pair.refused)
         return f"Scores of {pair.first} and {pair.second} cannot be compared:\n{reasons}"
     table = pair.score.table
+    counts = (
+        f"  both right {table.both:,}, only {pair.first} {table.only_first:,}, "
+        f"only {pair.second} {table.only_second:,}, neither {table.neither:,}."
+    )
     lines = [
         difference_sentence(pair, pair.score),
-        f"  both right {table.both:,}, only {pair.first} {table.only_first:,}, only {pair.second} {table.only_second:,}, "
-        f"neither {table.neither:,}.",
+        counts,
         _detectable_text(pair.score),
         *_flips_text(pair.score.flips),
     ]
@@ -100,7 +126,9 @@ def _pair_text(pair: Pair) -> str:
 def _detectable_text(score: ScoreDifference) -> str:
     if score.detectable_difference is None:
         return "  So few items cannot show any difference."
-    return f"  So many items show a true difference of {score.detectable_difference:.3f} four times out of five."
+    return (
+        f"  With so many items, a true difference of {score.detectable_difference:.3f} is found four times out of five."
+    )
 
 
 def _flips_text(flips: Sequence[Flip]) -> Iterator[str]:
@@ -128,3 +156,23 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
     return "".join(f"  {line.rstrip()}\n" for line in lines)
+
+
+def _no_folder(folder: Path) -> Problem:
+    return Problem(
+        code="TP091",
+        severity="error",
+        file=str(folder),
+        what="This is not a folder." if folder.exists() else "This does not exist.",
+        next="Give the path of a run folder; `trainproof runs` lists them.",
+    )
+
+
+def _too_few(given: int) -> Problem:
+    return Problem(
+        code="TP093",
+        severity="error",
+        file="",
+        what=f"A comparison needs at least 2 runs; {given} was given.",
+        next="Name the runs one after the other: `trainproof compare A B`.",
+    )

@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 from evidence.bundle.container import Stored, ending, local_header
+from evidence.bundle.content import Progress
 from evidence.bundle.documents import StatedRun, content_sha256
 from evidence.bundle.inspection import Advance, Inspection, folder_problems, inspect_runs
 from evidence.bundle.layout import BUNDLE_MANIFEST, HASHES, files_of_run
 from evidence.bundle.rules import BAD_OUTPUT, CHANGED_WHILE_PACKED, EMPTY_SELECTION, refusal
 from evidence.bundle.sources import Source, all_sources, blocks, stated_runs
-from evidence.bundle.verify import Progress, verify_bundle
+from evidence.bundle.verify import verify_bundle
 from evidence.hashes import sha256_file
 from schemas.problems import Problem, ProblemError
 

@@ -12,13 +12,15 @@ from collections.abc import Iterator, Sequence
 
 WIDTH, HEIGHT = 680, 300
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 14, 46
+MOST_DOTS = 40
+"""Series of at most so many points show each of them."""
 MOST_POINTS = 1200
 """Points drawn at most; beyond, each bucket of neighbours gives its smallest and largest, so that spikes stay."""
 
 Point = tuple[float, float | None]
 
 
-def line_plot(points: Sequence[Point], *, x_label: str, y_label: str, title: str) -> str:
+def line_plot(points: Sequence[Point], *, x_label: str, y_label: str, title: str, whole_x: bool) -> str:
     """Return an SVG line plot.
 
     Args:
@@ -26,9 +28,10 @@ def line_plot(points: Sequence[Point], *, x_label: str, y_label: str, title: str
         x_label: What x is, with its unit.
         y_label: What y is, with its unit.
         title: What the plot shows, for readers that cannot see it.
+        whole_x: Whether x counts things, so that no tick stands between whole numbers.
     """
     values = [y for _, y in points if y is not None]
-    x_ticks = ticks(points[0][0], points[-1][0], 7)
+    x_ticks = ticks(points[0][0], points[-1][0], 7, smallest=1.0 if whole_x else 0.0)
     y_ticks = ticks(min(values), max(values), 5)
     low_x, high_x = min(x_ticks[0], points[0][0]), max(x_ticks[-1], points[-1][0])
     low_y, high_y = y_ticks[0], y_ticks[-1]
@@ -47,6 +50,7 @@ def line_plot(points: Sequence[Point], *, x_label: str, y_label: str, title: str
         _label(f'x="{(LEFT + WIDTH - RIGHT) / 2:.1f}" y="{HEIGHT - 8}"', x_label),
         _label(f'transform="translate(14 {(TOP + HEIGHT - BOTTOM) / 2:.1f}) rotate(-90)"', y_label),
         *(_piece([(across(x), down(y)) for x, y in piece]) for piece in _pieces(thinned(points))),
+        *(_dot(across(x), down(y)) for x, y in points if y is not None and len(points) <= MOST_DOTS),
         "</svg>",
     ]
     return "".join(parts)
@@ -63,15 +67,15 @@ def interval_bar(value: float, low: float, high: float, *, title: str) -> str:
     )
 
 
-def ticks(low: float, high: float, about: int) -> list[float]:
+def ticks(low: float, high: float, about: int, smallest: float = 0.0) -> list[float]:
     """Return round numbers 1, 2 or 5 × 10ⁿ apart that enclose low and high: `(0.3, 3.9, 5)` gives 0, 1, 2, 3, 4.
 
-    A range of no width gets ticks on both sides of it.
+    A range of no width gets ticks on both sides of it; neighbours are never closer than `smallest`.
     """
     if low == high:
-        margin = abs(low) / 2 or 1.0
+        margin = smallest or abs(low) / 2 or 1.0
         low, high = low - margin, high + margin
-    rough = (high - low) / about
+    rough = max((high - low) / about, smallest)
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
@@ -123,9 +127,13 @@ def _pieces(points: Sequence[Point]) -> Iterator[list[tuple[float, float]]]:
 
 def _piece(points: Sequence[tuple[float, float]]) -> str:
     if len(points) == 1:
-        return f'<circle class="dot" cx="{points[0][0]:.1f}" cy="{points[0][1]:.1f}" r="2.5"/>'
+        return _dot(*points[0])
     line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     return f'<polyline class="line" points="{line}"/>'
+
+
+def _dot(x: float, y: float) -> str:
+    return f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="2.5"/>'
 
 
 def _horizontal(y: float, text: str) -> str:

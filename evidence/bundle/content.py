@@ -6,14 +6,19 @@ What lives here: unpacking that never yields more than an entry declares. What d
 
 from __future__ import annotations
 
+import hashlib
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO
 
 from evidence.bundle.archive import STORED, ArchiveError, Entry
+from evidence.bundle.documents import FileHash
 from evidence.bundle.rules import FALSE_SIZE
 
 BLOCK_BYTES = 1 << 20
+
+Progress = Callable[[int, int], None]
+"""Told how far work is: bytes done and bytes in all."""
 
 
 def stream(file: BinaryIO, entry: Entry) -> Iterator[bytes]:
@@ -38,6 +43,26 @@ def stream(file: BinaryIO, entry: Entry) -> Iterator[bytes]:
         raise ArchiveError(
             FALSE_SIZE, "The content does not have the checksum that the entry declares.", entry=entry.name
         )
+
+
+def hash_entries(file: BinaryIO, entries: Sequence[Entry], progress: Progress | None = None) -> dict[str, FileHash]:
+    """Return size and hash of every file of an archive, read once.
+
+    Raises:
+        ArchiveError: A content is not what its entry declares.
+    """
+    total, done = sum(entry.size_bytes for entry in entries), 0
+    found: dict[str, FileHash] = {}
+    for entry in entries:
+        digest = hashlib.sha256()
+        for block in stream(file, entry):
+            digest.update(block)
+            done += len(block)
+            if progress:
+                progress(done, total)
+        if not entry.is_directory:
+            found[entry.name] = FileHash(path=entry.name, size_bytes=entry.size_bytes, sha256=digest.hexdigest())
+    return found
 
 
 def _stored(file: BinaryIO, entry: Entry) -> Iterator[bytes]:

@@ -13,7 +13,7 @@ writing the bundle (`evidence.bundle.build`). Three kinds of refusal:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -21,9 +21,11 @@ from typing import Literal
 from evidence.bundle.judgement import judged_together
 from evidence.bundle.layout import RunFiles, files_of_run
 from evidence.bundle.rules import (
+    CONTRADICTORY_RUN,
     GRADE_REFUSED,
     INVALID_RUN,
     NO_SUCH_FOLDER,
+    NOT_A_RUN,
     PERSONAL_DETAIL,
     SAME_NAME_TWICE,
     SECRET,
@@ -40,6 +42,9 @@ FIT_GRADES = frozenset({"verified", "measured"})
 """Grades that are packed without a label."""
 LABELLED_GRADES = frozenset({"partial", "template"})
 """Grades that are packed with the label `partial` only; the others are never packed."""
+
+GRADES_REFUSED = (NOT_A_RUN, CONTRADICTORY_RUN, GRADE_REFUSED)
+"""Codes that speak of a grade."""
 
 State = Literal["ok", "warning", "blocked"]
 Advance = Callable[[int], None]
@@ -73,8 +78,10 @@ class Inspection:
         problems = [*self.secrets, *self.files.problems]
         if self.run.alive:
             problems.append(refusal(STILL_RUNNING, self.name, "A process holds this run folder."))
-        if self.grade.name not in FIT_GRADES | LABELLED_GRADES:
-            problems.append(refusal(GRADE_REFUSED, self.name, self._graded()))
+        if self.grade.name == "not a run":
+            problems.append(refusal(NOT_A_RUN, self.name, "This is not a run."))
+        elif self.grade.name not in FIT_GRADES | LABELLED_GRADES:
+            problems.append(refusal(CONTRADICTORY_RUN, self.name, self._graded()))
         return tuple(problems)
 
     @property
@@ -167,9 +174,9 @@ def run_checklist(inspection: Inspection) -> list[ChecklistItem]:
     by_code = {problem.code: problem for problem in (*inspection.unless_labelled, *inspection.never)}
     size = sum((inspection.folder / path).stat().st_size for path in files.packed)
     lines = [
-        _line(name, "grade", by_code.get(GRADE_REFUSED), f"The run is graded {grade.name}."),
-        _line(name, "errors", by_code.get(INVALID_RUN), "`trainproof check` finds no error."),
-        _line(name, "end of the run", by_code.get(STILL_RUNNING), "Nothing writes to the folder."),
+        _line(name, "grade", _first(by_code, GRADES_REFUSED), f"The run is graded {grade.name}."),
+        _line(name, "errors", _first(by_code, [INVALID_RUN]), "`trainproof check` finds no error."),
+        _line(name, "end of the run", _first(by_code, [STILL_RUNNING]), "Nothing writes to the folder."),
         *(_blocked(name, "secrets", problem) for problem in inspection.secrets),
     ]
     if not inspection.secrets:
@@ -203,6 +210,10 @@ def _scan(folder: Path, names: Sequence[str], advance: Advance | None) -> list[P
 def _is_binary(path: Path) -> bool:
     with path.open("rb") as file:
         return b"\0" in file.read(1 << 16)
+
+
+def _first(by_code: Mapping[str, Problem], codes: Sequence[str]) -> Problem | None:
+    return next((by_code[code] for code in codes if code in by_code), None)
 
 
 def _line(run: str, what: str, problem: Problem | None, good: str) -> ChecklistItem:

@@ -92,12 +92,14 @@ def _run_list_problems(found: Mapping[str, FileHash], manifest: Mapping[str, Any
 
 
 def schema_problems(found: Mapping[str, FileHash]) -> Iterator[Problem]:
-    """Yield which schemas of an archive are not the published ones of their version."""
-    for path in sorted(path for path in found if path.startswith(f"{SCHEMAS}/")):
-        ours = published_schemas().get(path)
-        if ours is None:
+    """Yield in what the schemas of an archive differ from the published ones."""
+    ours, theirs = published_schemas(), {path for path in found if path.startswith(f"{SCHEMAS}/")}
+    for path in sorted(ours.keys() | theirs):
+        if path not in ours:
             yield refusal(OTHER_SCHEMA, path, "No schema of this name was published.")
-        elif hashlib.sha256(ours).hexdigest() != found[path].sha256:
+        elif path not in theirs:
+            yield refusal(OTHER_SCHEMA, path, "The schema is missing.")
+        elif hashlib.sha256(ours[path]).hexdigest() != found[path].sha256:
             yield refusal(OTHER_SCHEMA, path, "The schema differs from the published one.")
 
 

@@ -110,9 +110,14 @@ def _summary(facts: Facts) -> str:
         str(facts.status),
         f"{model['name']} ({model['parameters']:,} parameters, {model['weights']} weights at start)",
         f"{devices['count']} × {devices['kind']}",
-        f"started {manifest['started_at']}",
+        f"started {manifest['started_at'][:19].replace('T', ' ')} {_zone(manifest['started_at'])}",
     ]
     return f'<p class="soft">{text(" · ".join(words))}</p>\n'
+
+
+def _zone(time: str) -> str:
+    """Return the offset of a time as it states it; most are in UTC."""
+    return "UTC" if time.endswith(("Z", "+00:00")) else time[-6:]
 
 
 def _figures(figures: Sequence[Headline]) -> str:
@@ -130,6 +135,7 @@ def _loss(facts: Facts) -> str:
         x_label="optimizer step",
         y_label="loss (nats per supervised token)",
         title="Training loss over optimizer steps",
+        whole_x=True,
     )
     caption = f"Training loss of each logged step, {len(rows):,} rows of metrics.jsonl; not smoothed."
     return f"<h3>Loss</h3>\n<figure>{plot}<figcaption>{caption}</figcaption></figure>\n"

@@ -22,11 +22,9 @@ h3 { font-size: 1rem; margin: 2rem 0 .5rem; } p { margin: .4rem 0; } .soft { col
 .contradictory, .not-a-run, .error { color: var(--poor); } .warning { color: var(--fair); } .note { color:
   var(--soft); }
 .label { border-left: 4px solid var(--fair); padding: .5rem .9rem; background: var(--panel); }
-.figures { display: grid; grid-template-columns: repeat(auto-fill, minmax(13rem, 1fr)); gap: 1px; background:
-  var(--rule);
-  border: 1px solid var(--rule); margin: .5rem 0; }
-.figures > div { background: var(--paper); padding: .55rem .75rem; } .figures dt { color: var(--soft); font-size:
-  .82rem; }
+.figures { display: grid; grid-template-columns: repeat(auto-fill, minmax(13rem, 1fr)); gap: 1px; margin: .5rem 0; }
+.figures > div { padding: .55rem .75rem; box-shadow: 0 0 0 1px var(--rule); }
+.figures dt { color: var(--soft); font-size: .82rem; }
 .figures dd { margin: 0; font-weight: 600; }
 figure { margin: .5rem 0; } figcaption { color: var(--soft); font-size: .85rem; }
 svg.plot { width: 100%; max-width: 44rem; height: auto; display: block; } svg text { fill: var(--soft); font-size:
@@ -42,6 +40,7 @@ th { color: var(--soft); font-weight: 500; } .right { text-align: right; padding
 td.value { overflow-wrap: anywhere; } code, .hash { font-family: ui-monospace, "SF Mono", Menlo, Consolas, monospace;
   font-size: .8rem; } .hash { overflow-wrap: anywhere; color: var(--soft); }
 .groups { columns: 2 22rem; column-gap: 2rem; } .groups section { break-inside: avoid; margin-bottom: 1rem; }
-.groups h4 { margin: 0 0 .2rem; font-size: .9rem; } .problems li { margin: .5rem 0; } ul.problems { padding-left:
+.groups th { width: 45%; } .groups h4 { margin: 0 0 .2rem; font-size: .9rem; } .problems li { margin: .5rem 0; }
+  ul.problems { padding-left:
   1.2rem; }
 """

@@ -38,6 +38,7 @@ UNLABELLED = "TP826"
 OTHER_REPORT = "TP827"
 OTHER_SCHEMA = "TP828"
 RUN_NOT_LISTED = "TP829"
+OTHER_VERSION = "TP830"
 
 NO_SUCH_FOLDER = "TP840"
 GRADE_REFUSED = "TP841"
@@ -51,6 +52,8 @@ BAD_OUTPUT = "TP848"
 SAME_NAME_TWICE = "TP849"
 CHANGED_WHILE_PACKED = "TP850"
 EMPTY_SELECTION = "TP851"
+CONTRADICTORY_RUN = "TP852"
+NOT_A_RUN = "TP853"
 
 _REBUILD = "Ask for the bundle again, or build it with `trainproof package` from the run folders."
 
@@ -202,6 +205,14 @@ RULES = (
         _REBUILD,
     ),
     _rule(
+        OTHER_VERSION,
+        "Built by another version",
+        "The report and the schemas were made by another version of trainproof, so they are checked by their hashes "
+        "only. The runs are checked with the schemas of this version all the same.",
+        "Read the run folders rather than the report, or verify with the version that the bundle names.",
+        severity="warning",
+    ),
+    _rule(
         NO_SUCH_FOLDER,
         "No such run folder",
         "The path given does not exist or is not a folder.",
@@ -210,8 +221,7 @@ RULES = (
     _rule(
         GRADE_REFUSED,
         "Grade is too low to pack",
-        "Only verified and measured runs are packed without a label. A contradictory run is never packed: no "
-        "label could say which of its statements is true.",
+        "Only verified and measured runs are packed without a label.",
         "Finish or repair the run, or pack it labelled with `--allow-partial`.",
     ),
     _rule(
@@ -269,7 +279,19 @@ RULES = (
         "A file had other content when it was packed than when it was checked.",
         "Wait until nothing writes to the folder, then pack again.",
     ),
-    _rule(EMPTY_SELECTION, "Nothing to pack", "No run folder was given.", "Name at least one run folder."),
+    _rule(EMPTY_SELECTION, "Nothing to pack", "A bundle holds at least one run.", "Name at least one run folder."),
+    _rule(
+        CONTRADICTORY_RUN,
+        "Run contradicts itself",
+        "A contradictory run is never packed: no label could say which of its statements is true.",
+        "Run `trainproof check` on the folder; restore the files as the run wrote them, or run it again.",
+    ),
+    _rule(
+        NOT_A_RUN,
+        "Not a run",
+        "The folder holds none of the files that a run writes.",
+        "Name the run folders themselves; `trainproof runs` lists them.",
+    ),
 )
 
 _BY_CODE = {rule.code: rule for rule in RULES}

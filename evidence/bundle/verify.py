@@ -7,16 +7,15 @@ graded again, and the folder is removed.
 
 from __future__ import annotations
 
-import hashlib
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from evidence.bundle.archive import ArchiveError, Entry
 from evidence.bundle.container import has_our_form
-from evidence.bundle.content import stream
+from evidence.bundle.content import Progress, hash_entries, stream
 from evidence.bundle.documents import FileHash, program_version
 from evidence.bundle.hostile import Limits, harmless_entries
 from evidence.bundle.inspection import FIT_GRADES, LABELLED_GRADES, is_weights
@@ -29,10 +28,10 @@ from evidence.bundle.rules import (
     NO_BUNDLE,
     OTHER_GRADE,
     OTHER_REPORT,
+    OTHER_VERSION,
     REPACKED,
     UNLABELLED,
     UNLISTED_FILE,
-    UNREADABLE,
     refusal,
 )
 from evidence.facts import facts_of
@@ -43,9 +42,6 @@ MOST_UNPACKED_BYTES = 8 << 30
 """Most bytes of run documents, weights left out, that are unpacked to be checked."""
 MOST_LIST_BYTES = 256 << 20
 """Most bytes of a list (MANIFEST.sha256, bundle_manifest.json) or report that are read into memory."""
-
-Progress = Callable[[int, int], None]
-"""Told how far work is: bytes done and bytes in all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,26 +119,6 @@ def verify_bundle(path: Path, *, progress: Progress | None = None) -> Verdict:
             return _checked(path, file, entries, found, Path(name))
 
 
-def hash_entries(file: BinaryIO, entries: Sequence[Entry], progress: Progress | None = None) -> dict[str, FileHash]:
-    """Return size and hash of every file of an archive, read once.
-
-    Raises:
-        ArchiveError: A content is not what its entry declares.
-    """
-    total, done = sum(entry.size_bytes for entry in entries), 0
-    found: dict[str, FileHash] = {}
-    for entry in entries:
-        digest = hashlib.sha256()
-        for block in stream(file, entry):
-            digest.update(block)
-            done += len(block)
-            if progress:
-                progress(done, total)
-        if not entry.is_directory:
-            found[entry.name] = FileHash(path=entry.name, size_bytes=entry.size_bytes, sha256=digest.hexdigest())
-    return found
-
-
 def _refused(path: Path, entries: Sequence[Entry], problems: Sequence[Problem]) -> Verdict:
     return Verdict(
         path=path,
@@ -176,7 +152,7 @@ def _checked(
     problems = list(list_problems(found, _content(file, by_name.get(HASHES))))
     problems += _empty_folders(entries, found)
     manifest, shape = _manifest(file, by_name.get(BUNDLE_MANIFEST), folder)
-    problems += [*shape, *schema_problems(found)]
+    problems += shape
     if manifest:
         problems += manifest_problems(found, manifest)
     _unpack_runs(file, entries, folder)
@@ -184,7 +160,7 @@ def _checked(
     verified = [_verified(run, manifest or {}) for run in runs]
     if manifest:
         problems += _grade_problems(verified, partial=manifest["partial"])
-        problems += _report_problems(runs, manifest, _content(file, by_name.get(REPORT)))
+        problems += _made_problems(runs, manifest, found, _content(file, by_name.get(REPORT)))
     if not has_our_form(file, entries):
         problems.append(refusal(REPACKED, "", "The zip is not byte for byte as trainproof writes it."))
     broken = any(problem.severity == "error" for problem in problems)
@@ -279,16 +255,17 @@ def _grade_problems(runs: Sequence[VerifiedRun], *, partial: bool) -> Iterator[P
             yield refusal(UNLABELLED, place, f"The run {state}, and the bundle is not labelled partial.")
 
 
-def _report_problems(runs: Sequence[ReportRun], manifest: Mapping[str, Any], report: bytes | None) -> Iterator[Problem]:
-    """Yield a problem if the report is not the one that this version writes; another version's is only hashed."""
+def _made_problems(
+    runs: Sequence[ReportRun], manifest: Mapping[str, Any], found: Mapping[str, FileHash], report: bytes | None
+) -> Iterator[Problem]:
+    """Yield in what the files that the program made differ from what it makes; only its own version can tell."""
+    version = manifest["made_by"]["version"]
     if report is None:
         yield refusal(NO_BUNDLE, REPORT, f"The archive has no {REPORT}.")
-    elif manifest["made_by"]["version"] == program_version():
-        ours = report_html(runs, partial=manifest["partial"]).encode("utf-8")
-        if ours != report:
+    elif version != program_version():
+        what = f"The bundle was built by version {version}, and this is {program_version()}."
+        yield refusal(OTHER_VERSION, BUNDLE_MANIFEST, what)
+    else:
+        yield from schema_problems(found)
+        if report_html(runs, partial=manifest["partial"]).encode("utf-8") != report:
             yield refusal(OTHER_REPORT, REPORT, "The report differs from the one that the runs inside give.")
-
-
-def unreadable(path: Path) -> Problem:
-    """Return the problem of a zip that does not exist or cannot be opened."""
-    return refusal(UNREADABLE, str(path), "The file does not exist." if not path.exists() else "This is not a file.")

@@ -1,0 +1,144 @@
+"""Packing and verifying in words: text for the terminal, plain values for JSON, and a progress bar.
+
+What lives here: wording. What does not: any finding (`evidence.bundle`).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from evidence.bundle.build import BuildReport
+from evidence.bundle.content import Progress
+from evidence.bundle.rules import UNREADABLE, refusal
+from evidence.bundle.verify import Verdict, VerifiedRun, verify_bundle
+from evidence.headlines import bytes_as_text
+from schemas.problems import Problem, ProblemError
+from schemas.render import as_dicts, as_text
+from schemas.words import counted
+
+
+def default_output(runs: list[Path]) -> Path:
+    """Return where a bundle goes if nobody says: named after its run, or `submission` for several."""
+    name = runs[0].resolve().name if len(runs) == 1 else "submission"
+    return Path("bundles") / f"{name}.zip"
+
+
+def verdict_on(path: Path, progress: Progress | None = None) -> Verdict:
+    """Return the verdict on a bundle that the user named.
+
+    Raises:
+        ProblemError: Exit code 2: the file cannot be read, or there is no room to check it.
+    """
+    if not path.is_file():
+        raise ProblemError([_no_file(path)], exit_code=2)
+    try:
+        return verify_bundle(path, progress=progress)
+    except OSError as error:
+        what = f"The bundle cannot be checked: {error.strerror or error}."
+        raise ProblemError([refusal(UNREADABLE, str(error.filename or path), what)], exit_code=2) from None
+
+
+def json_text(value: dict[str, Any]) -> str:
+    """Return JSON as the command prints it."""
+    return json.dumps(value, ensure_ascii=False, indent=2) + "\n"
+
+
+def build_text(report: BuildReport) -> str:
+    """Return what was built, as the terminal shows it."""
+    lines = [f"{report.output}: {bytes_as_text(report.size_bytes)}, {report.files:,} files, verified."]
+    lines += [f"  {run.run_id}: {run.grade}" for run in report.runs]
+    if report.partial:
+        lines.append("  Labelled partial: it holds runs that are no results.")
+    if report.left_out:
+        lines.append(f"  Left out: {', '.join(report.left_out)}")
+    lines += [f"  content digest {report.content_sha256}", f"  zip SHA-256    {report.zip_sha256}"]
+    return as_text(report.warnings) + "\n".join(lines) + "\n"
+
+
+def build_dict(report: BuildReport) -> dict[str, Any]:
+    """Return what was built as JSON values."""
+    return {
+        "output": str(report.output),
+        "bytes": report.size_bytes,
+        "zip_sha256": report.zip_sha256,
+        "content_sha256": report.content_sha256,
+        "partial": report.partial,
+        "files": report.files,
+        "runs": [{"run_id": run.run_id, "grade": run.grade, "reasons": list(run.reasons)} for run in report.runs],
+        "left_out": list(report.left_out),
+        "warnings": as_dicts(report.warnings),
+    }
+
+
+def verdict_text(verdict: Verdict) -> str:
+    """Return a verdict as the terminal shows it: what is wrong, the runs, what is proven."""
+    state = "holds" if verdict.ok else "does not hold"
+    size = f"{counted(verdict.files, 'file')}, {bytes_as_text(verdict.size_bytes)}"
+    lines = [f"{verdict.path}: {state} ({size})."]
+    lines += [_run_line(run) for run in verdict.runs]
+    if verdict.partial:
+        lines.append("  Labelled partial: it holds runs that are no results.")
+    if verdict.content_sha256:
+        lines.append(f"  content digest {verdict.content_sha256}")
+    return as_text(verdict.findings) + "\n".join([*lines, verdict.proven]) + "\n"
+
+
+def verdict_dict(verdict: Verdict) -> dict[str, Any]:
+    """Return a verdict as JSON values."""
+    return {
+        "path": str(verdict.path),
+        "ok": verdict.ok,
+        "proven": verdict.proven,
+        "partial": verdict.partial,
+        "content_sha256": verdict.content_sha256,
+        "files": verdict.files,
+        "bytes": verdict.size_bytes,
+        "findings": as_dicts(verdict.findings),
+        "runs": [
+            {
+                "run_id": run.run_id,
+                "stated_grade": run.stated_grade,
+                "grade": run.grade,
+                "reasons": list(run.reasons),
+                "findings": as_dicts(run.findings),
+            }
+            for run in verdict.runs
+        ],
+    }
+
+
+@contextmanager
+def progress_bar(words: str) -> Iterator[Progress | None]:
+    """Give a function that draws how far work is on a terminal; None where nobody would see it."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, TextColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True))
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(words, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _no_file(path: Path) -> Problem:
+    return Problem(
+        code="TP091",
+        severity="error",
+        file=str(path),
+        what="This is not a file." if path.exists() else "This does not exist.",
+        next="Give the path of a bundle, a zip that `trainproof package` built.",
+    )
+
+
+def _run_line(run: VerifiedRun) -> str:
+    errors = sum(finding.severity == "error" for finding in run.findings)
+    found = f", {counted(errors, 'error')}" if errors else ""
+    return f"  {run.run_id}: {run.grade}{found}. {' '.join(run.reasons)}"
