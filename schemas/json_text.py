@@ -48,8 +48,7 @@ class _Reader:
         return None
 
     def _int(self, literal: str) -> int | None:
-        # 308 digits always fit a 64-bit float; Python refuses to read thousands of digits as an int.
-        if len(literal) <= 308 or is_finite(literal):
+        if is_finite(literal):
             return int(literal)
         self.is_odd = True
         return None
@@ -110,7 +109,7 @@ def _repeated(one: Repeated, *, file: str) -> Problem:
 def _not_finite(one: NotFinite, *, file: str) -> Problem:
     shown = one.literal if len(one.literal) <= 24 else f"{one.literal[:20]}… ({len(one.literal)} characters)"
     if one.literal[-1].isdigit():
-        what = f"{shown} is too large: the largest number is about 1.8e308."
+        what = f"{shown} is too large: not every reader can hold it."
     else:
         what = f"{shown} is not a JSON number."
     return Problem(

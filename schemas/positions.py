@@ -16,6 +16,8 @@ from schemas.problems import pointer_to
 # The possessive quantifiers keep the time linear, also for a string that never ends.
 TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\Z)|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
 
+MOST_DIGITS = 308
+
 
 @dataclass(frozen=True, kw_only=True)
 class Repeated:
@@ -127,7 +129,12 @@ class _Scanner:
 
 
 def is_finite(literal: str) -> bool:
-    """Return False for `NaN`, `Infinity`, `-Infinity` and a number beyond the range of a 64-bit float."""
+    """Return False for `NaN`, `Infinity`, `-Infinity` and a number beyond the range of a 64-bit float.
+
+    That range ends within the whole numbers of 309 digits. All of these are refused: validators differ in them.
+    """
     if literal[0] in '"tfn':
         return True
+    if literal.lstrip("+-").isdigit() and len(literal.lstrip("+-")) > MOST_DIGITS:
+        return False
     return math.isfinite(float(literal))

@@ -114,7 +114,7 @@ def _annotation(problem: Problem) -> str:
     kind = {"error": "error", "warning": "warning", "note": "notice"}[problem.severity]
     properties = {"file": problem.file, "line": problem.line or "", "title": problem.code}
     listed = ",".join(f"{name}={_github_property(str(value))}" for name, value in properties.items() if value)
-    at = f"{problem.pointer}: " if problem.pointer else ""
+    at = f"{_visible(problem.pointer)}: " if problem.pointer else ""
     message = " ".join([at + _sentence(problem.what), *_details(problem)])
     return f"::{kind} {listed}::{_github_data(message)}\n"
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +15,12 @@ from schemas.catalog import VERSIONS, schema
 from schemas.explain import violations
 from schemas.json_text import LONE_SURROGATE
 from schemas.parse import parse_json, parse_yaml
+from schemas.positions import MOST_DIGITS
 from schemas.problems import Problem, pointer_to, worst_first
 from schemas.rows import Rows, read_rows
 from schemas.text import Lines, Parsed, unknown_lines
 from schemas.unreadable import cannot_read
-from schemas.words import LARGEST_FLOAT, listed, shown
+from schemas.words import listed, shown
 
 __all__ = ["Document", "Rows", "check_value", "read_document", "read_rows"]
 
@@ -110,7 +112,9 @@ def not_json(value: Any) -> tuple[str, Any] | None:
             continue
         if isinstance(one, str) and not LONE_SURROGATE.search(one):
             continue
-        if one is None or (isinstance(one, int | float) and abs(one) <= LARGEST_FLOAT):
+        if one is None or (isinstance(one, int) and abs(one) < 10**MOST_DIGITS):
+            continue
+        if isinstance(one, float) and math.isfinite(one):
             continue
         return pointer, one
     return None
@@ -133,7 +137,7 @@ def _kind_of_value(value: Any) -> str:
     if isinstance(value, float):
         return str(value)
     if isinstance(value, int):
-        return "A number beyond 1.8e308"
+        return f"A whole number of more than {MOST_DIGITS} digits"
     if isinstance(value, str):
         return "Text with half a surrogate pair"
     if isinstance(value, dict):

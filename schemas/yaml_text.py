@@ -7,18 +7,18 @@ needs none, and an alias can blow a small file up to gigabytes.
 
 from __future__ import annotations
 
-import math
 import re
 from typing import Any
 
 import yaml
 
 from schemas.json_text import MOST_LEVELS, is_text
+from schemas.positions import MOST_DIGITS, is_finite
 from schemas.problems import Problem, ProblemError, pointer_to
 from schemas.text import Parsed, unread
 from schemas.words import shown
 
-INTEGER = re.compile(r"[-+]?[0-9]{1,308}|0x[0-9a-fA-F]{1,64}|0o[0-7]{1,64}")
+INTEGER = re.compile(rf"[-+]?[0-9]{{1,{MOST_DIGITS}}}|0x[0-9a-fA-F]{{1,64}}|0o[0-7]{{1,64}}")
 FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 WORDS = {
@@ -115,7 +115,7 @@ class _Reader:
             return WORDS[text]
         if INTEGER.fullmatch(text):
             return int(text, 0) if text[:2] in ("0x", "0o") else int(text)
-        if FLOAT.fullmatch(text) and math.isfinite(float(text)):
+        if FLOAT.fullmatch(text) and is_finite(text):
             return float(text)
         if FLOAT.fullmatch(text) or NOT_FINITE.fullmatch(text):
             self.problems.append(self._not_finite(text, pointer_to(path), node.start_mark.line + 1))

@@ -1,0 +1,148 @@
+"""The schema documents themselves: valid, described, closed, anchored, finite, and all of them explainable."""
+
+import re
+from collections.abc import Iterator
+
+import jsonschema
+import jsonschema_rs
+import pytest
+
+from schemas.catalog import KINDS, resolved, schemas_of, types_of
+from schemas.explain import _SENTENCES
+
+SCHEMAS = schemas_of()
+
+ANNOTATIONS = {"$schema", "$id", "$defs", "title", "description", "default", "examples"}
+APPLICATORS = {"properties", "items", "if", "then", "else", "$ref", "additionalProperties", "unevaluatedProperties"}
+
+
+def nodes(node: dict, where: str = "") -> Iterator[tuple[str, dict]]:
+    """Yield every schema node of a document with the way to it."""
+    yield where, node
+    for group in ("properties", "$defs"):
+        for name, inner in node.get(group, {}).items():
+            yield from nodes(inner, f"{where}/{group}/{name}")
+    for keyword in ("items", "if", "then", "else", "additionalProperties"):
+        if isinstance(node.get(keyword), dict):
+            yield from nodes(node[keyword], f"{where}/{keyword}")
+
+
+ALL_NODES = [(kind, where, node) for kind, document in SCHEMAS.items() for where, node in nodes(document)]
+
+
+@pytest.mark.parametrize("kind", SCHEMAS)
+def test_the_document_follows_the_metaschema(kind):
+    jsonschema.Draft202012Validator.check_schema(SCHEMAS[kind])
+    jsonschema_rs.meta.validate(SCHEMAS[kind])
+
+
+def test_the_walk_reaches_every_property():
+    names = {(kind, where) for kind, where, _ in ALL_NODES}
+    assert ("eval_summary", "/$defs/metric/properties/interval/properties/low") in names
+    assert ("dataset_row", "/else/else/properties/steps/items/properties/i") in names
+    assert ("types", "/$defs/time") in names
+
+
+def test_every_property_is_described_there_or_by_its_type():
+    silent = [
+        f"{kind}{where}/{name}"
+        for kind, where, node in ALL_NODES
+        for name, inner in node.get("properties", {}).items()
+        if not (inner.get("description") or resolved(inner, SCHEMAS[kind]).get("description"))
+    ]
+    assert silent == []
+
+
+def test_every_null_says_what_it_means():
+    for kind, where, node in ALL_NODES:
+        for name, inner in node.get("properties", {}).items():
+            if "null" in types_of(resolved(inner, SCHEMAS[kind])) and "Null" not in inner["description"]:
+                # One sentence may speak for all fields of an object.
+                assert "Null" in node["description"], f"{kind}{where}/{name}"
+
+
+def test_every_object_is_closed():
+    for kind, where, node in ALL_NODES:
+        if "object" in types_of(node):
+            assert node.get("unevaluatedProperties") is False or "additionalProperties" in node, f"{kind}{where}"
+
+
+def test_descriptions_are_sentences():
+    for kind, where, node in ALL_NODES:
+        if "description" in node:
+            assert re.match(r"\S.*[.…]$", node["description"]), f"{kind}{where}"
+            assert "\n" not in node["description"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "where", "node"), [one for one in ALL_NODES if "pattern" in one[2]], ids=lambda value: str(value)[:40]
+)
+def test_a_trailing_newline_breaks_every_pattern(kind, where, node):
+    examples = [
+        "a",
+        "run_started",
+        "0" * 64,
+        "0" * 40,
+        "2026-10-11T12:34:56Z",
+        "2026-10-11T12:34:60.123456789+05:30",
+        "adapter/a.b",
+    ]
+    schema = {"type": "string", "pattern": node["pattern"]}
+    accepted = [text for text in examples if re.search(node["pattern"], text)]
+    assert accepted
+    for text in accepted:
+        for ending in ("\n", "\r\n", "\r", "\n\n"):
+            assert not re.search(node["pattern"], text + ending)
+            assert not jsonschema.Draft202012Validator(schema).is_valid(text + ending)
+            assert not jsonschema_rs.is_valid(schema, text + ending)
+        assert jsonschema_rs.is_valid(schema, text)
+
+
+def test_the_times_that_are_taken_are_times():
+    pattern = SCHEMAS["types"]["$defs"]["time"]["pattern"]
+    refused = ["2026-13-01T00:00:00Z", "2026-00-01T00:00:00Z", "2026-01-32T00:00:00Z", "2026-01-01T24:00:00Z"]
+    refused += ["2026-01-01T00:60:00Z", "2026-01-01T00:00:61Z", "2026-01-01T00:00:00", "2026-01-01 00:00:00Z"]
+    refused += ["2026-01-01T00:00:00.Z", "2026-01-01T00:00:00+24:00", "2026-01-01T00:00:00z", "２026-01-01T00:00:00Z"]
+    assert [time for time in refused if re.search(pattern, time)] == []
+
+
+def test_the_paths_that_are_taken_stay_inside():
+    pattern = SCHEMAS["types"]["$defs"]["relative_path"]["pattern"]
+    refused = ["/a", "..", "../a", "a/..", "a/../b", "a\\b", "a\x00b", "a\nb", ""]
+    taken = ["a", "a/b.json", "..a", "a..", "a/..b", ".a", "é/ü"]
+    assert [path for path in refused if re.search(pattern, path)] == []
+    assert [path for path in taken if not re.search(pattern, path)] == []
+
+
+def test_every_number_has_two_ends():
+    for kind, where, node in ALL_NODES:
+        if {"integer", "number"} & set(types_of(node)):
+            assert {"minimum", "exclusiveMinimum"} & node.keys(), f"{kind}{where}"
+            assert {"maximum", "exclusiveMaximum"} & node.keys(), f"{kind}{where}"
+
+
+def test_every_rule_can_be_explained():
+    special = {"required", "unevaluatedProperties"}
+    used = {keyword for _, _, node in ALL_NODES for keyword in node} - ANNOTATIONS - APPLICATORS
+    assert used <= set(_SENTENCES) | special
+
+
+def test_what_explain_takes_for_granted():
+    for kind, where, node in ALL_NODES:
+        if "if" in node:
+            # `known_keys` decides the branch from keys alone.
+            assert set(node["if"]) == {"required"}, f"{kind}{where}"
+        if "$ref" in node:
+            # A message shows the expectation of the node behind the reference, and nothing beside it.
+            assert set(node) <= {"$ref"} | ANNOTATIONS, f"{kind}{where}"
+        if "enum" not in node and "const" not in node and where.rpartition("/")[2] not in ("if", "then", "else"):
+            assert "$ref" in node or types_of(node) or kind == "types", f"{kind}{where}"
+
+
+def test_every_kind_has_a_document_and_the_other_way_round():
+    from importlib.resources import files
+
+    names = {path.name for path in (files("schemas") / "documents" / "v1").iterdir()}
+    assert names == {f"{kind}.schema.json" for kind in (*KINDS, "types")}
+    for kind, document in SCHEMAS.items():
+        assert document["$id"].endswith(f"/v1/{kind}.schema.json")
