@@ -1,19 +1,22 @@
-"""Eight virtual CPU devices and strict jax for the tests of the model."""
+"""Strict jax for the tests of the model: no silent change of dtype or rank."""
+
+from collections.abc import Iterator
 
 import jax
 import pytest
+from tiny_models import GEMMA, GPT2
 
 from trainer.model.families import spec_from_config
 from trainer.model.spec import ModelSpec
 
-jax.config.update("jax_numpy_dtype_promotion", "strict")
-jax.config.update("jax_numpy_rank_promotion", "raise")
-jax.config.update("jax_num_cpu_devices", 8)
+
+@pytest.fixture(autouse=True)
+def _strict() -> Iterator[None]:
+    with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):
+        yield
 
 
 @pytest.fixture(params=["gpt2", "gemma"])
 def spec(request: pytest.FixtureRequest) -> ModelSpec:
     """A tiny model of each family."""
-    from tiny_models import GEMMA, GPT2
-
     return spec_from_config({"gpt2": GPT2, "gemma": GEMMA}[request.param])

@@ -1,13 +1,12 @@
 """The forward pass against a plain NumPy twin, and what must not change it."""
 
 import math
-from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny_models import GPT2, random_model
+from tiny_models import GPT2, logits, random_model
 
 from trainer.model.families import spec_from_config
 from trainer.model.params import bind
@@ -83,12 +82,6 @@ def twin_mlp(spec, p, at, x):
     if spec.gated_mlp:
         inside = inside * twin_linear(p, at + "up", x)
     return twin_linear(p, at + "down", inside)
-
-
-@partial(jax.jit, static_argnums=0)
-def logits(graphdef, params, tokens, **given):
-    decoder = bind(graphdef, params)
-    return decoder.logits(decoder.hidden(jnp.asarray(tokens), **given))
 
 
 TOKENS = np.array([[3, 1, 4, 1, 5, 9, 2], [22, 0, 6, 6, 6, 7, 21]], np.int32)
