@@ -148,7 +148,7 @@ def _kind_of_value(value: Any) -> str:
 def _version_problems(kind: str, value: dict[str, Any], file: str, lines: Lines) -> list[Problem]:
     """Return what is wrong with `schema_version`: before it is known to be ours, no other rule may be applied."""
     document = schema(kind)
-    if "schema_version" not in document["properties"]:
+    if "schema_version" not in document.get("properties", {}):
         return []
     if "schema_version" not in value:
         return [_no_version(file)] if "schema_version" in document["required"] else []
