@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 
 def main() -> None:
     """Draw the frame and the page that the address names."""
-    st.set_page_config(page_title="trainproof", page_icon=":material/fact_check:", layout="wide")
+    st.set_page_config(page_title="trainproof", page_icon=HERE / "static" / "icon.svg", layout="wide")
     st.html(HERE / "static" / "style.css")
     if closed():
         return

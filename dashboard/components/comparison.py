@@ -69,7 +69,14 @@ def _difference(found: ScoreDifference) -> None:
     verdict = "more than chance" if found.adjusted_p_value < 0.05 else "chance is enough to explain it"
     table = found.table
     markup.table(
-        ["Difference", "95 % interval", "McNemar, exact", "Verdict at 0.05", "Items", "Smallest difference found"],
+        [
+            "Difference",
+            "95 % interval",
+            "McNemar, exact",
+            "Verdict at 0.05",
+            "Items",
+            "Smallest detectable, 80 % power",
+        ],
         [
             (
                 numbers.points(found.difference),
@@ -140,5 +147,5 @@ def _value(value: object) -> str:
     if value == ABSENT:
         return numbers.NOTHING
     text = shown(value)
-    # Hashes are told apart by their beginning; the whole stands in the manifest.
-    return text[:12] + "…" if len(text) == 64 and text.isalnum() else shortened(text, _LONGEST)
+    # Hashes and commits are told apart by their beginning; the whole stands in the manifest.
+    return text[:12] + "…" if len(text) in {40, 64} and text.isalnum() else shortened(text, _LONGEST)

@@ -29,16 +29,17 @@ def show(source: str, config: Mapping[str, Any]) -> dict[str, Any]:
         for index, path in enumerate(form.ESSENTIAL):
             with columns[index % len(columns)]:
                 edits[path] = _widget(source, fields[path], config)
-    for group in form.groups():
-        rest = [field for field in group.fields if field.path not in form.ESSENTIAL]
-        if not rest:
-            continue
-        with st.expander(f"{group.title}: {', '.join(field.title.lower() for field in rest)}"):
-            st.caption(group.help)
-            columns = st.columns(3)
-            for index, field in enumerate(rest):
-                with columns[index % len(columns)]:
-                    edits[field.path] = _widget(source, field, config)
+    with st.container(border=True, gap="small"):
+        for group in form.groups():
+            rest = [field for field in group.fields if field.path not in form.ESSENTIAL]
+            if not rest:
+                continue
+            with st.expander(f"{group.title}: {', '.join(field.title.lower() for field in rest)}", type="compact"):
+                st.caption(group.help)
+                columns = st.columns(3)
+                for index, field in enumerate(rest):
+                    with columns[index % len(columns)]:
+                        edits[field.path] = _widget(source, field, config)
     return form.changed(config, edits)
 
 

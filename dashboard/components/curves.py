@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import streamlit as st
@@ -20,8 +20,8 @@ class View:
     smoothing: float
 
 
-def controls() -> View:
-    """Draw the controls, whose values stand in the address, and return them."""
+def controls(*beside: Callable[[], None]) -> View:
+    """Draw the controls, whose values stand in the address, and what belongs beside them; return the values."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         x = st.segmented_control(
             "Along the bottom",
@@ -32,19 +32,28 @@ def controls() -> View:
             key="x",
             bind="query-params",
         )
-        smoothing = st.slider(
+        scale = st.segmented_control(
+            "Scale of loss",
+            ["linear", "logarithmic"],
+            default="linear",
+            required=True,
+            key="scale",
+            bind="query-params",
+        )
+        smoothing = st.number_input(
             "Smoothing",
             0.0,
             0.99,
             0.0,
-            0.01,
+            0.1,
+            format="%.2f",
             key="smooth",
             bind="query-params",
-            width=220,
-            help="Weight of an exponential moving average. The raw line stays visible behind it.",
+            width=150,
         )
-        log = st.toggle("Logarithmic loss", key="log", bind="query-params")
-    return View(x=x, log=log, smoothing=smoothing)
+        for button in beside:
+            button()
+    return View(x=x, log=scale == "logarithmic", smoothing=smoothing)
 
 
 def show(series: Mapping[str, Series], view: View, *, key: str) -> None:

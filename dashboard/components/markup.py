@@ -13,6 +13,9 @@ import streamlit as st
 from dashboard.logic.grades import UNKNOWN, Sign
 from dashboard.logic.text import visible
 
+_WORD = 22
+"""Cells of a table up to this length stay on one line."""
+
 
 def safe(text: object) -> str:
     """Return text as HTML that shows it as it stands."""
@@ -40,6 +43,16 @@ def heading(title: str, *, signs: str = "", lines: Sequence[str] = ()) -> None:
     st.html(f'<div class="tp-head"><h1>{safe(title)}</h1>{signs}</div>{below}')
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number and its noun: `1 run`, `2 runs`."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def step(number: int, title: str) -> None:
+    """Draw the title of one step of several."""
+    st.html(f'<p class="tp-step"><b>{number}</b>{safe(title)}</p>')
+
+
 def note(text: str) -> None:
     """Draw a quiet line of any text."""
     st.html(f'<p class="tp-sub">{safe(text)}</p>')
@@ -62,11 +75,13 @@ def table(
         marked: rows that deserve attention; their text must say so too.
     """
     right, attention = set(numbers), set(marked)
-    classes = ["tp-number" if index in right else "" for index in range(len(head))]
-    top = "".join(f'<th scope="col" class="{kind}">{safe(text)}</th>' for text, kind in zip(head, classes, strict=True))
+    top = "".join(
+        f'<th scope="col" class="{"tp-number" if index in right else ""}">{safe(text)}</th>'
+        for index, text in enumerate(head)
+    )
     body = "".join(
         f'<tr class="{"tp-marked" if number in attention else ""}">'
-        + "".join(f'<td class="{kind}">{safe(cell)}</td>' for cell, kind in zip(row, classes, strict=True))
+        + "".join(_cell(cell, is_number=index in right) for index, cell in enumerate(row))
         + "</tr>"
         for number, row in enumerate(rows)
     )
@@ -78,3 +93,8 @@ def bullets(title: str, lines: Iterable[str]) -> None:
     """Draw a short list of any text under a line of any text."""
     items = "".join(f"<li>{safe(line)}</li>" for line in lines)
     st.html(f'<p class="tp-sub"><b>{safe(title)}</b></p><ul class="tp-list">{items}</ul>')
+
+
+def _cell(text: str, *, is_number: bool) -> str:
+    kind = "tp-number" if is_number else "tp-word" if len(text) <= _WORD else ""
+    return f'<td class="{kind}">{safe(text)}</td>'

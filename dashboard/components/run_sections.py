@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from dashboard.logic import forecast, numbers, predictions_table, settings
 from dashboard.logic.documents import flag_at, number_at, objects_at, text_at
 from dashboard.logic.grades import GRADES
 from dashboard.logic.text import shortened
-from evidence.layout import METRICS
+from evidence.layout import MANIFEST, METRICS
 from evidence.read import Run
 
 _MOST_RECORDS = 500
@@ -195,7 +195,7 @@ def files(run: Run) -> None:
                 name,
                 numbers.memory(_size(run.path / name)),
                 (text_at(artifact, "role") if artifact else None) or numbers.NOTHING,
-                (text_at(artifact, "sha256") if artifact else None) or "not in the manifest",
+                (text_at(artifact, "sha256") if artifact else None) or _unstated(name),
             )
         )
     markup.table(["File", "Size", "Role", "SHA-256 stated in the manifest"], rows, numbers=[1])
@@ -204,6 +204,10 @@ def files(run: Run) -> None:
         markup.note(f"Stated but missing: {', '.join(str(name) for name in gone)}")
     if run.files:
         _download(run)
+
+
+def _unstated(name: str) -> str:
+    return "the manifest itself" if name == MANIFEST else "not stated"
 
 
 def _download(run: Run) -> None:
@@ -221,7 +225,7 @@ def _download(run: Run) -> None:
 def metrics_download(folder: Path) -> None:
     """Draw the button that gives the metrics as they are in the file."""
     st.download_button(
-        "Metrics",
+        METRICS,
         data=(folder / METRICS).read_bytes,
         file_name=f"{folder.name}-{METRICS}",
         icon=":material/download:",
@@ -232,16 +236,13 @@ def metrics_download(folder: Path) -> None:
 def problems(folder: Path) -> None:
     """Draw the grade with its reasons, and everything that was found."""
     found = reading.checked(folder)
-    markup.heading("", signs=markup.sign(GRADES, found.grade.name))
-    _reasons(found.grade.reasons)
-    if not found.findings:
-        markup.note("Nothing to complain about: every document is valid, and they agree with each other.")
-    problem_list.show(found.findings)
-
-
-def _reasons(reasons: Sequence[str]) -> None:
-    for reason in reasons:
-        markup.note(reason)
+    grade = found.grade
+    meaning = GRADES[grade.name].meaning
+    st.html(f'<p class="tp-sub">{markup.sign(GRADES, grade.name)} {markup.safe(meaning)}</p>')
+    if found.findings:
+        problem_list.show(found.findings)
+    else:
+        markup.bullets("Why this grade", grade.reasons)
 
 
 def _size(path: Path) -> float | None:

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import streamlit as st
 
 from dashboard import state
 from dashboard.logic import runs_table
+from dashboard.logic.grades import GRADES, STATUSES, Tone, worded
+from dashboard.logic.numbers import NOTHING
 from dashboard.reading import reader_zone
 
 KEY = "runs_table"
 _CLICK = "runs_table_open"
 _ROW_PIXELS = 36
 _MOST_ROWS = 16
+_COLOURS: Mapping[Tone, Literal["green", "blue", "orange", "red", "gray"]] = {
+    "good": "green",
+    "fair": "blue",
+    "poor": "orange",
+    "bad": "red",
+    "quiet": "gray",
+}
 
 
 def show_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> list[str]:
@@ -25,6 +34,7 @@ def show_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> lis
         hide_index=True,
         row_height=_ROW_PIXELS,
         height=_ROW_PIXELS * (min(len(rows), _MOST_ROWS) + 1) + 3,
+        placeholder=NOTHING,
         on_select="rerun",
         selection_mode="multi-row",
         key=KEY,
@@ -48,11 +58,18 @@ def _config(column: runs_table.Column) -> Any:
         case "loss":
             return make.NumberColumn(**shared, format="%.4f")
         case "share":
-            return make.NumberColumn(**shared, format="percent")
+            return make.NumberColumn(**shared, format="%.1f %%")
         case "minutes":
             return make.NumberColumn(**shared, format="%.1f min")
         case "time":
             return make.DatetimeColumn(**shared, format="YYYY-MM-DD HH:mm", timezone=str(reader_zone()))
         case "line":
             return make.LineChartColumn(**shared)
+        case "sign":
+            signs = GRADES if column.key == "grade" else STATUSES
+            return make.MultiselectColumn(
+                **shared,
+                options=[worded(signs, word) for word in signs],
+                color=[_COLOURS[sign.tone] for sign in signs.values()],
+            )
     return make.TextColumn(**shared, alignment="right" if column.key == "interval" else None)

@@ -19,6 +19,9 @@ SHIPPED = Path(dashboard.__file__).parent.parent / "trainer" / "configs"
 OVERLAY_PREFIX = "smoke_"
 """Files whose name begins so are laid over another configuration and are none by themselves."""
 
+FIRST = "demo"
+"""The shipped configuration that is offered first."""
+
 QUICK = "tiny"
 """The shipped configuration behind the one-click smoke run: seconds on any machine."""
 
@@ -41,7 +44,7 @@ def sources(runs: Iterable[Path] = ()) -> list[Source]:
     """Return the shipped configurations, then those of the given run folders that have one."""
     shipped = [
         Source(key=f"config:{path.stem}", title=path.name, path=path)
-        for path in sorted(SHIPPED.glob("*.yaml"))
+        for path in sorted(SHIPPED.glob("*.yaml"), key=lambda path: (path.stem != FIRST, path.stem))
         if not path.name.startswith(OVERLAY_PREFIX)
     ]
     earlier = [

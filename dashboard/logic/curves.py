@@ -39,7 +39,7 @@ PANELS = (
     Panel(column="device_memory_bytes", title="Device memory"),
 )
 
-_TOP, _GAP, _BOTTOM = 34, 40, 44
+_TOP, _LEGEND, _GAP, _BOTTOM = 34, 26, 40, 44
 _SCALES: dict[str, tuple[tuple[float, str], ...]] = {
     "tokens_seen": ((1e9, "billion tokens"), (1e6, "million tokens"), (1e3, "thousand tokens"), (1, "tokens")),
     "seconds": ((7200, "hours"), (120, "minutes"), (1, "seconds")),
@@ -109,7 +109,7 @@ class _Builder:
         self.titles: list[dict[str, Any]] = []
         self.grids: list[dict[str, Any]] = []
         self.y_axes: list[dict[str, Any]] = []
-        self.top = _TOP
+        self.top = _TOP if self.single else _TOP + _LEGEND
         self.drawn = 0
         self.total = 0
 
@@ -118,7 +118,9 @@ class _Builder:
         divisor, unit = _scale(panel.column, [line.series.columns[panel.column] for line in lines])
         title = panel.title + (f" ({unit})" if unit else "")
         on_log = self.log and panel.column in {"loss", "grad_norm"}
-        self.titles.append({"text": title, "left": 0, "top": self.top - 26, "textStyle": {"fontSize": 12.5}})
+        self.titles.append(
+            {"text": title, "left": 0, "top": self.top - 26, "textStyle": {"fontSize": 12.5, "fontWeight": 600}}
+        )
         self.grids.append({"left": 62, "right": 18, "top": self.top, "height": panel.height})
         self.y_axes.append(
             {
@@ -135,7 +137,8 @@ class _Builder:
         self.top += panel.height + _GAP
 
     def _add_curve(self, index: int, column: str, title: str, divisor: float, line: Line, *, positive: bool) -> None:
-        values = line.series.columns[column] / divisor
+        # Four bytes hold more digits than a screen shows, and drop the last-digit noise of a constant.
+        values = (line.series.columns[column] / divisor).astype(np.float32)
         if positive:
             values = np.where(values > 0, values, np.nan)
         chosen = kept(values, self.points)
@@ -145,7 +148,7 @@ class _Builder:
         frame = {"x": line.series.columns[self.x][chosen] / self.x_divisor, label: values[chosen]}
         smooth = self.smoothing > 0 and column != "learning_rate"
         if smooth:
-            frame[f"{label}, smoothed"] = smoothed(values, self.smoothing)[chosen]
+            frame[f"{label}, smoothed"] = smoothed(values, self.smoothing)[chosen].astype(np.float32)
         self.datasets.append({"source": pd.DataFrame(frame)})
         for name in list(frame)[1:]:
             self.series.append(self._curve(index, name, line, faint=smooth and name == label))
@@ -179,6 +182,15 @@ class _Builder:
             "yAxis": self.y_axes,
             "series": self.series,
             "axisPointer": {"link": [{"xAxisIndex": "all"}]},
+            "legend": {
+                "show": not self.single,
+                "type": "scroll",
+                "left": 0,
+                "right": 130,
+                "top": 0,
+                "itemWidth": 16,
+                "itemHeight": 8,
+            },
             "tooltip": {"trigger": "axis", "valueFormatter": "%.5g", "confine": True},
             "dataZoom": [{"type": "inside", "xAxisIndex": indices, "zoomOnMouseWheel": "ctrl"}],
             "toolbox": {

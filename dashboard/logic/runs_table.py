@@ -9,11 +9,11 @@ from typing import Literal
 import pandas as pd
 
 from dashboard.logic import numbers
-from dashboard.logic.grades import GRADES, STATUSES, worded
+from dashboard.logic.grades import GRADES, STATUSES, Sign, worded
 from dashboard.logic.text import csv_cell
 from evidence.index import RunSummary
 
-Kind = Literal["text", "count", "loss", "share", "minutes", "time", "line"]
+Kind = Literal["text", "count", "loss", "share", "minutes", "time", "line", "sign"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,20 +29,23 @@ class Column:
 
 
 COLUMNS = (
-    Column(key="run", title="Run", kind="text", meaning="Name of the run and of its folder.", width=290),
-    Column(key="grade", title="Grade", kind="text", meaning="What its evidence is worth.", width=128),
-    Column(key="status", title="Status", kind="text", meaning="How it ended, or that it runs.", width=120),
-    Column(key="mode", title="Mode", kind="text", meaning="smoke proves the pipeline, full is meant.", width=62),
-    Column(key="model", title="Model", kind="text", meaning="Model as it was built."),
-    Column(key="method", title="Method", kind="text", meaning="Which parameters were trained.", width=72),
-    Column(key="device", title="Device", kind="text", meaning="Devices used."),
-    Column(key="steps", title="Steps", kind="count", meaning="Optimizer steps completed.", width=70),
-    Column(key="planned", title="Planned", kind="count", meaning="Optimizer steps asked for.", is_first_choice=False),
-    Column(key="tokens", title="Tokens", kind="count", meaning="Tokens seen, padding included.", width=90),
-    Column(key="curve", title="Loss", kind="line", meaning="The loss over the run.", width=110),
+    Column(key="run", title="Run", kind="text", meaning="Name of the run and of its folder.", width=270),
+    Column(key="grade", title="Grade", kind="sign", meaning="What its evidence is worth.", width=134),
+    Column(key="status", title="Status", kind="sign", meaning="How it ended, or that it runs.", width=126),
+    Column(key="curve", title="Loss curve", kind="line", meaning="The loss over the run.", width=110),
     Column(key="loss", title="Last loss", kind="loss", meaning="Loss of the last logged step.", width=84),
     Column(key="score", title="Score", kind="share", meaning="Exact match on the evaluation set.", width=76),
     Column(key="interval", title="95 % interval", kind="text", meaning="Wilson interval of the score.", width=112),
+    Column(key="mode", title="Mode", kind="text", meaning="smoke proves the pipeline, full is meant.", width=62),
+    Column(key="model", title="Model", kind="text", meaning="Model as it was built.", width=128),
+    Column(key="device", title="Device", kind="text", meaning="Devices used.", width=110),
+    Column(key="steps", title="Steps", kind="count", meaning="Optimizer steps completed.", width=70),
+    Column(key="tokens", title="Tokens", kind="count", meaning="Tokens seen, padding included.", width=90),
+    Column(key="minutes", title="Duration", kind="minutes", meaning="From start to end, in minutes.", width=90),
+    Column(key="started", title="Started", kind="time", meaning="In your time zone.", width=140),
+    Column(key="method", title="Method", kind="text", meaning="Which parameters were trained.", width=72),
+    Column(key="problems", title="Problems", kind="count", meaning="Findings of `trainproof check`.", width=84),
+    Column(key="planned", title="Planned", kind="count", meaning="Optimizer steps asked for.", is_first_choice=False),
     Column(
         key="baseline",
         title="Untrained",
@@ -51,9 +54,6 @@ COLUMNS = (
         is_first_choice=False,
         width=90,
     ),
-    Column(key="minutes", title="Duration", kind="minutes", meaning="From start to end, in minutes.", width=90),
-    Column(key="started", title="Started", kind="time", meaning="In your time zone.", width=140),
-    Column(key="problems", title="Problems", kind="count", meaning="Findings of `trainproof check`.", width=84),
     Column(
         key="problem",
         title="First problem",
@@ -97,12 +97,16 @@ def values(summary: RunSummary) -> dict[str, object]:
 
 def frame(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> pd.DataFrame:
     """Return the rows as a frame with these columns, grades and statuses with their symbols."""
-    shown = [{**row, "grade": worded(GRADES, _word(row["grade"])), "status": _status(row)} for row in rows]
+    shown = [
+        {**row, "grade": _signed(GRADES, row["grade"]), "status": _signed(STATUSES, row["status"])} for row in rows
+    ]
     data = {key: [row[key] for row in shown] for key in columns}
     table = pd.DataFrame(data)
     for column in COLUMNS:
         if column.key in table and column.kind in {"count", "loss", "share", "minutes"}:
             table[column.key] = pd.to_numeric(table[column.key])
+        if column.key in table and column.kind == "share":
+            table[column.key] *= 100
         if column.key in table and column.kind == "time":
             table[column.key] = pd.to_datetime(table[column.key], utc=True)
     return table
@@ -125,10 +129,6 @@ def _problem(summary: RunSummary) -> str | None:
     return None if found is None else found.what
 
 
-def _word(value: object) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-def _status(row: Mapping[str, object]) -> str | None:
-    word = _word(row["status"])
-    return None if word is None else worded(STATUSES, word)
+def _signed(signs: Mapping[str, Sign], word: object) -> list[str]:
+    """Return a word with its symbol as the grid's labels take it; none for no word."""
+    return [worded(signs, word)] if isinstance(word, str) else []

@@ -46,6 +46,9 @@ EFFECTIVE: Mapping[str, tuple[str, ...]] = {
 _LEFT_OPEN = ("auto", None)
 """Declared values that leave the choice to the program, so that any effective value agrees with them."""
 
+_ON_MANY_DEVICES = frozenset({"mesh.shard_params"})
+"""Keys without effect on a single device, where the program reads back that nothing was done."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
@@ -71,6 +74,8 @@ def _setting(field: form.Field, config: Document, manifest: Document) -> Setting
     place = EFFECTIVE.get(field.dotted)
     effective = at(manifest, *place) if place is not None else None
     comparable = is_declared and effective is not None and declared not in _LEFT_OPEN
+    if field.dotted in _ON_MANY_DEVICES and at(manifest, "devices", "count") == 1:
+        comparable = False
     return Setting(
         key=field.dotted,
         title=field.title,

@@ -42,7 +42,10 @@ def _build() -> None:
     if not known:
         markup.empty("No runs yet", "The Launch page starts one; then it can be packed here.")
         return
-    names = st.multiselect("1 · Runs", list(known), key="runs", bind="query-params", placeholder="newest first")
+    markup.step(1, "Choose runs")
+    names = st.multiselect(
+        "Runs", list(known), key="runs", bind="query-params", placeholder="newest first", label_visibility="collapsed"
+    )
     if not names:
         markup.empty("Choose the runs to hand in", "A smoke run beside the full one shows how it was rehearsed.")
         _made()
@@ -51,8 +54,9 @@ def _build() -> None:
     items = checklist(folders)
     _checklist(items)
     blocked = any(item.state == "blocked" for item in items)
+    markup.step(3, "Build")
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        name = st.text_input("3 · Name of the zip", value=bundles.suggested(names), width=380)
+        name = st.text_input("Name of the zip", value=bundles.suggested(names), width=380)
         partial = st.toggle(
             "Label as partial",
             disabled=not blocked,
@@ -67,11 +71,10 @@ def _build() -> None:
 
 
 def _checklist(items: Sequence[ChecklistItem]) -> None:
-    st.caption("2 · Checklist")
+    markup.step(2, "Look at the checklist")
     open_items = [item for item in items if item.state != "ok"]
-    if not open_items:
-        markup.note("✓ Everything is in order.")
-    with st.expander(f"{len(items) - len(open_items)} of {len(items)} in order", expanded=bool(open_items)):
+    said = f"{len(open_items)} of {len(items)} points need a look" if open_items else "Everything is in order"
+    with st.expander(said, expanded=bool(open_items), icon=":material/warning:" if open_items else ":material/check:"):
         markup.table(
             ["", "Run", "What", "Found", "What to do"],
             [
@@ -113,7 +116,7 @@ def _made() -> None:
     found = bundles.made()
     if not found:
         return
-    st.caption("4 · Bundles made here")
+    markup.step(4, "Verify and hand in")
     asked = st.query_params.get("bundle")
     paths = {path.stem: path for path in found}
     with st.container(horizontal=True, vertical_alignment="bottom"):

@@ -60,7 +60,7 @@ def _body(name: str, summary: RunSummary, *, was_running: bool) -> None:
     if was_running:
         _progress(number_at(run.manifest, "training", "steps_planned"), series.last("step"))
     sections: Mapping[str, Callable[[], None]] = {
-        "Curves": lambda: _curves(name, folder),
+        "Curves": lambda: _curves(name, folder, running=was_running),
         "Plan": lambda: run_sections.plan(run),
         "Configuration": lambda: run_sections.configuration(run),
         "Examples": lambda: run_sections.examples(run),
@@ -87,9 +87,11 @@ def _head(name: str, run: Run, summary: RunSummary) -> None:
         _of("code", (text_at(manifest, "code", "commit") or "")[:10]) if text_at(manifest, "code", "commit") else None,
     ]
     signs = markup.sign(GRADES, summary.grade) + (markup.sign(STATUSES, run.status) if run.status else "")
+    if summary.problem_count:
+        signs += f'<span class="tp-dim">{markup.counted(summary.problem_count, "problem")}</span>'
     said = [markup.safe(" · ".join(fact for fact in facts if fact))]
     if summary.grade != "verified" and summary.reasons:
-        said.append(markup.safe(f"Not verified: {'; '.join(summary.reasons[:3])}"))
+        said.append(markup.safe(f"Not verified: {' '.join(summary.reasons[:3])}"))
     with st.container(horizontal=True, vertical_alignment="center"):
         with st.container():
             markup.heading(name, signs=signs, lines=said)
@@ -115,16 +117,18 @@ def _progress(planned: float | None, done: float | None) -> None:
         st.progress(share, text=f"{numbers.count(done or 0)} of {numbers.count(planned)} steps")
 
 
-def _curves(name: str, folder: Path) -> None:
+def _curves(name: str, folder: Path, *, running: bool) -> None:
     series = reading.series_of(folder)
     if not series.rows:
-        markup.empty("No metrics yet", "The first row appears when the first step is done; compiling comes before it.")
+        if running:
+            markup.empty("No metrics yet", "The first row appears with the first step; compiling comes before it.")
+        else:
+            markup.empty("No metrics", "This run has no metrics.jsonl that can be read; Problems says more.")
         return
-    view = curves.controls()
+    view = curves.controls(lambda: run_sections.metrics_download(folder))
     curves.show({name: series}, view, key="run_curves")
     if series.unread:
         markup.note(f"{series.unread} lines of metrics.jsonl could not be read and are not drawn.")
-    run_sections.metrics_download(folder)
 
 
 def _of(text: str | None, after: str) -> str | None:

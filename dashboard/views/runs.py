@@ -52,8 +52,8 @@ def _heading(found: Sequence[RunSummary]) -> None:
         if number
     )
     runs = "run" if len(found) == 1 else "runs"
-    markup.heading("Runs", lines=[f"{len(found)} {runs} in {markup.safe(state.root())}", ""])
-    st.html(f'<p class="tp-sub tp-counts">{signs}</p>')
+    lines = [f"{len(found)} {runs} in {markup.safe(state.root())}", f'<span class="tp-counts">{signs}</span>']
+    markup.heading("Runs", lines=lines)
 
 
 def _toolbar(rows: Sequence[Row]) -> list[str]:
@@ -116,7 +116,9 @@ def _actions(chosen: Sequence[str], shown: Sequence[Row], columns: Sequence[str]
             icon=":material/download:",
             on_click="ignore",
         )
-        picked = f"{len(chosen)} chosen" if chosen else "Tick rows to open, compare or package them"
+        picked = (
+            f"{len(chosen)} chosen" if chosen else "Click a name to open a run; tick rows to compare or package them"
+        )
         markup.note(f"{picked}; {len(shown)} of {total} shown.")
 
 
