@@ -51,11 +51,16 @@ class Judged:
 
 
 def judge(run: Run) -> Judged:
-    """Return a run's findings and grade, as far as they follow from the run alone."""
+    """Return what `report_of` returns, and what `together` needs to hold the run against others."""
     facts = facts_of(run)
     findings = tuple(check_facts(run, facts))
     report = RunReport(path=run.path, grade=grade_of(run, facts, findings), findings=findings)
     return Judged(report=report, fingerprint=fingerprint_of(facts))
+
+
+def report_of(run: Run) -> RunReport:
+    """Return a run's findings and grade, as far as they follow from the run alone."""
+    return judge(run).report
 
 
 def together(judged: Sequence[Judged]) -> list[RunReport]:

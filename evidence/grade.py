@@ -24,6 +24,8 @@ GRADES: tuple[GradeName, ...] = ("verified", "measured", "partial", "template", 
 
 VERIFIED = "Finished; every document is valid, every hash matches, and every result and score follows from its rows."
 
+UNMEASURED = "No step and no answer was measured."
+
 _CONTRADICTIONS = (integrity.CHANGED, integrity.WRONG_SIZE, integrity.WRONG_ROLE, integrity.OTHER_PREDICTIONS)
 """Outside TP3xx: a hash, a size or a role that the manifest states and the file does not have."""
 
@@ -68,7 +70,7 @@ def grade_of(run: Run, facts: Facts, findings: Sequence[Problem]) -> Grade:
     if contradictions:
         return Grade(name="contradictory", reasons=sentences(contradictions))
     if not _is_measured(run):
-        return Grade(name="template", reasons=("No step and no answer was measured.", *sentences(errors)))
+        return Grade(name="template", reasons=(UNMEASURED, *_unfinished(facts), *sentences(errors)))
     if reasons := (*_unfinished(facts), *sentences(_leaving_partial(facts, errors))):
         return Grade(name="partial", reasons=reasons)
     if reasons := (*sentences(errors), *_unproven(facts)):

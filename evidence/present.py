@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from evidence.check import judge
+from evidence.check import report_of
 from evidence.facts import facts_of
 from evidence.grade import GRADES
 from evidence.headlines import headlines, seconds_as_text
@@ -109,7 +109,7 @@ def runs_json(summaries: Sequence[RunSummary]) -> list[dict[str, Any]]:
 
 def run_text(run: Run) -> str:
     """Return one run as the terminal shows it: what it is, its figures, its grade and its findings."""
-    report = judge(run).report
+    report = report_of(run)
     facts = traced(facts_of(run), report.findings)
     rows = [*_identity(run), *((line.name, line.as_text()) for line in headlines(facts))]
     rows.append(("grade", report.grade.name))
@@ -121,7 +121,7 @@ def run_text(run: Run) -> str:
 
 def run_json(run: Run) -> dict[str, Any]:
     """Return what `run_text` shows, as values; `headlines` in the order of the text."""
-    report = judge(run).report
+    report = report_of(run)
     return {
         "path": str(run.path),
         "grade": report.grade.name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 from evidence import layout
@@ -110,7 +111,7 @@ REQUIRED = (layout.MANIFEST, layout.CONFIG, layout.METRICS, layout.LOG, layout.F
 def required_files_are_there(facts: Facts) -> Iterator[Problem]:
     """Yield a problem for each required file that is not there; a run that has not ended may lack all but one."""
     for name in REQUIRED:
-        if name in facts.files or (facts.folder / name).is_symlink():
+        if name in facts.files or os.path.lexists(facts.folder / name):
             continue
         if name == layout.MANIFEST:
             yield found(facts.folder, NO_MANIFEST, "", "The folder has no run_manifest.json.")

@@ -58,7 +58,7 @@ def manifest_adds_up(facts: Facts) -> Iterator[Problem]:
             "/model/trainable_parameters",
             model["trainable_parameters"],
             model["parameters"],
-            "model.parameters, for full training changes every one",
+            "model.parameters (full training changes every one)",
         )
 
 

@@ -1,0 +1,132 @@
+"""One change to a run folder, as a case file describes it: what a careless or dishonest hand could do to it.
+
+A change names a `file` and one act: `value` at a `pointer` (of a document, or of row `line`), `remove` of what is at a
+`pointer`, `remove_line`, `repeat_line`, `swap_lines`, `replace` of text, `append` of text, `text`, `hex`, `delete`,
+`link_to`, `copy_to`, `make_folder`. With `reseal` the hashes are made to fit afterwards, as a forger would.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+from synthetic import seal, write_document
+
+from evidence import layout
+from evidence.hashes import sha256_file, sha256_json
+
+Change = dict[str, Any]
+
+
+def apply(folder: Path, change: Change) -> None:
+    """Make one change in a run folder."""
+    acts = [act for act in ACTS if act in change]
+    assert len(acts) == 1, f"a change has one act: {change}"
+    ACTS[acts[0]](folder / change["file"], change)
+
+
+def reseal(folder: Path, changes: list[Change]) -> None:
+    """Make every stated hash fit the files that are there now; the plan's own, unless the plan itself was changed."""
+    plan, config = folder / layout.PLAN, folder / layout.CONFIG
+    if not any(change["file"] == layout.PLAN for change in changes):
+        _set(plan, {"pointer": "/config_sha256", "value": sha256_json(yaml.safe_load(config.read_text("utf-8")))})
+    path = folder / layout.EVAL_SUMMARY
+    if path.is_file():
+        summary = json.loads(path.read_text("utf-8"))
+        for block in [summary, *([summary["baseline"]] if summary["baseline"] else [])]:
+            file = folder / block["predictions"]["path"]
+            if file.is_file():
+                block["predictions"]["sha256"] = sha256_file(file)
+        write_document(path, summary)
+    seal(folder)
+
+
+def _set(path: Path, change: Change) -> None:
+    if "line" in change:
+        lines = path.read_text("utf-8").splitlines()
+        row = json.loads(lines[change["line"] - 1])
+        lines[change["line"] - 1] = json.dumps(_changed(row, change["pointer"], change["value"]), ensure_ascii=False)
+        _write(path, "".join(f"{line}\n" for line in lines))
+    elif path.suffix == ".yaml":
+        document = yaml.safe_load(path.read_text("utf-8"))
+        _write(path, yaml.safe_dump(_changed(document, change["pointer"], change["value"]), sort_keys=False))
+    else:
+        write_document(path, _changed(json.loads(path.read_text("utf-8")), change["pointer"], change["value"]))
+
+
+def _remove(path: Path, change: Change) -> None:
+    document = json.loads(path.read_text("utf-8"))
+    *groups, key = change["remove"].split("/")[1:]
+    group = document
+    for name in groups:
+        group = group[int(name) if isinstance(group, list) else name]
+    del group[int(key) if isinstance(group, list) else key]
+    write_document(path, document)
+
+
+def _changed(document: Any, pointer: str, value: Any) -> Any:
+    *groups, key = pointer.split("/")[1:]
+    group = document
+    for name in groups:
+        group = group[int(name) if isinstance(group, list) else name]
+    if key == "-":
+        group.append(value)
+    else:
+        group[int(key) if isinstance(group, list) else key] = value
+    return document
+
+
+def _lines(path: Path, act: Callable[[list[str]], None]) -> None:
+    lines = path.read_text("utf-8").splitlines()
+    act(lines)
+    _write(path, "".join(f"{line}\n" for line in lines))
+
+
+def _swap(lines: list[str], one: int, other: int) -> None:
+    lines[one - 1], lines[other - 1] = lines[other - 1], lines[one - 1]
+
+
+def _replace(path: Path, change: Change) -> None:
+    old, new = change["replace"]
+    text = path.read_bytes().decode("utf-8")
+    assert old in text, f"{old!r} is not in {path.name}"
+    _write(path, text.replace(old, new))
+
+
+def _link(path: Path, change: Change) -> None:
+    path.unlink(missing_ok=True)
+    path.symlink_to(change["link_to"])
+
+
+def _make_folder(path: Path, _change: Change) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def _append(path: Path, change: Change) -> None:
+    _write(path, path.read_text("utf-8") + change["append"])
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_bytes(text.encode("utf-8"))
+
+
+ACTS: dict[str, Callable[[Path, Change], Any]] = {
+    "value": _set,
+    "remove": _remove,
+    "remove_line": lambda path, change: _lines(path, lambda lines: lines.pop(change["remove_line"] - 1)),
+    "repeat_line": lambda path, change: _lines(path, lambda lines: lines.append(lines[change["repeat_line"] - 1])),
+    "swap_lines": lambda path, change: _lines(path, lambda lines: _swap(lines, *change["swap_lines"])),
+    "replace": _replace,
+    "append": _append,
+    "text": lambda path, change: _write(path, change["text"]),
+    "hex": lambda path, change: path.write_bytes(bytes.fromhex(change["hex"])),
+    "delete": lambda path, _change: path.unlink(),
+    "link_to": _link,
+    "copy_to": lambda path, change: shutil.copyfile(path, path.parent / change["copy_to"]),
+    "make_folder": _make_folder,
+}
