@@ -7,8 +7,8 @@ the architecture that its config.json names.
 from __future__ import annotations
 
 import json
+import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -45,12 +45,12 @@ def export(folder: Path, params: Params, source: ModelSource, *, shard_bytes: in
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise occupied(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    working = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".tmp", dir=folder.parent))
+    working = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    working.mkdir()
     try:
         write_weights(working, params, source.family.links(source.spec), shard_bytes)
         write_json(working / files.CONFIG, completed_config(source, params))
         copy_descriptions(source, working)
-        working.chmod(0o755)  # a temporary folder is closed to others; an export is an ordinary one
         working.replace(folder)
     except BaseException:
         shutil.rmtree(working)
@@ -67,6 +67,8 @@ def write_weights(folder: Path, params: Params, links: tuple[TensorLink, ...], s
         tensors = {link.tensor: joined(link, params) for link in shard}
         # transformers refuses a file that does not say which framework's layout it has; "pt" is the one of these names.
         save_file(tensors, folder / name, metadata={"format": "pt"})
+        # The library closes its files to others; an export is as open as the folder that the user's umask made.
+        (folder / name).chmod(folder.stat().st_mode & 0o666)
     if len(shards) > 1:
         total = sum(tensor_bytes(link, params) for link in links)
         places = {link.tensor: name for name, shard in zip(names, shards, strict=True) for link in shard}

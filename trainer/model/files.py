@@ -25,3 +25,6 @@ TOKENIZER = (
     "chat_template.jinja",
 )
 """Patterns of the tokenizer's files."""
+
+VOCABULARY = ("tokenizer.json", "tokenizer.model", "vocab.json")
+"""The files of which a tokenizer must have at least one: the tokens themselves."""

@@ -58,13 +58,17 @@ class ModelSource:
         Raises:
             ProblemError: there is none, it cannot be read, or it has more tokens than the model.
         """
+        if not any((self.tokenizer_folder / name).is_file() for name in files.VOCABULARY):
+            # transformers 5 would make one without any tokens out of config.json alone.
+            what = f"The tokenizer of {self.name} is missing: there is none of {', '.join(files.VOCABULARY)}."
+            raise self.tokenizer_problem(what, "The tokens are in these files.")
         # The advice that torch is missing is true and of no use: only tokenizers are taken from transformers.
         os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
         from transformers import AutoTokenizer
 
         try:
             tokenizer = AutoTokenizer.from_pretrained(self.tokenizer_folder, local_files_only=True)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
             what = f"The tokenizer of {self.name} cannot be loaded: {first_line(error)}"
             raise self.tokenizer_problem(
                 what, "transformers reads tokenizer.json, or the family's own files."

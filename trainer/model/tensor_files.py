@@ -6,6 +6,7 @@ Files are memory-mapped and a tensor is read when asked for. Which tensors there
 from __future__ import annotations
 
 import json
+import re
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,9 @@ from safetensors import SafetensorError, safe_open
 
 from schemas.problems import Problem, ProblemError
 from trainer.model import files
+
+SHARD_NAME = re.compile(r"[\w-][\w.-]*\.safetensors")
+"""What an index may name: a file beside it, never a path."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,14 +61,11 @@ def open_tensors(folder: Path, *, prefix: str, stack: ExitStack) -> dict[str, St
         handles = dict.fromkeys(handle.keys(), handle)
     else:
         handles = open_shards(index, stack)
-    tensors = {
-        name.removeprefix(prefix): StoredTensor(name=name, handle=handle) for name, handle in sorted(handles.items())
-    }
-    twice = sorted(name for name, stored in tensors.items() if stored.name != name and name in handles)
+    twice = sorted(name for name in handles if prefix + name in handles)
     if twice:
         what = f"Tensors are there with and without {prefix!r} before their name: {', '.join(twice)}."
         raise unreadable(folder, what, "It cannot be known which of them is meant.")
-    return tensors
+    return {name.removeprefix(prefix): StoredTensor(name=name, handle=handle) for name, handle in handles.items()}
 
 
 def open_shards(index: Path, stack: ExitStack) -> dict[str, Any]:
@@ -88,10 +89,10 @@ def read_index(index: Path) -> dict[str, str]:
         raise unreadable(index, f"{index.name} cannot be read: {type(error).__name__}.", form) from error
     if not isinstance(places, dict) or not all(isinstance(file, str) for file in places.values()):
         raise unreadable(index, f"{index.name} has no map from tensor to file name.", form)
-    strange = sorted({file for file in places.values() if Path(file).name != file or not file})
+    strange = sorted({file for file in places.values() if not SHARD_NAME.fullmatch(file)})
     if strange:
-        what = f"{index.name} names files that are not plainly in its folder: {', '.join(strange)}."
-        raise unreadable(index, what, "Only files beside the index are opened.")
+        what = f"{index.name} names what cannot be a file beside it: {', '.join(map(repr, strange))}."
+        raise unreadable(index, what, "Only safetensors files beside the index are opened.")
     return places
 
 
