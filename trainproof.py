@@ -98,6 +98,71 @@ def train(
 
 
 @app.command()
+def demo(
+    root: Annotated[Path, typer.Option(help="Folder of runs.")] = Path("submission_runs"),
+    no_serve: Annotated[bool, typer.Option("--no-serve", help="Stop before the dashboard.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Train anew, beside the runs that are there.")] = False,
+) -> None:
+    """Train two small models, check, pack and verify them, then open the dashboard: the whole job in minutes."""
+    from trainer.demo import demo as carry_out
+    from trainer.progress import Watch
+
+    with Watch() as watch:
+        code = carry_out(root, again=again, watch=watch)
+    if code or no_serve:
+        raise typer.Exit(code)
+    from dashboard.serve import serve
+
+    serve(root)
+
+
+@app.command()
+def plan(
+    config: Annotated[Path, typer.Option(help="Configuration file.")],
+    device: Annotated[str | None, typer.Option(help="auto, cpu, gpu or tpu.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Any key, as in --set data.max_length=64.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say whether a run fits on this machine before anything is spent. Exit 3: it does not."""
+    from trainer.planning.verb import plan_of, plan_text
+
+    found = plan_of(config, device=device, settings=settings or ())
+    sys.stdout.write(as_json_text(found) if as_json else plan_text(found))
+    raise typer.Exit(3 if found["verdict"] == "does_not_fit" else 0)
+
+
+@app.command()
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="Run folder with a checkpoint, not evaluated yet.")],
+    eval_set: Annotated[str | None, typer.Option(help="Built-in set or JSONL file. Default: the run's own.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Answer an evaluation set with a run's newest checkpoint and add the answers to its evidence."""
+    from trainer.afterwards import evaluate_run
+    from trainer.progress import Watch
+
+    with Watch(quiet=as_json) as watch:
+        summary = evaluate_run(run, eval_set, watch)
+    if as_json:
+        sys.stdout.write(as_json_text(summary))
+
+
+@app.command()
+def export(
+    run: Annotated[Path, typer.Argument(help="Run folder with a checkpoint.")],
+    output: Annotated[Path | None, typer.Option(help="New folder. Default: export/ in the run folder.")] = None,
+) -> None:
+    """Write a run's model as a Hugging Face folder: config.json, safetensors, tokenizer."""
+    from trainer.afterwards import export_run
+    from trainer.progress import Watch
+
+    with Watch() as watch:
+        export_run(run, output, watch)
+
+
+@app.command()
 def check(
     paths: Annotated[list[Path], typer.Argument(help="Run folders, folders of runs, or single documents.")],
     as_json: AsJson = False,

@@ -17,9 +17,9 @@ PLAIN_SECONDS = 10.0
 class Watch:
     """Shows messages and progress on standard output, as a context manager."""
 
-    def __init__(self) -> None:
-        """Draw bars only on a terminal."""
-        self._console = Console(highlight=False, soft_wrap=True)
+    def __init__(self, *, quiet: bool = False) -> None:
+        """Draw bars only on a terminal; show nothing at all if `quiet`."""
+        self._console = Console(highlight=False, soft_wrap=True, quiet=quiet)
         self._bars: Progress | None = None
         if self._console.is_terminal:
             self._bars = Progress(

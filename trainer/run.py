@@ -16,7 +16,8 @@ from trainer.assemble import Assembly, assemble
 from trainer.config.load import config_text
 from trainer.config.tree import Config
 from trainer.data.encode import first_examples
-from trainer.evaluation.exam import Answered, Exam
+from trainer.evaluation.evaluate import Answered
+from trainer.evaluation.exam import Exam
 from trainer.failure import FAILED, INTERRUPTED
 from trainer.loop.checkpoint import Checkpoints, latest_step, no_checkpoint
 from trainer.loop.optimizer import build_schedule
@@ -66,7 +67,7 @@ def run(order: Order, watch: Watch) -> int:
         baseline = exam.before(assembly.state) if exam and not parent else None
         outcome = train(prepared, assembly, recorder, stop, watch)
         if exam:
-            outcome = evaluate(exam, outcome, baseline, stop)
+            outcome = evaluate(exam, outcome, baseline, recorder)
         recorder.seal(outcome.status, **how_it_ended(outcome))
     watch.say(f"run folder: {order.folder}")
     return EXIT_CODES[outcome.status]
@@ -145,9 +146,7 @@ def record_what_runs(recorder: Recorder, prepared: Prepared, assembly: Assembly,
     )
 
 
-def exam_of(
-    prepared: Prepared, assembly: Assembly, recorder: Recorder, stop: StopRequest, watch: Watch
-) -> Exam | None:
+def exam_of(prepared: Prepared, assembly: Assembly, recorder: Recorder, stop: StopRequest, watch: Watch) -> Exam | None:
     """Return the evaluation of this run, None if it has none."""
     if prepared.items is None:
         return None
@@ -157,15 +156,13 @@ def exam_of(
         tokenizer=prepared.tokenizer,
         graphdef=assembly.graphdef,
         max_positions=prepared.source.spec.max_positions,
-        recorder=recorder,
+        folder=recorder.folder,
         stop=stop,
         watch=watch,
     )
 
 
-def train(
-    prepared: Prepared, assembly: Assembly, recorder: Recorder, stop: StopRequest, watch: Watch
-) -> Outcome:
+def train(prepared: Prepared, assembly: Assembly, recorder: Recorder, stop: StopRequest, watch: Watch) -> Outcome:
     """Run the loop, save its last state, and record the result."""
     config = prepared.config
     checkpoints = Checkpoints(recorder.folder, keep=config.checkpoint.keep)
@@ -195,13 +192,13 @@ def train(
     return outcome
 
 
-def evaluate(exam: Exam, outcome: Outcome, baseline: Answered | None, stop: StopRequest) -> Outcome:
+def evaluate(exam: Exam, outcome: Outcome, baseline: Answered | None, recorder: Recorder) -> Outcome:
     """Put the evaluation set to the trained model if there is time; without all of it the run is interrupted."""
     if outcome.status == "failed":
         return outcome
-    if not stop.reason() and exam.after(outcome.state, baseline):
+    if not exam.stop.reason() and exam.after(outcome.state, baseline, recorder):
         return outcome
-    because = stop.reason() or outcome.because
+    because = exam.stop.reason() or outcome.because
     return replace(outcome, status="interrupted", because=f"{because}, before the evaluation was complete")
 
 

@@ -93,7 +93,9 @@ def test_a_setting_is_read_as_a_number_null_or_text(tmp_path: Path):
 
 
 def test_a_whole_number_given_for_a_fraction_becomes_a_float_and_the_reverse(tmp_path: Path):
-    config = load_config(written(tmp_path, "model: {name: demo}\noptimizer: {learning_rate: 1}\nlimits: {steps: 5.0}\n"))
+    config = load_config(
+        written(tmp_path, "model: {name: demo}\noptimizer: {learning_rate: 1}\nlimits: {steps: 5.0}\n")
+    )
     assert isinstance(config.optimizer.learning_rate, float)
     assert isinstance(config.limits.steps, int)
 

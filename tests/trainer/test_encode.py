@@ -9,7 +9,11 @@ from trainer.data.encode import encode_rows, first_examples
 from trainer.data.render import render_row
 from trainer.model.source import resolve
 
-TRACE = {"prompt": "What is 2 + 2?", "steps": [{"i": 0, "type": "compute", "content": "2 + 2 = 4."}], "final_answer": "4"}
+TRACE = {
+    "prompt": "What is 2 + 2?",
+    "steps": [{"i": 0, "type": "compute", "content": "2 + 2 = 4."}],
+    "final_answer": "4",
+}
 PAIR = {"prompt": "Say hi.", "completion": "Hi there."}
 CHAT = {"messages": [{"role": "user", "content": "Say hi."}, {"role": "assistant", "content": "Hi there."}]}
 

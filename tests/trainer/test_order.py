@@ -18,10 +18,7 @@ def test_in_file_order_a_pass_follows_a_pass():
 def test_every_row_is_used_once_before_any_is_used_twice(rows: int, batch_size: int, seed: int, shuffle: bool):
     steps = 3 * rows // batch_size + 1
     stream = np.concatenate(
-        [
-            rows_of_step(step, rows=rows, batch_size=batch_size, seed=seed, shuffle=shuffle)
-            for step in range(steps)
-        ]
+        [rows_of_step(step, rows=rows, batch_size=batch_size, seed=seed, shuffle=shuffle) for step in range(steps)]
     )
     for number in range(len(stream) // rows):
         assert sorted(stream[number * rows : (number + 1) * rows]) == list(range(rows))

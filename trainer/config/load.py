@@ -95,7 +95,7 @@ def apply_setting(document: dict[str, Any], text: str) -> list[Problem]:
 
 
 def setting_value(text: str) -> Any:
-    """Return the value that a text names: JSON if it is JSON (so `1e-5` is a number), else YAML, else the text itself."""
+    """Return the value a text names: JSON if it is JSON (so `1e-5` is a number), else YAML, else the text itself."""
     try:
         return json.loads(text)
     except json.JSONDecodeError:

@@ -163,9 +163,7 @@ GROUPS: dict[str, type] = {
 
 def config_of(document: dict[str, Any]) -> Config:
     """Return the tree of a document that `train_config.schema.json` has found valid."""
-    values = {
-        key: group_of(GROUPS[key], value) if key in GROUPS else value for key, value in document.items()
-    }
+    values = {key: group_of(GROUPS[key], value) if key in GROUPS else value for key, value in document.items()}
     return Config(**values)
 
 

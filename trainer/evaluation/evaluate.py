@@ -22,7 +22,6 @@ from trainer.data.rows import RowFile
 from trainer.model.generate import Completion
 from trainer.recorder.recorder import now
 
-
 Answer = Callable[[Sequence[Sequence[int]]], Iterator[Completion]]
 """Greedy completions of prompts given as token ids, in order, each as soon as it is done."""
 
@@ -36,6 +35,14 @@ class Evaluated:
     finished_at: str
     rows: tuple[dict[str, Any], ...]
     path: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answered:
+    """One model's answers, and which parameters gave them."""
+
+    evaluated: Evaluated
+    checkpoint: dict[str, Any]
 
 
 def answer_set(
@@ -127,15 +134,13 @@ def identity(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def summary_of(
-    trained: Evaluated,
-    baseline: Evaluated | None,
+    trained: Answered,
+    baseline: Answered | None,
     *,
     run_id: str,
     items: RowFile,
     settings: Evaluation,
     stop_token_id: int,
-    checkpoint: dict[str, Any],
-    baseline_checkpoint: dict[str, Any] | None,
 ) -> dict[str, Any]:
     """Return the document `eval_summary.json`."""
     generation = {
@@ -144,13 +149,13 @@ def summary_of(
         "stop_token_id": stop_token_id,
         "prompt_template": PROMPT_TEMPLATE,
     }
-    whole = trained.complete and (baseline is None or baseline.complete)
+    complete = trained.evaluated.complete and (baseline is None or baseline.evaluated.complete)
     return {
         "schema_version": "1.0",
         "run_id": run_id,
-        "status": "complete" if whole else "partial",
-        "started_at": trained.started_at,
-        "finished_at": trained.finished_at,
+        "status": "complete" if complete else "partial",
+        "started_at": trained.evaluated.started_at,
+        "finished_at": trained.evaluated.finished_at,
         "eval_set": {
             "name": items.name,
             "items": len(items.rows),
@@ -160,15 +165,16 @@ def summary_of(
             "expected_sha256": sha256_lines(item["expected"] for item in items.rows),
         },
         "generation": generation | {"sha256": sha256_json(generation)},
-        "checkpoint": checkpoint,
         **scored(trained),
-        "baseline": None if baseline is None else {"checkpoint": baseline_checkpoint, **scored(baseline)},
+        "baseline": None if baseline is None else scored(baseline),
     }
 
 
-def scored(evaluated: Evaluated) -> dict[str, Any]:
-    """Return the file of the answers and the scores that follow from it."""
+def scored(answered: Answered) -> dict[str, Any]:
+    """Return which parameters answered, the file of the answers, and the scores that follow from it."""
+    evaluated = answered.evaluated
     return {
+        "checkpoint": answered.checkpoint,
         "predictions": {
             "path": evaluated.path.name,
             "rows": len(evaluated.rows),

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from flax import nnx
 
 from evidence import layout
 from trainer.config.tree import Evaluation
-from trainer.data.encode import Tokenizer
+from trainer.data.encode import Tokenizer, end_token_id
 from trainer.data.rows import RowFile
-from trainer.evaluation.evaluate import Evaluated, answer_set, summary_of
+from trainer.evaluation.evaluate import Answered, answer_set, summary_of
 from trainer.loop.step import TrainState
 from trainer.loop.stop import StopRequest
 from trainer.model.decoder import Decoder
@@ -20,14 +21,6 @@ from trainer.model.generate import Completion, generate
 from trainer.model.params import Params, params_sha256
 from trainer.progress import Watch
 from trainer.recorder.recorder import Recorder
-
-
-@dataclass(frozen=True, kw_only=True)
-class Answered:
-    """One model's answers, and which parameters gave them."""
-
-    evaluated: Evaluated
-    checkpoint: dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +32,8 @@ class Exam:
     tokenizer: Tokenizer
     graphdef: nnx.GraphDef[Decoder]
     max_positions: int
-    recorder: Recorder
+    folder: Path
+    """Of the run; prediction files are written into it."""
     stop: StopRequest
     watch: Watch
 
@@ -47,21 +41,19 @@ class Exam:
         """Return the untrained model's answers, or None where no baseline is asked for."""
         return self.put_to(state, layout.BASELINE_PREDICTIONS, "baseline") if self.settings.baseline else None
 
-    def after(self, state: TrainState, baseline: Answered | None) -> bool:
-        """Put the set to the trained model, write the summary of both, and return whether every item was answered."""
+    def after(self, state: TrainState, baseline: Answered | None, recorder: Recorder) -> bool:
+        """Put the set to the trained model, record the summary of both, and return whether every item was answered."""
         trained = self.put_to(state, layout.PREDICTIONS, "evaluation")
         summary = summary_of(
-            trained.evaluated,
-            baseline.evaluated if baseline else None,
-            run_id=self.recorder.run_id,
+            trained,
+            baseline,
+            run_id=recorder.run_id,
             items=self.items,
             settings=self.settings,
             stop_token_id=self.stop_token_id,
-            checkpoint=trained.checkpoint,
-            baseline_checkpoint=baseline.checkpoint if baseline else None,
         )
-        self.recorder.document(layout.EVAL_SUMMARY, summary)
-        self.recorder.log("info", "evaluated", in_words(summary, self.items.name), metrics=summary["metrics"])
+        recorder.document(layout.EVAL_SUMMARY, summary)
+        recorder.log("info", "evaluated", in_words(summary, self.items.name), metrics=summary["metrics"])
         return trained.evaluated.complete
 
     def put_to(self, state: TrainState, file: str, what: str) -> Answered:
@@ -70,7 +62,7 @@ class Exam:
             self.items,
             self.tokenizer,
             lambda prompts: self.answer(state.params, prompts),
-            path=self.recorder.folder / file,
+            path=self.folder / file,
             max_prompt_tokens=self.max_positions - self.settings.max_new_tokens,
             stop_now=self.stop.reason,
             progress=lambda count, total: self.watch.done(what, count, total),
@@ -91,11 +83,8 @@ class Exam:
 
     @property
     def stop_token_id(self) -> int:
-        """The token that ends an output; training data was refused without one."""
-        if self.tokenizer.eos_token_id is None:
-            message = "a tokenizer without an end token came past encode_rows"
-            raise AssertionError(message)
-        return self.tokenizer.eos_token_id
+        """The token that ends an output."""
+        return end_token_id(self.tokenizer)
 
 
 def in_words(summary: dict[str, Any], name: str) -> str:

@@ -85,7 +85,7 @@ def compile_program(graphdef: nnx.GraphDef[Decoder], state: TrainState, config: 
     shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
     rows = config.batch.microbatch_size * len(devices.list)
     shape = (config.batch.accumulation_steps, rows, config.data.max_length)
-    described = partial(jax.ShapeDtypeStruct, shape, sharding=batch_sharding(mesh))
+    described: Any = partial(jax.ShapeDtypeStruct, shape, sharding=batch_sharding(mesh))
     batch = Batch(tokens=described(dtype=jnp.int32), loss_mask=described(dtype=jnp.bool_))
     began = time.perf_counter()
     jitted = jax.jit(

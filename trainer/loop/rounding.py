@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, BFloat16, Float32, PRNGKeyArray
 
 
-def stochastic_round(values: Float32[Array, "..."], key: PRNGKeyArray) -> BFloat16[Array, "..."]:
+def stochastic_round(values: Float32[Array, ...], key: PRNGKeyArray) -> BFloat16[Array, ...]:
     """Return values in bfloat16, each rounded up or down at random so that its mean is kept.
 
     A bfloat16 is the upper half of a float32. Adding a uniform 16-bit number to the lower half carries into the upper
@@ -25,6 +25,6 @@ def stochastic_round(values: Float32[Array, "..."], key: PRNGKeyArray) -> BFloat
     return jnp.where(jnp.isfinite(values), rounded, values).astype(jnp.bfloat16)
 
 
-def round_like(values: Float32[Array, "..."], stored: Array, key: PRNGKeyArray) -> Array:
+def round_like(values: Float32[Array, ...], stored: Array, key: PRNGKeyArray) -> Array:
     """Return `values` in the type of `stored`: stochastically rounded for bfloat16, else unchanged in float32."""
     return stochastic_round(values, key) if stored.dtype == jnp.bfloat16 else values

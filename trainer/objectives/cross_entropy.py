@@ -80,5 +80,6 @@ def chunked_cross_entropy(
         hidden_chunk, targets_chunk, mask_chunk = chunk
         return total + summed_cross_entropy(logits_of(hidden_chunk), targets_chunk, mask_chunk), None
 
+    total: Array
     total, _ = jax.lax.scan(add_chunk, jnp.float32(0), (in_chunks(hidden), in_chunks(targets), in_chunks(mask)))
     return total

@@ -1,1 +1,1 @@
-"""Before spending: which devices there are (`devices`), what a run needs (`estimate`), whether it may start (`plan`)."""
+"""Before spending: which devices there are (`devices`), what a run needs (`estimate`), may it start (`plan`)."""

@@ -88,7 +88,7 @@ def choose_platform(requested: str) -> tuple[Platform, str]:
     if requested == "auto":
         for platform in PREFERENCE:
             if devices_of(platform):
-                absent = [name for name in PREFERENCE[: PREFERENCE.index(platform)]]
+                absent = PREFERENCE[: PREFERENCE.index(platform)]
                 reason = f"auto: no {' and no '.join(absent)} found" if absent else "auto: the fastest kind found"
                 return platform, reason
     for platform in PREFERENCE:

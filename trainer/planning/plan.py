@@ -116,7 +116,7 @@ def in_words(plan: dict[str, Any]) -> str:
     need = f"needs about {gib(plan['need_bytes'])} on each device, within {plan['error_fraction']:.0%}"
     if plan["available_bytes"] is None:
         return f"{need}; the device does not say what it has"
-    verdicts = {"fits": "it fits", "does_not_fit": "it does not fit, and was forced"}
+    verdicts = {"fits": "it fits", "does_not_fit": "it does not fit"}
     return f"{need}, of {gib(plan['available_bytes'])}: {verdicts[plan['verdict']]}"
 
 

@@ -1,3 +1,1 @@
-"""What is written down: the run folder (`recorder`), the code (`code`), the machine (`environment`), and what really
-ran, read back from the compiled program (`effective`).
-"""
+"""What is written down: the folder (`recorder`), the code, the machine, the first manifest, what ran (`effective`)."""

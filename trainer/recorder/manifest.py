@@ -107,7 +107,14 @@ def remat_is_effective(program: Program, config: Config) -> bool:
 
 
 def model_of(
-    *, name: str, revision: str | None, family: str, weights: str, params: dict[str, Any], weights_sha256: str, compute: str
+    *,
+    name: str,
+    revision: str | None,
+    family: str,
+    weights: str,
+    params: dict[str, Any],
+    weights_sha256: str,
+    compute: str,
 ) -> dict[str, Any]:
     """Return the group `model`; element types are those of the arrays and of the traced products."""
     count = sum(int(np.prod(value.shape)) for value in params.values())

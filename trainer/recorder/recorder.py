@@ -1,4 +1,4 @@
-"""The run folder as a run writes it: the manifest at every change, a row per step, a line per event, hashes at the seal.
+"""The run folder as a run writes it: manifest at every change, a row per step, a line per event, hashes at the seal.
 
 A recorder holds its folder for one process and, however the run ends, leaves a manifest that says so. Reading run
 folders is `evidence`'s work.

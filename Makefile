@@ -1,0 +1,35 @@
+# Two commands for newcomers: `make demo` and `make test`. Both set everything up by themselves.
+PYTHON ?= python3.11
+BIN := .venv/bin
+SERVE ?= 1
+
+.PHONY: demo test check setup lock clean
+
+demo: setup ## train two small models, check, pack and verify them, then open the dashboard (SERVE=0 stops before that)
+	$(BIN)/trainproof demo $(if $(filter 0,$(SERVE)),--no-serve)
+
+test: setup ## run every test
+	$(BIN)/pytest
+
+check: setup ## format, lint, types and import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+setup: .venv/.ready
+
+# The lock is installed with its hashes checked; the project itself is installed in place, without dependencies.
+.venv/.ready: requirements.lock pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(BIN)/uv pip install --quiet --python .venv --require-hashes -r requirements.lock
+	$(BIN)/uv pip install --quiet --python .venv --no-deps --editable .
+	touch $@
+
+lock: ## pin and hash the newest versions that pyproject.toml allows
+	$(BIN)/uv pip compile pyproject.toml --universal --extra dev --python-version 3.11 --upgrade --generate-hashes \
+		--no-emit-index-url --no-annotate --no-header --quiet --output-file requirements.lock
+
+clean: ## remove what setup made
+	rm -rf .venv *.egg-info

@@ -1,0 +1,317 @@
+"""Every configuration key has an effect: each is changed alone, and something that was built or measured must change.
+
+The table covers the schema whole, so a new key without an effect fails here.
+"""
+
+import json
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from evidence import layout
+from schemas.catalog import schema
+from schemas.problems import ProblemError
+from trainer.assemble import assemble
+from trainer.command import TrainFlags, order_of
+from trainer.config.load import load_config
+from trainer.config.tree import Config
+from trainer.data.order import rows_of_step
+from trainer.loop.optimizer import build_optimizer
+from trainer.loop.program import batch_size_of
+from trainer.loop.step import Batch
+from trainer.model.params import params_sha256
+from trainer.prepare import prepare
+from trainer.progress import Watch
+from trainer.recorder import effective
+from trainer.recorder.manifest import training_of
+from trainer.run import Order, run
+
+BASE = """
+name: base
+model: {name: tiny-gpt2}
+data: {max_length: 96}
+optimizer: {learning_rate: 0.01, warmup_steps: 1, weight_decay: 0.1, max_grad_norm: 0.5}
+batch: {microbatch_size: 4}
+memory: {loss_chunk_tokens: 128}
+mesh: {device: cpu, devices: 1}
+evaluation: {max_new_tokens: 4}
+limits: {steps: 4}
+"""
+
+
+def configured(folder: Path, *settings: str) -> Config:
+    path = folder / "config.yaml"
+    path.write_text(BASE)
+    return load_config(path, settings=settings)
+
+
+def params_after_three_steps(config: Config) -> str:
+    """Return the hash of the parameters that three steps of the compiled program give."""
+    prepared = prepare(config, forced=False)
+    assembly = assemble(prepared, resume=None)
+    state = assembly.state
+    size = batch_size_of(config, devices=len(prepared.devices.list))
+    for step in range(3):
+        rows = rows_of_step(
+            step, rows=len(prepared.data.tokens), batch_size=size, seed=config.seed, shuffle=config.data.shuffle
+        )
+        shape = (config.batch.accumulation_steps, -1, config.data.max_length)
+        state, _ = assembly.program.step(
+            state, Batch(prepared.data.tokens[rows].reshape(shape), prepared.data.loss_mask[rows].reshape(shape))
+        )
+    return params_sha256(state.params)
+
+
+def training(config: Config) -> dict[str, Any]:
+    """Return the manifest's group `training` as read back from what was built."""
+    prepared = prepare(config, forced=False)
+    assembly = assemble(prepared, resume=None)
+    group = training_of(config, assembly.program, assembly.state, prepared.devices, parameters=1, forced=False)
+    dtypes = sorted({str(value.dtype) for value in assembly.state.params.values()})
+    return group | {
+        "compute": effective.compute_dtype(assembly.program.jaxpr),
+        "params": dtypes,
+        "chunk": f"f32[4,{config.memory.loss_chunk_tokens and config.memory.loss_chunk_tokens // 4},512]"
+        in str(assembly.program.jaxpr),
+    }
+
+
+def run_folder(config: Config, folder: Path) -> Path:
+    order = Order(config=config, folder=folder / "run", command=["trainproof"])
+    with Watch() as watch:
+        run(order, watch)
+    return order.folder
+
+
+def document(folder: Path, name: str) -> Any:
+    return json.loads((folder / name).read_text())
+
+
+def steps_saved(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / layout.CHECKPOINTS).iterdir() if path.name.isdecimal())
+
+
+Observe = Callable[[Config, Path], Any]
+
+
+def learned(config: Config, folder: Path) -> str:
+    return params_after_three_steps(config)
+
+
+def moved(config: Config, folder: Path) -> list[float]:
+    """Return what three updates of the configured optimizer do to a small matrix: no model needs to be compiled."""
+    optimizer = build_optimizer(config.optimizer, steps=config.limits.steps)
+    params = {"matrix": jnp.asarray([[2.0, -4.0], [0.5, 1.0]])}
+    opt_state = optimizer.init(params)
+    for gradient in ([[1.0, -2.0], [0.1, 0.0]], [[-1.0, 0.5], [0.2, 0.3]], [[0.5, 0.5], [-0.1, 2.0]]):
+        updates, opt_state = optimizer.update({"matrix": jnp.asarray(gradient)}, opt_state, params)
+        params = jax.tree.map(jnp.add, params, updates)
+    return params["matrix"].tolist()
+
+
+def of_training(*path: str) -> Observe:
+    def observe(config: Config, folder: Path) -> Any:
+        value = training(config)
+        for part in path:
+            value = value[part]
+        return value
+
+    return observe
+
+
+def of_run(look: Callable[[Path], Any]) -> Observe:
+    return lambda config, folder: look(run_folder(config, folder))
+
+
+def of_preparation(look: Callable[[Any], Any]) -> Observe:
+    return lambda config, folder: look(prepare(config, forced=False))
+
+
+def rows_of(name: str) -> Callable[[Path], list[Any]]:
+    return lambda folder: [json.loads(line) for line in (folder / name).read_text().splitlines()]
+
+
+EFFECTS: dict[str, tuple[list[str], Observe]] = {
+    "mode": (["mode=smoke"], of_run(lambda folder: document(folder, layout.MANIFEST)["mode"])),
+    "seed": (["seed=1"], learned),
+    "model.name": (["model.name=demo"], of_preparation(lambda prepared: prepared.source.spec.layers)),
+    "data.dataset": (
+        ["data.dataset=tests/cases/rows/pairs.jsonl"],
+        of_preparation(lambda prepared: prepared.dataset.sha256),
+    ),
+    "data.generated_rows": (["data.generated_rows=7"], of_preparation(lambda prepared: len(prepared.data.tokens))),
+    "data.max_length": (["data.max_length=112"], of_training("sequence_length")),
+    "data.shuffle": (["data.shuffle=false"], learned),
+    "optimizer.name": (["optimizer.name=adafactor"], of_training("optimizer", "name")),
+    "optimizer.learning_rate": (["optimizer.learning_rate=0.02"], moved),
+    "optimizer.schedule": (["optimizer.schedule=constant"], moved),
+    "optimizer.warmup_steps": (["optimizer.warmup_steps=2"], moved),
+    "optimizer.final_learning_rate_fraction": (["optimizer.final_learning_rate_fraction=0.5"], moved),
+    "optimizer.weight_decay": (["optimizer.weight_decay=0.2"], moved),
+    "optimizer.beta1": (["optimizer.beta1=0.5"], moved),
+    "optimizer.beta2": (["optimizer.beta2=0.5"], moved),
+    "optimizer.epsilon": (["optimizer.epsilon=0.1"], moved),
+    "optimizer.max_grad_norm": (["optimizer.max_grad_norm=null", "optimizer.epsilon=0.1"], learned),
+    "batch.microbatch_size": (["batch.microbatch_size=2"], of_training("batch_size")),
+    "batch.accumulation_steps": (["batch.accumulation_steps=3"], of_training("tokens_per_step")),
+    "precision.params": (["precision.params=bfloat16"], of_training("params")),
+    "precision.compute": (["precision.compute=bfloat16"], of_training("compute")),
+    "memory.remat": (["memory.remat=none"], of_training("remat")),
+    "memory.loss_chunk_tokens": (["memory.loss_chunk_tokens=null"], of_training("chunk")),
+    "memory.donate": (["memory.donate=false"], of_training("donation", "effective")),
+    "mesh.device": (["mesh.device=auto"], of_preparation(lambda prepared: prepared.devices.chosen_because)),
+    "mesh.devices": (["mesh.devices=2"], of_training("mesh", "devices")),
+    "checkpoint.save_every_steps": (["checkpoint.save_every_steps=3"], of_run(steps_saved)),
+    "recording.log_every_steps": (
+        ["recording.log_every_steps=3"],
+        of_run(lambda folder: [row["step"] for row in rows_of(layout.METRICS)(folder)]),
+    ),
+    "recording.first_examples": (
+        ["recording.first_examples=1"],
+        of_run(lambda folder: len(document(folder, layout.FIRST_EXAMPLES)["examples"])),
+    ),
+    "evaluation.eval_set": (
+        ["evaluation.eval_set=eval_v1"],
+        of_run(lambda folder: (folder / layout.EVAL_SUMMARY).exists()),
+    ),
+    "limits.steps": (["limits.steps=3"], of_run(lambda folder: len(rows_of(layout.METRICS)(folder)))),
+    "limits.max_minutes": (
+        ["limits.max_minutes=1e-6"],
+        of_run(lambda folder: document(folder, layout.MANIFEST)["status"]),
+    ),
+}
+
+ELSEWHERE = {
+    "schema_version": "one value so far",
+    "method.kind": "one value so far",
+    "name": "test_the_name_begins_the_run_id",
+    "model.revision": "test_a_revision_is_refused_where_there_is_none",
+    "model.weights": "test_random_weights_are_drawn_for_a_model_that_has_files",
+    "mesh.shard_params": "test_sharding_splits_the_state",
+    "checkpoint.keep": "test_only_the_newest_checkpoints_are_kept",
+    "evaluation.baseline": "test_the_exam",
+    "evaluation.max_new_tokens": "test_the_exam",
+    "evaluation.batch_size": "test_the_exam",
+}
+
+
+def keys_of_the_schema() -> set[str]:
+    found = set()
+    for name, value in schema("train_config")["properties"].items():
+        children = value.get("properties")
+        found |= {f"{name}.{key}" for key in children} if children else {name}
+    return found
+
+
+def test_every_key_is_tested():
+    assert keys_of_the_schema() == {*EFFECTS, *ELSEWHERE}
+
+
+@cache
+def base_value(observe: Observe, folder: Path, settings: tuple[str, ...]) -> Any:
+    folder.mkdir()
+    return observe(configured(folder, *settings), folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", EFFECTS)
+def test_a_key_has_an_effect(key: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory):
+    settings, observe = EFFECTS[key]
+    # The last settings of a row hold for both sides; the first is the change.
+    change, same = settings[:1], settings[1:]
+    folder = tmp_path_factory.getbasetemp() / f"base{abs(hash((observe, *same)))}"
+    assert observe(configured(tmp_path, *same, *change), tmp_path) != base_value(observe, folder, tuple(same))
+
+
+def test_the_name_begins_the_run_id(tmp_path: Path):
+    (tmp_path / "c.yaml").write_text(BASE)
+    order = order_of(TrainFlags(config=tmp_path / "c.yaml", settings=["name=mine"]))
+    assert order.folder.name.startswith("mine-")
+
+
+def test_a_revision_is_refused_where_there_is_none(tmp_path: Path):
+    with pytest.raises(ProblemError) as caught:
+        prepare(configured(tmp_path, "model.revision=main"), forced=False)
+    assert caught.value.problems[0].what == "Revision main was asked for, but tiny-gpt2 is a built-in model."
+
+
+def test_random_weights_are_drawn_for_a_model_that_has_files(tmp_path: Path):
+    folder = "tests/cases/models/gpt2"
+    kept = assemble(prepare(small_model(tmp_path, folder), forced=False), resume=None)
+    drawn = assemble(prepare(small_model(tmp_path, folder, "model.weights=random"), forced=False), resume=None)
+    assert (kept.weights, drawn.weights) == ("pretrained", "random")
+    assert kept.params_sha256 != drawn.params_sha256
+
+
+def small_model(tmp_path: Path, folder: str, *settings: str) -> Config:
+    return configured(tmp_path, f"model.name={folder}", "data.max_length=16", *settings)
+
+
+def test_pretrained_weights_of_a_built_in_model_are_refused(tmp_path: Path):
+    with pytest.raises(ProblemError) as caught:
+        prepare(configured(tmp_path, "model.weights=pretrained"), forced=False)
+    assert caught.value.problems[0].what == (
+        "model.weights is pretrained, but the built-in model tiny-gpt2 has no weights."
+    )
+
+
+def test_sharding_splits_the_state(tmp_path: Path):
+    shared = {}
+    for split in ("true", "false"):
+        config = configured(tmp_path, "mesh.devices=4", f"mesh.shard_params={split}")
+        shared[split] = training(config)
+    assert shared["true"]["mesh"] == {"devices": 4, "shard_params": True}
+    assert shared["false"]["mesh"] == {"devices": 4, "shard_params": False}
+    assert shared["true"]["donation"]["state_bytes"] < 0.3 * shared["false"]["donation"]["state_bytes"]
+    assert shared["true"]["donation"]["effective"]
+
+
+def test_devices_share_a_batch_and_learn_the_same(tmp_path: Path):
+    """Four devices with a microbatch of 1 take the same rows as one device with 4, so they must end alike."""
+
+    def loss(*settings: str) -> list[float]:
+        folder = tmp_path / "-".join(settings).replace("=", "")
+        folder.mkdir()
+        rows = rows_of(layout.METRICS)(run_folder(configured(folder, *settings), folder))
+        return [row["loss"] for row in rows]
+
+    alone = loss("mesh.devices=1", "batch.microbatch_size=4")
+    together = loss("mesh.devices=4", "batch.microbatch_size=1")
+    assert together == pytest.approx(alone, rel=1e-5)
+
+
+def test_only_the_newest_checkpoints_are_kept(tmp_path: Path):
+    config = configured(tmp_path, "checkpoint.save_every_steps=1", "checkpoint.keep=2")
+    assert steps_saved(run_folder(config, tmp_path)) == ["3", "4"]
+
+
+@pytest.mark.parametrize("baseline", [True, False])
+def test_the_exam(baseline: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    import trainer.evaluation.exam as module
+
+    asked = []
+    real = module.generate
+
+    def watched(*positional, **options):
+        asked.append(options)
+        return real(*positional, **options)
+
+    monkeypatch.setattr(module, "generate", watched)
+    config = configured(
+        tmp_path,
+        "evaluation.eval_set=eval_v1",
+        "evaluation.max_new_tokens=3",
+        "evaluation.batch_size=17",
+        f"evaluation.baseline={str(baseline).lower()}",
+    )
+    folder = run_folder(config, tmp_path)
+    assert len(asked) == 1 + baseline
+    assert {options["batch_size"] for options in asked} == {17}
+    assert max(row["output_tokens"] for row in rows_of(layout.PREDICTIONS)(folder)) == 3
+    assert (document(folder, layout.EVAL_SUMMARY)["baseline"] is not None) == baseline
+    assert (folder / layout.BASELINE_PREDICTIONS).exists() == baseline

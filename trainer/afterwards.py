@@ -1,0 +1,145 @@
+"""What can be done with a run that has ended: answer an evaluation set with its checkpoint, or export the model."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from evidence import layout
+from evidence.lock import RunLock
+from evidence.read import read_existing_run
+from evidence.write import write_json
+from schemas.problems import Problem, ProblemError
+from trainer.assemble import first_params
+from trainer.config.load import load_config
+from trainer.config.tree import Config
+from trainer.data.rows import read_eval_set
+from trainer.evaluation.evaluate import summary_of
+from trainer.evaluation.exam import Exam, in_words
+from trainer.loop.checkpoint import restore
+from trainer.loop.program import start_state
+from trainer.loop.step import TrainState
+from trainer.loop.stop import StopRequest
+from trainer.model.export import export
+from trainer.prepare import Prepared, prepare
+from trainer.progress import Watch
+from trainer.recorder.recorder import artifacts_of, now
+
+
+def evaluate_run(folder: Path, eval_set: str | None, watch: Watch) -> dict[str, Any]:
+    """Put an evaluation set to a run that has none, add the answers to its evidence, and return the summary.
+
+    Args:
+        folder: a run folder with a checkpoint, without eval_summary.json.
+        eval_set: built-in set or JSONL file. None: the one its configuration names.
+        watch: shows progress.
+
+    Raises:
+        ProblemError: exit code 2; the run is evaluated already, names no set, or has no checkpoint. Exit code 5:
+            stopped before every item was answered; the run is as before.
+    """
+    refuse_second_evaluation(folder)
+    config = config_of_run(folder)
+    name = eval_set or config.evaluation.eval_set
+    if name is None:
+        raise ProblemError([no_eval_set(folder)], exit_code=2)
+    prepared, graphdef, state = reopened(folder, config)
+    with RunLock(folder), StopRequest(max_minutes=None) as stop:
+        exam = Exam(
+            items=read_eval_set(name),
+            settings=replace(config.evaluation, eval_set=name),
+            tokenizer=prepared.tokenizer,
+            graphdef=graphdef,
+            max_positions=prepared.source.spec.max_positions,
+            folder=folder,
+            stop=stop,
+            watch=watch,
+        )
+        (folder / layout.PREDICTIONS).unlink(missing_ok=True)  # left by an evaluation that was stopped
+        trained = exam.put_to(state, layout.PREDICTIONS, "evaluation")
+        if not trained.evaluated.complete:
+            (folder / layout.PREDICTIONS).unlink()
+            raise ProblemError([stopped(folder, stop)], exit_code=5)
+        summary = summary_of(
+            trained,
+            None,
+            run_id=folder.resolve().name,
+            items=exam.items,
+            settings=exam.settings,
+            stop_token_id=exam.stop_token_id,
+        )
+        write_json(folder / layout.EVAL_SUMMARY, summary)
+        seal_again(folder)
+    watch.say(in_words(summary, exam.items.name))
+    return summary
+
+
+def export_run(folder: Path, output: Path | None, watch: Watch) -> Path:
+    """Write the model of a run as a Hugging Face folder and return that folder; by default `export/` in the run.
+
+    Raises:
+        ProblemError: exit code 2; the run has no checkpoint, or the folder is not empty.
+    """
+    target = output or folder / layout.EXPORT
+    prepared, _, state = reopened(folder, config_of_run(folder))
+    export(target, state.params, prepared.source)
+    watch.say(f"exported step {int(state.step)} to {target}")
+    return target
+
+
+def config_of_run(folder: Path) -> Config:
+    """Return the configuration that a run recorded."""
+    read_existing_run(folder)
+    return load_config(folder / layout.CONFIG)
+
+
+def reopened(folder: Path, config: Config) -> tuple[Prepared, Any, TrainState]:
+    """Return what the run was prepared with, its model's structure and its newest checkpoint."""
+    prepared = prepare(config, forced=True)
+    graphdef, params, _ = first_params(prepared)
+    return prepared, graphdef, restore(folder, start_state(params, config, prepared.devices))
+
+
+def seal_again(folder: Path) -> None:
+    """Take the new files into the manifest's artifact list."""
+    manifest = json.loads((folder / layout.MANIFEST).read_text(encoding="utf-8"))
+    write_json(folder / layout.MANIFEST, manifest | {"finished_at": now(), "artifacts": artifacts_of(folder)})
+
+
+def refuse_second_evaluation(folder: Path) -> None:
+    """Refuse to replace the evaluation of a run: it is evidence."""
+    if (folder / layout.EVAL_SUMMARY).exists():
+        problem = Problem(
+            code="TP070",
+            severity="error",
+            file=str(folder / layout.EVAL_SUMMARY),
+            what="The run has been evaluated already.",
+            why="An evaluation is evidence; a second one would replace the first.",
+            next="Train another run with --set evaluation.eval_set=NAME to use another set.",
+        )
+        raise ProblemError([problem], exit_code=2)
+
+
+def no_eval_set(folder: Path) -> Problem:
+    """Return the problem of an evaluation without a set."""
+    return Problem(
+        code="TP071",
+        severity="error",
+        file=str(folder / layout.CONFIG),
+        pointer="/evaluation/eval_set",
+        what="The run's configuration names no evaluation set.",
+        next="Name one with --eval-set eval_v2, or a JSONL file.",
+    )
+
+
+def stopped(folder: Path, stop: StopRequest) -> Problem:
+    """Return the problem of an evaluation that was stopped."""
+    return Problem(
+        code="TP072",
+        severity="error",
+        file=str(folder),
+        what=f"The evaluation was stopped ({stop.reason()}); the run is as it was before.",
+        next="Run the same command again.",
+    )
