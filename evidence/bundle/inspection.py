@@ -139,7 +139,8 @@ def inspect_runs(
                 name=judged.name,
                 run=judged.run,
                 grade=judged.grade,
-                findings=judged.findings,
+                # What stays here is not the bundle's affair: its verifier will not see it.
+                findings=tuple(each for each in judged.findings if each.file not in files.left_out),
                 files=files,
                 secrets=tuple(problem for problem in found if problem.code == SECRET),
                 details=tuple(problem for problem in found if problem.code == PERSONAL_DETAIL),

@@ -1,0 +1,140 @@
+"""Secrets are found wherever they hide, and evidence that holds none raises no alarm."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import time
+from pathlib import Path
+
+import pytest
+from synthetic import write_run
+
+from evidence.bundle.rules import PERSONAL_DETAIL, SECRET
+from evidence.bundle.secrets import BLOCK_BYTES, MOST_PER_FILE, OVERLAP_BYTES, find_secrets, mask, scan_file
+
+# Every secret is put together here, so that no file of this repository holds the shape of one.
+LETTERS = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0fG"
+HEX = "0f1e2d3c4b5a69788796a5b4c3d2e1f0"
+HF = "hf_" + LETTERS + "xY"
+GITHUB = "ghp_" + LETTERS + "1234"
+JWT = "ey" + "JhbGciOiJIUzI1NiJ9.ey" + "JzdWIiOiIxMjM0NTY3ODkwIn0." + LETTERS
+
+SECRETS = {
+    "hugging face token": f"HF_TOKEN={HF}",
+    "hugging face token in a git address": f"fatal: unable to access 'https://me:{HF}@huggingface.co/me/model/'",
+    "hugging face token as the user of an address": f"https://{HF}@huggingface.co/me/model",
+    "kaggle.json": f'{{"username":"me","key":"{HEX}"}}',
+    "kaggle.json inside a JSON string": json.dumps({"text": f'{{"username":"me","key":"{HEX}"}}'}),
+    "kaggle key in the environment": f"os.environ['KAGGLE_KEY'] = '{HEX}'",
+    "kaggle token in a traceback": f'  File "a.py", line 3\n    login("KG' + f'AT_{HEX}")\nValueError: bad',
+    "wandb key in the environment": f"export WANDB_API_KEY={HEX}01234567",
+    "wandb login": f"wandb login {HEX}01234567",
+    "wandb key in netrc": f"machine api.wandb.ai\n  login user\n  password {HEX}01234567",
+    "openai key": "openai.api_key = 's" + f"k-{LETTERS}{LETTERS[:16]}'",
+    "openai project key": "s" + f"k-proj-{LETTERS}_{LETTERS}",
+    "anthropic key": "s" + f"k-ant-api03-{LETTERS}-AA",
+    "github token": f"remote: https://github.com\n{GITHUB}",
+    "github token in an address": f"git clone https://x-access-token:{GITHUB}@github.com/a/b.git",
+    "fine-grained github token": f"github_pat_{LETTERS[:22]}_{LETTERS}",
+    "gitlab token": f"glp{'at'}-{LETTERS[:20]}",
+    "aws key id": "AKI" + "AIOSFODNN7EXAMPL2",
+    "aws secret key": f"aws_secret_access_key = {LETTERS}/abcd+12",
+    "google api key": "AIz" + f"a{LETTERS}abc",
+    "google service account": '"private_key": "-----BEGIN ' + 'PRIVATE KEY-----\\nMIIE\\n"',
+    "slack token": "xox" + "b-123456789012-123456789012-abcdefghijkl",
+    "slack webhook": "https://hooks.slack.com/services/T00000000/B00000000/" + LETTERS[:24],
+    "private key": "-----BEGIN OPENSSH " + "PRIVATE KEY-----",
+    "netrc": "machine example.org login me password correct-horse",
+    "password in an address": "postgres://admin:s3cretpw@db.internal:5432/runs",
+    "bearer token": f"Authorization: Bearer {LETTERS}",
+    "basic authorization": '{"Authorization": "Basic bWU6c2VjcmV0cGFzcw=="}',
+    "json web token": f"cookie={JWT}",
+    "password in a configuration": 'password: "hunter2hunter2"',
+    "key of a client": f"client_secret={LETTERS}",
+    "token in utf-16": f"HF_TOKEN={HF}".encode("utf-16"),
+}
+DETAILS = {
+    "home folder": "loading /home/ada/data/train.jsonl",
+    "home folder on macOS": "/Users/ada/Library",
+    "home folder on Windows": "C:\\Users\\ada\\run",
+    "home folder on Windows in JSON": json.dumps("C:\\Users\\ada\\run"),
+    "e-mail address": "contact: ada.lovelace@mail.co.uk",
+    "private address 10": "coordinator 10.128.0.7:8476",
+    "private address 192.168": "http://192.168.1.20:6006",
+    "private address 172": "bound to 172.17.0.2",
+}
+HARMLESS = {
+    "hash lines": f"{HEX * 2}  runs/a/metrics.jsonl\n" * 50,
+    "commit": f'"commit": "{HEX}01234567", "wandb_version": "0.19"',
+    "tokens": '{"tokens_seen": 123456789012345678, "output_tokens": 12, "stop_token_id": 2, "max_new_tokens": 160}',
+    "packages": "nvidia-curand-cu12==10.3.5.147\nnvidia-cublas-cu12 12.4.5.8\n{'nvidia-curand-cu12': '10.3.5.147'}",
+    "decorators and addresses": "@jax.jit\ndef f(): ...\ngit@github.com:me/repo.git\nhttps://github.com/me/repo@main",
+    "words with hyphens": "task-specific-risk-aware-sk-learn-like-pipelines and disk-based-storage-of-things",
+    "placeholders": "password=os.environ['X'] password: ${PW} https://user:****@host/ api_key=None api_key: <yours>",
+    "prose": "The secret of the token is a password nobody has. Bearer of news. machine learning login page.",
+    "prompt": '{"prompt": "A price is 10.50 and 172.25; 3 x 10.10.10?", "expected": "192.168"}',
+    "example mail": "write to someone@example.com or noreply@github.com",
+}
+
+
+def found_in(text: str | bytes, code: str) -> list[str]:
+    data = text if isinstance(text, bytes) else text.encode()
+    return [finding.kind for finding in find_secrets(io.BytesIO(data)) if finding.code == code]
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_secret_is_found(name: str):
+    assert found_in(SECRETS[name], SECRET)
+
+
+@pytest.mark.parametrize("name", DETAILS)
+def test_personal_detail_is_found(name: str):
+    assert found_in(DETAILS[name], PERSONAL_DETAIL)
+    assert not found_in(DETAILS[name], SECRET)
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_harmless_text_raises_no_alarm(name: str):
+    assert list(find_secrets(io.BytesIO(HARMLESS[name].encode()))) == []
+
+
+def test_evidence_raises_no_alarm(tmp_path: Path):
+    run = write_run(tmp_path, "demo-20261120-120000-9f3a", steps=50, items=40)
+    alarms = [problem for file in sorted(run.iterdir()) for problem in scan_file(file, file.name)]
+    assert alarms == []
+
+
+def test_random_bytes_raise_no_alarm():
+    assert not found_in(random.Random(3).randbytes(8 << 20), SECRET)
+
+
+def test_mask_shows_where_to_look_and_no_more():
+    assert mask(HF.encode()) == f"hf_a… ({len(HF)} characters)"
+    assert mask(b"hunter2") == "h… (7 characters)"
+    assert mask(b"abc") == "… (3 characters)"
+
+
+@pytest.mark.parametrize("before", [0, BLOCK_BYTES - 20, BLOCK_BYTES, 2 * BLOCK_BYTES - len(HF) // 2])
+def test_found_across_the_blocks_in_which_a_file_is_read(before: int):
+    filler = (b"x" * 99 + b"\n") * (before // 100 + 1)
+    data = filler[:before] + b"\n" + HF.encode() + b"\n" + filler[: OVERLAP_BYTES * 2]
+    (finding,) = [finding for finding in find_secrets(io.BytesIO(data)) if finding.code == SECRET]
+    assert finding.line == data[: data.index(b"hf_")].count(b"\n") + 1
+
+
+def test_many_findings_are_counted_rather_than_listed(tmp_path: Path):
+    path = tmp_path / "log.txt"
+    path.write_text("".join(f"line {n} {HF}\n" for n in range(100)))
+    problems = scan_file(path, "log.txt")
+    assert len(problems) == MOST_PER_FILE + 1
+    assert problems[-1].what == "80 more findings of this kind are not listed."
+    assert HF not in repr(problems)
+
+
+def test_one_very_long_line_is_scanned_in_reasonable_time():
+    data = ("api_key " * 200_000 + "@a.b" * 200_000 + "://:" * 200_000).encode()
+    start = time.process_time()
+    assert not found_in(data, SECRET)
+    assert time.process_time() - start < 10
