@@ -1,9 +1,9 @@
 """Every case of tests/cases/runs: a valid run has no findings; a broken one exactly those in its problem.txt.
 
-A case is a folder. `valid/<name>/run.json` says how the run is written and what its grade is. `broken/<name>` has a
-`change.json` that
-says what is done to a valid run; its `problem.txt` is the grade and every finding, word for word. After a wanted change
-of words, write them anew with `WRITE_CASES=1 pytest tests/evidence/test_broken_runs.py` and read the difference.
+A case is a folder. `valid/<name>/run.json` says how the run is written and what its grade is. `change.json` in
+`broken/<name>` says what is done to a valid run; `problem.txt` beside it is the grade and every finding, word for word.
+After a wanted change of words, write them anew with `WRITE_CASES=1 pytest tests/evidence/test_broken_runs.py` and read
+the difference.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One change to a run folder, as a case file describes it: what a careless or dishonest hand could do to it.
 
-A change names a `file` and one act: `value` at a `pointer` (of a document, or of row `line`), `remove` of what is at a
-`pointer`, `remove_line`, `repeat_line`, `swap_lines`, `replace` of text, `append` of text, `text`, `hex`, `delete`,
+A change names a `file` and one act: `value` at a `pointer` (of a document, of the row in `line`, or of `all` rows),
+`remove` of what is at a pointer, `remove_line`, `repeat_line`, `swap_lines`, `replace` of text, `append` of text, `text`, `hex`, `delete`,
 `link_to`, `copy_to`, `make_folder`. With `reseal` the hashes are made to fit afterwards, as a forger would.
 """
 
@@ -48,8 +48,9 @@ def reseal(folder: Path, changes: list[Change]) -> None:
 def _set(path: Path, change: Change) -> None:
     if "line" in change:
         lines = path.read_text("utf-8").splitlines()
-        row = json.loads(lines[change["line"] - 1])
-        lines[change["line"] - 1] = json.dumps(_changed(row, change["pointer"], change["value"]), ensure_ascii=False)
+        for index in range(len(lines)) if change["line"] == "all" else [change["line"] - 1]:
+            row = _changed(json.loads(lines[index]), change["pointer"], change["value"])
+            lines[index] = json.dumps(row, ensure_ascii=False)
         _write(path, "".join(f"{line}\n" for line in lines))
     elif path.suffix == ".yaml":
         document = yaml.safe_load(path.read_text("utf-8"))
