@@ -1,8 +1,9 @@
 """One change to a run folder, as a case file describes it: what a careless or dishonest hand could do to it.
 
 A change names a `file` and one act: `value` at a `pointer` (of a document, of the row in `line`, or of `all` rows),
-`remove` of what is at a pointer, `remove_line`, `repeat_line`, `swap_lines`, `replace` of text, `append` of text, `text`, `hex`, `delete`,
-`link_to`, `copy_to`, `make_folder`. With `reseal` the hashes are made to fit afterwards, as a forger would.
+`remove` of what is at a pointer, `remove_line`, `repeat_line`, `swap_lines`, `replace` of text, `append` of text,
+`text`, `hex`, `delete`, `link_to`, `copy_to`, `make_folder`. With `reseal` the hashes are made to fit afterwards, as a
+forger would.
 """
 
 from __future__ import annotations
