@@ -22,7 +22,7 @@ OVERLAY_PREFIX = "smoke_"
 FIRST = "demo"
 """The shipped configuration that is offered first."""
 
-QUICK = "tiny"
+QUICK = "tiny.yaml"
 """The shipped configuration behind the one-click smoke run: seconds on any machine."""
 
 
@@ -31,27 +31,26 @@ class Source:
     """A configuration to start from.
 
     Attributes:
-        key: how the address names it: `config:tiny` or `run:demo-2026…`.
-        title: how the page names it.
+        key: how the page and the address name it: `tiny.yaml` or `same as demo-2026…`.
     """
 
     key: str
-    title: str
     path: Path
+
+
+def same_as(run: str) -> str:
+    """Return the key of the source that is the configuration of a run."""
+    return f"same as {run}"
 
 
 def sources(runs: Iterable[Path] = ()) -> list[Source]:
     """Return the shipped configurations, then those of the given run folders that have one."""
     shipped = [
-        Source(key=f"config:{path.stem}", title=path.name, path=path)
+        Source(key=path.name, path=path)
         for path in sorted(SHIPPED.glob("*.yaml"), key=lambda path: (path.stem != FIRST, path.stem))
         if not path.name.startswith(OVERLAY_PREFIX)
     ]
-    earlier = [
-        Source(key=f"run:{folder.name}", title=f"same as {folder.name}", path=folder / CONFIG)
-        for folder in runs
-        if (folder / CONFIG).is_file()
-    ]
+    earlier = [Source(key=same_as(folder.name), path=folder / CONFIG) for folder in runs if (folder / CONFIG).is_file()]
     return [*shipped, *earlier]
 
 
@@ -73,7 +72,7 @@ def smoke_of(config: Mapping[str, Any]) -> dict[str, Any]:
 def quick_smoke() -> dict[str, Any]:
     """Return the configuration of the one-click smoke run."""
     return {
-        **read(next(source for source in sources() if source.key == f"config:{QUICK}")),
+        **read(next(source for source in sources() if source.key == QUICK)),
         "name": "smoke",
         "mode": "smoke",
     }

@@ -45,7 +45,6 @@ def _source(root: Path) -> Source | None:
         key = st.selectbox(
             "Start from",
             list(known),
-            format_func=lambda item: known[item].title,
             key="source",
             bind="query-params",
             width=420,

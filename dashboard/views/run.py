@@ -9,7 +9,7 @@ import streamlit as st
 
 from dashboard import reading, state
 from dashboard.components import curves, figures, markup, run_sections
-from dashboard.logic import headline, numbers
+from dashboard.logic import configs, headline, numbers
 from dashboard.logic.documents import number_at, text_at
 from dashboard.logic.grades import GRADES, STATUSES
 from dashboard.logic.jobs import control
@@ -104,7 +104,7 @@ def _buttons(name: str, run: Run) -> None:
             job = control.resume(state.root(), name)
             state.go(state.LAUNCH, job=job.job_id)
         if st.button("Same again, but …", icon=":material/edit:", help="Open the Launch page with this configuration."):
-            state.go(state.LAUNCH, source=f"run:{name}")
+            state.go(state.LAUNCH, source=configs.same_as(name))
         if st.button("Compare", icon=":material/compare_arrows:"):
             state.go(state.COMPARE, runs=[name])
         if st.button("Package", icon=":material/inventory_2:"):

@@ -60,7 +60,7 @@ def test_every_shipped_configuration_can_be_launched_and_rehearsed() -> None:
     for source in found:
         config = configs.read(source)
         for launched in (config, configs.smoke_of(config)):
-            assert check_value("train_config", form.with_defaults(launched), file=source.title) == []
+            assert check_value("train_config", form.with_defaults(launched), file=source.key) == []
 
 
 def test_the_rehearsal_of_a_configuration_is_small_and_says_so() -> None:

@@ -1,0 +1,165 @@
+"""The main story of each page, as a user lives it: look, sort, open, compare, launch, stop, pack, verify."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from browser import serving
+from playwright.sync_api import Page, expect
+from synthetic import STARTED, write_run
+
+from evidence.bundle.verify import verify_bundle
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+ROW_PIXELS = 36
+
+
+def three_runs(root: Path) -> None:
+    write_run(root, "beta", steps=300, items=60, correct=0.7, seed=1, started=STARTED)
+    write_run(root, "alpha", steps=200, items=60, correct=0.4, seed=2, started=STARTED - timedelta(days=1))
+    write_run(root, "gamma-smoke", steps=2, mode="smoke", items=0, started=STARTED - timedelta(days=2))
+
+
+def names_in_order(page: Page) -> list[str]:
+    """Return the first cell of each row of the table, as a screen reader finds it."""
+    cells = page.locator("[data-testid=stDataFrame] table tbody tr td[aria-colindex='1']")
+    expect(cells.first).to_be_attached()
+    return [text.strip() for text in cells.all_text_contents()]
+
+
+def click_grid(page: Page, *, x: int, row: int) -> None:
+    """Click into the table, whose cells are drawn on a canvas; row 0 is the titles."""
+    box = page.locator("[data-testid=stDataFrame]").first.bounding_box()
+    assert box is not None
+    page.mouse.click(box["x"] + x, box["y"] + ROW_PIXELS * row + ROW_PIXELS // 2)
+
+
+def settled(page: Page) -> None:
+    """Wait until nothing runs on the server and nothing is drawn as a placeholder."""
+    expect(page.locator("[data-testid=stMainBlockContainer] h1").first).to_be_visible()
+    expect(page.locator("[data-testid=stStatusWidget]")).to_have_count(0)
+    expect(page.locator("[data-testid=stSkeleton]")).to_have_count(0)
+
+
+def test_look_sort_open_and_compare(tmp_path: Path, page: Page, keep) -> None:
+    three_runs(tmp_path / "runs")
+    with serving(tmp_path / "runs", tmp_path) as address:
+        page.goto(address)
+        settled(page)
+        assert names_in_order(page) == ["beta", "alpha", "gamma-smoke"]
+        keep(page, "runs")
+        click_grid(page, x=120, row=0)
+        page.wait_for_function(
+            "document.querySelector(\"[data-testid=stDataFrame] table tbody tr td[aria-colindex='1']\")"
+            ".textContent.trim() === 'alpha'"
+        )
+        assert names_in_order(page) == ["alpha", "beta", "gamma-smoke"]
+
+        page.get_by_label("Search").fill("loss<100 -mode:smoke steps>250")
+        page.get_by_label("Search").press("Enter")
+        expect(page.get_by_text("1 of 3 shown")).to_be_visible()
+        assert "q=" in page.url
+
+        click_grid(page, x=120, row=1)
+        expect(page).to_have_url(re.compile(r"/run\?run=beta"))
+        expect(page.get_by_role("heading", name="beta")).to_be_visible()
+        expect(page.get_by_text("300", exact=True).first).to_be_visible()
+        expect(page.locator("[data-testid=stEChartsChart] canvas")).to_be_visible()
+        keep(page, "run")
+        for tab in ("Plan", "Configuration", "Examples", "Predictions", "Log", "Files", "Problems"):
+            page.get_by_role("tab", name=tab).click()
+            settled(page)
+            expect(page).to_have_url(re.compile(f"view={tab}"))
+            expect(page.locator("[data-testid=stException]")).to_have_count(0)
+
+        page.get_by_role("link", name="Runs").click()
+        settled(page)
+        click_grid(page, x=17, row=1)
+        click_grid(page, x=17, row=2)
+        expect(page.get_by_text("2 chosen")).to_be_visible()
+        page.get_by_role("button", name="Compare").click()
+        expect(page.get_by_role("heading", name="Compare")).to_be_visible()
+        expect(page.get_by_text("Settings that differ")).to_be_visible()
+        expect(page.get_by_text("McNemar, exact")).to_be_visible()
+        assert sorted(re.findall(r"runs=(\w+)", page.url)) == ["alpha", "beta"]
+        settled(page)
+        keep(page, "compare")
+
+
+def test_a_link_shows_the_same_view(tmp_path: Path, page: Page) -> None:
+    three_runs(tmp_path / "runs")
+    with serving(tmp_path / "runs", tmp_path) as address:
+        page.goto(f"{address}/run?run=alpha&view=Predictions&outcome=wrong")
+        settled(page)
+        expect(page.get_by_role("tab", name="Predictions")).to_have_attribute("aria-selected", "true")
+        expect(page.get_by_text(re.compile(r"^\d+ of 60 items"))).not_to_have_text(re.compile("^60 of"))
+
+
+def test_from_an_empty_folder_one_click_starts_a_smoke_run_and_it_finishes(tmp_path: Path, page: Page, keep) -> None:
+    root = tmp_path / "runs"
+    with serving(root, tmp_path) as address:
+        page.goto(address)
+        expect(page.get_by_text("No runs in")).to_be_visible()
+        keep(page, "runs-empty")
+        page.get_by_role("button", name="Start a smoke run").click()
+        expect(page).to_have_url(re.compile("/launch"))
+        expect(page.locator(".tp-sign", has_text=re.compile("running|waiting")).first).to_be_visible()
+        keep(page, "launch-running")
+        expect(page.locator(".tp-sign", has_text="finished")).to_be_visible(timeout=180_000)
+        page.get_by_role("button", name="Open run").click()
+        expect(page.locator(".tp-sign", has_text="succeeded")).to_be_visible()
+        settled(page)
+        run = next(path for path in root.iterdir() if path.name.startswith("smoke-"))
+        assert (run / "metrics.jsonl").read_text("utf-8").count("\n") == 2
+
+
+def test_a_run_survives_the_dashboard_and_can_be_stopped_by_the_next_one(tmp_path: Path, page: Page) -> None:
+    root = tmp_path / "runs"
+    with serving(root, tmp_path) as address:
+        page.goto(f"{address}/launch?source=tiny.yaml")
+        settled(page)
+        steps = page.get_by_label("Steps", exact=True)
+        steps.fill("100000")
+        steps.press("Enter")
+        settled(page)
+        page.get_by_role("button", name="Start", exact=True).click()
+        expect(page.get_by_text(re.compile(r"\d of 100.000 steps")).first).to_be_visible(timeout=120_000)
+    with serving(root, tmp_path) as address:
+        page.goto(f"{address}/launch")
+        expect(page.locator(".tp-sign", has_text="running")).to_be_visible()
+        page.get_by_role("button", name="Stop").click()
+        expect(page.locator(".tp-sign", has_text=re.compile("cancelled|interrupted"))).to_be_visible(timeout=120_000)
+        page.get_by_role("button", name="Open run").click()
+        expect(page.locator(".tp-sign", has_text=re.compile("cancelled|interrupted"))).to_be_visible()
+
+
+def test_pack_download_and_verify_the_very_bytes(tmp_path: Path, page: Page, keep) -> None:
+    three_runs(tmp_path / "runs")
+    with serving(tmp_path / "runs", tmp_path) as address:
+        page.goto(f"{address}/package?runs=beta&runs=alpha")
+        settled(page)
+        page.get_by_role("button", name="Build", exact=True).click()
+        expect(page.get_by_text("Built and verified")).to_be_visible(timeout=60_000)
+        with page.expect_download() as waiting:
+            page.get_by_role("button", name=re.compile("^Download")).click()
+        copy = tmp_path / "handed-in.zip"
+        waiting.value.save_as(copy)
+        settled(page)
+        keep(page, "package")
+        assert copy.read_bytes() == (tmp_path / "bundles" / "submission.zip").read_bytes()
+        verdict = verify_bundle(copy)
+        assert verdict.ok
+        assert {run.run_id: run.grade for run in verdict.runs} == {"alpha": "verified", "beta": "verified"}
+
+        page.get_by_role("tab", name="Verify").click()
+        damaged = tmp_path / "damaged.zip"
+        damaged.write_bytes(copy.read_bytes()[:-40])
+        chooser = page.locator("input[type=file]")
+        chooser.set_input_files(damaged)
+        expect(page.locator(".tp-sign", has_text="does not hold")).to_be_visible()
+        chooser.set_input_files(copy)
+        expect(page.locator(".tp-sign", has_text="holds").filter(has_not_text="not")).to_be_visible()

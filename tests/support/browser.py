@@ -1,0 +1,77 @@
+"""A served dashboard and a real browser, for the tests that look at pages as a user does."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+
+
+def chromium() -> str | None:
+    """Return the system's Chromium, None where there is none."""
+    return next((path for name in NAMES if (path := shutil.which(name))), None)
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextmanager
+def serving(root: Path, folder: Path) -> Iterator[str]:
+    """Serve the dashboard of a root, started in `folder`, as `trainproof dashboard` does; yield its address."""
+    port = free_port()
+    with (folder / "dashboard.log").open("ab") as output:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "trainproof", "dashboard", f"--root={root}", f"--port={port}", "--no-browser"],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            # The jobs that it starts must outlive it, so it gets a group of its own to be stopped with.
+            start_new_session=True,
+            env={**os.environ, "HOME": str(folder)},
+        )
+    address = f"http://127.0.0.1:{port}"
+    try:
+        _wait_until_ready(address, server)
+        yield address
+    finally:
+        server.send_signal(signal.SIGTERM)
+        server.wait(timeout=20)
+
+
+def _wait_until_ready(address: str, server: subprocess.Popen[bytes]) -> None:
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        assert server.poll() is None, "the dashboard ended at once; see dashboard.log"
+        try:
+            with urllib.request.urlopen(f"{address}/_stcore/health", timeout=2):
+                return
+        except (urllib.error.URLError, TimeoutError, ConnectionError):
+            time.sleep(0.1)
+    message = "the dashboard did not get ready within a minute"
+    raise AssertionError(message)
