@@ -103,7 +103,7 @@ def bytes_as_text(count: Number) -> str:
 
 def seconds_as_text(seconds: Number) -> str:
     """Return a duration as one reads a clock: `4.2 s`, `3 min 05 s`, `2 h 10 min`."""
-    if seconds < 60:
+    if seconds < 59.95:  # 59.97 would be written 60.0 s
         return f"{seconds:.1f} s"
     whole = round(seconds)
     if whole < 3600:

@@ -174,7 +174,8 @@ def test_minimum_detectable_difference_by_its_equation():
 
 
 def test_few_items_show_no_difference_at_all():
-    assert minimum_detectable_difference(3, 0) is None
+    assert minimum_detectable_difference(5, 0) is None
+    assert minimum_detectable_difference(6, 0) is not None
     without_discordant = minimum_detectable_difference(50, 0)
     assert without_discordant is not None
     assert 0.1 < without_discordant < 0.2

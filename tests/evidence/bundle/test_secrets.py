@@ -28,7 +28,7 @@ SECRETS = {
     "kaggle.json": f'{{"username":"me","key":"{HEX}"}}',
     "kaggle.json inside a JSON string": json.dumps({"text": f'{{"username":"me","key":"{HEX}"}}'}),
     "kaggle key in the environment": f"os.environ['KAGGLE_KEY'] = '{HEX}'",
-    "kaggle token in a traceback": f'  File "a.py", line 3\n    login("KG' + f'AT_{HEX}")\nValueError: bad',
+    "kaggle token in a traceback": '  File "a.py", line 3\n    login("KG' + f'AT_{HEX}")\nValueError: bad',
     "wandb key in the environment": f"export WANDB_API_KEY={HEX}01234567",
     "wandb login": f"wandb login {HEX}01234567",
     "wandb key in netrc": f"machine api.wandb.ai\n  login user\n  password {HEX}01234567",

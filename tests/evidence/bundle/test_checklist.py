@@ -1,0 +1,54 @@
+"""The checklist says the same as the builder, line by line, without writing anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from synthetic import write_run
+
+from evidence.bundle.inspection import checklist
+
+Line = tuple[str, str, str, str]
+
+
+def lines(*folders: Path, with_weights: bool = False) -> list[Line]:
+    return [(item.run, item.what, item.state, item.detail) for item in checklist(folders, with_weights=with_weights)]
+
+
+def test_a_good_run(tmp_path: Path):
+    run = write_run(tmp_path, "demo")
+    (run / "export").mkdir()
+    size = sum(path.stat().st_size for path in run.iterdir() if path.is_file())
+    assert lines(run) == [
+        ("demo", "grade", "ok", "The run is graded verified."),
+        ("demo", "errors", "ok", "`trainproof check` finds no error."),
+        ("demo", "end of the run", "ok", "Nothing writes to the folder."),
+        ("demo", "secrets", "ok", "No file holds a known kind of secret."),
+        ("demo", "files", "ok", f"9 files, {size:,} bytes. Left out: export."),
+    ]
+
+
+def test_a_bad_run(tmp_path: Path):
+    run = write_run(tmp_path, "cut", status="interrupted")
+    (run / "notes.txt").write_text("see /home/ada/x\npassword: hunter2hunter2\n")
+    (run / "link").symlink_to("notes.txt")
+    found = {(what, state): detail for _, what, state, detail in lines(run)}
+    assert found["grade", "blocked"] == "The run is graded partial: The run was interrupted after 10 of 20 steps."
+    assert found["secrets", "blocked"] == "notes.txt: Line 2 holds a password: hun… (14 characters)."
+    assert found["personal details", "warning"] == "notes.txt: Line 1 holds a home folder: … (3 characters)."
+    assert found["files", "blocked"] == "link: This is a symbolic link, not a file."
+    assert ("secrets", "ok") not in found
+
+
+def test_missing_folders(tmp_path: Path):
+    (item,) = checklist([tmp_path / "nothing"])
+    assert (item.run, item.what, item.state) == ("", "folder", "blocked")
+    assert item.detail == f"{tmp_path / 'nothing'}: This does not exist."
+    assert item.next == "Give the path of a run folder; `trainproof runs` lists them."
+
+
+def test_weights_count_when_they_are_asked_for(tmp_path: Path):
+    run = write_run(tmp_path, "demo")
+    (run / "export").mkdir()
+    (run / "export" / "model.safetensors").write_bytes(bytes(5000))
+    assert lines(run, with_weights=True)[-1][3].startswith("10 files, ")
