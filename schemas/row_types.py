@@ -7,6 +7,7 @@ still be right (`5.0` for a whole number, say); `rows` then asks the schema itse
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from functools import cache
 from typing import Annotated, Any, Literal, NotRequired, TypedDict, Union
@@ -15,6 +16,7 @@ import msgspec
 
 from schemas.catalog import resolved, schema, types_of
 from schemas.json_text import MOST_LEVELS
+from schemas.positions import MOST_DIGITS
 from schemas.words import LARGEST_EXACT
 
 Decode = Callable[[bytes], dict[str, Any] | None]
@@ -22,6 +24,7 @@ Decode = Callable[[bytes], dict[str, Any] | None]
 CONDITIONS = {"if", "then", "else", "oneOf", "anyOf", "allOf", "not"}
 BOUNDS = {"minimum": "ge", "maximum": "le", "exclusiveMinimum": "gt", "exclusiveMaximum": "lt"}
 LENGTHS = {"minLength": "min_length", "maxLength": "max_length", "pattern": "pattern"}
+TOO_MANY_DIGITS = re.compile(rb"[0-9]{%d}" % (MOST_DIGITS + 1))
 PLAIN_TYPES = {"null": None, "boolean": bool, "object": dict[str, Any]}
 
 
@@ -56,8 +59,7 @@ def _flat(decode: Callable[[bytes], dict[str, Any]], marks: int) -> Decode:
 
 def _general(decode: Callable[[bytes], dict[str, Any]]) -> Decode:
     def row_of(line: bytes) -> dict[str, Any] | None:
-        # The escape \u0022 is a quotation mark that the count would miss; depth is limited in `json_text`.
-        if b"\\u0022" in line or line.count(b"{") + line.count(b"[") > MOST_LEVELS:
+        if _hides_something(line):
             return None
         try:
             row = decode(line)
@@ -66,6 +68,13 @@ def _general(decode: Callable[[bytes], dict[str, Any]]) -> Decode:
         return row if line.count(b'"') == quotation_marks(row) else None
 
     return row_of
+
+
+def _hides_something(line: bytes) -> bool:
+    """Return whether a line needs the strict reader: for an escape that the count would miss, its depth, or its size."""
+    if b"\\u0022" in line or line.count(b"{") + line.count(b"[") > MOST_LEVELS:
+        return True
+    return len(line) > MOST_DIGITS and TOO_MANY_DIGITS.search(line) is not None
 
 
 def fixed_quotation_marks(document: dict[str, Any]) -> int | None:

@@ -221,11 +221,12 @@ class _Reader:
         )
 
     def _more_lines(self) -> Problem:
+        have = "has" if self.unexplained == 1 else "have"
         return Problem(
             code="TP132",
             severity="error",
             file=self.file,
-            what=f"{counted(self.unexplained, 'more line')} of this file have problems.",
+            what=f"{counted(self.unexplained, 'more line')} of this file {have} problems.",
             why=f"The first {MOST_EXPLAINED} are explained one by one.",
             next="Correct those first, then check again.",
         )

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from referencing import Registry, Resource
 
 from schemas.catalog import ROWS, resolved, schema, schemas_of, types_of
-from schemas.json_text import read_json
+from schemas.json_text import MOST_LEVELS, read_json
+from schemas.positions import MOST_DIGITS
 from schemas.row_types import decoder_of, quotation_marks
 from schemas.validate import read_rows
 
@@ -186,6 +187,21 @@ def is_large(value: Any) -> bool:
     if isinstance(value, dict | list):
         return any(is_large(one) for one in (value.values() if isinstance(value, dict) else value))
     return isinstance(value, int | float) and abs(value) >= 2**53 - 1
+
+
+def test_what_open_fields_may_not_hold_takes_the_slow_way():
+    line = '{"time": "2026-10-11T12:34:56Z", "level": "info", "event": "a", "message": "", "fields": {"a": %s}}'
+    decode = decoder_of("log_record")
+    for value, is_sure in [
+        ("9" * MOST_DIGITS, True),
+        ("1" + "0" * MOST_DIGITS, False),
+        ("1e999", False),
+        ("[" * (MOST_LEVELS - 2) + "]" * (MOST_LEVELS - 2), True),
+        ("[" * (MOST_LEVELS - 1) + "]" * (MOST_LEVELS - 1), False),
+        ("[" * 100_000, False),
+    ]:
+        assert (decode((line % value).encode()) is not None) == is_sure
+        assert slow_verdict("log_record", line % value)[0] == is_sure
 
 
 def test_kinds_with_several_shapes_have_no_typed_decoder():

@@ -1,0 +1,203 @@
+"""Files of rows: torn tails, blank lines, reading on where an earlier reading ended, many bad lines, and speed."""
+
+import gc
+import json
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schemas.rows import APPENDED, MOST_EXPLAINED
+from schemas.validate import Rows, read_rows
+
+CASES = Path(__file__).parents[1] / "cases" / "documents" / "valid"
+ROW = {
+    "step": 1,
+    "tokens_seen": 2048,
+    "loss": 6.5,
+    "learning_rate": 0.001,
+    "grad_norm": 1.25,
+    "step_seconds": 0.125,
+    "tokens_per_second": 16384.5,
+    "device_memory_bytes": None,
+    "time": "2026-10-11T12:34:56.123456+00:00",
+}
+
+
+def row(step: int) -> dict:
+    return {**ROW, "step": step}
+
+
+def line(step: int) -> bytes:
+    return json.dumps(row(step)).encode() + b"\n"
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "metrics.jsonl"
+
+
+def read(path: Path, data: bytes, kind: str = "metric_row") -> Rows:
+    path.write_bytes(data)
+    return read_rows(path, kind)
+
+
+def said(rows: Rows) -> list[tuple[str, int | None]]:
+    return [(problem.code, problem.line) for problem in rows.problems]
+
+
+def test_rows_come_in_order_as_they_are_written(path):
+    rows = read(path, line(1) + line(2))
+    assert rows == Rows(
+        values=[row(1), row(2)], problems=(), torn_tail=False, bytes_read=len(line(1) + line(2)), lines_read=2
+    )
+    assert list(rows.values[0]) == list(ROW)
+
+
+def test_an_empty_file_has_no_rows_and_no_problem(path):
+    assert read(path, b"") == Rows(values=[], problems=(), torn_tail=False, bytes_read=0, lines_read=0)
+
+
+@pytest.mark.parametrize("kind", APPENDED)
+def test_wherever_a_file_is_cut_only_the_last_line_is_lost(path, kind):
+    # A sign of several bytes, so that cuts fall inside it as well.
+    first = (CASES / f"{kind}.plain.jsonl").read_bytes().splitlines(keepends=True)[0]
+    lines = [first.replace(b"What", b"Wh\xc3\xa4t").replace(b"Run", b"R\xf0\x9f\x98\x80n")] * 3
+    whole = b"".join(lines)
+    start = len(lines[0] + lines[1])
+    for cut in range(start, len(whole) + 1):
+        rows = read(path, whole[:cut], kind)
+        is_torn = start < cut < len(whole)
+        assert rows.torn_tail is is_torn
+        assert said(rows) == ([("TP130", 3)] if is_torn else [])
+        complete = 3 if cut == len(whole) else 2
+        assert len(rows.values) == rows.lines_read == complete
+        assert rows.bytes_read == len(b"".join(lines[:complete]))
+
+
+def test_a_line_torn_anywhere_else_is_an_error(path):
+    rows = read(path, line(1) + line(2)[:-50] + b"\n" + line(3))
+    assert said(rows) == [("TP107", 2)]
+    assert rows.values == [row(1), row(3)]
+    assert not rows.torn_tail
+
+
+def test_only_rows_that_runs_append_have_torn_tails(path):
+    pair = b'{"prompt": "1 + 1?", "completion": "2"}'
+    assert read(path, pair, "dataset_row").values == [{"prompt": "1 + 1?", "completion": "2"}]
+    rows = read(path, pair + b"\n" + pair[:-4], "dataset_row")
+    assert said(rows) == [("TP107", 2)]
+    assert not rows.torn_tail
+    item = b'{"id": "a", "prompt": "1 + 1?", "expected": "2"}'
+    assert said(read(path, item, "eval_item")) == []
+
+
+def test_blank_lines_are_skipped_with_a_warning_and_counted(path):
+    rows = read(path, b"\n" + line(1) + b"  \r\n" + line(2) + line(2)[:-50] + b"\n" + line(3) + b"\n")
+    assert said(rows) == [("TP131", 1), ("TP131", 3), ("TP107", 5), ("TP131", 7)]
+    assert [rows.line_of(index) for index in range(3)] == [2, 4, 6]
+
+
+def test_carriage_returns_are_no_problem(path):
+    rows = read(path, (line(1) + line(2)).replace(b"\n", b"\r\n"))
+    assert rows.values == [row(1), row(2)]
+    assert rows.problems == ()
+
+
+def test_reading_goes_on_where_it_ended(path):
+    first = read(path, line(1) + b"\n" + line(2) + line(3)[:40])
+    assert said(first) == [("TP131", 2), ("TP130", 4)]
+    path.write_bytes(line(1) + b"\n" + line(2) + line(3) + line(0) + line(5))
+    second = read_rows(path, "metric_row", after=first)
+    assert second.values == [row(3), row(5)]
+    assert said(second) == [("TP125", 5)]
+    assert (second.start, second.first_line, second.lines_read) == (first.bytes_read, 4, 6)
+    assert [second.line_of(index) for index in range(2)] == [4, 6]
+    third = read_rows(path, "metric_row", after=second)
+    assert (third.values, third.problems, third.lines_read) == ([], (), 6)
+
+
+def test_a_file_that_became_shorter_is_read_from_its_beginning(path):
+    first = read(path, line(1) + line(2))
+    path.write_bytes(line(7))
+    again = read_rows(path, "metric_row", after=first)
+    assert (again.values, again.start, again.first_line) == ([row(7)], 0, 1)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.data())
+def test_reading_in_pieces_gives_what_reading_at_once_gives(tmp_path_factory, data):
+    path = tmp_path_factory.mktemp("rows") / "metrics.jsonl"
+    pieces = st.sampled_from([line(1), line(2), line(0), b"\n", line(3).replace(b"\n", b"\r\n"), b"{oops\n", b"[]\n"])
+    whole = b"".join(data.draw(st.lists(pieces, max_size=8))) + line(9)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=4)))
+    read_so_far = None
+    values, problems = [], []
+    for cut in [*cuts, len(whole)]:
+        path.write_bytes(whole[:cut])
+        read_so_far = read_rows(path, "metric_row", after=read_so_far)
+        values += read_so_far.values
+        problems += [problem for problem in read_so_far.problems if problem.code != "TP130"]
+    at_once = read_rows(path, "metric_row")
+    assert values == at_once.values
+    assert problems == list(at_once.problems)
+
+
+def test_many_bad_lines_are_explained_up_to_a_limit(path):
+    rows = read(path, line(0) * (MOST_EXPLAINED + 2) + line(1))
+    assert said(rows)[:-1] == [("TP125", number) for number in range(1, MOST_EXPLAINED + 1)]
+    last = rows.problems[-1]
+    assert (last.code, last.what) == ("TP132", "2 more lines of this file have problems.")
+    assert rows.values == [row(1)]
+    one_more = read(path, line(0) * (MOST_EXPLAINED + 1) + line(1))
+    assert one_more.problems[-1].what == "1 more line of this file has problems."
+
+
+def test_a_torn_tail_after_many_bad_lines_is_still_a_torn_tail(path):
+    rows = read(path, line(0) * (MOST_EXPLAINED + 1) + line(1)[:30] + b"\n")
+    assert [problem.code for problem in rows.problems[-2:]] == ["TP130", "TP132"]
+    assert rows.problems[-1].what == "1 more line of this file has problems."
+    assert rows.torn_tail
+
+
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [
+        (lambda path: None, "There is no such file."),
+        (lambda path: path.mkdir(), "This is a folder where a file is expected, or the other way round."),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_a_problem(path, make, what):
+    make(path)
+    rows = read_rows(path, "metric_row")
+    assert [(problem.code, problem.file, problem.what) for problem in rows.problems] == [("TP101", str(path), what)]
+    assert rows.values == []
+
+
+def test_another_encoding_is_one_problem_not_one_for_each_line(path):
+    rows = read(path, (line(1) * 50).decode().encode("utf-16"))
+    assert said(rows) == [("TP104", None)]
+
+
+def test_the_cycle_collector_is_left_as_it_was(path):
+    read(path, line(1))
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        read(path, line(1))
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+def test_rows_are_read_fast(path):
+    # A million in 3 s is the aim (1.6 s where this was written); a tenth of that, with room for a busy machine.
+    data = b"".join(line(step) for step in range(1, 100_001))
+    path.write_bytes(data)
+    started = time.process_time()
+    rows = read_rows(path, "metric_row")
+    assert time.process_time() - started < 1.5
+    assert len(rows.values) == 100_000
+    assert rows.problems == ()
