@@ -18,11 +18,9 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
-from schemas.problems import Problem, ProblemError
 from trainer.model.attention import KeyValues
 from trainer.model.decoder import Decoder
 from trainer.model.params import Params, bind
-from trainer.model.spec import ModelSpec
 
 PROMPT_BUCKET = 32
 """Padded prompt lengths are multiples of this, so that sets with nearly the same longest prompt share a program."""
@@ -57,12 +55,17 @@ def generate(
     Args:
         graphdef: from `params.flatten`.
         params: by name; may be sharded over devices.
-        prompts: token ids, none empty, of any lengths that `check_room` accepts.
+        prompts: token ids, none empty, each with `max_new_tokens` within the model's positions.
         max_new_tokens: most tokens written for a prompt, the stop token included; at least 1.
         stop_token_id: the token that ends an output.
         batch_size: prompts answered at a time.
     """
-    width = padded(max((len(prompt) for prompt in prompts), default=1))
+    longest = max((len(prompt) for prompt in prompts), default=1)
+    assert longest + max_new_tokens <= bind(graphdef, params).spec.max_positions, (
+        "the caller leaves out what is too long"
+    )
+    assert all(prompts), "a prompt without tokens has nothing to continue"
+    width = padded(longest)
     rows = min(batch_size, len(prompts))
     for start in range(0, len(prompts), batch_size):
         batch = prompts[start : start + batch_size]
@@ -74,35 +77,6 @@ def generate(
         )
         for row in np.asarray(jax.device_get(written))[: len(batch)]:
             yield completion(row.tolist(), stop_token_id)
-
-
-def check_room(spec: ModelSpec, prompts: Sequence[Sequence[int]], max_new_tokens: int, *, file: str) -> None:
-    """Refuse prompts that, with their outputs, need more positions than the model has.
-
-    Args:
-        spec: the model.
-        prompts: token ids of each.
-        max_new_tokens: most tokens written for a prompt.
-        file: where the prompts come from, for the message.
-
-    Raises:
-        ProblemError: the longest prompt and `max_new_tokens` together exceed `spec.max_positions`.
-    """
-    longest = max((len(prompt) for prompt in prompts), default=0)
-    if longest + max_new_tokens <= spec.max_positions:
-        return
-    room = spec.max_positions - longest
-    advice = f"Set evaluation.max_new_tokens to at most {room}" if room > 0 else "Leave out prompts that long"
-    problem = Problem(
-        code="TP047",
-        severity="error",
-        file=file,
-        what=f"The longest prompt has {longest} tokens; with {max_new_tokens} new ones it needs "
-        f"{longest + max_new_tokens} positions, and the model has {spec.max_positions}.",
-        why="Beyond its positions a model computes with something it was never trained on.",
-        next=f"{advice}, or take a model with more positions.",
-    )
-    raise ProblemError([problem], exit_code=2)
 
 
 def padded(length: int) -> int:
@@ -129,7 +103,7 @@ class Progress(NamedTuple):
     """What one step of decoding hands to the next."""
 
     written: Array
-    """`[batch max_new_tokens]`; stop tokens where nothing was written yet."""
+    """`[batch max_new_tokens]`, zeros where nothing was written yet."""
 
     new_tokens: Array
     """Tokens written so far in each row, `[]`."""
@@ -153,7 +127,7 @@ def decode(
     *,
     max_new_tokens: int,
 ) -> Int[Array, "batch max_new_tokens"]:
-    """Return the greedy continuation of each left-padded prompt, stop tokens from the first one on.
+    """Return the greedy continuation of each left-padded prompt; what follows a row's first stop token means nothing.
 
     The cache has a slot for every padded prompt token and every new one. The loop ends when all rows have stopped.
     """
@@ -167,8 +141,7 @@ def decode(
     hidden, caches = decoder.extend(prompts, positions=positions, mask=mask, caches=caches, slot=jnp.int32(0))
 
     def add(progress: Progress, hidden: Float[Array, "batch embed"], caches: list[KeyValues]) -> Progress:
-        best = jnp.argmax(decoder.logits(hidden), axis=-1).astype(jnp.int32)
-        token = jnp.where(progress.done, stop, best)
+        token = jnp.argmax(decoder.logits(hidden), axis=-1).astype(jnp.int32)
         written = jax.lax.dynamic_update_slice_in_dim(progress.written, token[:, None], progress.new_tokens, axis=1)
         return Progress(written, progress.new_tokens + 1, token, progress.done | (token == stop), caches)
 
@@ -186,6 +159,6 @@ def decode(
         )
         return add(progress, hidden[:, 0], caches)
 
-    nothing = jnp.broadcast_to(stop, (batch, max_new_tokens))
+    nothing = jnp.zeros((batch, max_new_tokens), jnp.int32)
     start = Progress(nothing, jnp.int32(0), lengths, jnp.zeros((batch,), jnp.bool_), caches)
     return jax.lax.while_loop(unfinished, step, add(start, hidden[:, -1], caches)).written

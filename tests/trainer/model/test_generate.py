@@ -7,8 +7,7 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 from tiny_models import counting_model, logits, random_model
 
-from schemas.problems import Problem, ProblemError
-from trainer.model.generate import Completion, check_room, decode, generate
+from trainer.model.generate import Completion, decode, generate
 
 PROMPTS = [[5, 17, 8], [3], [4, 2, 9, 6, 13, 13, 12, 9], [7, 7, 7, 7, 7], [21], [0, 22, 1]]
 
@@ -130,29 +129,8 @@ def test_bfloat16_decodes_as_its_own_naive_loop(spec):
     assert sum(same_start) >= 5
 
 
-def test_prompts_that_fit_are_accepted(spec):
-    check_room(spec, [[1] * 50, [2]], 14, file="eval_v2")
-
-
-@pytest.mark.parametrize(
-    ("longest", "new_tokens", "needed", "advice"),
-    [
-        (50, 15, 65, "Set evaluation.max_new_tokens to at most 14, or take a model with more positions."),
-        (64, 1, 65, "Leave out prompts that long, or take a model with more positions."),
-    ],
-)
-def test_prompts_that_do_not_fit_are_refused(spec, longest, new_tokens, needed, advice):
-    with pytest.raises(ProblemError) as refusal:
-        check_room(spec, [[1] * longest, [2]], new_tokens, file="eval_v2")
-    assert refusal.value.exit_code == 2
-    assert refusal.value.problems == (
-        Problem(
-            code="TP047",
-            severity="error",
-            file="eval_v2",
-            what=f"The longest prompt has {longest} tokens; with {new_tokens} new ones it needs {needed} positions, "
-            "and the model has 64.",
-            why="Beyond its positions a model computes with something it was never trained on.",
-            next=advice,
-        ),
-    )
+@pytest.mark.parametrize("prompts", [[[1] * 53], [[3], []]])
+def test_the_caller_leaves_out_what_cannot_be_answered(spec, prompts):
+    graphdef, params = random_model(spec)
+    with pytest.raises(AssertionError):
+        completions(graphdef, params, prompts)
