@@ -12,6 +12,7 @@ writing the bundle (`evidence.bundle.build`). Three kinds of refusal:
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,16 +21,19 @@ from typing import Literal
 
 from evidence.bundle.judgement import judged_together
 from evidence.bundle.layout import RunFiles, files_of_run
+from evidence.bundle.names import shown
 from evidence.bundle.rules import (
     CONTRADICTORY_RUN,
     GRADE_REFUSED,
     INVALID_RUN,
+    NAME_IN_RUN,
     NO_SUCH_FOLDER,
     NOT_A_RUN,
     PERSONAL_DETAIL,
     SAME_NAME_TWICE,
     SECRET,
     STILL_RUNNING,
+    UNREADABLE_FILE,
     refusal,
 )
 from evidence.bundle.secrets import scan_file
@@ -45,6 +49,8 @@ LABELLED_GRADES = frozenset({"partial", "template"})
 
 GRADES_REFUSED = (NOT_A_RUN, CONTRADICTORY_RUN, GRADE_REFUSED)
 """Codes that speak of a grade."""
+
+_RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")  # as types.schema.json has it
 
 State = Literal["ok", "warning", "blocked"]
 Advance = Callable[[int], None]
@@ -69,13 +75,18 @@ class Inspection:
     """What is packed and what is not."""
     secrets: tuple[Problem, ...]
     """Secrets in the files that would be packed."""
+    unreadable: tuple[Problem, ...]
+    """Files that could not be looked into."""
     details: tuple[Problem, ...]
     """Personal details in them."""
 
     @property
     def never(self) -> tuple[Problem, ...]:
         """Why the run cannot be packed at all."""
-        problems = [*self.secrets, *self.files.problems]
+        problems = [*self.secrets, *self.files.problems, *self.unreadable]
+        if not _RUN_NAME.fullmatch(self.name):
+            what = f"The run folder is named `{shown(self.name)}`, which is no run id."
+            problems.append(refusal(NAME_IN_RUN, self.name, what))
         if self.run.alive:
             problems.append(refusal(STILL_RUNNING, self.name, "A process holds this run folder."))
         if self.grade.name == "not a run":
@@ -125,9 +136,6 @@ def inspect_runs(
     """Return what the packer must know of run folders that exist, in the order of their names.
 
     They are checked together, so that a run copied under another name is found.
-
-    Raises:
-        OSError: A folder or one of its files cannot be read.
     """
     inspections = []
     for judged in judged_together(folders):
@@ -143,6 +151,7 @@ def inspect_runs(
                 findings=tuple(each for each in judged.findings if each.file not in files.left_out),
                 files=files,
                 secrets=tuple(problem for problem in found if problem.code == SECRET),
+                unreadable=tuple(problem for problem in found if problem.code == UNREADABLE_FILE),
                 details=tuple(problem for problem in found if problem.code == PERSONAL_DETAIL),
             )
         )
@@ -186,7 +195,7 @@ def run_checklist(inspection: Inspection) -> list[ChecklistItem]:
         _item(name, "personal details", "warning", f"{problem.file}: {problem.what}", problem.next)
         for problem in inspection.details
     ]
-    lines += [_blocked(name, "files", problem) for problem in files.problems]
+    lines += [_blocked(name, "files", problem) for problem in (*files.problems, *inspection.unreadable)]
     left_out = f" Left out: {', '.join(files.left_out)}." if files.left_out else ""
     lines.append(_item(name, "files", "ok", f"{len(files.packed):,} files, {size:,} bytes.{left_out}", ""))
     return lines
@@ -201,10 +210,13 @@ def _scan(folder: Path, names: Sequence[str], advance: Advance | None) -> list[P
     """Return secrets and personal details in files; arrays of weights are not text and are passed over."""
     problems: list[Problem] = []
     for name in names:
-        if not (is_weights(name) and _is_binary(folder / name)):
-            problems += scan_file(folder / name, name)
-        if advance:
-            advance((folder / name).stat().st_size)
+        try:
+            if not (is_weights(name) and _is_binary(folder / name)):
+                problems += scan_file(folder / name, name)
+            if advance:
+                advance((folder / name).stat().st_size)
+        except OSError as error:
+            problems.append(refusal(UNREADABLE_FILE, name, f"The file cannot be read: {error.strerror}."))
     return problems
 
 

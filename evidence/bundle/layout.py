@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evidence.bundle.names import escape_reason, portable_form, unportable_reason
-from evidence.bundle.rules import LINK_IN_RUN, NAME_IN_RUN, refusal
+from evidence.bundle.rules import LINK_IN_RUN, NAME_IN_RUN, UNREADABLE_FILE, refusal
 from evidence.layout import LOCK, WEIGHT_FOLDERS
 from schemas.problems import Problem
 
@@ -48,13 +48,11 @@ def files_of_run(folder: Path, *, with_weights: bool = False) -> RunFiles:
         folder: The run folder.
         with_weights: Whether to take checkpoints, adapter and export too.
 
-    Raises:
-        OSError: The folder cannot be read.
     """
     packed: list[str] = []
     left_out: list[str] = []
     problems: list[Problem] = []
-    for name, entry in _walk(folder, "", left_out, with_weights=with_weights):
+    for name, entry in _walk(folder, "", left_out, problems, with_weights=with_weights):
         if entry.is_symlink() or not entry.is_file(follow_symlinks=False):
             kind = "symbolic link" if entry.is_symlink() else "special file"
             problems.append(refusal(LINK_IN_RUN, name, f"This is a {kind}, not a file."))
@@ -76,17 +74,21 @@ def is_left_out(name: str, *, with_weights: bool) -> bool:
 
 
 def _walk(
-    folder: Path, prefix: str, left_out: list[str], *, with_weights: bool
+    folder: Path, prefix: str, left_out: list[str], problems: list[Problem], *, with_weights: bool
 ) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Yield everything in a folder but plain folders themselves; what stays out is noted."""
-    with os.scandir(folder) as listing:
-        entries = sorted(listing, key=lambda entry: entry.name)
+    """Yield everything in a folder but plain folders themselves; what stays out or cannot be read is noted."""
+    try:
+        with os.scandir(folder) as listing:
+            entries = sorted(listing, key=lambda entry: entry.name)
+    except OSError as error:
+        problems.append(refusal(UNREADABLE_FILE, prefix, f"The folder cannot be read: {error.strerror}."))
+        return
     for entry in entries:
         name = prefix + entry.name
         if is_left_out(name, with_weights=with_weights):
             left_out.append(name)
         elif entry.is_dir(follow_symlinks=False):
-            yield from _walk(folder / entry.name, f"{name}/", left_out, with_weights=with_weights)
+            yield from _walk(folder / entry.name, f"{name}/", left_out, problems, with_weights=with_weights)
         else:
             yield name, entry
 

@@ -54,6 +54,7 @@ CHANGED_WHILE_PACKED = "TP850"
 EMPTY_SELECTION = "TP851"
 CONTRADICTORY_RUN = "TP852"
 NOT_A_RUN = "TP853"
+UNREADABLE_FILE = "TP854"
 
 _REBUILD = "Ask for the bundle again, or build it with `trainproof package` from the run folders."
 
@@ -88,24 +89,14 @@ RULES = (
         "An entry stands for a symbolic link, a device or another thing that is not a file.",
         _REBUILD,
     ),
-    _rule(
-        DUPLICATE_NAME,
-        "Name used twice",
-        "Two entries have one name; which of them a tool shows is left to chance.",
-        _REBUILD,
-    ),
+    _rule(DUPLICATE_NAME, "Name used twice", "Which of the two a tool shows is left to chance.", _REBUILD),
     _rule(
         COLLIDING_NAMES,
         "Names that become one",
         "Two names differ only in case or in Unicode form and are one file on Windows or macOS.",
         _REBUILD,
     ),
-    _rule(
-        FILE_AND_FOLDER,
-        "File and folder of one name",
-        "One entry is a file, another needs a folder of the same name.",
-        _REBUILD,
-    ),
+    _rule(FILE_AND_FOLDER, "File and folder of one name", "Only one of the two can exist on disk.", _REBUILD),
     _rule(ENCRYPTED, "Encrypted entry", "What cannot be read cannot be verified.", _REBUILD),
     _rule(
         OVERLAP,
@@ -291,6 +282,12 @@ RULES = (
         "Not a run",
         "The folder holds none of the files that a run writes.",
         "Name the run folders themselves; `trainproof runs` lists them.",
+    ),
+    _rule(
+        UNREADABLE_FILE,
+        "File cannot be read",
+        "What cannot be read can be neither checked nor packed.",
+        "Give yourself the right to read it, or move it out of the run folder.",
     ),
 )
 

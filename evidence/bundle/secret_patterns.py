@@ -37,6 +37,8 @@ class Pattern:
 
 
 _BETWEEN = rb"[\"'\]\s:=,\\]{1,12}"  # what stands between a name and its value in code, JSON, YAML and shells
+# Not in the middle of a word; in JSON, the n of an escaped newline is no letter.
+_START = rb"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"
 _DIGIT_AHEAD = rb"(?=[A-Za-z_-]*[0-9])"  # words joined by hyphens have none
 _NO_PLACEHOLDER = rb"(?!\*|\$|<|\{|x{6}|None|null|true|false|os\.|getpass|REDACTED)"
 
@@ -56,9 +58,9 @@ def _detail(kind: str, anchors: tuple[bytes, ...], expression: bytes, harmless: 
 
 
 PATTERNS = (
-    _secret("a Hugging Face token", (b"hf_",), rb"(?<![A-Za-z0-9])(?P<secret>hf_[A-Za-z0-9]{30,40})(?![A-Za-z0-9_])"),
+    _secret("a Hugging Face token", (b"hf_",), _START + rb"(?P<secret>hf_[A-Za-z0-9]{30,40})(?![A-Za-z0-9_])"),
     _secret("a Kaggle token", (b"kgat_",), rb"(?P<secret>KGAT_[A-Za-z0-9]{20,})"),
-    _secret("a Kaggle key", (b'"key',), rb"\"key\\?\"\s*:\s*\\?\"(?P<secret>[0-9a-f]{32})\\?\""),
+    _secret("a Kaggle key", (b'"key',), rb"\"key\\{0,8}\"\s*:\s*\\{0,8}\"(?P<secret>[0-9a-f]{32})\\{0,8}\""),
     _secret(
         "a Kaggle key", (b"kaggle_key",), rb"(?i:kaggle_key)" + _BETWEEN + rb"(?P<secret>[0-9a-f]{32})(?![0-9a-f])"
     ),
@@ -68,15 +70,15 @@ PATTERNS = (
         rb"(?i:wandb)(?:[\w. \"'\](:=,\\-]{1,60}?(?<![0-9a-f])(?<!commit.)(?P<secret>[0-9a-f]{40})(?![0-9a-f])"
         rb"|(?P<alone>_v1_[A-Za-z0-9_]{20,}))",
     ),
-    _secret("an OpenAI or Anthropic key", (b"sk-",), rb"(?<![\w-])(?P<secret>sk-" + _DIGIT_AHEAD + rb"[\w-]{20,})"),
+    _secret("an OpenAI or Anthropic key", (b"sk-",), _START + rb"(?P<secret>sk-" + _DIGIT_AHEAD + rb"[\w-]{20,})"),
     _secret(
         "a GitHub token",
         (b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_"),
-        rb"(?<![A-Za-z0-9])(?P<secret>gh[pousr]_[A-Za-z0-9]{36,})",
+        _START + rb"(?P<secret>gh[pousr]_[A-Za-z0-9]{36,})",
     ),
     _secret("a GitHub token", (b"github_pat_",), rb"(?P<secret>github_pat_[A-Za-z0-9_]{22,})"),
     _secret("a GitLab token", (b"glpat-",), rb"(?P<secret>glpat-[\w-]{20,})"),
-    _secret("an AWS key id", (b"akia",), rb"(?<![A-Za-z0-9])(?P<secret>AKIA[A-Z0-9]{16})(?![A-Za-z0-9])"),
+    _secret("an AWS key id", (b"akia",), _START + rb"(?P<secret>AKIA[A-Z0-9]{16})(?![A-Za-z0-9])"),
     _secret("a Google API key", (b"aiza",), rb"(?P<secret>AIza[\w-]{35})"),
     _secret("a Google access token", (b"ya29.",), rb"(?P<secret>ya29\.[\w-]{20,})"),
     _secret("a Slack token", (b"xox",), rb"(?P<secret>xox[abeoprs]-[A-Za-z0-9-]{10,})"),
@@ -97,23 +99,25 @@ PATTERNS = (
     _secret(
         "a password of a request",
         (b"authorization",),
-        rb"(?i:authorization)\\?[\"']?: *\\?[\"']?(?i:basic) +(?P<secret>[\w+/=-]{8,})",
+        rb"(?i:authorization)\\{0,8}[\"']?: *\\{0,8}[\"']?(?i:basic) +(?P<secret>[\w+/=-]{8,})",
     ),
     _secret("a JSON web token", (b"eyj",), rb"(?P<secret>eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]{8,})"),
     _secret(
         "a key",
         (b"api", b"secret", b"_token"),
-        rb"(?i:api[_-]?key|secret(?:_?access)?(?:_?key)?|_token)\\?[\"']?\]? *[:=] *\\?[\"']?"
+        rb"(?i:api[_-]?key|secret(?:_?access)?(?:_?key)?|_token)\\{0,8}[\"']?\]? *[:=] *\\{0,8}[\"']?"
         + _NO_PLACEHOLDER
         + rb"(?P<secret>(?=[\w+/=.-]*[0-9])[\w+/=.-]{16,})",
     ),
     _secret(
         "a password",
         (b"passw",),
-        rb"(?i:password|passwd)\\?[\"']?\]? *[:=] *\\?[\"']?" + _NO_PLACEHOLDER + rb"(?P<secret>[^\s\"',;\\)]{6,})",
+        rb"(?i:password|passwd)\\{0,8}[\"']?\]? *[:=] *\\{0,8}[\"']?"
+        + _NO_PLACEHOLDER
+        + rb"(?P<secret>[^\s\"',;\\)]{6,})",
     ),
-    _detail("a home folder", (b"/home/",), rb"(?<![\w.])/home/(?P<secret>[\w.-]+)"),
-    _detail("a home folder", (b"/users/",), rb"(?<![\w.])/Users/(?P<secret>[\w.-]+)"),
+    _detail("a home folder", (b"/home/",), _START + rb"(?<!\.)/home/(?P<secret>[\w.-]+)"),
+    _detail("a home folder", (b"/users/",), _START + rb"(?<!\.)/Users/(?P<secret>[\w.-]+)"),
     _detail("a home folder", (b"users\\",), rb"(?:(?<=:\\)|(?<=:\\\\))(?i:users)\\{1,2}(?P<secret>[\w.-]+)"),
     _detail(
         "an e-mail address",
@@ -124,7 +128,7 @@ PATTERNS = (
     _detail(
         "a private network address",
         (b"192.168.", b"172.", b"10."),
-        rb"(?<![\w.-])(?P<secret>(?:10\.\d{1,3}|192\.168|172\.(?:1[6-9]|2\d|3[01]))\.\d{1,3}\.\d{1,3})(?![\w.])",
+        _START + rb"(?<!\.)(?P<secret>(?:10\.\d{1,3}|192\.168|172\.(?:1[6-9]|2\d|3[01]))\.\d{1,3}\.\d{1,3})(?![\w.])",
         harmless=rb"(?i:nvidia|[-_]cu1\d|==|version)",
     ),
 )

@@ -12,7 +12,7 @@ import pytest
 from bundles import contents
 from synthetic import write_run
 
-from evidence.bundle import build
+from evidence.bundle import build, inspection
 from evidence.bundle.build import build_bundle
 from evidence.bundle.verify import verify_bundle
 from evidence.lock import RunLock
@@ -247,6 +247,33 @@ def test_names_that_other_systems_cannot_hold(tmp_path: Path, name: str, what: s
             f"error TP845: {run / name}: {what}\n"
             "  Another system could not unpack this name, or would take it for another.\n"
             "  Next: Rename the file.\n"
+        ),
+        1,
+    )
+
+
+def test_a_folder_whose_name_is_no_run_id(tmp_path: Path):
+    run = write_run(tmp_path, "my run")
+    text, code = refused([run], tmp_path / "o" / "x.zip", allow_partial=True)
+    assert code == 1
+    assert f"error TP845: {run}: The run folder is named `my run`, which is no run id.\n" in text
+
+
+def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    run = write_run(tmp_path, "demo")
+    read = inspection.scan_file
+
+    def denied(path: Path, name: str):
+        if name == "log.jsonl":
+            raise PermissionError(13, "Permission denied")
+        return read(path, name)
+
+    monkeypatch.setattr(inspection, "scan_file", denied)
+    assert refused([run], tmp_path / "o" / "x.zip", allow_partial=True) == (
+        (
+            f"error TP854: {run / 'log.jsonl'}: The file cannot be read: Permission denied.\n"
+            "  What cannot be read can be neither checked nor packed.\n"
+            "  Next: Give yourself the right to read it, or move it out of the run folder.\n"
         ),
         1,
     )

@@ -89,6 +89,11 @@ def test_secret_is_found(name: str):
     assert found_in(SECRETS[name], SECRET)
 
 
+@pytest.mark.parametrize("name", [name for name in SECRETS if isinstance(SECRETS[name], str)])
+def test_secret_is_found_in_a_line_of_json(name: str):
+    assert found_in(json.dumps({"message": f"Traceback:\n{SECRETS[name]}\nend"}), SECRET)
+
+
 @pytest.mark.parametrize("name", DETAILS)
 def test_personal_detail_is_found(name: str):
     assert found_in(DETAILS[name], PERSONAL_DETAIL)
