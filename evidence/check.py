@@ -1,74 +1,24 @@
 """Every finding about a run, a folder of runs or a single document, and the grade of each run.
 
-What must agree stands in `evidence.rules`; how findings are printed in `schemas.render` and `evidence.present`.
+One run is judged in `evidence.judge`; how findings are printed stands in `schemas.render` and `evidence.present`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from evidence.facts import Facts, facts_of
-from evidence.grade import Grade, grade_of, sentences
-from evidence.read import Run, read_run
+from evidence.judge import Judged, check_run, judge, report_of, together
+from evidence.many import Progress, read_entries
 from evidence.report import Report, RunReport
-from evidence.rules.across import Fingerprint, copies, fingerprint_of
-from evidence.rules.catalog import CHECKS
 from evidence.rules.completeness import BYSTANDER, NOT_A_RUN
 from evidence.rules.finding import problem_of
-from evidence.rules.placeholders import placeholders
 from schemas.catalog import is_rows, kind_of
 from schemas.problems import Problem, ProblemError, worst_first
 from schemas.validate import read_document, read_rows
 
-Progress = Callable[[int, int], None]
-"""Called with runs done and runs in all."""
-
-
-def check_run(run: Run) -> list[Problem]:
-    """Return every problem of a run, worst first: shapes, hashes, and everything that must agree."""
-    return check_facts(run, facts_of(run))
-
-
-def check_facts(run: Run, facts: Facts) -> list[Problem]:
-    """Return what `check_run` returns, from facts that are there already."""
-    if not run.is_run:
-        what = f"{run.path.name or run.path} holds none of the files that a run writes."
-        return list(run.problems) or [problem_of(NOT_A_RUN, file=str(run.path), what=what)]
-    problems = [*run.problems, *run.row_problems(), *placeholders(run)]
-    for check in CHECKS:
-        problems.extend(check(facts))
-    return list(worst_first(run.with_line(problem) for problem in problems))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Judged:
-    """A run's report, and what tells the run from the others of its root."""
-
-    report: RunReport
-    fingerprint: Fingerprint
-
-
-def judge(run: Run) -> Judged:
-    """Return what `report_of` returns, and what `together` needs to hold the run against others."""
-    facts = facts_of(run)
-    findings = tuple(check_facts(run, facts))
-    report = RunReport(path=run.path, grade=grade_of(run, facts, findings), findings=findings)
-    return Judged(report=report, fingerprint=fingerprint_of(facts))
-
-
-def report_of(run: Run) -> RunReport:
-    """Return a run's findings and grade, as far as they follow from the run alone."""
-    return judge(run).report
-
-
-def together(judged: Sequence[Judged]) -> list[RunReport]:
-    """Return the reports with the findings between runs added: a run and its copy contradict each other."""
-    added: dict[Path, list[Problem]] = {}
-    for problem in copies([one.fingerprint for one in judged]):
-        added.setdefault(Path(problem.file).parent, []).append(problem)
-    return [_with_findings(one.report, added.get(one.report.path, [])) for one in judged]
+__all__ = ["Judged", "check_document", "check_paths", "check_run", "judge", "report_of", "run_folders", "together"]
 
 
 def check_paths(paths: Iterable[Path], *, progress: Progress | None = None) -> Report:
@@ -85,12 +35,7 @@ def check_paths(paths: Iterable[Path], *, progress: Progress | None = None) -> R
     _refuse_unknown(asked)
     documents = tuple(path for path in asked if not path.is_dir())
     folders = [folder for path in asked if path.is_dir() for folder in run_folders(path)]
-    judged = []
-    for done, folder in enumerate(folders, start=1):
-        judged.append(judge(read_run(folder)))
-        if progress:
-            progress(done, len(folders))
-    reports = together(judged)
+    reports = together([entry.judged for entry in read_entries(folders, progress=progress)])
     return Report(
         runs=tuple(report if report.path in asked else _bystander(report) for report in reports),
         documents=documents,
@@ -130,14 +75,6 @@ def _bystander(report: RunReport) -> RunReport:
         return report
     what = report.findings[0].what
     return replace(report, findings=(problem_of(BYSTANDER, file=str(report.path), what=what),))
-
-
-def _with_findings(report: RunReport, added: Sequence[Problem]) -> RunReport:
-    if not added:
-        return report
-    before = report.grade.reasons if report.grade.name == "contradictory" else ()
-    grade = Grade(name="contradictory", reasons=(*sentences(added), *before))
-    return replace(report, grade=grade, findings=worst_first((*report.findings, *added)))
 
 
 def _refuse_unknown(paths: Sequence[Path]) -> None:

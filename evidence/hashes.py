@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
+from json.encoder import encode_basestring
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,8 @@ def sha256_lines(strings: Iterable[str]) -> str:
 
     JSON keeps the pieces apart: `["a", "b"]` and `["a\nb"]` differ. For `["a"]` it is the hash of the bytes `"a"\n`.
     """
-    digest = hashlib.sha256()
-    for text in strings:
-        digest.update((json.dumps(text, ensure_ascii=False) + "\n").encode("utf-8", "surrogatepass"))
-    return digest.hexdigest()
+    lines = "".join(f"{encode_basestring(text)}\n" for text in strings)
+    return hashlib.sha256(lines.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def sha256_json(value: Any) -> str:

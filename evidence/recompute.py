@@ -46,31 +46,56 @@ def scores_of(prediction_rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     An item without an output (`error` is not null) is counted in `n` and counts as wrong: 3 right of 3 outputs and
     1 error is 0.75, not 1.
     """
-    groups: dict[str, dict[str, Any]] = {}
-    for grouping in GROUPINGS:
-        members: dict[str, list[dict[str, Any]]] = {}
-        for row in prediction_rows:
-            if row.get(grouping) is not None:
-                members.setdefault(row[grouping], []).append(row)
-        groups[grouping] = {name: _metrics(members[name]) for name in sorted(members)}
-    return {"metrics": _metrics(prediction_rows), "groups": groups}
-
-
-def _metrics(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    return {"exact_match": _metric(rows, "correct"), "format_compliance": _metric(rows, "format_ok")}
-
-
-def _metric(rows: Sequence[dict[str, Any]], flag: str) -> dict[str, Any]:
-    n = len(rows)
-    errors = sum(row["error"] is not None for row in rows)
-    successes = sum(bool(row[flag]) and row["error"] is None for row in rows)
-    metric: dict[str, Any] = {"value": None, "n": n, "n_scored": n - errors, "n_errors": errors}
-    if n == 0:
-        return metric | {"standard_error": None, "interval": None}
-    value = successes / n
-    low, high = wilson_interval(successes, n)
-    return metric | {
-        "value": value,
-        "standard_error": standard_error(successes, n),
-        "interval": {"low": low, "high": high, "level": 0.95, "method": "wilson"},
+    whole = Count()
+    groups: dict[str, dict[str, Count]] = {grouping: {} for grouping in GROUPINGS}
+    for row in prediction_rows:
+        whole.add(row)
+        for grouping, members in groups.items():
+            name = row.get(grouping)
+            if name is not None:
+                members.setdefault(name, Count()).add(row)
+    return {
+        "metrics": whole.metrics(),
+        "groups": {
+            grouping: {name: members[name].metrics() for name in sorted(members)}
+            for grouping, members in groups.items()
+        },
     }
+
+
+class Count:
+    """Answers counted so far: all, those without an output, the right ones, and those of the right form."""
+
+    def __init__(self) -> None:
+        self.n = self.errors = self.correct = self.format_ok = 0
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Count one prediction row; without an output it is neither right nor of the right form."""
+        self.n += 1
+        if row["error"] is not None:
+            self.errors += 1
+            return
+        self.correct += bool(row["correct"])
+        self.format_ok += bool(row["format_ok"])
+
+    def metrics(self) -> dict[str, Any]:
+        """Return the two metrics with their intervals."""
+        return {"exact_match": self._metric(self.correct), "format_compliance": self._metric(self.format_ok)}
+
+    def _metric(self, successes: int) -> dict[str, Any]:
+        metric: dict[str, Any] = {
+            "value": None,
+            "n": self.n,
+            "n_scored": self.n - self.errors,
+            "n_errors": self.errors,
+            "standard_error": None,
+            "interval": None,
+        }
+        if self.n == 0:
+            return metric
+        low, high = wilson_interval(successes, self.n)
+        return metric | {
+            "value": successes / self.n,
+            "standard_error": standard_error(successes, self.n),
+            "interval": {"low": low, "high": high, "level": 0.95, "method": "wilson"},
+        }

@@ -57,7 +57,8 @@ def _placeholders(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[str
     else:
         members = enumerate(value) if isinstance(value, list) else ()
     for key, item in members:
-        yield from _placeholders(item, (*path, key))
+        if isinstance(item, str | dict | list):
+            yield from _placeholders(item, (*path, key))
 
 
 RULES = (PLACEHOLDER,)

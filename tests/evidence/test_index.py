@@ -85,9 +85,9 @@ def test_only_changed_folders_are_read_again(tmp_path: Path, monkeypatch: pytest
         read.append(folder.name)
         return read_run(folder)
 
-    from evidence.index import read_run
+    from evidence.many import read_run
 
-    monkeypatch.setattr("evidence.index.read_run", watched)
+    monkeypatch.setattr("evidence.many.read_run", watched)
     assert index.refresh() == first
     assert read == []
     apply(folders[2], {"file": "metrics.jsonl", "line": 1, "pointer": "/loss", "value": 1.0})

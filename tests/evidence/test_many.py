@@ -1,0 +1,51 @@
+"""Reading many runs with further processes gives what reading them one by one gives, in the same order."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from synthetic import STARTED, write_run
+
+from evidence import many
+from evidence.many import read_entries, read_entry
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> list[Path]:
+    found = [
+        write_run(tmp_path, f"run-{number}", seed=number, steps=3, started=STARTED + timedelta(hours=number))
+        for number in range(7)
+    ]
+    (found[3] / "run_manifest.json").write_text("{")
+    return found
+
+
+@pytest.fixture
+def helpers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(many, "WORTH_A_PROCESS", 2)
+    monkeypatch.setattr(many, "_processors", lambda: 3)
+
+
+def test_same_entries_in_the_same_order(folders: list[Path], helpers: None) -> None:
+    told: list[tuple[int, int]] = []
+    assert read_entries(folders, progress=lambda done, total: told.append((done, total))) == [
+        read_entry(folder) for folder in folders
+    ]
+    assert told == [(1, 7), (2, 7), (3, 7), (7, 7)]
+
+
+def test_process_that_dies_is_made_up_for(
+    folders: list[Path], helpers: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for command in ("/bin/false", str(tmp_path / "absent")):
+        monkeypatch.setattr("sys.executable", command)
+        assert [entry.summary.run_id for entry in read_entries(folders)] == [folder.name for folder in folders]
+
+
+def test_few_runs_start_no_process(folders: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", "/never")
+    monkeypatch.setattr("evidence.many.subprocess.run", pytest.fail)
+    assert len(read_entries(folders)) == 7
+    assert read_entries([]) == []
