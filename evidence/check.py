@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from evidence import layout
 from evidence.judge import Judged, check_run, judge, report_of, together
 from evidence.many import Progress, read_entries
 from evidence.report import Report, RunReport
@@ -24,7 +25,7 @@ __all__ = ["Judged", "check_document", "check_paths", "check_run", "judge", "rep
 def check_paths(paths: Iterable[Path], *, progress: Progress | None = None) -> Report:
     """Check runs, folders of runs and single documents.
 
-    A folder that holds a file which a run writes is a run. Any other folder is a root: each folder in it is a run,
+    A folder that holds a file which only a run writes is a run. Any other folder is a root: each folder in it is a run,
     folders whose name begins with a dot and files beside them left out. A folder among runs that is none is graded
     `not a run` with a note; a folder that was asked for and holds no run at all is an error.
 
@@ -62,9 +63,9 @@ def run_folders(path: Path) -> list[Path]:
 
 
 def read_is_run(folder: Path) -> bool:
-    """Return whether a folder holds anything under the name of a file that a run writes."""
+    """Return whether a folder holds anything under the name of a file that only a run writes."""
     try:
-        return any(kind_of(child.name) for child in folder.iterdir())
+        return layout.holds_run(child.name for child in folder.iterdir())
     except OSError:
         return True  # It cannot be looked into; reading it as a run says why.
 

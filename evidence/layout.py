@@ -6,6 +6,7 @@ What lives here: names. What does not: reading (`evidence.read`) or writing (`ev
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterable
 from datetime import datetime
 from types import MappingProxyType
 
@@ -40,6 +41,15 @@ ROLES = MappingProxyType(
     }
 )
 """Role of each evidence file in the manifest's artifact list; any other file has the role `other`."""
+
+
+_COMMON = {CONFIG, PLAN}
+"""Names that files elsewhere have too; a folder with nothing else is no run."""
+
+
+def holds_run(names: Iterable[str]) -> bool:
+    """Return whether a folder with files of these names is a run: one of them is a file that only a run writes."""
+    return bool((({MANIFEST} | ROLES.keys()) - _COMMON) & set(names))
 
 
 def new_run_id(name: str, now: datetime) -> str:

@@ -67,8 +67,8 @@ class Run:
 
     @property
     def is_run(self) -> bool:
-        """Whether the folder holds any file, or anything under the name of a file, that a run writes."""
-        return bool({layout.MANIFEST, *layout.ROLES} & ({*self.files} | {Path(p.file).name for p in self.problems}))
+        """Whether the folder holds a file, or anything under the name of a file, that only a run writes."""
+        return layout.holds_run([*self.files, *(Path(problem.file).name for problem in self.problems)])
 
     def metrics(self) -> Rows:
         """Return the rows of metrics.jsonl, read once; none where there is no such file."""

@@ -67,6 +67,13 @@ def test_folder_without_runs_is_never_good(tmp_path: Path) -> None:
         assert report.runs[0].grade.name == "not a run"
 
 
+def test_configuration_alone_makes_no_run(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("model: {name: demo}\n")
+    write_run(tmp_path / "runs", "run")
+    assert [run.grade.name for run in check_paths([tmp_path]).runs] == ["not a run"]
+    assert [run.grade.name for run in check_paths([tmp_path / "runs"]).runs] == ["verified"]
+
+
 def test_what_is_not_there_is_refused_all_at_once(tmp_path: Path) -> None:
     (tmp_path / "bundle.zip").write_bytes(b"")
     (tmp_path / "notes.txt").write_text("")
