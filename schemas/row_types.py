@@ -71,7 +71,7 @@ def _general(decode: Callable[[bytes], dict[str, Any]]) -> Decode:
 
 
 def _hides_something(line: bytes) -> bool:
-    """Return whether a line needs the strict reader: for an escape that the count would miss, its depth, or its size."""
+    """Return whether only the strict reader can judge a line: by an escape that the count misses, depth, or size."""
     if b"\\u0022" in line or line.count(b"{") + line.count(b"[") > MOST_LEVELS:
         return True
     return len(line) > MOST_DIGITS and TOO_MANY_DIGITS.search(line) is not None
