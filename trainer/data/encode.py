@@ -57,9 +57,7 @@ class EncodedData:
     counts: dict[str, int | bool]
 
 
-def encode_rows(
-    rows: Sequence[dict[str, Any]], tokenizer: Tokenizer, *, max_length: int, file: str
-) -> EncodedData:
+def encode_rows(rows: Sequence[dict[str, Any]], tokenizer: Tokenizer, *, max_length: int, file: str) -> EncodedData:
     """Return rows as arrays of `[rows max_length]`.
 
     Args:
@@ -110,9 +108,17 @@ def encode_example(example: Example, tokenizer: Tokenizer, max_length: int) -> E
     if prompt and prompt[-1] == tokenizer.eos_token_id:
         prompt = prompt[:-1]
     completion = tokenizer.encode(example.completion, add_special_tokens=False)
-    whole = [*prompt, *completion, tokenizer.eos_token_id]
-    kept = tuple(int(token) for token in whole[:max_length])
+    whole = [*prompt, *completion, end_token_id(tokenizer)]
+    kept = tuple(whole[:max_length])
     return EncodedRow(token_ids=kept, prompt_tokens=min(len(prompt), len(kept)), truncated=len(whole) > max_length)
+
+
+def end_token_id(tokenizer: Tokenizer) -> int:
+    """Return the token that ends an output; `encode_rows` refuses a tokenizer without one."""
+    if tokenizer.eos_token_id is None:
+        message = "a tokenizer without an end token came past encode_rows"
+        raise AssertionError(message)
+    return tokenizer.eos_token_id
 
 
 def has_its_answer(example: Example, row: EncodedRow, tokenizer: Tokenizer) -> bool:
@@ -141,9 +147,7 @@ def padded(
     return tokens, loss_mask
 
 
-def first_examples(
-    data: EncodedData, order: Sequence[int], tokenizer: Tokenizer, *, run_id: str
-) -> dict[str, Any]:
+def first_examples(data: EncodedData, order: Sequence[int], tokenizer: Tokenizer, *, run_id: str) -> dict[str, Any]:
     """Return the document `first_examples.json`: the rows of `order` as the model sees them, and the counts."""
     return {
         "schema_version": "1.0",

@@ -6,9 +6,7 @@ import numpy as np
 from jaxtyping import Int
 
 
-def rows_of_step(
-    step: int, *, rows: int, batch_size: int, seed: int, shuffle: bool
-) -> Int[np.ndarray, " batch"]:
+def rows_of_step(step: int, *, rows: int, batch_size: int, seed: int, shuffle: bool) -> Int[np.ndarray, " batch"]:
     """Return the rows that optimizer step `step` (counted from 0) learns from.
 
     The data is read as an endless stream of passes, each pass a permutation of all rows drawn from (seed, pass); step

@@ -36,16 +36,20 @@ class Part:
     """The multiplication behind the figure, in words."""
 
 
-def estimate(config: Config, spec: ModelSpec, params: Mapping[str, Any], *, devices: int) -> tuple[Part, ...]:
+def estimate(
+    config: Config, spec: ModelSpec, params: Mapping[str, Any], *, platform: str, devices: int
+) -> tuple[Part, ...]:
     """Return the parts of the peak on each device, largest first.
 
     Args:
         config: the run.
         spec: the model.
         params: its parameters by name, as arrays or as shapes.
+        platform: cpu, gpu or tpu. On a CPU the compiler undoes rematerialisation.
         devices: devices that share the batch and, with `mesh.shard_params`, the state.
     """
-    parts = (*state_parts(config, params, devices=devices), *activation_parts(config, spec))
+    remat = config.memory.remat == "layer" and platform != "cpu"
+    parts = (*state_parts(config, params, devices=devices), *activation_parts(config, spec, remat=remat))
     return tuple(sorted(parts, key=lambda part: -part.bytes))
 
 
@@ -105,13 +109,13 @@ def opt_state_bytes(config: Config, params: Mapping[str, Any]) -> int:
     return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
 
 
-def activation_parts(config: Config, spec: ModelSpec) -> tuple[Part, ...]:
+def activation_parts(config: Config, spec: ModelSpec, *, remat: bool) -> tuple[Part, ...]:
     """Return what the forward pass keeps for the backward pass, and the logits of one chunk."""
     item = ITEM_BYTES[config.precision.compute]
     sequences, length = config.batch.microbatch_size, config.data.max_length
     tokens = sequences * length
     one_layer = layer_bytes(spec, sequences=sequences, length=length, item=item)
-    if config.memory.remat == "layer":
+    if remat:
         kept = spec.layers * tokens * spec.embed * item
         activations = Part(
             name="activations",

@@ -31,7 +31,7 @@ def plan_run(
         devices: what it would run on.
         forced: whether `--force` was given.
     """
-    parts = estimate(config, spec, params, devices=len(devices.list))
+    parts = estimate(config, spec, params, platform=devices.platform, devices=len(devices.list))
     need = sum(part.bytes for part in parts)
     return {
         "schema_version": "1.0",
@@ -68,7 +68,8 @@ def changes(
     """Return the settings that would make the run smaller, each estimated anew, largest saving first."""
     found = []
     for setting, changed in smaller_runs(config):
-        saved = need - sum(part.bytes for part in estimate(changed, spec, params, devices=len(devices.list)))
+        parts = estimate(changed, spec, params, platform=devices.platform, devices=len(devices.list))
+        saved = need - sum(part.bytes for part in parts)
         if saved > 0:
             fits = verdict(need - saved, devices.memory_bytes) == "fits"
             found.append({"set": setting, "saves_bytes": saved, "fits": fits})

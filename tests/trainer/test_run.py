@@ -1,0 +1,374 @@
+"""Whole runs in small: what a run leaves behind when it ends well, badly, early, and when it is continued."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from evidence import layout
+from evidence.check import report_of
+from evidence.read import read_run
+from schemas.problems import ProblemError
+from schemas.render import as_text
+from trainer.config.load import load_config
+from trainer.config.tree import Checkpoint, Config, Evaluation, Limits, Optimizer
+from trainer.loop.stop import StopRequest
+from trainer.loop.train import Loop
+from trainer.progress import Watch
+from trainer.recorder.recorder import Recorder
+from trainer.run import Order, run
+
+SMOKE = "trainer/configs/smoke_tiny.yaml"
+DEMO = "trainer/configs/demo.yaml"
+
+
+def carried_out(order: Order) -> int:
+    with Watch(quiet=True) as watch:
+        return run(order, watch)
+
+
+def manifest_of(folder: Path) -> dict:
+    return json.loads((folder / layout.MANIFEST).read_text())
+
+
+def rows(folder: Path, name: str = layout.METRICS) -> list[dict]:
+    return [json.loads(line) for line in (folder / name).read_text().splitlines()]
+
+
+def errors_of(folder: Path) -> list[str]:
+    return [problem.what for problem in report_of(read_run(folder)).findings if problem.severity == "error"]
+
+
+def test_a_smoke_run_is_valid_evidence(config: Config, order_of: Callable[..., Order]):
+    order = order_of(replace(config, mode="smoke", evaluation=replace(config.evaluation, eval_set="eval_v1")))
+    assert carried_out(order) == 0
+    report = report_of(read_run(order.folder))
+    assert errors_of(order.folder) == []
+    assert report.grade.name in ("verified", "measured")  # measured where the code under test is not committed
+    assert [row["step"] for row in rows(order.folder)] == [1, 2]
+    assert (order.folder / layout.CHECKPOINTS / "2").is_dir()
+    assert {artifact["role"] for artifact in manifest_of(order.folder)["artifacts"]} == {
+        "config",
+        "plan",
+        "metrics",
+        "log",
+        "first_examples",
+        "predictions",
+        "baseline_predictions",
+        "eval_summary",
+    }
+
+
+def test_the_recorded_configuration_gives_the_same_run(config: Config, order_of: Callable[..., Order]):
+    first, second = order_of(config, "first"), order_of(config, "second")
+    carried_out(first)
+    carried_out(replace(second, config=load_config(first.folder / layout.CONFIG)))
+    assert [row["loss"] for row in rows(first.folder)] == [row["loss"] for row in rows(second.folder)]
+
+
+def test_the_first_project_s_command_works_with_the_name_changed(tmp_path: Path):
+    """The smoke command of the first project, flags written with underscores."""
+    environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+    command = [
+        *(sys.executable, "-m", "trainproof", "train"),
+        *("--config", "trainer/configs/submission_tpu.yaml", "--smoke_config", SMOKE),
+        *("--output", str(tmp_path / "smoke_run"), "--dataset", "dev-reasoning-v2"),
+        *("--device", "auto", "--smoke_steps", "2"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    manifest = manifest_of(tmp_path / "smoke_run")
+    assert (manifest["mode"], manifest["status"], manifest["training"]["steps_done"]) == ("smoke", "succeeded", 2)
+    assert manifest["training"]["optimizer"]["name"] == "adafactor"
+    assert manifest["model"]["dtypes"]["compute"] == "bfloat16"
+
+
+def test_resuming_gives_what_never_stopping_gives_bit_for_bit(
+    config: Config, order_of: Callable[..., Order], monkeypatch: pytest.MonkeyPatch
+):
+    long = replace(config, limits=Limits(steps=6), checkpoint=Checkpoint(save_every_steps=2))
+    whole, part, rest = order_of(long, "whole"), order_of(long, "part"), order_of(long, "rest")
+    assert carried_out(whole) == 0
+
+    def after_four(self, *, reserve_seconds: float = 0.0) -> str | None:
+        return "signal SIGTERM" if len(rows(part.folder)) >= 4 else None
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StopRequest, "reason", after_four)
+        assert carried_out(part) == 5
+    assert carried_out(replace(rest, resume=part.folder)) == 0
+    assert manifest_of(rest.folder)["parent"] == {"run_id": "part", "step": 4}
+    exact = ("step", "tokens_seen", "loss", "learning_rate", "grad_norm")
+    joined = rows(part.folder) + rows(rest.folder)
+    assert [[row[key] for key in exact] for row in joined] == [
+        [row[key] for key in exact] for row in rows(whole.folder)
+    ]
+    assert errors_of(rest.folder) == []
+
+
+def test_an_interrupted_run_says_so(config: Config, order_of: Callable[..., Order]):
+    order = order_of(replace(config, limits=Limits(steps=50, max_minutes=1e-6)))
+    assert carried_out(order) == 5
+    manifest = manifest_of(order.folder)
+    assert manifest["status"] == "interrupted"
+    assert manifest["exit"] == {"code": 5, "error": None, "message": "limits.max_minutes=1e-06 reached"}
+
+
+def test_a_loss_that_is_not_finite_fails_the_run_at_that_step(config: Config, order_of: Callable[..., Order]):
+    wild = Optimizer(learning_rate=10.0, schedule="constant", max_grad_norm=None)
+    order = order_of(replace(config, optimizer=replace(wild, name="adamw", epsilon=1e-8), limits=Limits(steps=400)))
+
+    class Doubling:
+        """Stands for a model whose numbers run away: the loss is infinite from the third step on."""
+
+        def __init__(self, step):
+            self.step = step
+
+        def __call__(self, state, batch):
+            import jax.numpy as jnp
+
+            state, metrics = self.step(state, batch)
+            return state, metrics._replace(loss=jnp.where(state.step >= 3, jnp.inf, metrics.loss))
+
+    real = Loop.run
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Loop, "run", lambda self, state: real(replace_program(self, Doubling), state))
+        assert carried_out(order) == 4
+    manifest = manifest_of(order.folder)
+    assert manifest["status"] == "failed"
+    assert manifest["exit"] == {
+        "code": 4,
+        "error": "non_finite_loss",
+        "message": "the loss at step 3 is not finite",
+    }
+    assert rows(order.folder)[-1]["loss"] is None
+    assert not (order.folder / layout.CHECKPOINTS / "3").exists()
+
+
+def replace_program(loop: Loop, wrap: Callable) -> Loop:
+    return replace(loop, program=replace(loop.program, step=wrap(loop.program.step)))
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "code", "text"),
+    [
+        (OSError(28, "No space left on device", "metrics.jsonl"), "disk_full", 4, "The disk is full"),
+        (KeyError("loss"), "KeyError", 4, "an error inside trainproof: KeyError"),
+        (KeyboardInterrupt(), "cancelled", 5, "stopped at once by a second signal"),
+    ],
+)
+def test_an_exception_seals_the_run_and_is_explained(
+    error: BaseException,
+    kind: str,
+    code: int,
+    text: str,
+    config: Config,
+    order_of: Callable[..., Order],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    def fails(self, state):
+        raise error
+
+    monkeypatch.setattr(Loop, "run", fails)
+    order = order_of(config)
+    with pytest.raises(ProblemError) as caught:
+        carried_out(order)
+    assert caught.value.exit_code == code
+    assert text in caught.value.problems[0].what
+    manifest = manifest_of(order.folder)
+    assert manifest["exit"]["error"] == kind
+    assert manifest["status"] == ("cancelled" if kind == "cancelled" else "failed")
+    assert not (order.folder / layout.LOCK).exists()
+    last = rows(order.folder, layout.LOG)[-1]
+    assert ("traceback" in last["fields"]) == (kind == "KeyError")
+
+
+def test_a_full_disk_keeps_what_was_written(
+    config: Config, order_of: Callable[..., Order], monkeypatch: pytest.MonkeyPatch
+):
+    """The disk fills after the second row: the rows before stay, and the run fails with the reason."""
+    real = Recorder.metric
+
+    def until_full(self, row):
+        if row["step"] == 3:
+            raise OSError(28, "No space left on device", str(self.folder / layout.METRICS))
+        real(self, row)
+
+    monkeypatch.setattr(Recorder, "metric", until_full)
+    order = order_of(replace(config, limits=Limits(steps=5)))
+    with pytest.raises(ProblemError) as caught:
+        carried_out(order)
+    assert as_text(caught.value.problems) == (
+        f"error TP722: {order.folder / layout.METRICS}: The disk is full; the run cannot be recorded any further.\n"
+        "  A run that is not recorded cannot be believed, so it stops here; what was written before is intact.\n"
+        "  Next: Free space there and start the run again, with --resume if a checkpoint was saved.\n"
+    )
+    assert [row["step"] for row in rows(order.folder)] == [1, 2]
+    assert manifest_of(order.folder)["training"]["steps_done"] == 2
+
+
+@pytest.mark.slow
+def test_ctrl_c_in_the_middle_leaves_an_interrupted_run_with_its_rows(tmp_path: Path):
+    environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+    folder = tmp_path / "run"
+    command = [
+        *(sys.executable, "-m", "trainproof", "train", "--config", DEMO, "--smoke_config", SMOKE),
+        *("--output", str(folder), "--set", "limits.steps=100000", "--set", "evaluation.eval_set=null"),
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    metrics = folder / layout.METRICS
+    deadline = time.monotonic() + 120
+    while not (metrics.is_file() and metrics.read_text().count("\n") >= 5):
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 5, errors
+    manifest = manifest_of(folder)
+    assert manifest["status"] == "interrupted"
+    assert manifest["result"]["stopped_because"] == "signal SIGINT"
+    assert len(rows(folder)) == manifest["training"]["steps_done"] >= 5
+    assert read_run(folder).status == "interrupted"
+    assert "checkpoint at step" in output
+
+
+def test_a_killed_run_is_shown_as_interrupted(config: Config, order_of: Callable[..., Order]):
+    order = order_of(config)
+    carried_out(order)
+    manifest = manifest_of(order.folder)
+    (order.folder / layout.MANIFEST).write_text(json.dumps(manifest | {"status": "running", "exit": None}))
+    (order.folder / layout.LOCK).write_text("1\n")
+    assert read_run(order.folder).status == "interrupted"
+
+
+def refusal(order: Order) -> tuple[int, str]:
+    with pytest.raises(ProblemError) as caught:
+        carried_out(order)
+    return caught.value.exit_code, as_text(caught.value.problems)
+
+
+def test_a_folder_with_a_run_is_left_alone(config: Config, order_of: Callable[..., Order]):
+    order = order_of(config)
+    carried_out(order)
+    before = {path: path.read_bytes() for path in order.folder.iterdir() if path.is_file()}
+    assert refusal(order) == (
+        2,
+        (
+            f"error TP031: {order.folder}: The folder already holds a run.\n"
+            "  A run never writes over what is there.\n"
+            f"  Next: Give --output another folder, or continue that run with --resume {order.folder}.\n"
+        ),
+    )
+    assert {path: path.read_bytes() for path in order.folder.iterdir() if path.is_file()} == before
+
+
+def test_a_folder_with_other_files_is_left_alone(config: Config, order_of: Callable[..., Order]):
+    order = order_of(config)
+    order.folder.mkdir()
+    (order.folder / "thesis.tex").write_text("mine")
+    code, text = refusal(order)
+    assert code == 2
+    assert "The folder is not empty: it holds thesis.tex." in text
+
+
+def test_an_output_that_cannot_be_made_is_refused(config: Config, order_of: Callable[..., Order], tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    code, text = refusal(replace(order_of(config), folder=tmp_path / "file" / "run"))
+    assert code == 2
+    assert "The run folder cannot be written: Not a directory." in text
+
+
+def test_an_absent_device_is_refused(config: Config, order_of: Callable[..., Order]):
+    order = order_of(replace(config, mesh=replace(config.mesh, device="tpu")))
+    assert refusal(order) == (
+        3,
+        (
+            "error TP701: --device: No tpu device was found; JAX sees only: cpu.\n"
+            "  Expected: at least one tpu device.\n"
+            "  Next: On Kaggle choose Settings, Accelerator, TPU v5e-8 and install trainproof[tpu]; "
+            "or use --device auto.\n"
+        ),
+    )
+    assert not order.folder.exists()
+
+
+def test_more_devices_than_there_are_is_refused(config: Config, order_of: Callable[..., Order]):
+    code, text = refusal(order_of(replace(config, mesh=replace(config.mesh, devices=9))))
+    assert code == 3
+    assert "mesh.devices asks for 9 cpu devices; JAX sees 8." in text
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "text"),
+    [
+        ("none.jsonl", None, "There is no dataset"),
+        ("empty.jsonl", "", "empty"),
+        ("no-answer.jsonl", '{"prompt": "What?", "steps": [{"i": 0, "type": "a", "content": "b"}]}\n', "final_answer"),
+        (
+            "torn.jsonl",
+            '{"prompt": "a", "completion": "b"}\n{"prompt": \n{"prompt": "a", "completion": "b"}\n',
+            "line 2",
+        ),
+    ],
+)
+def test_a_bad_dataset_is_refused(
+    name: str, content: str | None, text: str, config: Config, order_of: Callable[..., Order], tmp_path: Path
+):
+    path = tmp_path / name
+    if content is not None:
+        path.write_text(content)
+    order = order_of(replace(config, data=replace(config.data, dataset=str(path))))
+    code, said = refusal(order)
+    assert code == 2
+    assert text in said
+    assert not order.folder.exists()
+
+
+def test_a_name_close_to_a_dataset_is_asked_about(config: Config, order_of: Callable[..., Order]):
+    order = order_of(replace(config, data=replace(config.data, dataset="dev-reasoning-v1")))
+    assert refusal(order) == (
+        2,
+        (
+            "error TP010: dev-reasoning-v1: There is no dataset 'dev-reasoning-v1': it is not built in, "
+            "and no such file exists.\n"
+            "  Expected: a built-in name (dev-reasoning-v2) or the path of a JSONL file.\n"
+            "  Next: Did you mean dev-reasoning-v2? Else give --dataset one of these.\n"
+        ),
+    )
+
+
+def test_an_unknown_model_is_refused(config: Config, order_of: Callable[..., Order]):
+    order = order_of(replace(config, model=replace(config.model, name="tiny-gpt3")))
+    code, text = refusal(order)
+    assert code == 2
+    assert "There is no model tiny-gpt3." in text
+    assert "Did you mean tiny-gpt2?" in text
+
+
+def test_resuming_a_run_without_a_checkpoint_is_refused(config: Config, order_of: Callable[..., Order], tmp_path: Path):
+    code, text = refusal(replace(order_of(config), resume=tmp_path))
+    assert code == 2
+    assert "The run has no complete checkpoint to continue from." in text
+
+
+def test_an_evaluation_set_with_an_id_twice_is_refused(config: Config, order_of: Callable[..., Order], tmp_path: Path):
+    path = tmp_path / "items.jsonl"
+    path.write_text('{"id": "a", "prompt": "x", "expected": "y"}\n' * 2)
+    order = order_of(replace(config, evaluation=Evaluation(eval_set=str(path))))
+    assert refusal(order) == (
+        2,
+        (
+            f"error TP012: {path} (line 2) at /id: The id 'a' is already used in line 1.\n"
+            "  Expected: an id that no other item has.\n"
+            "  Next: Give each item its own id; predictions are matched to items by it.\n"
+        ),
+    )
