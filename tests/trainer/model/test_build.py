@@ -109,7 +109,7 @@ def test_bfloat16_parameters_are_the_float32_ones_rounded(spec):
 
 
 def test_gpt2_starts_as_gpt2_does():
-    spec = spec_from_config({**GPT2, "n_embd": 128, "n_inner": 512, "n_layer": 8, "vocab_size": 512})
+    spec = spec_from_config({**GPT2, "n_embd": 128, "n_inner": 512, "vocab_size": 512})
     _, params = flatten(build(spec, key=jax.random.key(0), **FLOAT32))
     for name, value in params.items():
         if name.endswith("bias"):
@@ -118,8 +118,8 @@ def test_gpt2_starts_as_gpt2_does():
             assert np.all(value == 1), name
         else:
             into_stream = name.endswith(("attention.out.kernel", "mlp.down.kernel"))
-            # Two projections into the residual stream for each of 8 layers: 0.02 / 4.
-            assert float(jnp.std(value)) == pytest.approx(0.005 if into_stream else 0.02, rel=0.03), name
+            # Two projections into the residual stream for each of 2 layers: 0.02 / 2.
+            assert float(jnp.std(value)) == pytest.approx(0.01 if into_stream else 0.02, rel=0.03), name
             assert abs(float(jnp.mean(value))) < 0.001, name
 
 
@@ -148,7 +148,7 @@ def test_hash_sees_name_shape_dtype_and_bytes():
 
 
 def test_hash_and_random_numbers_are_those_of_one_device_on_eight():
-    spec = spec_from_config({**GPT2, "vocab_size": 24})
+    spec = spec_from_config({**GPT2, "vocab_size": 24, "n_layer": 1})
     mesh = jax.make_mesh((8,), ("shard",), axis_types=(jax.sharding.AxisType.Auto,))
 
     def draw() -> dict[str, jax.Array]:

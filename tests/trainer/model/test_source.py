@@ -21,6 +21,7 @@ from trainer.model.params import flatten, parameter_count
 from trainer.model.source import builtin_names, resolve
 from trainer.model.tokenizer import FOLDER
 
+TOKENS = 1 + max(token["id"] for token in json.loads((FOLDER / "tokenizer.json").read_text())["added_tokens"])
 CASES = Path(__file__).parents[2] / "cases" / "models"
 OFFLINE = "Name a built-in model (demo, tiny-gpt2), or a local folder with config.json, safetensors and tokenizer."
 
@@ -221,7 +222,7 @@ def test_a_tokenizer_with_more_tokens_than_the_model(tmp_path):
         code="TP046",
         severity="error",
         file=str(folder),
-        what=f"The tokenizer of {folder} has 512 tokens; its config.json says 97.",
+        what=f"The tokenizer of {folder} has {TOKENS} tokens; its config.json says 97.",
         why="The model has no row for the tokens beyond.",
         next=f"Put the tokenizer that {folder} was trained with into its folder (tokenizer.json and "
         "tokenizer_config.json).",
@@ -229,8 +230,8 @@ def test_a_tokenizer_with_more_tokens_than_the_model(tmp_path):
 
 
 def test_a_folder_without_tokenizer(tmp_path):
-    folder = model_with_tokenizer(tmp_path / "m", vocab_size=512)
-    assert len(resolve(str(folder)).tokenizer()) == 512
+    folder = model_with_tokenizer(tmp_path / "m", vocab_size=TOKENS)
+    assert len(resolve(str(folder)).tokenizer()) == TOKENS
     (folder / "tokenizer.json").unlink()
     problem = tokenizer_refusal(folder)
     assert problem.what == (
@@ -241,7 +242,7 @@ def test_a_folder_without_tokenizer(tmp_path):
 
 @pytest.mark.parametrize("content", ["{", '{"model": 1}', ""])
 def test_a_tokenizer_that_cannot_be_loaded(tmp_path, content):
-    folder = model_with_tokenizer(tmp_path / "m", vocab_size=512)
+    folder = model_with_tokenizer(tmp_path / "m", vocab_size=TOKENS)
     (folder / "tokenizer.json").write_text(content)
     problem = tokenizer_refusal(folder)
     assert problem.what.startswith(f"The tokenizer of {folder} cannot be loaded: ")
