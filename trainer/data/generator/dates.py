@@ -5,7 +5,7 @@ import random
 import re
 
 from trainer.data.generator import columns
-from trainer.data.generator.problem import Difficulty, Kind, Problem, compute
+from trainer.data.generator.problem import Difficulty, Kind, Problem, compute, setup
 
 _LENGTHS = {
     "March": 31, "April": 30, "May": 31, "June": 30, "July": 31,
@@ -23,16 +23,17 @@ def draw(rng: random.Random, difficulty: Difficulty) -> Problem:
     days = rng.randint(11, 18)
     day = rng.randint(2, length - days) if stays else rng.randint(length - days + 1, length - 1)
     worked = columns.add(day, days)
+    has = setup(f"{month} has {length} days.")
     if stays:
         return Problem(
             prompt=f"What date is {days} days after {day} {month}?",
-            steps=compute(*worked.lines),
+            steps=has + compute(*worked.lines),
             answer=f"{worked.result} {month}",
         )
     rest, following = int(worked.result) - length, _MONTHS[_MONTHS.index(month) + 1]
     return Problem(
         prompt=f"What date is {days} days after {day} {month}?",
-        steps=compute(*worked.lines, f"{length} days in {month}: {worked.result} - {length} = {rest}."),
+        steps=has + compute(*worked.lines, f"{worked.result} - {length} = {rest}."),
         answer=f"{rest} {following}",
     )
 

@@ -15,7 +15,8 @@ def draw(rng: random.Random, difficulty: Difficulty) -> Problem:
     """Return a question on a time span of less than an hour; past the full hour unless easy."""
     hour = rng.randint(1, 22)
     if difficulty == "easy":
-        start, end = sorted(rng.sample(range(10, 60), 2))
+        start = rng.randint(11, 48)
+        end = rng.randint(start + 11, 59)
     else:
         start = rng.randint(11, 59)
         end = rng.randint(max(60, start + 11), min(99, start + 59))
@@ -24,20 +25,19 @@ def draw(rng: random.Random, difficulty: Difficulty) -> Problem:
 
 def _between(hour: int, start: int, end: int) -> Problem:
     worked = columns.subtract(end, start)
-    past = setup(f"{_clock(hour, end)} is {hour}:00 + {end}.") if end >= 60 else setup(f"{end} - {start}.")
     return Problem(
         prompt=f"How many minutes from {_clock(hour, start)} to {_clock(hour, end)}?",
-        steps=past + compute(*worked.lines),
+        steps=setup(f"{_clock(hour, end)} is {hour}:00 + {end}.") + compute(*worked.lines),
         answer=worked.result,
     )
 
 
 def _after(hour: int, start: int, end: int) -> Problem:
     worked = columns.add(start, end - start)
-    over = compute(f"{end} - 60 = {end - 60}.") if end >= 60 else ()
+    hours = f"{end} - 60 = {end - 60}" if end >= 60 else f"{end} < 60"
     return Problem(
         prompt=f"What time is {end - start} minutes after {_clock(hour, start)}?",
-        steps=compute(*worked.lines) + over,
+        steps=compute(*worked.lines, f"{hours}: {_clock(hour, end)}."),
         answer=_clock(hour, int(worked.result)),
     )
 

@@ -5,11 +5,12 @@ import random
 import re
 
 from trainer.data.generator import columns
+from trainer.data.generator.comparisons import compared
 from trainer.data.generator.problem import Difficulty, Kind, Problem, compute, setup
 
 _NEUTRAL = re.compile(r"What is (\d+) ([-+×]) (\d+)\?")
 _EQUAL = re.compile(r"Which is (?:larger|smaller), (\d+) or \1\?")
-_LEAP = re.compile(r"How many days does February (\d+) have\?")
+_LEAP = re.compile(r"Is (\d+) a leap year\?")
 
 
 def draw(rng: random.Random, difficulty: Difficulty) -> Problem:
@@ -39,15 +40,17 @@ def _neutral(rng: random.Random) -> Problem:
 def _equal(rng: random.Random) -> Problem:
     n = rng.randint(11, 999)
     asked = rng.choice(("larger", "smaller"))
-    return Problem(prompt=f"Which is {asked}, {n} or {n}?", steps=compute(f"{n} = {n}."), answer="equal")
+    steps, _ = compared(n, n)
+    steps += compute("Both are equal.")
+    return Problem(prompt=f"Which is {asked}, {n} or {n}?", steps=steps, answer="equal")
 
 
 def _leap(rng: random.Random) -> Problem:
     year = rng.randint(2001, 2099)
     fours, rest = divmod(year % 100, 4)
-    line = f"{year % 100} = {fours} × 4 + {rest}: {'no leap year' if rest else 'leap year'}."
+    line = f"{year % 100} = {fours} × 4 + {rest}."
     return Problem(
-        prompt=f"How many days does February {year} have?", steps=compute(line), answer="28" if rest else "29"
+        prompt=f"Is {year} a leap year?", steps=compute(line), answer="no" if rest else "yes"
     )
 
 
@@ -66,7 +69,7 @@ def verify(prompt: str) -> str | None:
     if _EQUAL.fullmatch(prompt):
         return "equal"
     if match := _LEAP.fullmatch(prompt):
-        return str(calendar.monthrange(int(match[1]), 2)[1])
+        return "yes" if calendar.isleap(int(match[1])) else "no"
     if match := _NEUTRAL.fullmatch(prompt):
         a, b = int(match[1]), int(match[3])
         return str({"+": a + b, "-": a - b, "×": a * b}[match[2]])

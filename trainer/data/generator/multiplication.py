@@ -7,7 +7,7 @@ from trainer.data.generator import columns
 from trainer.data.generator.problem import Difficulty, Kind, Problem, compute
 
 _PROMPT = re.compile(r"(?:What is (\d+) × (\d+)\?|Multiply (\d+) by (\d+)\.)")
-_DIGITS: dict[Difficulty, tuple[int, int]] = {"easy": (2, 3), "medium": (2, 5), "hard": (2, 9)}
+_DIGITS: dict[Difficulty, tuple[int, int]] = {"easy": (2, 3), "medium": (4, 6), "hard": (7, 9)}
 
 
 def draw(rng: random.Random, difficulty: Difficulty) -> Problem:

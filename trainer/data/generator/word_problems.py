@@ -41,7 +41,7 @@ def _fewer(rng: random.Random, name: str, things: str, highest: int) -> Problem:
 
 
 def _boxes(rng: random.Random, name: str, things: str, highest: int) -> Problem:
-    boxes, each = rng.randint(2, 5), rng.randint(11, highest)
+    boxes, each = rng.randint(2, 9), rng.randint(11, highest)
     worked = columns.multiply(each, boxes)
     return Problem(
         prompt=f"{name} fills {boxes} boxes with {each} {things} each. How many {things} is that?",

@@ -9,7 +9,7 @@ PAD = "<pad>"
 END = "<eos>"
 MARKS = ("<reasoning>", "</reasoning>", "<answer>", "</answer>")
 """Each one token, and kept when tokens are turned back into text."""
-VOCABULARY_SIZE = 512
+VOCABULARY_SIZE = 576
 _CONFIG = {
     "tokenizer_class": "PreTrainedTokenizerFast",
     "eos_token": END,
