@@ -1,0 +1,75 @@
+"""The README keeps its word: its length, its commands, its promises, its figures."""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+import trainproof
+
+README = Path("README.md").read_text()
+VERBS = sorted(get_command(trainproof.app).commands)
+
+
+def commands() -> list[str]:
+    """Return the commands of every shell block."""
+    blocks = re.findall(r"```(?:sh|console)?\n(.*?)```", README, re.DOTALL)
+    lines = [line.split("  #")[0].strip() for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    return [line for line in lines if line.startswith(("trainproof ", "make "))]
+
+
+def test_it_is_short():
+    assert len(README.splitlines()) <= 150
+
+
+def test_every_verb_is_shown():
+    shown = {shlex.split(command)[1] for command in commands() if command.startswith("trainproof ")}
+    assert shown == set(VERBS)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help(verb: str):
+    done = subprocess.run(
+        [sys.executable, "-m", "trainproof", verb, "--help"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0
+    assert "Usage:" in done.stdout
+
+
+def test_every_make_target_exists():
+    makefile = Path("Makefile").read_text()
+    for command in commands():
+        if command.startswith("make "):
+            assert re.search(rf"^{command.split()[1]}:", makefile, re.MULTILINE), command
+
+
+def test_every_promise_names_the_test_that_holds_it():
+    promises = re.findall(r"^\d\. \*\*(.+?)\*\*.*?\[([^\]]+)\]\(([^)]+)\)", README, re.MULTILINE | re.DOTALL)
+    assert len(promises) == 4
+    for _, name, path in promises:
+        assert f"def {name}(" in Path(path).read_text(), name
+
+
+def test_every_figure_stands_in_a_result():
+    """A figure is written as `value <!-- file key key -->`; the file in benchmarks/results holds it."""
+    figures = re.findall(r"([\d.,]+)[^\n<]*<!-- (\S+\.json) ([^>]+?) -->", README)
+    assert figures, "the README states measured figures"
+    for shown, file, keys in figures:
+        value = json.loads((Path("benchmarks/results") / file).read_text())
+        for key in keys.split():
+            value = value[int(key)] if isinstance(value, list) else value[key]
+        digits = len(shown.partition(".")[2])
+        assert float(shown.replace(",", "")) == pytest.approx(value, abs=0.51 * 10**-digits), (shown, file, keys)
+
+
+def test_help_answers_at_once():
+    """Only light modules may be imported for `--help`; a stopwatch would measure the machine."""
+    code = "import sys, trainproof; heavy = {'jax', 'flax', 'streamlit', 'pandas', 'plotly', 'transformers', 'numpy'}; "
+    code += "print(sorted(heavy & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
