@@ -47,6 +47,13 @@ NO_ROWS = Rule(
     meaning="A run that succeeded has a row in metrics.jsonl for its first and its last step.",
     fix="Restore metrics.jsonl as the run wrote it.",
 )
+NO_EVENTS = Rule(
+    code="TP515",
+    severity="error",
+    title="No event recorded",
+    meaning="Every run logs at least its start and its end.",
+    fix="Restore log.jsonl as the run wrote it.",
+)
 NOT_STATED = Rule(
     code="TP506",
     severity="error",
@@ -125,6 +132,8 @@ def steps_were_recorded(facts: Facts) -> Iterator[Problem]:
         return
     if facts.succeeded and not facts.metrics:
         yield found(facts.folder, NO_ROWS, layout.METRICS, "metrics.jsonl has no row.")
+    if facts.succeeded and facts.log == []:
+        yield found(facts.folder, NO_EVENTS, layout.LOG, "log.jsonl has no event.")
     yield from first_few(_gaps(facts, facts.metrics))
 
 
@@ -140,14 +149,16 @@ def results_are_stated(facts: Facts) -> Iterator[Problem]:
         if facts.manifest["result"][key] is None:
             what = f"result.{key} is null."
             yield found(facts.folder, NOT_STATED, layout.MANIFEST, what, pointer=f"/result/{key}")
+    if _eval_set(facts) is not None and facts.manifest["dataset"]["overlap_with_eval"] is None:
+        what = "dataset.overlap_with_eval is null."
+        yield found(facts.folder, NOT_STATED, layout.MANIFEST, what, pointer="/dataset/overlap_with_eval")
 
 
 def evaluation_is_there(facts: Facts) -> Iterator[Problem]:
     """Yield a problem where a finished run was to be evaluated and was not, and a note where it was not to be."""
     if not facts.succeeded or layout.EVAL_SUMMARY in facts.files:
         return
-    asked = (facts.config or {}).get("evaluation", {}).get("eval_set")
-    if asked is not None:
+    if (asked := _eval_set(facts)) is not None:
         what = f"The run has no eval_summary.json; config.yaml asks for {shown(asked)}."
         yield found(facts.folder, NO_EVALUATION, "", what)
     else:
@@ -160,12 +171,12 @@ def predictions_are_there(facts: Facts) -> Iterator[Problem]:
     if evaluated is None:
         return
     names = [layout.PREDICTIONS, *([layout.BASELINE_PREDICTIONS] if evaluated["baseline"] else [])]
-    for name in names:
-        if name not in facts.files:
-            what = f"There are scores and no {name}."
+    for name, stated in zip(names, [evaluated, evaluated["baseline"]], strict=False):
+        path = stated["predictions"]["path"]
+        if name not in facts.files or path != name:
+            what = f"There are scores and no {name}." if path == name else f"The scores name {path}, not {name}."
             yield found(facts.folder, NO_PREDICTIONS, layout.EVAL_SUMMARY, what)
-    asked = (facts.config or {}).get("evaluation", {}).get("baseline")
-    if asked and evaluated["baseline"] is None and facts.manifest is not None and facts.manifest["parent"] is None:
+    if _asks_for_baseline(facts) and evaluated["baseline"] is None:
         what = "There is no baseline; config.yaml asks for one."
         yield found(facts.folder, NO_BASELINE, layout.EVAL_SUMMARY, what, pointer="/baseline")
     if evaluated["status"] == "partial":
@@ -180,6 +191,17 @@ def killed_runs_are_named(facts: Facts) -> Iterator[Problem]:
         rows = len(facts.metrics or [])
         what = f"The run was killed; {rows} rows of metrics.jsonl are there."
         yield found(facts.folder, KILLED, layout.MANIFEST, what, pointer="/status")
+
+
+def _eval_set(facts: Facts) -> object:
+    return (facts.config or {}).get("evaluation", {}).get("eval_set")
+
+
+def _asks_for_baseline(facts: Facts) -> bool:
+    """Return whether a run was to evaluate the untrained model; one that continues another, or stopped, cannot."""
+    if facts.manifest is None or not facts.succeeded or facts.manifest["parent"] is not None:
+        return False
+    return _eval_set(facts) is not None and bool((facts.config or {}).get("evaluation", {}).get("baseline"))
 
 
 def _gaps(facts: Facts, rows: list[Document]) -> Iterator[Problem]:
@@ -203,6 +225,7 @@ RULES = (
     NO_MANIFEST,
     NO_DOCUMENT,
     NO_ROWS,
+    NO_EVENTS,
     NOT_STATED,
     NO_EVALUATION,
     NOT_EVALUATED,

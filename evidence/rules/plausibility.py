@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
+from typing import Any
 
 from evidence import layout
-from evidence.facts import Facts
-from evidence.rules.finding import found
+from evidence.facts import Document, Facts
+from evidence.rules.finding import found, value_at
 from schemas.problems import Problem
 from schemas.rules import Rule
 
@@ -73,6 +75,20 @@ UNCHANGED = Rule(
     meaning="After at least one step the parameters cannot be bit for bit those before it.",
     fix="Check the learning rate and the data, and run again.",
 )
+HASH_OF_NOTHING = Rule(
+    code="TP412",
+    severity="error",
+    title="Hash of nothing",
+    meaning="This is the hash of no bytes at all, or a row of zeros; neither can be the hash of what was used.",
+    fix="Restore the file as the run wrote it.",
+)
+NO_LEARNING = Rule(
+    code="TP413",
+    severity="error",
+    title="Learning rate of exactly 0",
+    meaning="Without a learning rate no step changes the model.",
+    fix="Set optimizer.learning_rate and optimizer.warmup_steps so that the run learns, and run again.",
+)
 SAME_OUTPUT = Rule(
     code="TP410",
     severity="warning",
@@ -88,6 +104,7 @@ ODD_STATE = Rule(
     fix="Restore the manifest as the run wrote it.",
 )
 
+_EMPTY = hashlib.sha256(b"").hexdigest()
 _FEWEST_TO_COMPARE = 5
 """Rows or items from which on equal values are no coincidence."""
 _ADAMW_BYTES = 4.0
@@ -111,8 +128,11 @@ def loss_is_a_cross_entropy(facts: Facts) -> Iterator[Problem]:
 
 
 def gradients_reach_the_model(facts: Facts) -> Iterator[Problem]:
-    """Yield a problem where every row has a gradient of exactly 0."""
+    """Yield a problem where every row has a gradient, or a learning rate, of exactly 0."""
     rows = facts.metrics or []
+    if len(rows) >= _FEWEST_TO_COMPARE and all(row["learning_rate"] == 0 for row in rows):
+        what = f"learning_rate is 0 in all {len(rows)} rows."
+        yield found(facts.folder, NO_LEARNING, layout.METRICS, what, pointer="/learning_rate")
     if rows and all(row["grad_norm"] == 0 for row in rows):
         what = f"grad_norm is 0 in all {len(rows)} rows."
         yield found(facts.folder, NO_GRADIENT, layout.METRICS, what, pointer="/grad_norm")
@@ -167,6 +187,18 @@ def outputs_differ(facts: Facts) -> Iterator[Problem]:
         yield found(facts.folder, SAME_OUTPUT, layout.PREDICTIONS, what, pointer="/output_text")
 
 
+def hashes_are_of_something(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem for each commit or hash that is that of nothing."""
+    for name, document, pointers in (
+        (layout.MANIFEST, facts.manifest, ("/code/commit", "/model/weights_sha256", "/dataset/sha256")),
+        (layout.EVAL_SUMMARY, facts.eval_summary, ("/eval_set/sha256", "/checkpoint/params_sha256")),
+    ):
+        for pointer in pointers:
+            value = _value_or_none(document, pointer)
+            if value == _EMPTY or (isinstance(value, str) and not value.strip("0")):
+                yield found(facts.folder, HASH_OF_NOTHING, name, f"The value is {value}.", pointer=pointer)
+
+
 def optimizer_state_fits(facts: Facts) -> Iterator[Problem]:
     """Yield problems where the state's size is not that of the optimizer, or its two figures disagree."""
     if facts.training is None or facts.model is None:
@@ -178,6 +210,13 @@ def optimizer_state_fits(facts: Facts) -> Iterator[Problem]:
         yield _state(facts, what)
     elif optimizer["name"] == "adamw" and stated < _ADAMW_BYTES:
         yield _state(facts, f"The state of adamw has {stated:g} bytes for each parameter.")
+
+
+def _value_or_none(document: Document | None, pointer: str) -> Any:
+    try:
+        return value_at(document, pointer)
+    except KeyError:
+        return None
 
 
 def _state(facts: Facts, what: str) -> Problem:
@@ -203,6 +242,8 @@ RULES = (
     NOTHING_SUPERVISED,
     SEEN_BEFORE,
     UNCHANGED,
+    HASH_OF_NOTHING,
+    NO_LEARNING,
     SAME_OUTPUT,
     ODD_STATE,
 )
@@ -212,6 +253,7 @@ CHECKS = (
     examples_teach_the_answer,
     evaluation_is_unseen,
     training_changes_parameters,
+    hashes_are_of_something,
     outputs_differ,
     optimizer_state_fits,
 )

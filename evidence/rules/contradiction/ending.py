@@ -55,9 +55,10 @@ def exit_fits_status(facts: Facts) -> Iterator[Problem]:
         what = f"The status is {status} and the exit code is {ending['code']}."
         expected = "0" if status == "succeeded" else "a code above 0"
         yield found(facts.folder, NOT_THE_STATUS, layout.MANIFEST, what, expected=expected, pointer="/exit/code")
-    if status == "succeeded" and ending["error"] is not None:
-        what = f"The status is succeeded and the error is {shown(ending['error'])}."
-        yield found(facts.folder, NOT_THE_STATUS, layout.MANIFEST, what, expected="null", pointer="/exit/error")
+    if (status == "succeeded" and ending["error"] is not None) or (status == "failed" and ending["error"] is None):
+        what = f"The status is {status} and the error is {shown(ending['error'])}."
+        expected = "null" if status == "succeeded" else "the kind of error"
+        yield found(facts.folder, NOT_THE_STATUS, layout.MANIFEST, what, expected=expected, pointer="/exit/error")
 
 
 def steps_fit_status(facts: Facts) -> Iterator[Problem]:

@@ -63,6 +63,13 @@ def run_starts_before_it_ends(facts: Facts) -> Iterator[Problem]:
         yield from _order(facts, layout.EVAL_SUMMARY, "/started_at", started, began)
         ended = ("ended", evaluated["finished_at"])
         yield from _order(facts, layout.EVAL_SUMMARY, "/finished_at", began, ended)
+        if manifest["finished_at"] is not None:
+            # An evaluation that is added later moves the end of the run.
+            ended, sealed = (
+                ("the evaluation ended", evaluated["finished_at"]),
+                ("the run ended", manifest["finished_at"]),
+            )
+            yield from _order(facts, layout.EVAL_SUMMARY, "/finished_at", ended, sealed)
 
 
 def rows_are_written_in_order(facts: Facts) -> Iterator[Problem]:
@@ -92,7 +99,7 @@ def durations_fit(facts: Facts) -> Iterator[Problem]:
     if loop is not None and of_steps > _allowed(loop):
         yield _too_long(facts, f"The steps of metrics.jsonl take {of_steps:.1f} s", f"train_seconds is {loop:.1f} s")
     wall = seconds_between(facts.manifest["started_at"], facts.manifest["finished_at"] or "")
-    if wall is not None and loop is not None and loop > _allowed(wall):
+    if wall is not None and wall >= 0 and loop is not None and loop > _allowed(wall):
         yield _too_long(facts, f"train_seconds is {loop:.1f} s", f"the run took {wall:.1f} s from start to end")
     between = seconds_between(rows[0]["time"], rows[-1]["time"]) if rows else None
     after_first = of_steps - rows[0]["step_seconds"] * (rows[0]["step"] - first) if rows else 0.0
@@ -125,6 +132,8 @@ def _order(
 def _times_in_order(facts: Facts, manifest: Document, name: str, rows: Iterable[Document]) -> Iterator[Problem]:
     before = moment(manifest["started_at"])
     end = moment(manifest["finished_at"]) if manifest["finished_at"] else None
+    if end is not None and before is not None and end < before:
+        end = None  # That the run ends before it starts is said once, and not for each row.
     above = f"the run started at {manifest['started_at']}"
     for line, row in enumerate(rows, start=1):
         at = moment(row["time"])

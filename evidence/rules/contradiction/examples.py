@@ -1,0 +1,57 @@
+"""The first training examples against the counts beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from evidence import layout
+from evidence.facts import Document, Facts
+from evidence.rules.finding import found
+from schemas.problems import Problem
+from schemas.rules import Rule
+
+OTHER_COUNTS = Rule(
+    code="TP361",
+    severity="error",
+    title="Counts that the examples do not bear out",
+    meaning="The examples are rows of the data that the counts are taken over, so they cannot hold more than all rows.",
+    fix="Restore first_examples.json as the run wrote it.",
+)
+
+
+def counts_hold_the_examples(facts: Facts) -> Iterator[Problem]:
+    """Yield problems for counts that are smaller than what the examples alone show."""
+    if facts.first_examples is None:
+        return
+    counts, examples = facts.first_examples["counts"], facts.first_examples["examples"]
+    supervised = sum(token["supervised"] for example in examples for token in example["tokens"])
+    truncated = sum(example["truncated"] for example in examples)
+    last_row = max(example["row"] for example in examples)
+    if supervised > counts["supervised_tokens"]:
+        what = f"The examples have {supervised} supervised tokens, all rows {counts['supervised_tokens']}."
+        yield _other(facts, what, "/counts/supervised_tokens")
+    if truncated > counts["truncated_rows"]:
+        what = f"{truncated} of the examples are truncated, of all rows {counts['truncated_rows']}."
+        yield _other(facts, what, "/counts/truncated_rows")
+    if last_row >= counts["rows"]:
+        yield _other(facts, f"Row {last_row} is shown, and there are {counts['rows']} rows.", "/counts/rows")
+    if counts["rows_without_answer"] > counts["rows"] or counts["truncated_rows"] > counts["rows"]:
+        yield _other(facts, f"More rows are counted than the {counts['rows']} there are.", "/counts/rows")
+    if counts["end_token_supervised"] and (row := _row_with_open_end(examples)) is not None:
+        what = f"The last token of row {row} is not supervised, and the end token is said to be in every row."
+        yield _other(facts, what, "/counts/end_token_supervised")
+
+
+def _row_with_open_end(examples: list[Document]) -> int | None:
+    for example in examples:
+        if not example["truncated"] and example["tokens"] and not example["tokens"][-1]["supervised"]:
+            return int(example["row"])
+    return None
+
+
+def _other(facts: Facts, what: str, pointer: str) -> Problem:
+    return found(facts.folder, OTHER_COUNTS, layout.FIRST_EXAMPLES, what, pointer=pointer)
+
+
+RULES = (OTHER_COUNTS,)
+CHECKS = (counts_hold_the_examples,)
