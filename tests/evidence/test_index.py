@@ -17,7 +17,13 @@ from schemas.problems import ProblemError
 
 
 def test_line_of_a_run(tmp_path: Path) -> None:
-    folder = write_run(tmp_path, "run", steps=100, items=100, manifest={"devices": {"kind": "TPU v5e"}})
+    folder = write_run(
+        tmp_path,
+        "run",
+        steps=100,
+        items=100,
+        manifest={"devices": {"kind": "TPU v5e", "list": [{"id": 0, "kind": "TPU v5e"}]}},
+    )
     (summary,) = index_runs(tmp_path)
     assert (summary.path, summary.run_id, summary.grade) == (folder, "run", "verified")
     assert (summary.mode, summary.status, summary.model, summary.method) == ("full", "succeeded", "demo", "full")
