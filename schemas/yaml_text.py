@@ -31,6 +31,18 @@ MOST_CHARACTERS = 1 << 20
 """PyYAML reads some 100 kB per second; a longer configuration is a mistake or an attack."""
 
 
+class _Dumper(yaml.SafeDumper):
+    """Writes text that reads as a number here, such as `1e-3`, in quotation marks; PyYAML would not."""
+
+
+def _text_node(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    style = None if is_plain_text(text) else "'"
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _text_node)
+
+
 class _Loader(yaml.SafeLoader):
     """Gives every plain scalar the tag of text, so that this module alone decides what it is."""
 
@@ -58,6 +70,21 @@ def read_yaml(text: str, *, file: str) -> Parsed:
     if not is_text(value):
         return unread(_no_character(file=file))
     return Parsed(value=value, is_read=True, problems=tuple(reader.problems), lines=reader.lines.get)
+
+
+def write_yaml(value: Any) -> str:
+    r"""Return a YAML text that `read_yaml` gives back as the same value; keys stay in their order.
+
+    Example:
+        >>> write_yaml({"name": "1e-3", "optimizer": {"learning_rate": 0.5}})
+        "name: '1e-3'\noptimizer:\n  learning_rate: 0.5\n"
+    """
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+
+
+def is_plain_text(text: str) -> bool:
+    """Return whether a scalar without quotation marks is text: not a number, a truth value or null."""
+    return text not in WORDS and not any(form.fullmatch(text) for form in (INTEGER, FLOAT, NOT_FINITE))
 
 
 class _Reader:

@@ -58,11 +58,17 @@ def right_values_of(node: dict[str, Any]) -> st.SearchStrategy[Any]:
         "null": lambda: st.none(),
         "boolean": lambda: st.booleans(),
         "integer": lambda: st.integers(low, high) | st.sampled_from([low, high, 5.0]),
-        "number": lambda: st.floats(low, high) | st.integers(int(low), int(high)) | st.sampled_from([low, high]),
+        "number": lambda: st.floats(low, high) | whole_numbers(low, high) | st.sampled_from([low, high]),
         "string": lambda: right_texts_of(node),
         "object": lambda: st.dictionaries(RIGHT_TEXT, RIGHT_VALUE, max_size=3),
     }
     return st.one_of([by_type[name]() for name in types_of(node)])
+
+
+def whole_numbers(low: float, high: float) -> st.SearchStrategy[int]:
+    # Whole numbers of more digits are refused by the strict reader before a schema is asked.
+    most = 10**MOST_DIGITS - 1
+    return st.integers(max(int(low), -most), min(int(high), most))
 
 
 def right_texts_of(node: dict[str, Any]) -> st.SearchStrategy[str]:
@@ -230,5 +236,10 @@ def test_a_key_twice_inside_open_fields_never_passes():
     line = '{"time": "2026-10-11T12:34:56Z", "level": "info", "event": "a", "message": "", "fields": %s}'
     decode = decoder_of("log_record")
     assert decode((line % '{"a": {"b": 1}}').encode()) is not None
-    for fields in ('{"a": {"b": 1, "b": 2}}', '{"a": 1, "a": 1}', '{"a": "\\u0022", "a": null}', '[{"a": 1, "a": 1}]'):
+    for fields in (
+        '{"a": {"b": 1, "b": 2}}',
+        '{"a": 1, "a": 1}',
+        '{"b": "\\u0022\\u0022", "a": 1, "a": null}',
+        '[{"a": 1, "a": 1}]',
+    ):
         assert decode((line % fields).encode()) is None

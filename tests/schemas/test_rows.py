@@ -74,6 +74,7 @@ def test_wherever_a_file_is_cut_only_the_last_line_is_lost(path, kind):
         assert said(rows) == ([("TP130", 3)] if is_torn else [])
         complete = 3 if cut == len(whole) else 2
         assert len(rows.values) == rows.lines_read == complete
+        assert rows.left_out == ()
         assert rows.bytes_read == len(b"".join(lines[:complete]))
 
 

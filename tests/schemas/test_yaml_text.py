@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from schemas.json_text import MOST_LEVELS
 from schemas.parse import parse_json, parse_yaml
-from schemas.yaml_text import MOST_CHARACTERS
+from schemas.yaml_text import MOST_CHARACTERS, write_yaml
 
 PRINTABLE = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=6)
 CONFIG_VALUES = st.recursive(
@@ -37,10 +37,24 @@ def test_json_is_yaml(value):
 
 
 @given(CONFIG_VALUES)
-def test_what_pyyaml_writes_is_read_back(value):
-    parsed = read(yaml.safe_dump(value))
+def test_what_is_written_is_read_back(value):
+    parsed = read(write_yaml(value))
     assert parsed.problems == ()
     assert parsed.value == value
+
+
+@pytest.mark.parametrize(
+    "text", ["1e-3", "0E0", "0o17", "no", "12:30", "null", "", "~", ".nan", "1_000", "a: b", "#", "x\ny"]
+)
+def test_text_that_looks_like_something_else_stays_text(text):
+    assert read(write_yaml({text: text})).value == {text: text}
+    # Readers of YAML 1.1 see the same.
+    assert yaml.safe_load(write_yaml({text: text})) == {text: text}
+
+
+def test_writing_keeps_order_and_plain_words_plain():
+    written = write_yaml({"name": "run", "model": {"name": "demo", "é": 1e-8}, "a": None, "list": [True, "1"]})
+    assert written == "name: run\nmodel:\n  name: demo\n  é: 1.0e-08\na: null\nlist:\n- true\n- '1'\n"
 
 
 @pytest.mark.parametrize(
