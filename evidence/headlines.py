@@ -47,7 +47,7 @@ class Headline:
 def headlines(facts: Facts) -> tuple[Headline, ...]:
     """Return the figures of a run, always the same ones in the same order."""
     result: Document = facts.manifest["result"] if facts.manifest else {}
-    training: Document = facts.manifest["training"] if facts.manifest else {}
+    training: Document = facts.training or {}
     seconds, tokens = result.get("train_seconds"), result.get("tokens_seen")
     return (
         Headline(

@@ -127,3 +127,11 @@ def test_sarif_explains_the_codes_that_occur(root: Path) -> None:
     log = json.loads(report_as(check_paths([root]), ["sarif"]))
     rules = {rule["id"]: rule["shortDescription"]["text"] for rule in log["runs"][0]["tool"]["driver"]["rules"]}
     assert rules == {"TP310": "Result that does not follow from the rows", "TP513": "Run that was killed"}
+
+
+def test_run_that_was_killed_while_compiling_is_shown(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, "run", status="running", steps=1, manifest={"model": None, "training": None})
+    text = run_text(read_run(folder))
+    assert "  optimizer steps              –\n" in text
+    assert "  grade                        template\n" in text
+    assert "The run was interrupted before its first step.\n" in text
