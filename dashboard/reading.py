@@ -25,8 +25,11 @@ Signature = tuple[tuple[str, int, int], ...]
 
 
 def summaries() -> list[RunSummary]:
-    """Return every run under the root, newest first; none where the root does not exist."""
-    return _index(str(root().resolve())).refresh()
+    """Return every run under the root, newest first; none where the root does not exist.
+
+    A link among the folders may lead anywhere on this machine, so it is not followed.
+    """
+    return [summary for summary in _index(str(root().resolve())).refresh() if not summary.path.is_symlink()]
 
 
 def by_name(found: Sequence[RunSummary]) -> dict[str, RunSummary]:

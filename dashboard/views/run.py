@@ -17,6 +17,7 @@ from evidence.index import RunSummary
 from evidence.read import Run
 
 TICK_SECONDS = 2.0
+_LAST = "run looked at last"
 
 
 def page() -> None:
@@ -36,9 +37,12 @@ def page() -> None:
 
 
 def _chosen(names: list[str]) -> str | None:
-    """Return the run that the address names; with none there, let the reader choose."""
+    """Return the run that the address names, else the one looked at last; with neither, let the reader choose."""
     asked = st.query_params.get("run")
+    if asked is None and st.session_state.get(_LAST) in names:
+        asked = st.query_params["run"] = st.session_state[_LAST]
     if asked in names:
+        st.session_state[_LAST] = asked
         return asked
     markup.heading("Run")
     if asked is not None:

@@ -16,6 +16,8 @@ from evidence.bundle.verify import verify_bundle
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 ROW_PIXELS = 36
+TICK, NAME, TITLE = 17, 60, 120
+"""Pixels from the left edge of the table: the box of a row, its name, the title of the first column."""
 
 
 def three_runs(root: Path) -> None:
@@ -52,34 +54,45 @@ def test_look_sort_open_and_compare(tmp_path: Path, page: Page, keep) -> None:
         settled(page)
         assert names_in_order(page) == ["beta", "alpha", "gamma-smoke"]
         keep(page, "runs")
-        click_grid(page, x=120, row=0)
+        click_grid(page, x=TITLE, row=0)
         page.wait_for_function(
             "document.querySelector(\"[data-testid=stDataFrame] table tbody tr td[aria-colindex='1']\")"
             ".textContent.trim() === 'alpha'"
         )
         assert names_in_order(page) == ["alpha", "beta", "gamma-smoke"]
+        click_grid(page, x=NAME, row=1)
+        expect(page).to_have_url(re.compile(r"/run\?run=alpha"))
+        page.get_by_role("link", name="Runs").click()
+        expect(page.get_by_text("3 of 3 shown")).to_be_visible()
 
-        page.get_by_label("Search").fill("loss<100 -mode:smoke steps>250")
-        page.get_by_label("Search").press("Enter")
+        search = page.get_by_role("textbox", name="Search")
+        search.fill("loss<100 -mode:smoke steps>250")
+        search.press("Enter")
         expect(page.get_by_text("1 of 3 shown")).to_be_visible()
         assert "q=" in page.url
 
-        click_grid(page, x=120, row=1)
+        click_grid(page, x=NAME, row=1)
         expect(page).to_have_url(re.compile(r"/run\?run=beta"))
         expect(page.get_by_role("heading", name="beta")).to_be_visible()
-        expect(page.get_by_text("300", exact=True).first).to_be_visible()
+        expect(page.get_by_text("of 300 planned")).to_be_visible()
         expect(page.locator("[data-testid=stEChartsChart] canvas")).to_be_visible()
         keep(page, "run")
         for tab in ("Plan", "Configuration", "Examples", "Predictions", "Log", "Files", "Problems"):
             page.get_by_role("tab", name=tab).click()
-            settled(page)
             expect(page).to_have_url(re.compile(f"view={tab}"))
+            settled(page)
             expect(page.locator("[data-testid=stException]")).to_have_count(0)
 
         page.get_by_role("link", name="Runs").click()
+        # Coming back, the reader finds the search as it was left.
+        expect(page.get_by_text("1 of 3 shown")).to_be_visible()
+        search.fill("")
+        search.press("Enter")
+        expect(page.get_by_text("3 of 3 shown")).to_be_visible()
         settled(page)
-        click_grid(page, x=17, row=1)
-        click_grid(page, x=17, row=2)
+        click_grid(page, x=TICK, row=1)
+        expect(page.get_by_text("1 chosen")).to_be_visible()
+        click_grid(page, x=TICK, row=2)
         expect(page.get_by_text("2 chosen")).to_be_visible()
         page.get_by_role("button", name="Compare").click()
         expect(page.get_by_role("heading", name="Compare")).to_be_visible()

@@ -1,0 +1,160 @@
+"""Run folders and links are written by strangers; one test per way to misuse them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import socket
+from pathlib import Path
+
+import pytest
+from browser import serving
+from playwright.sync_api import Page, expect
+from synthetic import seal, write_run
+
+from evidence.layout import FIRST_EXAMPLES, LOG, PREDICTIONS
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+SCRIPT = '<img src=x onerror="window.pwned=1"><script>window.pwned=1</script>'
+MARKDOWN = "**bold** [link](http://evil.example/) ![i](http://evil.example/i.png) :red[red] :material/home: $x^2$ `c`"
+HOSTILE = f"{SCRIPT} {MARKDOWN} http://evil.example/auto"
+SECTIONS = ("Curves", "Plan", "Configuration", "Examples", "Predictions", "Log", "Files", "Problems")
+
+
+def hostile_run(root: Path) -> str:
+    """Write a run whose every text is an attack, in a folder whose name is one too."""
+    name = "<img src=x onerror=window.pwned=1> **a** :red[b] [c](javascript:alert(1))"
+    folder = write_run(
+        root,
+        "x",
+        items=8,
+        manifest={
+            "run_id": HOSTILE,
+            "model": {"name": HOSTILE},
+            "devices": {"kind": HOSTILE},
+            "result": {"stopped_because": HOSTILE},
+            "code": {"branch": HOSTILE},
+        },
+        config={"model": {"name": HOSTILE}, "data": {"dataset": HOSTILE}},
+        plan={"target": {"name": HOSTILE}},
+    )
+    replace_text(folder / PREDICTIONS, ("prompt", "output_text", "extracted_answer", "category"))
+    replace_text(folder / LOG, ("message",))
+    examples = json.loads((folder / FIRST_EXAMPLES).read_text("utf-8"))
+    for token in examples["examples"][0]["tokens"]:
+        token["text"] = HOSTILE
+    (folder / FIRST_EXAMPLES).write_text(json.dumps(examples), "utf-8")
+    seal(folder)
+    folder.rename(root / name)
+    return name
+
+
+def replace_text(path: Path, fields: tuple[str, ...]) -> None:
+    rows = [json.loads(line) | dict.fromkeys(fields, HOSTILE) for line in path.read_text("utf-8").splitlines()]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+
+
+def harmless(page: Page) -> None:
+    expect(page.locator("[data-testid=stMainBlockContainer] h1").first).to_be_visible()
+    expect(page.locator("[data-testid=stStatusWidget]")).to_have_count(0)
+    page.wait_for_timeout(500)
+    assert page.evaluate("window.pwned") is None
+    main = page.locator("[data-testid=stMain]")
+    assert main.locator("img[src=x], script, a[href*='evil'], a[href^='javascript']").count() == 0
+    assert main.locator("[data-testid=stException]").count() == 0
+    assert main.locator("strong", has_text=re.compile("^(bold|a)$")).count() == 0
+    assert main.locator(".stMarkdownColoredText, .katex").count() == 0
+
+
+def test_text_of_a_run_is_shown_as_it_stands_on_every_page(tmp_path: Path, page: Page) -> None:
+    root = tmp_path / "runs"
+    name = hostile_run(root)
+    write_run(root, "good", items=8)
+    with serving(root, tmp_path) as address:
+        page.goto(address)
+        harmless(page)
+        for section in SECTIONS:
+            page.goto(f"{address}/run?view={section}&run={base(name)}")
+            expect(page.get_by_role("heading", name="onerror")).to_be_visible()
+            harmless(page)
+        for path in ("/compare?runs=good&runs=", "/package?runs="):
+            page.goto(f"{address}{path}{base(name)}")
+            harmless(page)
+        page.goto(f"{address}/launch")
+        harmless(page)
+        page.goto(f"{address}/run?run={base(HOSTILE)}")
+        harmless(page)
+
+
+def base(text: str) -> str:
+    from urllib.parse import quote
+
+    return quote(text, safe="")
+
+
+def test_no_name_in_a_link_leads_out_of_the_root(tmp_path: Path, page: Page) -> None:
+    write_run(tmp_path, "secret")
+    root = tmp_path / "runs"
+    for name in ("good", "better"):
+        write_run(root, name)
+    (root / ".launch").mkdir()
+    (root / "link").symlink_to(tmp_path / "secret")
+    names = [
+        "../secret",
+        "..%2Fsecret",
+        "%2e%2e/secret",
+        str(tmp_path / "secret"),
+        ".",
+        "..",
+        ".launch",
+        "link",
+        "a%00b",
+    ]
+    with serving(root, tmp_path) as address:
+        for name in names:
+            page.goto(f"{address}/run?run={name}")
+            expect(page.get_by_text("There is no run")).to_be_visible()
+            page.goto(f"{address}/compare?runs=good&runs={name}")
+            expect(page.get_by_text("Choose two or more runs")).to_be_visible()
+        page.goto(f"{address}/package?runs={names[0]}&bundle=../../etc/passwd")
+        expect(page.get_by_text("Choose the runs to hand in")).to_be_visible()
+
+
+def handshake(port: int, host: str, origin: str | None) -> int:
+    """Ask for the page's socket as a browser does and return the status of the answer."""
+    key = base64.b64encode(b"0123456789abcdef").decode()
+    lines = [
+        "GET /_stcore/stream HTTP/1.1",
+        f"Host: {host}:{port}",
+        "Upgrade: websocket",
+        "Connection: Upgrade",
+        f"Sec-WebSocket-Key: {key}",
+        "Sec-WebSocket-Version: 13",
+    ]
+    if origin is not None:
+        lines.append(f"Origin: {origin}")
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        connection.sendall(("\r\n".join(lines) + "\r\n\r\n").encode())
+        return int(connection.recv(4096).split(b" ")[1])
+
+
+def test_another_web_page_cannot_open_the_socket_that_presses_start(tmp_path: Path) -> None:
+    with serving(tmp_path / "runs", tmp_path) as address:
+        port = int(address.rpartition(":")[2])
+        assert handshake(port, "127.0.0.1", f"http://127.0.0.1:{port}") == 101
+        assert handshake(port, "127.0.0.1", "http://evil.example") == 403
+        # DNS rebinding: the stranger's name resolves to this machine, so host and origin agree.
+        assert handshake(port, "evil.example", f"http://evil.example:{port}") == 403
+        assert handshake(port, "evil.example", None) == 403
+
+
+def test_only_this_machine_can_connect(tmp_path: Path) -> None:
+    with serving(tmp_path / "runs", tmp_path) as address:
+        port = int(address.rpartition(":")[2])
+        own = socket.gethostbyname(socket.gethostname())
+        if own.startswith("127."):
+            pytest.skip("This machine has no other address than its own loopback.")
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection((own, port), timeout=5)
