@@ -5,12 +5,10 @@ Each function takes problems in the order in which they are to appear and return
 
 from __future__ import annotations
 
-import html
 import json
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
-from urllib.parse import quote
 
 from schemas.problems import Problem
 from schemas.rules import Rule
@@ -161,6 +159,9 @@ def _sarif_result(problem: Problem, rule_index: int) -> dict[str, Any]:
 
 def _uri(file: str) -> str:
     """Return a path as a URI reference: relative to the checkout, or `file:` for an absolute path."""
+    # Imported here and in `_xml` because the command line imports this module at every start.
+    from urllib.parse import quote
+
     uri = quote(file.replace("\\", "/"))
     return f"file://{uri}" if uri.startswith("/") else uri
 
@@ -177,4 +178,6 @@ def _junit_case(problem: Problem) -> str:
 
 def _xml(words: str) -> str:
     """Return the text escaped for XML 1.0, with a replacement sign for each character that XML cannot hold."""
+    import html
+
     return html.escape(NOT_IN_XML.sub("\ufffd", words))
