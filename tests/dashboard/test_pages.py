@@ -1,0 +1,184 @@
+"""Pages in their states, without a browser: empty, one run, broken, running, hostile, many."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from streamlit import config
+from streamlit.testing.v1 import AppTest
+from synthetic import write_run
+
+import dashboard
+from dashboard import state
+from evidence.lock import RunLock
+
+APP = Path(dashboard.__file__).parent / "app.py"
+Open = Callable[..., AppTest]
+
+
+@pytest.fixture
+def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Open:
+    """Open a page of the root `tmp_path / "runs"`, with these parameters in its address."""
+    monkeypatch.setattr(sys, "argv", ["app.py", "--root", str(tmp_path / "runs")])
+    # AppTest starts no server, so nobody has read the settings beside app.py; those of this folder count too.
+    shutil.copytree(APP.parent / ".streamlit", tmp_path / ".streamlit")
+    monkeypatch.chdir(tmp_path)
+    config.get_config_options(force_reparse=True)
+
+    def open_page(page: state.Page, **parameters: str | list[str]) -> AppTest:
+        app = AppTest.from_file(APP, default_timeout=60)
+        if not page.is_first:
+            app.run()
+            app.switch_page(str(APP.parent / page.file))
+        for key, value in parameters.items():
+            app.query_params[key] = value
+        app.run()
+        assert not app.exception, app.exception
+        return app
+
+    return open_page
+
+
+def said(app: AppTest) -> str:
+    """Return all HTML and text of the page."""
+    html = [element.proto.body for element in app.get("html")]
+    return "\n".join([*html, *(element.value for element in [*app.markdown, *app.caption, *app.subheader])])
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "runs"
+
+
+@pytest.mark.parametrize("page", state.PAGES, ids=lambda page: page.title)
+def test_every_page_of_an_empty_root_says_what_to_do(opened: Open, page: state.Page) -> None:
+    app = opened(page)
+    text = said(app)
+    if page is state.LAUNCH:
+        assert "Start from" in [widget.label for widget in app.selectbox]
+    else:
+        assert "tp-empty" in text
+
+
+def test_the_empty_runs_page_offers_a_smoke_run(opened: Open) -> None:
+    app = opened(state.RUNS)
+    assert "No runs in" in said(app)
+    assert [button.label for button in app.button] == ["Start a smoke run", "Choose a configuration"]
+
+
+def test_one_run_is_listed_with_its_grade_and_score(opened: Open, root: Path) -> None:
+    write_run(root, "alpha", steps=40, items=40, correct=0.6)
+    app = opened(state.RUNS)
+    table = app.dataframe[0].value
+    assert table["run"].tolist() == ["alpha"]
+    assert [list(cell) for cell in table["grade"]] == [["✓ verified"]]
+    assert table["steps"].tolist() == [40]
+    assert 0 < table["score"][0] < 100
+
+
+def test_broken_folders_are_listed_and_open(opened: Open, root: Path) -> None:
+    write_run(root, "alpha")
+    (root / "torn").mkdir()
+    (root / "torn" / "run_manifest.json").write_text('{"run_id": ')
+    (root / "other").mkdir()
+    (root / "other" / "notes.txt").write_text("nothing")
+    table = opened(state.RUNS).dataframe[0].value
+    assert sorted(table["run"]) == ["alpha", "other", "torn"]
+    text = said(opened(state.RUN, run="torn", view="Problems"))
+    assert "This is not JSON" in text
+    assert "tp-edge-bad" in text
+
+
+@pytest.mark.parametrize(
+    "view", ["Curves", "Plan", "Configuration", "Examples", "Predictions", "Log", "Files", "Problems"]
+)
+@pytest.mark.parametrize("broken", [False, True], ids=["whole", "with nothing in it"])
+def test_every_section_of_a_run_draws(opened: Open, root: Path, view: str, broken: bool) -> None:
+    if broken:
+        (root / "alpha").mkdir(parents=True)
+        (root / "alpha" / "run_manifest.json").write_text("[]")
+    else:
+        write_run(root, "alpha")
+    opened(state.RUN, run="alpha", view=view)
+
+
+def test_a_run_that_is_not_there_is_named(opened: Open, root: Path) -> None:
+    write_run(root, "alpha")
+    assert "There is no run &lt;b&gt; in" in said(opened(state.RUN, run="<b>"))
+
+
+def test_a_running_run_shows_how_far_it_is_and_a_killed_one_offers_to_resume(opened: Open, root: Path) -> None:
+    folder = write_run(root, "alpha", steps=40, status="running")
+    with RunLock(folder):
+        app = opened(state.RUN, run="alpha")
+        assert "running" in said(app)
+        assert "Resume" not in [button.label for button in app.button]
+    app = opened(state.RUN, run="alpha")
+    assert "interrupted" in said(app)
+    assert "Resume" in [button.label for button in app.button]
+
+
+def test_the_filters_of_the_address_hold(opened: Open, root: Path) -> None:
+    write_run(root, "alpha", steps=40)
+    write_run(root, "beta", steps=10, mode="smoke", items=0)
+    assert opened(state.RUNS, q="steps<20").dataframe[0].value["run"].tolist() == ["beta"]
+    assert opened(state.RUNS, mode="full").dataframe[0].value["run"].tolist() == ["alpha"]
+    assert "No run matches" in said(opened(state.RUNS, q="nothing-like-it"))
+    assert "No field is called colour" in said(opened(state.RUNS, q="colour:red"))
+
+
+def test_two_runs_are_compared_with_statistics(opened: Open, root: Path) -> None:
+    write_run(root, "alpha", items=40, correct=0.3, seed=1)
+    write_run(root, "beta", items=40, correct=0.9, seed=2)
+    text = said(opened(state.COMPARE, runs=["alpha", "beta"]))
+    assert "McNemar, exact" in text
+    assert "more than chance" in text
+
+
+def test_scores_of_different_questions_are_refused_with_the_reason(opened: Open, root: Path) -> None:
+    write_run(root, "alpha", items=40)
+    write_run(root, "beta", items=30)
+    text = said(opened(state.COMPARE, runs=["alpha", "beta"]))
+    assert "cannot be compared" in text
+    assert "10 items" in text
+
+
+def test_a_smoke_run_beside_a_full_one_says_what_it_proves(opened: Open, root: Path) -> None:
+    write_run(root, "full", steps=40)
+    write_run(root, "rehearsal", steps=2, mode="smoke", items=0)
+    text = said(opened(state.COMPARE, runs=["rehearsal", "full"]))
+    assert "It does not prove" in text
+
+
+def test_a_wrong_value_in_the_form_is_named_at_once_and_stops_the_start(opened: Open) -> None:
+    app = opened(state.LAUNCH, source="tiny.yaml")
+    start = next(button for button in app.button if button.label == "Start")
+    assert not start.disabled
+    next(field for field in app.text_input if field.label == "Name").set_value("a b").run()
+    assert next(button for button in app.button if button.label == "Start").disabled
+    assert "/name" in said(app)
+
+
+def test_a_checklist_names_what_stands_in_the_way(opened: Open, root: Path) -> None:
+    (root / "alpha").mkdir(parents=True)
+    (root / "alpha" / "run_manifest.json").write_text("{}")
+    app = opened(state.PACKAGE, runs=["alpha"])
+    assert "blocked" in said(app)
+    assert next(button for button in app.button if button.label == "Build").disabled
+
+
+def test_an_address_of_every_interface_without_a_login_shows_nothing_but_why(
+    opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import streamlit as st
+
+    option = st.get_option
+    monkeypatch.setattr(st, "get_option", lambda key: "0.0.0.0" if key == "server.address" else option(key))
+    write_run(root, "alpha")
+    app = AppTest.from_file(APP, default_timeout=60).run()
+    assert "will not listen on 0.0.0.0" in said(app)
+    assert not app.dataframe
