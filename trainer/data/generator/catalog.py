@@ -9,7 +9,6 @@ from trainer.data.generator import (
     multiplication,
     subtraction,
     units,
-    weekdays,
     word_problems,
 )
 from trainer.data.generator.problem import Kind
@@ -20,9 +19,8 @@ SHARES: tuple[tuple[Kind, int], ...] = (
     (multiplication.KIND, 8),
     (word_problems.KIND, 18),
     (comparisons.KIND, 10),
-    (weekdays.KIND, 5),
-    (dates.KIND, 5),
-    (durations.KIND, 6),
+    (dates.KIND, 9),
+    (durations.KIND, 7),
     (units.KIND, 8),
     (edge_cases.KIND, 8),
 )

@@ -12,7 +12,7 @@ PLACES = ("Ones", "Tens", "Hundreds", "Thousands")
 
 @dataclass(frozen=True, kw_only=True)
 class Worked:
-    """A worked calculation."""
+    """A worked calculation. The last column carries nothing: its sum or product is written down whole."""
 
     lines: tuple[str, ...]
     """One line per column, ones first."""
@@ -25,14 +25,15 @@ def add(a: int, b: int) -> Worked:
 
     Example: 47 + 38 is `Ones: 7 + 8 = 15, carry 1.`, `Tens: 4 + 3 + 1 = 8.`, result 85.
     """
-    lines = []
+    lines: list[str] = []
     digits = ""
     carry = 0
-    for place, (x, y) in zip(PLACES, _columns(a, b), strict=False):
+    columns = _columns(a, b)
+    for place, (x, y) in zip(PLACES, columns, strict=False):
         total = x + y + carry
         term = " + 1" if carry else ""
         carry = int(total > 9)
-        tail = f", carry {carry}." if carry else "."
+        tail = ", carry 1." if carry and len(lines) + 1 < len(columns) else "."
         lines.append(f"{place}: {x} + {y}{term} = {total}{tail}")
         digits = str(total % 10) + digits
     return Worked(lines=tuple(lines), result=_trimmed(("1" if carry else "") + digits))
@@ -62,7 +63,7 @@ def multiply(a: int, digit: int) -> Worked:
 
     Example: 47 × 6 is `Ones: 7 × 6 = 42, carry 4.`, `Tens: 4 × 6 = 24, 24 + 4 = 28.`, result 282.
     """
-    lines = []
+    lines: list[str] = []
     digits = ""
     carry = 0
     for place, x in zip(PLACES, _digits(a), strict=False):

@@ -20,7 +20,7 @@ def draw(rng: random.Random, difficulty: Difficulty) -> Problem:
     month = rng.choice(tuple(_LENGTHS))
     length = _LENGTHS[month]
     stays = difficulty == "easy" or (difficulty == "medium" and rng.random() < 0.5)
-    days = rng.randint(11, 18)
+    days = rng.randint(11, 25)
     day = rng.randint(2, length - days) if stays else rng.randint(length - days + 1, length - 1)
     worked = columns.add(day, days)
     has = setup(f"{month} has {length} days.")

@@ -49,9 +49,7 @@ def _leap(rng: random.Random) -> Problem:
     year = rng.randint(2001, 2099)
     fours, rest = divmod(year % 100, 4)
     line = f"{year % 100} = {fours} × 4 + {rest}."
-    return Problem(
-        prompt=f"Is {year} a leap year?", steps=compute(line), answer="no" if rest else "yes"
-    )
+    return Problem(prompt=f"Is {year} a leap year?", steps=compute(line), answer="no" if rest else "yes")
 
 
 def _below_zero(rng: random.Random) -> Problem:
@@ -59,7 +57,7 @@ def _below_zero(rng: random.Random) -> Problem:
     worked = columns.subtract(b, a)
     return Problem(
         prompt=f"What is {a} - {b}?",
-        steps=setup(f"{a} < {b}: -({b} - {a}).") + compute(*worked.lines),
+        steps=setup(f"{a} - {b} = -({b} - {a}).") + compute(*worked.lines),
         answer=f"-{worked.result}",
     )
 

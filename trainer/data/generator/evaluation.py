@@ -1,10 +1,12 @@
 """The two evaluation sets: how they are drawn, and the prompts that no training row may have."""
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from trainer.data.generator.catalog import SHARES
 from trainer.data.generator.problem import Kind
 from trainer.data.generator.sampling import Drawn, draw_problems, prompt_key
 
@@ -16,14 +18,26 @@ _SECTIONS = {"arithmetic": "core", "comparison": "core", "edge_case": "edge"}
 
 
 def build_sets() -> dict[str, list[dict[str, Any]]]:
-    """Return the items of each evaluation set by its name; no prompt occurs in two of them."""
+    """Return the items of each evaluation set by its name; kinds in their shares, no prompt in two sets."""
     sets: dict[str, list[dict[str, Any]]] = {}
     taken: frozenset[str] = frozenset()
     for name, (count, seed) in SETS.items():
-        problems = draw_problems(seed, excluded_keys=taken)
-        sets[name] = [_item(name, number, next(problems)) for number in range(1, count + 1)]
+        problems = _in_shares(draw_problems(seed, excluded_keys=taken), count)
+        sets[name] = [_item(name, number, drawn) for number, drawn in enumerate(problems, 1)]
         taken |= {prompt_key(item["prompt"]) for item in sets[name]}
     return sets
+
+
+def _in_shares(problems: Iterator[Drawn], count: int) -> list[Drawn]:
+    # Shares are rounded up, so the last problems to come may be one too many.
+    left = {kind.name: math.ceil(count * share / 100) for kind, share in SHARES}
+    chosen: list[Drawn] = []
+    while len(chosen) < count:
+        drawn = next(problems)
+        if left[drawn.kind.name]:
+            left[drawn.kind.name] -= 1
+            chosen.append(drawn)
+    return chosen
 
 
 def _item(name: str, number: int, drawn: Drawn) -> dict[str, Any]:

@@ -23,7 +23,7 @@ def draw(rng: random.Random, difficulty: Difficulty) -> Problem:
     if difficulty == "hard":
         return _time(rng)
     large, small, factor = rng.choice(_DECIMAL)
-    number = rng.randint(2, 99)
+    number = rng.randint(2, 999)
     line = f"1 {large} = {factor} {small}."
     zeros = str(factor)[1:]
     if difficulty == "easy":

@@ -1,4 +1,4 @@
-"""The tokenizer of the built-in models: its files, and their training. `python -m trainer.model.tokenizer` rewrites them.
+"""The tokenizer of the built-in models, and its training: `python -m trainer.model.tokenizer` rewrites the files.
 
 Byte-level BPE: every Unicode text comes back exactly. A digit is always one token, so that columns of digits line up.
 """
