@@ -52,7 +52,7 @@ def say(problems) -> None:
         render(problems).encode("utf-8")
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(BYTES)
 def test_parsing_never_raises(data):
     for parse in (parse_json, parse_yaml):
@@ -65,7 +65,7 @@ def test_parsing_never_raises(data):
 def test_reading_a_document_never_raises(kind, tmp_path):
     path = tmp_path / "x"
 
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=80, deadline=None)
     @given(BYTES)
     def check(data):
         path.write_bytes(data)
@@ -80,7 +80,7 @@ def test_reading_a_document_never_raises(kind, tmp_path):
 def test_reading_rows_never_raises(kind, tmp_path):
     path = tmp_path / "x"
 
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=80, deadline=None)
     @given(BYTES)
     def check(data):
         path.write_bytes(data)
