@@ -26,7 +26,13 @@ VERIFIED = "Finished; every document is valid, every hash matches, and every res
 
 UNMEASURED = "No step and no answer was measured."
 
-_CONTRADICTIONS = (integrity.CHANGED, integrity.WRONG_SIZE, integrity.WRONG_ROLE, integrity.OTHER_PREDICTIONS)
+_CONTRADICTIONS = (
+    integrity.CHANGED,
+    integrity.MANIFEST_CHANGED,
+    integrity.WRONG_SIZE,
+    integrity.WRONG_ROLE,
+    integrity.OTHER_PREDICTIONS,
+)
 """Outside TP3xx: a hash, a size or a role that the manifest states and the file does not have."""
 
 _UNFINISHED = (

@@ -42,3 +42,12 @@ def sha256_json(value: Any) -> str:
     """
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def sha256_manifest(manifest: dict[str, Any]) -> str:
+    """Return the hash of a manifest without its artifact list, which the log states when the run is sealed.
+
+    The artifact list is left out because it holds the hash of that log. So the manifest vouches for the log and the log
+    for the manifest, and a change of one value in either shows.
+    """
+    return sha256_json({key: value for key, value in manifest.items() if key != "artifacts"})

@@ -40,6 +40,29 @@ def result_of(metric_rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def learning_rate_at(optimizer: dict[str, Any], step: int, steps: int) -> float:
+    """Return the learning rate that a step's update uses, by the definition of the configuration's schedules.
+
+    Warm-up: step s (from 1) of w uses `peak · s / w`. After it, with p from 0 at the first step after the warm-up to 1
+    at the last step, and f the final fraction: constant `peak`, linear `peak · (f + (1 − f) (1 − p))`, cosine
+    `peak · (f + (1 − f) (1 + cos πp) / 2)`. For peak 1, w = 2, 5 steps, linear, f = 0: 0.5, 1, 1, 0.5, 0.
+
+    Args:
+        optimizer: The group `optimizer` of config.yaml.
+        step: Optimizer step, counted from 1.
+        steps: Steps planned.
+    """
+    peak, warmup = optimizer["learning_rate"], optimizer["warmup_steps"]
+    if step <= warmup:
+        return float(peak * step / warmup)
+    if optimizer["schedule"] == "constant":
+        return float(peak)
+    part = min((step - 1 - warmup) / max(steps - warmup - 1, 1), 1.0)
+    final = optimizer["final_learning_rate_fraction"]
+    left = 1 - part if optimizer["schedule"] == "linear" else (1 + math.cos(math.pi * part)) / 2
+    return float(peak * (final + (1 - final) * left))
+
+
 def scores_of(prediction_rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return `metrics` and `groups` as eval_summary.json states them, from the rows of predictions.jsonl.
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from evidence import layout
 from evidence.facts import Facts
-from evidence.hashes import sha256_file
+from evidence.hashes import sha256_file, sha256_manifest
 from evidence.rules.finding import found
 from schemas.problems import Problem
 from schemas.rules import Rule
@@ -74,6 +74,9 @@ UNREADABLE_FILE = Rule(
     meaning="What cannot be read cannot be checked.",
     fix="Check the file's permissions and the disk.",
 )
+SEALED = "run_sealed"
+"""The event by which a run states the hash of its manifest, in the field `manifest_sha256`."""
+
 OTHER_PREDICTIONS = Rule(
     code="TP211",
     severity="error",
@@ -81,6 +84,31 @@ OTHER_PREDICTIONS = Rule(
     meaning="The summary names the hash of the predictions it was computed from; the manifest lists another one.",
     fix="Restore both files as the evaluation wrote them, or evaluate again.",
 )
+
+
+MANIFEST_CHANGED = Rule(
+    code="TP212",
+    severity="error",
+    title="Manifest changed after the run",
+    meaning="The log states the hash that the manifest had when the run was sealed; the manifest has another one now.",
+    fix="Restore the manifest that the run wrote, for example from git; if it is lost, run again.",
+)
+
+
+def manifest_is_as_sealed(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem where the log states another hash of the manifest; logs without one say nothing."""
+    if facts.manifest is None or not facts.is_sealed:
+        return
+    stated = [
+        (line, record["fields"]["manifest_sha256"])
+        for line, record in enumerate(facts.log or [], start=1)
+        if record["event"] == SEALED and "manifest_sha256" in record["fields"]
+    ]
+    actual = sha256_manifest(facts.manifest)
+    if stated and stated[-1][1] != actual:
+        line, sealed = stated[-1]
+        what = f"The manifest has the hash {_short(actual)}; line {line} of log.jsonl states {_short(str(sealed))}."
+        yield found(facts.folder, MANIFEST_CHANGED, layout.MANIFEST, what, expected=str(sealed))
 
 
 def artifacts_match(facts: Facts) -> Iterator[Problem]:
@@ -228,5 +256,12 @@ RULES = (
     WRONG_ROLE,
     UNREADABLE_FILE,
     OTHER_PREDICTIONS,
+    MANIFEST_CHANGED,
 )
-CHECKS = (artifacts_match, artifacts_are_complete, artifacts_are_named_once, scores_name_their_predictions)
+CHECKS = (
+    manifest_is_as_sealed,
+    artifacts_match,
+    artifacts_are_complete,
+    artifacts_are_named_once,
+    scores_name_their_predictions,
+)

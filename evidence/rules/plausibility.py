@@ -8,7 +8,7 @@ from typing import Any
 
 from evidence import layout
 from evidence.facts import Document, Facts
-from evidence.rules.finding import found, value_at
+from evidence.rules.finding import found, same, value_at
 from schemas.problems import Problem
 from schemas.rules import Rule
 
@@ -205,7 +205,7 @@ def optimizer_state_fits(facts: Facts) -> Iterator[Problem]:
         return
     optimizer, parameters = facts.training["optimizer"], facts.model["parameters"]
     stated = optimizer["state_bytes_per_parameter"]
-    if parameters and abs(optimizer["state_bytes"] / parameters - stated) > 0.01 * max(stated, 0.01):
+    if parameters and not same(optimizer["state_bytes"] / parameters, stated):
         what = f"{optimizer['state_bytes']} bytes for {parameters} parameters are not {stated:g} bytes for each."
         yield _state(facts, what)
     elif optimizer["name"] == "adamw" and stated < _ADAMW_BYTES:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from mutations import apply
+from mutations import apply, reseal
 from synthetic import STARTED, write_run
 
 from evidence.check import check_paths, check_run, run_folders
+from evidence.hashes import sha256_manifest
 from evidence.lock import RunLock
 from evidence.read import read_run
 from evidence.rules.catalog import CHECKS, RULES
@@ -96,6 +98,20 @@ def test_single_documents_are_held_against_their_schema(tmp_path: Path) -> None:
     assert report.runs == ()
     assert found(report) == [("TP120", "error", '"3" is not a whole number.')]
     assert [len(entry["findings"]) for entry in report.to_json()["documents"]] == [0, 1, 0]
+
+
+def test_manifest_that_was_changed_after_the_seal_is_found_by_the_log(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, "run")
+    manifest = json.loads((folder / "run_manifest.json").read_text())
+    fields = {"manifest_sha256": sha256_manifest(manifest)}
+    event = {"time": manifest["finished_at"], "level": "info", "event": "run_sealed", "message": "", "fields": fields}
+    apply(folder, {"file": "log.jsonl", "append": json.dumps(event) + "\n"})
+    reseal(folder, [])
+    assert found(check_paths([folder])) == []
+    apply(folder, {"file": "run_manifest.json", "pointer": "/dataset/split", "value": "test"})
+    report = check_paths([folder])
+    assert [problem.code for problem in report.all_findings] == ["TP212"]
+    assert report.runs[0].grade.name == "contradictory"
 
 
 def test_copy_and_original_both_say_so(tmp_path: Path) -> None:

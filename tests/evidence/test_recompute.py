@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from evidence.recompute import result_of, scores_of
+from evidence.recompute import learning_rate_at, result_of, scores_of
 
 
 def row(step: int, loss: float | None) -> dict[str, Any]:
@@ -68,6 +68,27 @@ def test_groups_hold_the_items_that_state_one() -> None:
     assert groups["section"]["b"]["format_compliance"]["value"] == 0.0
     assert groups["category"]["c"]["exact_match"]["n"] == 3
     assert groups["difficulty"] == {}
+
+
+@pytest.mark.parametrize(
+    ("schedule", "warmup", "final", "rates"),
+    [
+        ("linear", 2, 0.0, [0.5, 1.0, 1.0, 0.5, 0.0]),
+        ("linear", 0, 0.2, [1.0, 0.8, 0.6, 0.4, 0.2]),
+        ("cosine", 0, 0.0, [1.0, 0.853553, 0.5, 0.146447, 0.0]),
+        ("cosine", 1, 0.5, [1.0, 1.0, 0.875, 0.625, 0.5]),
+        ("constant", 4, 0.0, [0.25, 0.5, 0.75, 1.0, 1.0]),
+        ("linear", 9, 0.0, [1 / 9, 2 / 9, 3 / 9, 4 / 9, 5 / 9]),
+    ],
+)
+def test_learning_rate_of_each_step(schedule: str, warmup: int, final: float, rates: list[float]) -> None:
+    optimizer = {
+        "schedule": schedule,
+        "learning_rate": 1.0,
+        "warmup_steps": warmup,
+        "final_learning_rate_fraction": final,
+    }
+    assert [learning_rate_at(optimizer, step, 5) for step in range(1, 6)] == pytest.approx(rates, abs=1e-6)
 
 
 def test_no_item_gives_null() -> None:

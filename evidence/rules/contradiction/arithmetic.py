@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from evidence import layout
-from evidence.facts import Facts
+from evidence.facts import Document, Facts
 from evidence.rules.finding import found
 from schemas.problems import Problem
 from schemas.rules import Rule
@@ -34,6 +34,12 @@ NOT_REFUSED = Rule(
 )
 
 
+_ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
+_STATE_FRACTION = 0.001
+_STATE_BYTES = 4096
+"""Counters and random keys, which are state too."""
+
+
 def manifest_adds_up(facts: Facts) -> Iterator[Problem]:
     """Yield a problem for each figure of the manifest that does not follow from its parts."""
     if facts.manifest is None or facts.training is None or facts.model is None:
@@ -51,6 +57,9 @@ def manifest_adds_up(facts: Facts) -> Iterator[Problem]:
     for pointer, stated, right, meaning in figures:
         if stated != right:
             yield _wrong(facts, layout.MANIFEST, pointer, stated, right, meaning)
+    if devices["count"] == 1 and training["mesh"]["shard_params"]:
+        yield _wrong(facts, layout.MANIFEST, "/training/mesh/shard_params", True, False, "a single device")  # noqa: FBT003
+    yield from _state_bytes(facts, training, model)
     if training["method"] == "full" and model["trainable_parameters"] != model["parameters"]:
         yield _wrong(
             facts,
@@ -60,6 +69,18 @@ def manifest_adds_up(facts: Facts) -> Iterator[Problem]:
             model["parameters"],
             "model.parameters (full training changes every one)",
         )
+
+
+def _state_bytes(facts: Facts, training: Document, model: Document) -> Iterator[Problem]:
+    """Yield a problem where the state of a run that is not split is not its parameters and its optimizer state."""
+    size = _ITEM_BYTES.get(model["dtypes"]["params"])
+    stated = training["donation"]["state_bytes"]
+    if size is None or training["mesh"]["shard_params"]:
+        return
+    right = model["parameters"] * size + training["optimizer"]["state_bytes"]
+    if abs(stated - right) > max(_STATE_FRACTION * right, _STATE_BYTES):
+        meaning = "parameters and optimizer state"
+        yield _wrong(facts, layout.MANIFEST, "/training/donation/state_bytes", stated, right, meaning)
 
 
 def dataset_adds_up(facts: Facts) -> Iterator[Problem]:

@@ -114,6 +114,11 @@ def evaluation_is_of_the_last_step(facts: Facts) -> Iterator[Problem]:
     if evaluated["baseline"] is None:
         return
     before = evaluated["baseline"]["checkpoint"]
+    first = facts.manifest["parent"]["step"] if facts.manifest and facts.manifest["parent"] else 0
+    if before["step"] != first:
+        what = f"The baseline is of step {before['step']}; the run began at step {first}."
+        pointer = "/baseline/checkpoint/step"
+        yield found(facts.folder, OTHER_CHECKPOINT, layout.EVAL_SUMMARY, what, expected=str(first), pointer=pointer)
     if before["params_sha256"] != facts.model["weights_sha256"]:
         what = "The baseline's parameters have another hash than the manifest's model.weights_sha256."
         yield found(

@@ -152,6 +152,15 @@ def evaluation_is_the_declared_one(facts: Facts) -> Iterator[Problem]:
             )
 
 
+def baseline_is_the_declared_one(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem where the untrained model was evaluated although config.yaml asks for no baseline."""
+    if facts.config is None or facts.eval_summary is None or facts.eval_summary["baseline"] is None:
+        return
+    if facts.config.get("evaluation", {}).get("baseline") is False:
+        what = "There is a baseline; config.yaml states false at /evaluation/baseline."
+        yield found(facts.folder, OTHER_EVALUATION, layout.EVAL_SUMMARY, what, expected="null", pointer="/baseline")
+
+
 def _repeated(facts: Facts, answers: Answers) -> Iterator[Problem]:
     lines: dict[str, int] = {}
     for line, row in enumerate(answers.rows, start=1):
@@ -173,4 +182,5 @@ CHECKS = (
     baseline_answers_the_same,
     generation_has_its_hash,
     evaluation_is_the_declared_one,
+    baseline_is_the_declared_one,
 )

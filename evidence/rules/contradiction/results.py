@@ -7,7 +7,7 @@ from typing import Any
 
 from evidence import layout
 from evidence.facts import Document, Facts
-from evidence.recompute import result_of
+from evidence.recompute import learning_rate_at, result_of
 from evidence.rules.finding import first_few, found, same
 from schemas.problems import Problem
 from schemas.rules import Rule
@@ -59,6 +59,9 @@ OTHER_PEAK = Rule(
 _SPEED_TOLERANCE = 0.01
 """Relative; the two figures may have been rounded before they were written."""
 _FLOAT32 = 1e-6
+_SCHEDULE_FRACTION = 1e-4
+"""Of the peak; schedules are computed in float32, cosines of it included."""
+_SCHEDULE = {"schedule", "learning_rate", "warmup_steps", "final_learning_rate_fraction"}
 
 
 def result_follows_from_rows(facts: Facts) -> Iterator[Problem]:
@@ -107,7 +110,13 @@ def rows_follow_from_settings(facts: Facts) -> Iterator[Problem]:
     tokens_per_step = facts.training["tokens_per_step"]
     yield from first_few(_wrong_tokens(facts, facts.metrics, tokens_per_step))
     yield from first_few(_wrong_speed(facts, facts.metrics, tokens_per_step))
-    yield from first_few(_wrong_rate(facts, facts.metrics, facts.training["schedule"]["peak_learning_rate"]))
+    schedule = facts.training["schedule"]
+    declared = (facts.config or {}).get("optimizer", {})
+    if declared.keys() >= _SCHEDULE:
+        steps = facts.training["steps_planned"]
+        yield from first_few(_off_schedule(facts, facts.metrics, declared, steps))
+    else:
+        yield from first_few(_wrong_rate(facts, facts.metrics, schedule["peak_learning_rate"]))
     yield from _wrong_final_rate(facts, facts.metrics, facts.training)
 
 
@@ -180,6 +189,15 @@ def _wrong_final_rate(facts: Facts, rows: list[Document], training: Document) ->
         if abs(actual - final) > _FLOAT32 * training["schedule"]["peak_learning_rate"]:
             what = f"learning_rate is {actual:g} at the last step; the manifest states a final one of {final:g}."
             yield _row_problem(facts, OTHER_RATE, len(rows), "learning_rate", what, expected=f"{final:g}")
+
+
+def _off_schedule(facts: Facts, rows: list[Document], declared: Document, steps: int) -> Iterator[Problem]:
+    tolerance = _SCHEDULE_FRACTION * declared["learning_rate"]
+    for line, row in enumerate(rows, start=1):
+        right = learning_rate_at(declared, row["step"], steps)
+        if abs(row["learning_rate"] - right) > tolerance:
+            what = f"learning_rate is {row['learning_rate']:g} at step {row['step']}; config.yaml gives {right:g}."
+            yield _row_problem(facts, OTHER_RATE, line, "learning_rate", what, expected=f"{right:g}")
 
 
 def _row_problem(facts: Facts, rule: Rule, line: int, key: str, what: str, expected: str | None = None) -> Problem:

@@ -49,7 +49,7 @@ class Pair:
         declared: Pointer in the document that declares it.
         effective: Pointer in the manifest.
         by_name: Compare only the last part of paths: the manifest names a file, the configuration how to reach it.
-        if_stated: Compare only where the declaring document states a value; null leaves the choice to the program.
+        if_stated: Compare only where both state a value; null leaves the choice to the program.
     """
 
     declared: str
@@ -83,6 +83,8 @@ CONFIG_PAIRS = (
 )
 PLAN_PAIRS = (
     Pair(declared="/target/platform", effective="/devices/platform"),
+    Pair(declared="/target/name", effective="/devices/kind"),
+    Pair(declared="/target/memory_bytes", effective="/devices/memory_bytes", if_stated=True),
     Pair(declared="/target/devices", effective="/devices/count"),
     Pair(declared="/forced", effective="/training/forced"),
 )
@@ -131,6 +133,38 @@ def donation_is_effective(facts: Facts) -> Iterator[Problem]:
         )
 
 
+def what_was_switched_off_stays_off(facts: Facts) -> Iterator[Problem]:
+    """Yield problems for donation or sharding that happened although config.yaml asks for none."""
+    if facts.config is None or facts.training is None:
+        return
+    switches = (
+        ("memory", "donate", facts.training["donation"]["effective"], "/training/donation/effective"),
+        ("mesh", "shard_params", facts.training["mesh"]["shard_params"], "/training/mesh/shard_params"),
+    )
+    for group, key, effective, pointer in switches:
+        if facts.config.get(group, {}).get(key) is False and effective:
+            what = f"The manifest states true; config.yaml states false at /{group}/{key}."
+            yield found(facts.folder, NOT_WHAT_RAN, layout.MANIFEST, what, expected="false", pointer=pointer)
+
+
+def recording_is_as_declared(facts: Facts) -> Iterator[Problem]:
+    """Yield problems for rows at steps that are not logged, and for more examples than were asked for."""
+    recording = (facts.config or {}).get("recording", {})
+    every, examples = recording.get("log_every_steps"), recording.get("first_examples")
+    if every and facts.training is not None and facts.manifest is not None:
+        first = facts.manifest["parent"]["step"] + 1 if facts.manifest["parent"] else 1
+        kept = (first, facts.training["steps_planned"])
+        for line, row in enumerate(facts.metrics or [], start=1):
+            if row["step"] % every and row["step"] not in kept:
+                what = f"Step {row['step']} has a row; config.yaml asks for one every {every} steps."
+                yield found(facts.folder, NOT_WHAT_RAN, layout.METRICS, what, line=line, pointer="/step")
+                break
+    shown_examples = len(facts.first_examples["examples"]) if facts.first_examples else 0
+    if examples and shown_examples > examples:
+        what = f"{shown_examples} examples are shown; config.yaml asks for {examples}."
+        yield found(facts.folder, NOT_WHAT_RAN, layout.FIRST_EXAMPLES, what, pointer="/examples")
+
+
 def plan_is_of_this_run(facts: Facts) -> Iterator[Problem]:
     """Yield a problem for each fact of plan.json that the manifest or config.yaml states otherwise."""
     if facts.plan is None:
@@ -156,7 +190,7 @@ def _differences(
             declared, effective = value_at(declaring, pair.declared), value_at(facts.manifest, pair.effective)
         except KeyError:
             continue  # A configuration may leave keys out, and a manifest groups that were never built.
-        if pair.if_stated and declared is None:
+        if pair.if_stated and (declared is None or effective is None):
             continue
         if not same(_compared(declared, pair), _compared(effective, pair)):
             yield found(
@@ -174,4 +208,11 @@ def _compared(value: Any, pair: Pair) -> Any:
 
 
 RULES = (NOT_WHAT_RAN, NOT_DONATED, OTHER_PLAN)
-CHECKS = (declared_is_effective, learning_rate_is_effective, donation_is_effective, plan_is_of_this_run)
+CHECKS = (
+    declared_is_effective,
+    learning_rate_is_effective,
+    donation_is_effective,
+    what_was_switched_off_stays_off,
+    recording_is_as_declared,
+    plan_is_of_this_run,
+)
