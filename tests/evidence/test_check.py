@@ -143,10 +143,10 @@ def test_run_under_way_is_not_blamed_for_what_is_still_to_come(tmp_path: Path) -
 
 
 def test_state_that_is_not_donated_is_a_warning(tmp_path: Path) -> None:
-    donation = {"state_bytes": 1000, "aliased_bytes": 0, "effective": False}
+    donation = {"aliased_bytes": 0, "effective": False}
     report = check_paths([write_run(tmp_path, "run", manifest={"training": {"donation": donation}})])
     assert report.ok
-    assert found(report) == [("TP304", "warning", "The compiled step reuses 0 of 1000 bytes of the state.")]
+    assert found(report) == [("TP304", "warning", "The compiled step reuses 0 of 1200000 bytes of the state.")]
 
 
 def test_same_output_for_every_item_is_a_warning_in_a_full_run_only(tmp_path: Path) -> None:
