@@ -2,9 +2,15 @@
 
 import os
 
+from hypothesis import settings
+
 # Set before anything imports jax, which reads them once.
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["COLUMNS"] = "200"
 os.environ.pop("FORCE_COLOR", None)
+
+# The same examples at every run, so that a failure in CI is a failure here; long random searches are done by hand.
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.load_profile("repeatable")

@@ -11,11 +11,10 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from schemas.parse import parse_yaml
 from schemas.problems import Problem, ProblemError
 from schemas.validate import check_value
+from schemas.yaml_text import write_yaml
 from trainer.config.seed_names import PRESENT_NAMES, set_at, with_present_names
 from trainer.config.tree import Config, config_of, document_of
 
@@ -85,7 +84,7 @@ def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
 
 
 def apply_setting(document: dict[str, Any], text: str) -> list[Problem]:
-    """Put one `key=value` of `--set` into the document; the value is read as YAML, so `null`, `true` and `3` work."""
+    """Put one `key=value` of `--set` into the document; `null`, `true` and `3` are values, not texts."""
     key, equals, value = text.partition("=")
     if not equals or not key:
         return [malformed_setting(text)]
@@ -95,20 +94,16 @@ def apply_setting(document: dict[str, Any], text: str) -> list[Problem]:
 
 
 def setting_value(text: str) -> Any:
-    """Return the value a text names: JSON if it is JSON (so `1e-5` is a number), else YAML, else the text itself."""
+    """Return the value that a text names: JSON if it is JSON (`1e-5`, `true`, `null`), else the text itself."""
     try:
         return json.loads(text)
     except json.JSONDecodeError:
-        pass
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError:
         return text
 
 
 def config_text(config: Config) -> str:
     """Return the resolved configuration as YAML: what `config.yaml` holds; loading it gives the same `Config`."""
-    return yaml.safe_dump(document_of(config), sort_keys=False, allow_unicode=True)
+    return write_yaml(document_of(config))
 
 
 def unreadable(path: Path, error: OSError) -> Problem:
