@@ -15,6 +15,7 @@ from dashboard.logic.grades import JOBS
 from dashboard.logic.jobs import control
 from dashboard.logic.jobs.folder import OUTPUT, Job, jobs
 from dashboard.logic.jobs.output import tail
+from dashboard.logic.text import plain
 
 TICK_SECONDS = 1.5
 _ENDED_SHOWN = 6
@@ -54,8 +55,7 @@ def _announce(known: Sequence[Job]) -> None:
     before = st.session_state.get(_SEEN, {})
     for job in known:
         if job.has_ended and before.get(job.job_id) not in {None, job.state}:
-            # The run's name was made from a checked configuration: letters, digits, dot, underscore, hyphen.
-            st.toast(f"{job.run.replace('_', chr(92) + '_')}: {job.state}", icon=":material/flag:")
+            st.toast(f"{plain(job.run)}: {job.state}", icon=":material/flag:")
     st.session_state[_SEEN] = {job.job_id: job.state for job in known}
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from dashboard.logic import numbers
 from dashboard.logic.documents import number_at, text_at
-from dashboard.logic.text import shortened
+from dashboard.logic.text import shortened, visible
 
 Row = Mapping[str, Any]
 
@@ -50,9 +50,9 @@ def frame(rows: Sequence[Row]) -> pd.DataFrame:
             "id": text_at(row, "id"),
             "outcome": _outcome(row),
             "form": "✓ kept" if row.get("format_ok") is True else "✕ broken",
-            "prompt": shortened(text_at(row, "prompt") or "", _LONGEST),
-            "expected": text_at(row, "expected"),
-            "got": text_at(row, "extracted_answer"),
+            "prompt": shortened(visible(text_at(row, "prompt") or ""), _LONGEST),
+            "expected": shortened(visible(text_at(row, "expected") or ""), _LONGEST),
+            "got": shortened(visible(text_at(row, "extracted_answer") or ""), _LONGEST) or None,
             "tokens": number_at(row, "output_tokens"),
             "finish": text_at(row, "finish_reason"),
             **{group: text_at(row, group) for group in GROUPS},

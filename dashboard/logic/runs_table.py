@@ -10,7 +10,7 @@ import pandas as pd
 
 from dashboard.logic import numbers
 from dashboard.logic.grades import GRADES, STATUSES, Sign, worded
-from dashboard.logic.text import csv_cell
+from dashboard.logic.text import csv_cell, visible
 from evidence.index import RunSummary
 
 Kind = Literal["text", "count", "loss", "share", "minutes", "time", "line", "sign"]
@@ -103,6 +103,8 @@ def frame(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> pd.Da
     data = {key: [row[key] for row in shown] for key in columns}
     table = pd.DataFrame(data)
     for column in COLUMNS:
+        if column.key in table and column.kind == "text":
+            table[column.key] = [None if cell is None else visible(str(cell)) for cell in table[column.key]]
         if column.key in table and column.kind in {"count", "loss", "share", "minutes"}:
             table[column.key] = pd.to_numeric(table[column.key])
         if column.key in table and column.kind == "share":

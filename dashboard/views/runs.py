@@ -110,7 +110,7 @@ def _actions(chosen: Sequence[str], shown: Sequence[Row], columns: Sequence[str]
             state.go(state.PACKAGE, runs=chosen)
         st.download_button(
             "CSV",
-            data=runs_table.as_csv(shown, columns),
+            data=lambda: runs_table.as_csv(shown, columns),
             file_name="runs.csv",
             mime="text/csv",
             icon=":material/download:",

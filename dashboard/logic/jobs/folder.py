@@ -14,6 +14,7 @@ The state is read from these files and from the process table each time, so that
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
@@ -35,6 +36,8 @@ _EXIT_CODE = "exit_code"
 State = Literal["waiting", "running", "stopping", "finished", "interrupted", "refused", "failed", "cancelled", "lost"]
 
 ENDED: frozenset[State] = frozenset({"finished", "interrupted", "refused", "failed", "cancelled", "lost"})
+_RUN_NAME = re.compile("[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+"""As the schemas have it; a name of this form never leads out of the root."""
 _STATE_OF_CODE: dict[int, State] = {0: "finished", 3: "refused", 5: "interrupted"}
 
 
@@ -109,7 +112,7 @@ def jobs(root: Path) -> list[Job]:
 def read_job(folder: Path) -> Job | None:
     """Return the job in a folder, None where there is none."""
     value = _document(folder / _JOB)
-    if value is None:
+    if value is None or _RUN_NAME.fullmatch(str(value.get("run"))) is None:
         return None
     processes = _document(folder / _PROCESS) or {}
     started = _started(processes.get("job"))

@@ -66,6 +66,7 @@ def test_the_configuration_file_is_safe() -> None:
     assert found["server"]["allowedHosts"] == ["localhost", "127.0.0.1"]
     assert found["server"]["enableCORS"] is True
     assert found["server"]["enableXsrfProtection"] is True
+    assert found["client"]["disableDataExport"] is True
     assert found["browser"]["gatherUsageStats"] is False
 
 

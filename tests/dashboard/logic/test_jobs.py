@@ -183,8 +183,8 @@ def test_starting_writes_the_configuration_and_a_command_without_a_shell(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(control, "PROGRAM", (sys.executable, "-c", "import sys; print(sys.argv[1:])"))
-    name = "x-$(touch pwned)"
-    job = control.start(root, {"name": name, "model": {"name": "demo; rm -rf /"}})
+    hostile = "demo; touch pwned $(touch pwned)"
+    job = control.start(root, {"name": "x", "model": {"name": hostile}})
     wait_for(lambda: now(job).has_ended)
     assert json.loads(output(job).replace("'", '"')) == [
         "train",
@@ -193,7 +193,7 @@ def test_starting_writes_the_configuration_and_a_command_without_a_shell(
         "--output",
         str(root / job.run),
     ]
-    assert (job.folder / "config.yaml").read_text("utf-8") == f"name: {name}\nmodel:\n  name: demo; rm -rf /\n"
+    assert (job.folder / "config.yaml").read_text("utf-8") == f"name: x\nmodel:\n  name: {hostile}\n"
     assert not list(root.glob("**/pwned"))
 
 
@@ -202,5 +202,7 @@ def test_folders_that_are_no_jobs_are_passed_over(root: Path) -> None:
     (launch_folder(root) / "empty").mkdir()
     (launch_folder(root) / "torn").mkdir()
     (launch_folder(root) / "torn" / "job.json").write_text('{"run": ')
+    (launch_folder(root) / "outside").mkdir()
+    (launch_folder(root) / "outside" / "job.json").write_text('{"run": "../../elsewhere", "command": ["x"]}')
     (launch_folder(root) / "link").symlink_to("/")
     assert [found.job_id for found in jobs(root)] == [job.job_id]

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+from synthetic import write_run
+
+from dashboard.logic import forecast, headline, pairing, predictions_table, runs_table, settings
+from dashboard.logic.numbers import NOTHING, THIN
+from dashboard.logic.series import Tail
+from evidence.index import index_runs
+from evidence.read import read_run
+
+
+def test_a_row_for_each_run_with_numbers_as_numbers(tmp_path: Path) -> None:
+    write_run(tmp_path, "alpha", steps=30, items=10, correct=1.0)
+    row = runs_table.values(index_runs(tmp_path)[0])
+    assert (row["run"], row["grade"], row["mode"], row["steps"], row["score"]) == ("alpha", "verified", "full", 30, 1.0)
+    assert set(row) == {column.key for column in runs_table.COLUMNS}
+    table = runs_table.frame([row], runs_table.FIRST_CHOICE)
+    assert table["score"].tolist() == [100.0]
+    assert table["grade"].tolist() == [["✓ verified"]]
+
+
+def test_what_is_not_stated_is_empty_and_never_zero(tmp_path: Path) -> None:
+    (tmp_path / "nothing").mkdir()
+    row = runs_table.values(index_runs(tmp_path)[0])
+    table = runs_table.frame([row], runs_table.FIRST_CHOICE)
+    assert table[["steps", "tokens", "loss", "score", "minutes"]].isna().all(axis=None)
+    assert table["status"].tolist() == [[]]
+
+
+def test_the_csv_of_hostile_runs_has_no_formula(tmp_path: Path) -> None:
+    (tmp_path / "=cmd|'x'!A1").mkdir()
+    rows = [runs_table.values(summary) for summary in index_runs(tmp_path)]
+    cells = list(csv.reader(io.StringIO(runs_table.as_csv(rows, ["run", "grade", "curve"]).decode())))
+    assert cells == [["run", "grade"], ["'=cmd|'x'!A1", "not a run"]]
+
+
+def test_names_that_turn_text_round_are_shown_without_it(tmp_path: Path) -> None:
+    (tmp_path / "a\u202eb").mkdir()
+    rows = [runs_table.values(summary) for summary in index_runs(tmp_path)]
+    assert runs_table.frame(rows, ["run"])["run"].tolist() == ["ab"]
+
+
+def test_the_headline_of_a_whole_run(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path, "alpha", steps=20, items=10, correct=1.0))
+    series = Tail(run.path / "metrics.jsonl").series()
+    found = {item.label: item for item in headline.figures(run.manifest, run.eval_summary, run.plan, series)}
+    assert (found["Steps"].value, found["Steps"].detail) == ("20", "of 20 planned")
+    assert found["Exact match"].value == f"100.0{THIN}%"
+    assert found["Exact match"].detail == f"72.2–100.0{THIN}%, n = 10; untrained 0.0{THIN}%"
+    assert found["Speed"].detail == f"0.500{THIN}s per step"
+    assert found["Duration"].detail == f"10{THIN}s of training"
+
+
+def test_the_headline_of_nothing_is_all_dashes(tmp_path: Path) -> None:
+    series = Tail(tmp_path / "none").series()
+    assert {item.value for item in headline.figures(None, None, None, series)} == {NOTHING}
+
+
+def test_settings_three_times_over_and_where_they_disagree(tmp_path: Path) -> None:
+    folder = write_run(
+        tmp_path,
+        "alpha",
+        config={"optimizer": {"name": "adafactor"}, "mesh": {"device": "auto"}},
+        manifest={"training": {"optimizer": {"name": "adamw"}}},
+    )
+    run = read_run(folder)
+    found = {item.key: item for item in settings.settings(run.config, run.manifest)}
+    assert (found["optimizer.name"].declared, found["optimizer.name"].effective) == ("adafactor", "adamw")
+    assert found["optimizer.name"].differs
+    assert found["optimizer.name"].is_changed
+    # auto leaves the choice to the program, and parameters cannot be split over one device.
+    assert not found["mesh.device"].differs
+    assert not found["mesh.shard_params"].differs
+    assert found["optimizer.beta1"].effective is None
+    assert (found["model.name"].default, found["limits.max_minutes"].declared) == (None, "null")
+    assert sum(item.differs for item in found.values()) == 1
+
+
+def test_settings_of_a_run_without_documents() -> None:
+    assert all(item.declared is None and item.effective is None for item in settings.settings(None, None))
+
+
+@pytest.mark.parametrize(
+    ("peak", "remark"),
+    [
+        (1_700_000, "Observed is +6 % of the plan, within its known error."),
+        (3_200_000, "Observed is +100 % of the plan."),
+    ],
+)
+def test_the_plan_beside_what_was_observed(peak: int, remark: str) -> None:
+    plan = {"need_bytes": 1_600_000, "error_fraction": 0.2, "verdict": "fits", "target": {"name": "T4", "devices": 2}}
+    manifest = {
+        "devices": {"platform": "gpu", "kind": "T4", "count": 2},
+        "result": {"peak_memory_bytes": peak, "stopped_because": "All steps were done."},
+    }
+    device, memory, fits = forecast.forecasts(plan, manifest)
+    assert (device.planned, device.observed, device.remark) == ("2 × T4", "2 × T4", "")
+    assert memory.remark == remark
+    assert fits.observed == "All steps were done."
+    assert forecast.forecasts(None, manifest) == []
+
+
+def test_predictions_are_filtered_by_outcome_group_and_words(tmp_path: Path) -> None:
+    rows = read_run(write_run(tmp_path, "alpha", items=12)).predictions().values
+    right = sum(row["correct"] for row in rows)
+    groups = predictions_table.groups(rows)
+    assert groups["difficulty"] == ["easy", "hard", "medium"]
+
+    def count(outcome: str = "all", words: str = "", **chosen: list[str]) -> int:
+        return len(predictions_table.filtered(rows, outcome=outcome, groups=chosen, words=words))
+
+    assert (count(), count("right"), count("wrong"), count("error")) == (12, right, 12 - right, 0)
+    assert count(difficulty=["easy"]) == 4
+    assert count(difficulty=["easy", "hard"], section=["edge"]) == sum(
+        row["difficulty"] != "medium" and row["section"] == "edge" for row in rows
+    )
+    assert count(words="item-0003 what") == 1
+    assert predictions_table.frame(rows)["outcome"].tolist().count("✓ right") == right
+
+
+def test_scores_by_group_beside_the_untrained_model(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path, "alpha", items=12, correct=1.0))
+    assert run.eval_summary is not None
+    rows = predictions_table.score_rows(run.eval_summary)
+    assert rows[0] == (
+        "all items",
+        "",
+        "12",
+        f"100.0{THIN}%",
+        f"75.8–100.0{THIN}%",
+        f"100.0{THIN}%",
+        f"0.0{THIN}%",
+    )
+    assert [row[:3] for row in rows[1:3]] == [("section", "core", "9"), ("section", "edge", "3")]
+
+
+def test_the_smoke_run_before_the_newest_finished_full_run_is_its_rehearsal(tmp_path: Path) -> None:
+    from datetime import timedelta
+
+    from synthetic import STARTED
+
+    for days, name, changes in [
+        (4, "old-smoke", {"mode": "smoke"}),
+        (3, "smoke", {"mode": "smoke"}),
+        (2, "full", {}),
+        (1, "later-smoke", {"mode": "smoke"}),
+        (0, "failed", {"status": "failed"}),
+    ]:
+        write_run(tmp_path, name, items=0, started=STARTED - timedelta(days=days), **changes)
+    assert pairing.smoke_and_full(index_runs(tmp_path)) == ("smoke", "full")
+    assert pairing.smoke_and_full([summary for summary in index_runs(tmp_path) if summary.mode == "full"]) is None
