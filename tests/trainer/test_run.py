@@ -350,7 +350,7 @@ def test_an_unknown_model_is_refused(config: Config, order_of: Callable[..., Ord
     order = order_of(replace(config, model=replace(config.model, name="tiny-gpt3")))
     code, text = refusal(order)
     assert code == 2
-    assert "There is no model tiny-gpt3." in text
+    assert "tiny-gpt3 is not on this machine and could not be fetched." in text
     assert "Did you mean tiny-gpt2?" in text
 
 
@@ -367,7 +367,7 @@ def test_an_evaluation_set_with_an_id_twice_is_refused(config: Config, order_of:
     assert refusal(order) == (
         2,
         (
-            f"error TP012: {path} (line 2) at /id: The id 'a' is already used in line 1.\n"
+            f"error TP012: {path} at /id (line 2): The id 'a' is already used in line 1.\n"
             "  Expected: an id that no other item has.\n"
             "  Next: Give each item its own id; predictions are matched to items by it.\n"
         ),
