@@ -6,6 +6,7 @@ What lives here: names, and the walk through a run folder. What does not: whethe
     MANIFEST.sha256        every other file with its SHA-256, as `sha256sum -c` reads it
     REPORT.html            the runs for a reader
     bundle_manifest.json   the runs with their grades, every file with size and hash, the content digest
+    ro-crate-metadata.json the same runs in the words of RO-Crate, for archives
     runs/<run>/…           the run folders, weights left out unless asked for
     schemas/v1/…           the schemas that the documents follow
 """
@@ -25,6 +26,7 @@ from schemas.problems import Problem
 HASHES = "MANIFEST.sha256"
 REPORT = "REPORT.html"
 BUNDLE_MANIFEST = "bundle_manifest.json"
+CRATE = "ro-crate-metadata.json"
 RUNS = "runs"
 SCHEMAS = "schemas"
 

@@ -39,6 +39,7 @@ OTHER_REPORT = "TP827"
 OTHER_SCHEMA = "TP828"
 RUN_NOT_LISTED = "TP829"
 OTHER_VERSION = "TP830"
+OTHER_CRATE = "TP831"
 
 NO_SUCH_FOLDER = "TP840"
 GRADE_REFUSED = "TP841"
@@ -202,6 +203,12 @@ RULES = (
         "only. The runs are checked with the schemas of this version all the same.",
         "Read the run folders rather than the report, or verify with the version that the bundle names.",
         severity="warning",
+    ),
+    _rule(
+        OTHER_CRATE,
+        "RO-Crate is not made from these runs",
+        "ro-crate-metadata.json is not what this version of trainproof writes for the files inside.",
+        "Read the run folders, not the crate; ask for the bundle again.",
     ),
     _rule(
         NO_SUCH_FOLDER,

@@ -1,4 +1,4 @@
-"""The files of a bundle: those of the runs, and those made here (schemas, report, the two lists).
+"""The files of a bundle: those of the runs, and those made here (schemas, report, crate, the two lists).
 
 What lives here: collecting them with size, hash and checksum. What does not: writing them (`evidence.bundle.build`).
 """
@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from evidence.bundle.crate import crate_text
 from evidence.bundle.documents import FileHash, StatedRun, as_json_text, bundle_manifest, hash_lines
 from evidence.bundle.inspection import Advance, Inspection
 from evidence.bundle.integrity import published_schemas
-from evidence.bundle.layout import BUNDLE_MANIFEST, HASHES, REPORT, RUNS
+from evidence.bundle.layout import BUNDLE_MANIFEST, CRATE, HASHES, REPORT, RUNS
 from evidence.bundle.report import ReportRun, report_html
 from evidence.facts import facts_of
 
@@ -46,12 +47,13 @@ class Source:
 
 
 def all_sources(inspections: Sequence[Inspection], advance: Advance, *, partial: bool) -> list[Source]:
-    """Return every file of the bundle in the order of paths: runs, schemas, report and the two lists."""
+    """Return every file of the bundle in the order of paths: runs, schemas, report, crate and the two lists."""
     by_run = {each.name: [_from_disk(each, name, advance) for name in each.files.packed] for each in inspections}
-    report = report_html([_report_run(each, by_run[each.name]) for each in inspections], partial=partial)
-    sources = [source for run in by_run.values() for source in run]
-    sources += [_made(path, content) for path, content in published_schemas().items()]
-    sources.append(_made(REPORT, report.encode("utf-8")))
+    runs = [_report_run(each, by_run[each.name]) for each in inspections]
+    made = [_made(path, content) for path, content in published_schemas().items()]
+    made.append(_made(REPORT, report_html(runs, partial=partial).encode("utf-8")))
+    made.append(_made(CRATE, crate_text(runs, [source.hash for source in made], partial=partial).encode("utf-8")))
+    sources = [source for run in by_run.values() for source in run] + made
     manifest = bundle_manifest([source.hash for source in sources], stated_runs(inspections), partial=partial)
     sources.append(_made(BUNDLE_MANIFEST, as_json_text(manifest).encode("utf-8")))
     hashes = hash_lines({source.path: source.sha256 for source in sources})

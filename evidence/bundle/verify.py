@@ -16,16 +16,18 @@ from typing import Any, BinaryIO
 from evidence.bundle.archive import ArchiveError, Entry
 from evidence.bundle.container import has_our_form
 from evidence.bundle.content import Progress, hash_entries, stream
+from evidence.bundle.crate import crate_text
 from evidence.bundle.documents import FileHash, program_version
 from evidence.bundle.hostile import Limits, harmless_entries
 from evidence.bundle.inspection import FIT_GRADES, LABELLED_GRADES, is_weights
 from evidence.bundle.integrity import list_problems, manifest_problems, run_names, schema_problems
 from evidence.bundle.judgement import judged_together, within_run
-from evidence.bundle.layout import BUNDLE_MANIFEST, HASHES, REPORT, RUNS
+from evidence.bundle.layout import BUNDLE_MANIFEST, CRATE, HASHES, REPORT, RUNS
 from evidence.bundle.report import ReportRun, report_html
 from evidence.bundle.rules import (
     BOMB,
     NO_BUNDLE,
+    OTHER_CRATE,
     OTHER_GRADE,
     OTHER_REPORT,
     OTHER_VERSION,
@@ -41,7 +43,10 @@ from schemas.validate import read_document
 MOST_UNPACKED_BYTES = 8 << 30
 """Most bytes of run documents, weights left out, that are unpacked to be checked."""
 MOST_LIST_BYTES = 256 << 20
-"""Most bytes of a list (MANIFEST.sha256, bundle_manifest.json) or report that are read into memory."""
+"""Most bytes of a list (MANIFEST.sha256, bundle_manifest.json), report or crate that are read into memory."""
+
+SELF_LISTED = frozenset({HASHES, BUNDLE_MANIFEST, CRATE})
+"""Files that the crate cannot describe by size, because they depend on it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +143,7 @@ def _too_large(entries: Sequence[Entry]) -> Problem | None:
         expected = f"at most {MOST_UNPACKED_BYTES:,} bytes"
         return refusal(BOMB, RUNS, f"The run documents have {unpacked:,} bytes.", expected=expected)
     for entry in entries:
-        if entry.name in {HASHES, BUNDLE_MANIFEST, REPORT} and entry.size_bytes > MOST_LIST_BYTES:
+        if entry.name in {HASHES, BUNDLE_MANIFEST, CRATE, REPORT} and entry.size_bytes > MOST_LIST_BYTES:
             expected = f"at most {MOST_LIST_BYTES:,} bytes"
             return refusal(BOMB, entry.name, f"The file has {entry.size_bytes:,} bytes.", expected=expected)
     return None
@@ -160,7 +165,8 @@ def _checked(
     verified = [_verified(run, manifest or {}) for run in runs]
     if manifest:
         problems += _grade_problems(verified, partial=manifest["partial"])
-        problems += _made_problems(runs, manifest, found, _content(file, by_name.get(REPORT)))
+        made = {name: _content(file, by_name.get(name)) for name in (REPORT, CRATE)}
+        problems += _made_problems(runs, manifest, found, made)
     if not has_our_form(file, entries):
         problems.append(refusal(REPACKED, "", "The zip is not byte for byte as trainproof writes it."))
     broken = any(problem.severity == "error" for problem in problems)
@@ -256,16 +262,23 @@ def _grade_problems(runs: Sequence[VerifiedRun], *, partial: bool) -> Iterator[P
 
 
 def _made_problems(
-    runs: Sequence[ReportRun], manifest: Mapping[str, Any], found: Mapping[str, FileHash], report: bytes | None
+    runs: Sequence[ReportRun],
+    manifest: Mapping[str, Any],
+    found: Mapping[str, FileHash],
+    made: Mapping[str, bytes | None],
 ) -> Iterator[Problem]:
     """Yield in what the files that the program made differ from what it makes; only its own version can tell."""
     version = manifest["made_by"]["version"]
-    if report is None:
-        yield refusal(NO_BUNDLE, REPORT, f"The archive has no {REPORT}.")
-    elif version != program_version():
+    missing = [name for name, content in made.items() if content is None]
+    yield from (refusal(NO_BUNDLE, name, f"The archive has no {name}.") for name in missing)
+    if version != program_version():
         what = f"The bundle was built by version {version}, and this is {program_version()}."
         yield refusal(OTHER_VERSION, BUNDLE_MANIFEST, what)
-    else:
+    elif not missing:
         yield from schema_problems(found)
-        if report_html(runs, partial=manifest["partial"]).encode("utf-8") != report:
+        partial = manifest["partial"]
+        others = [file for path, file in found.items() if not path.startswith(f"{RUNS}/") and path not in SELF_LISTED]
+        if report_html(runs, partial=partial).encode("utf-8") != made[REPORT]:
             yield refusal(OTHER_REPORT, REPORT, "The report differs from the one that the runs inside give.")
+        if crate_text(runs, others, partial=partial).encode("utf-8") != made[CRATE]:
+            yield refusal(OTHER_CRATE, CRATE, "The crate differs from the one that the files inside give.")

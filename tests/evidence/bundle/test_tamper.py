@@ -133,14 +133,15 @@ def added(name: str) -> Callable[[dict[str, bytes]], None]:
 
 
 FORGERIES = {
-    "better report": (edited("REPORT.html", "verified", "verified, excellent"), {"TP827"}),
+    "better report": (edited("REPORT.html", "verified", "verified, excellent"), {"TP827", "TP831"}),
     "other schema": (edited("schemas/v1/plan.schema.json", "required", "optional"), {"TP828"}),
-    "schema left out": (without("schemas/v1/plan.schema.json"), {"TP828"}),
-    "schema of our own": (added("schemas/v1/extra.schema.json"), {"TP828"}),
-    "better loss": (edited("runs/demo-1/metrics.jsonl", '"loss": ', '"loss": 0'), {"TP825", "TP826", "TP827"}),
+    "schema left out": (without("schemas/v1/plan.schema.json"), {"TP828", "TP831"}),
+    "schema of our own": (added("schemas/v1/extra.schema.json"), {"TP828", "TP831"}),
+    "better loss": (edited("runs/demo-1/metrics.jsonl", '"loss": ', '"loss": 0'), {"TP825", "TP826", "TP827", "TP831"}),
     "no report": (without("REPORT.html"), {"TP820"}),
-    "file beside the runs": (added("runs/loose.txt"), {"TP829", "TP826", "TP827"}),
-    "run of nothing": (added("runs/other/readme.txt"), {"TP829", "TP826", "TP827"}),
+    "file beside the runs": (added("runs/loose.txt"), {"TP829", "TP826", "TP827", "TP831"}),
+    "run of nothing": (added("runs/other/readme.txt"), {"TP829", "TP826", "TP827", "TP831"}),
+    "file that no page names": (added("more/readme.txt"), {"TP831"}),
 }
 
 
@@ -211,4 +212,4 @@ def test_a_partial_run_without_the_label(tmp_path: Path):
     files = contents(path)
     files["bundle_manifest.json"] = files["bundle_manifest.json"].replace(b'"partial": true', b'"partial": false')
     verdict = verify_bundle(pack(listed_again(files), tmp_path / "x.zip"))
-    assert codes(verdict) == {"TP826", "TP827"}
+    assert codes(verdict) == {"TP826", "TP827", "TP831"}
