@@ -108,7 +108,7 @@ PARTIAL_EVALUATION = Rule(
     severity="warning",
     title="Evaluation not finished",
     meaning="The run stopped before every item was answered, so the score is of a part of the set.",
-    fix="Evaluate again with `trainproof evaluate`.",
+    fix="Continue the run with `trainproof train --resume`, which evaluates at its end.",
 )
 
 REQUIRED = (layout.MANIFEST, layout.CONFIG, layout.METRICS, layout.LOG, layout.FIRST_EXAMPLES)

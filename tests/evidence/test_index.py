@@ -23,6 +23,7 @@ def test_line_of_a_run(tmp_path: Path) -> None:
         steps=100,
         items=100,
         manifest={"devices": {"kind": "TPU v5e", "list": [{"id": 0, "kind": "TPU v5e"}]}},
+        plan={"target": {"name": "TPU v5e"}},
     )
     (summary,) = index_runs(tmp_path)
     assert (summary.path, summary.run_id, summary.grade) == (folder, "run", "verified")
