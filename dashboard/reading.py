@@ -18,6 +18,7 @@ from dashboard.state import root
 from evidence.check import judge
 from evidence.index import RunIndex, RunSummary
 from evidence.layout import METRICS
+from evidence.lock import is_alive
 from evidence.read import Run, read_run
 from evidence.report import RunReport
 
@@ -53,7 +54,7 @@ def checked(folder: Path) -> RunReport:
 
 
 def signature(folder: Path) -> Signature:
-    """Return what changes when a file directly in the folder changes."""
+    """Return what changes when a file directly in the folder changes, or when its process dies."""
     try:
         entries = sorted(folder.iterdir())
     except OSError:
@@ -65,7 +66,8 @@ def signature(folder: Path) -> Signature:
         except OSError:
             continue  # Gone between the listing and the look.
         found.append((entry.name, status.st_mtime_ns, status.st_size))
-    return tuple(found)
+    # A killed process changes no file, only that nobody holds the folder any more.
+    return (("held", int(is_alive(folder)), 0), *found)
 
 
 def reader_zone() -> tzinfo:

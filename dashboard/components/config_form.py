@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import streamlit as st
@@ -10,6 +10,7 @@ import streamlit as st
 from dashboard.logic import form
 from dashboard.logic.form import Field
 
+_IN_A_ROW = 3
 _UNSET = "as the program decides"
 
 Number = TypeVar("Number", int, float)
@@ -22,13 +23,9 @@ def show(source: str, config: Mapping[str, Any]) -> dict[str, Any]:
         source: Name of what the form starts from; another name starts the widgets afresh.
         config: Values to start from; a key that it lacks starts at its default.
     """
-    edits: dict[form.Path, Any] = {}
     fields = {field.path: field for field in form.fields()}
     with st.container(border=True):
-        columns = st.columns(3)
-        for index, path in enumerate(form.ESSENTIAL):
-            with columns[index % len(columns)]:
-                edits[path] = _widget(source, fields[path], config)
+        edits = _widgets(source, [fields[path] for path in form.ESSENTIAL], config)
     with st.container(border=True, gap="small"):
         for group in form.groups():
             rest = [field for field in group.fields if field.path not in form.ESSENTIAL]
@@ -36,11 +33,19 @@ def show(source: str, config: Mapping[str, Any]) -> dict[str, Any]:
                 continue
             with st.expander(f"{group.title}: {', '.join(field.title.lower() for field in rest)}", type="compact"):
                 st.caption(group.help)
-                columns = st.columns(3)
-                for index, field in enumerate(rest):
-                    with columns[index % len(columns)]:
-                        edits[field.path] = _widget(source, field, config)
+                edits |= _widgets(source, rest, config)
     return form.changed(config, edits)
+
+
+def _widgets(source: str, fields: Sequence[Field], config: Mapping[str, Any]) -> dict[form.Path, Any]:
+    """Draw fields row by row, so that they keep their order where the width allows only one in a row."""
+    edits = {}
+    for start in range(0, len(fields), _IN_A_ROW):
+        columns = st.columns(_IN_A_ROW)
+        for column, field in zip(columns, fields[start : start + _IN_A_ROW], strict=False):
+            with column:
+                edits[field.path] = _widget(source, field, config)
+    return edits
 
 
 def _widget(source: str, field: Field, config: Mapping[str, Any]) -> Any:

@@ -19,6 +19,7 @@ from dashboard.logic.text import plain
 
 TICK_SECONDS = 1.5
 _ENDED_SHOWN = 6
+_LINES_LIVE, _LINES_ENDED = 7, 40
 _SEEN = "states of jobs seen last"
 
 
@@ -68,9 +69,10 @@ def _job(root: Path, job: Job, *, first_waiting: bool) -> None:
             _buttons(root, job, first_waiting=first_waiting)
         if job.state in {"running", "stopping"}:
             _progress(root / job.run)
-        text = tail(job.folder / OUTPUT)
-        if text and job.state in {"running", "stopping"}:
-            st.code(text, language=None, height=180, wrap_lines=True)
+        at_work = job.state in {"running", "stopping"}
+        text = tail(job.folder / OUTPUT, lines=_LINES_LIVE if at_work else _LINES_ENDED)
+        if text and at_work:
+            st.code(text, language=None, wrap_lines=True)
         elif text:
             with st.expander("Last output", expanded=job.state in {"failed", "refused", "lost"}):
                 st.code(text, language=None, wrap_lines=True)

@@ -12,6 +12,8 @@ from playwright.sync_api import Page, expect
 from synthetic import STARTED, write_run
 
 from evidence.bundle.verify import verify_bundle
+from evidence.layout import METRICS
+from evidence.lock import RunLock
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -110,6 +112,24 @@ def test_a_link_shows_the_same_view(tmp_path: Path, page: Page) -> None:
         settled(page)
         expect(page.get_by_role("tab", name="Predictions")).to_have_attribute("aria-selected", "true")
         expect(page.get_by_text(re.compile(r"^\d+ of 60 items"))).not_to_have_text(re.compile("^60 of"))
+
+
+def test_a_page_follows_a_run_at_work_and_notices_its_end(tmp_path: Path, page: Page) -> None:
+    root = tmp_path / "runs"
+    folder = write_run(root, "alpha", steps=40, status="running")
+    rows = (write_run(tmp_path, "whole", steps=40) / METRICS).read_text("utf-8").splitlines(keepends=True)
+    with serving(root, tmp_path) as address:
+        with RunLock(folder):
+            page.goto(f"{address}/run?run=alpha")
+            expect(page.get_by_text("20 of 40 steps", exact=True)).to_be_visible()
+            for done in (25, 31):
+                with (folder / METRICS).open("a") as file:
+                    file.writelines(rows[len((folder / METRICS).read_text("utf-8").splitlines()) : done])
+                expect(page.get_by_text(f"{done} of 40 steps", exact=True)).to_be_visible()
+            expect(page.locator(".tp-sign", has_text="running")).to_be_visible()
+        # A killed run changes no file of its own; only its lock is free now.
+        expect(page.locator(".tp-sign", has_text="interrupted")).to_be_visible()
+        expect(page.get_by_role("button", name="Resume")).to_be_visible()
 
 
 def test_from_an_empty_folder_one_click_starts_a_smoke_run_and_it_finishes(tmp_path: Path, page: Page, keep) -> None:
