@@ -53,6 +53,9 @@ def command(root: Path, *, port: int, address: str, open_browser: bool) -> list[
         "server.port": str(port),
         "server.address": address,
         "server.headless": "false" if open_browser else "true",
+        # The address has been said above.
+        "logger.hideWelcomeMessage": "true",
+        "logger.level": "warning",
     }
     if not is_loopback(address):
         flags |= {"server.allowedHosts": "", "browser.serverAddress": address}

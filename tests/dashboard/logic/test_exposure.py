@@ -54,6 +54,8 @@ def test_the_command_keeps_the_hosts_of_the_configuration_file_for_this_machine(
         "--server.port=8600",
         "--server.address=127.0.0.1",
         "--server.headless=true",
+        "--logger.hideWelcomeMessage=true",
+        "--logger.level=warning",
         "--",
         "--root",
         str(tmp_path),
