@@ -8,7 +8,7 @@ from itertools import pairwise
 PLACES = ("Ones", "Tens", "Hundreds")
 UNITS = {
     ("m", "cm"): 100, ("km", "m"): 1000, ("cm", "mm"): 10, ("kg", "g"): 1000,
-    ("week", "days"): 7, ("h", "min"): 60, ("min", "s"): 60,
+    ("week", "days"): 7, ("hour", "minutes"): 60, ("minute", "seconds"): 60,
 }  # fmt: skip
 FACTS = {
     "Adding 0 changes nothing.": r"What is (0 \+ \d+|\d+ \+ 0)\?",

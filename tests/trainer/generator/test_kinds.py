@@ -47,7 +47,7 @@ def test_the_same_state_draws_the_same_problem(kind):
         ("How many cm are 37 m?", "3700"),
         ("How many m are 3700 cm?", "37"),
         ("How many days are 12 weeks?", "84"),
-        ("How many s are 12 min?", "720"),
+        ("How many seconds are 12 minutes?", "720"),
         ("Is 2024 a leap year?", "yes"),
         ("Is 2023 a leap year?", "no"),
         ("What is 7 × 0?", "0"),

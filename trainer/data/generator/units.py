@@ -8,10 +8,10 @@ from trainer.data.generator import columns
 from trainer.data.generator.problem import Difficulty, Kind, Problem, compute, setup
 
 _DECIMAL = (("m", "cm", 100), ("km", "m", 1000), ("cm", "mm", 10), ("kg", "g", 1000))
-_TIME = (("weeks", "days", 7, ""), ("h", "min", 6, "0"), ("min", "s", 6, "0"))
+_TIME = (("weeks", "days", 7, ""), ("hours", "minutes", 6, "0"), ("minutes", "seconds", 6, "0"))
 _PROMPT = re.compile(r"How many (\w+) are (\d+) (\w+)\?")
 _TABLES: tuple[dict[str, int], ...] = (
-    {"weeks": 604800, "days": 86400, "h": 3600, "min": 60, "s": 1},
+    {"weeks": 604800, "days": 86400, "hours": 3600, "minutes": 60, "seconds": 1},
     {"km": 1_000_000, "m": 1000, "cm": 10, "mm": 1},
     {"kg": 1000, "g": 1},
 )
