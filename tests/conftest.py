@@ -6,7 +6,11 @@ from hypothesis import settings
 
 # Set before anything imports jax, which reads them once.
 os.environ["JAX_PLATFORMS"] = "cpu"
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+# Eight devices for the tests that need a mesh; quick rather than thorough compilation, for programs run a few times.
+os.environ["XLA_FLAGS"] = (
+    "--xla_force_host_platform_device_count=8 "
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+)
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["COLUMNS"] = "200"
 os.environ.pop("FORCE_COLOR", None)

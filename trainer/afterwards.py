@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from evidence import layout
+from evidence.hashes import sha256_manifest
 from evidence.lock import RunLock
 from evidence.read import read_existing_run
-from evidence.write import write_json
+from evidence.write import RowWriter, write_json
 from schemas.problems import Problem, ProblemError
 from trainer.assemble import first_params
 from trainer.config.load import load_config
@@ -46,6 +47,7 @@ def evaluate_run(folder: Path, eval_set: str | None, watch: Watch) -> dict[str, 
     if name is None:
         raise ProblemError([no_eval_set(folder)], exit_code=2)
     prepared, graphdef, state = reopened(folder, config)
+    refuse_another_set(name, config, folder)
     with RunLock(folder), StopRequest(max_minutes=None) as stop:
         exam = Exam(
             items=read_eval_set(name),
@@ -103,9 +105,33 @@ def reopened(folder: Path, config: Config) -> tuple[Prepared, Any, TrainState]:
 
 
 def seal_again(folder: Path) -> None:
-    """Take the new files into the manifest's artifact list."""
-    manifest = json.loads((folder / layout.MANIFEST).read_text(encoding="utf-8"))
-    write_json(folder / layout.MANIFEST, manifest | {"finished_at": now(), "artifacts": artifacts_of(folder)})
+    """Take the new files into the manifest's artifact list, and say so in the log as the first seal did."""
+    manifest = json.loads((folder / layout.MANIFEST).read_text(encoding="utf-8")) | {"finished_at": now()}
+    sealed = {
+        "time": now(),
+        "level": "info",
+        "event": "run_sealed",
+        "message": "sealed again with its evaluation",
+        "fields": {"manifest_sha256": sha256_manifest(manifest)},
+    }
+    with RowWriter(folder / layout.LOG) as log:
+        log.append(sealed)
+    write_json(folder / layout.MANIFEST, manifest | {"artifacts": artifacts_of(folder)})
+
+
+def refuse_another_set(name: str, config: Config, folder: Path) -> None:
+    """Refuse to answer another set than the configuration declares: the two would contradict each other."""
+    declared = config.evaluation.eval_set
+    if declared is not None and name != declared:
+        problem = Problem(
+            code="TP074",
+            severity="error",
+            file=str(folder / layout.CONFIG),
+            pointer="/evaluation/eval_set",
+            what=f"The run's configuration declares {declared}, and {name} was asked for.",
+            next=f"Leave --eval-set out, or train another run with --set evaluation.eval_set={name}.",
+        )
+        raise ProblemError([problem], exit_code=2)
 
 
 def refuse_second_evaluation(folder: Path) -> None:

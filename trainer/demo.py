@@ -97,7 +97,7 @@ def trained(demo_run: DemoRun, root: Path, *, again: bool, watch: Watch) -> Path
 def not_finished(folder: Path) -> Problem:
     """Return the problem of a demo whose run did not end well."""
     return Problem(
-        code="TP080",
+        code="TP073",
         severity="error",
         file=str(folder),
         what="The demo's run did not finish; the lines above say why.",

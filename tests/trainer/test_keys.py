@@ -76,8 +76,8 @@ def training(config: Config) -> dict[str, Any]:
     return group | {
         "compute": effective.compute_dtype(assembly.program.jaxpr),
         "params": dtypes,
-        "chunk": f"f32[4,{config.memory.loss_chunk_tokens and config.memory.loss_chunk_tokens // 4},512]"
-        in str(assembly.program.jaxpr),
+        # 128 tokens are 32 positions of 4 sequences: the logits of one chunk.
+        "chunk": f"f32[4,32,{prepared.source.spec.vocab}]" in str(assembly.program.jaxpr),
     }
 
 

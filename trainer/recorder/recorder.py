@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from evidence import layout
-from evidence.hashes import sha256_file
+from evidence.hashes import sha256_file, sha256_manifest
 from evidence.lock import RunLock
 from evidence.recompute import result_of
 from evidence.write import RowWriter, write_json, write_text
@@ -143,19 +143,19 @@ class Recorder:
         self.update("result", **result_of(self.metric_rows), **measured)
 
     def seal(self, status: str, *, exit_code: int, error: str | None = None, message: str | None = None) -> None:
-        """End the run: the last event, the hash of every evidence file, and the status, in this order.
+        """End the run: its status, then the log's last line with the manifest's hash, then the hash of every file.
 
-        The status is written last and with the hashes in one rename, so a run that says `succeeded` has them all.
+        Manifest and log vouch for each other, so a change of one value in either shows. The status reaches the disk
+        with the hashes, in one rename: a run that says `succeeded` has them all.
         """
-        if error is None:
-            self.log("info", "run_sealed", f"sealed as {status}")
-        self.sync()
         self.manifest |= {
             "status": status,
             "finished_at": now(),
             "exit": {"code": exit_code, "error": error, "message": message},
-            "artifacts": artifacts_of(self.folder),
         }
+        self.log("info", "run_sealed", f"sealed as {status}", manifest_sha256=sha256_manifest(self.manifest))
+        self.sync()
+        self.manifest["artifacts"] = artifacts_of(self.folder)
         self.save()
 
 

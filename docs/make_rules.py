@@ -1,0 +1,61 @@
+"""Writes docs/rules.md from the tables of rules in the code: `python docs/make_rules.py`. A test holds it current."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from evidence.bundle.rules import RULES as BUNDLE
+from evidence.rules.catalog import RULES as EVIDENCE
+from schemas.rules import RULES as SCHEMAS
+from schemas.rules import Rule
+from trainer.rules import RULES as TRAINER
+
+PAGE = Path(__file__).parent / "rules.md"
+
+FAMILIES = {
+    "0": "Usage and configuration",
+    "1": "Shape: a document or row is not what its schema says",
+    "2": "Integrity: a file is not the one that was recorded",
+    "3": "Contradiction: two places state different things about the same fact",
+    "4": "Plausibility: a value that can hardly be true",
+    "5": "Completeness: something is missing",
+    "6": "Hygiene: something is left over",
+    "7": "Devices, memory, training",
+    "8": "Bundles",
+}
+
+
+def all_rules() -> list[Rule]:
+    """Return the rules of every package by code."""
+    return sorted([*SCHEMAS, *EVIDENCE, *BUNDLE, *TRAINER], key=lambda rule: rule.code)
+
+
+def page() -> str:
+    """Return the text of docs/rules.md."""
+    lines = [
+        "# Rules",
+        "",
+        "Every problem that trainproof reports has a code. An *error* makes a check fail; a *warning* or a *note*",
+        "does not.",
+        "This page is made from the code by `docs/make_rules.py`.",
+    ]
+    for family, title in FAMILIES.items():
+        lines += [
+            "",
+            f"## TP{family}xx: {title}",
+            "",
+            "| code | severity | title | meaning | what to do |",
+            "|---|---|---|---|---|",
+        ]
+        lines += [row(rule) for rule in all_rules() if rule.code[2] == family]
+    return "\n".join(lines) + "\n"
+
+
+def row(rule: Rule) -> str:
+    """Return one rule as a line of the table."""
+    cells = (rule.code, rule.severity, rule.title, rule.meaning, rule.fix)
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
