@@ -47,6 +47,10 @@ def _item_reasons(first: str, a: Sequence[Document], second: str, b: Sequence[Do
     for field, noun in (("prompt", "another prompt"), ("expected", "another expected answer")):
         if differing := [item for item in shared if ones[item][field] != others[item][field]]:
             yield f"{_counted(differing, 'item', 'has', 'have')} {noun} ({_listed(differing)})."
+    # A run of an older version states no groups; those of the other are taken.
+    stated = [item for item in shared if ones[item].get("group") and others[item].get("group")]
+    if differing := [item for item in stated if ones[item]["group"] != others[item]["group"]]:
+        yield f"{_counted(differing, 'item', 'has', 'have')} another group ({_listed(differing)})."
 
 
 def _generation_reasons(a: Facts, b: Facts) -> Iterator[str]:

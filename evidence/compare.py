@@ -1,7 +1,8 @@
 """Comparing runs: which settings differ, what each reached, and whether a difference in score is more than chance.
 
-What lives here: the comparison as data. What does not: its text (`evidence.present_compare`), the formulas
-(`evidence.statistics`), and whether two runs may be compared by score (`evidence.comparable`).
+What lives here: the comparison as data. What does not: its text (`evidence.present_compare`), the difference
+in score of two runs (`evidence.score_difference`), and whether two runs may be compared by score
+(`evidence.comparable`).
 """
 
 from __future__ import annotations
@@ -14,14 +15,11 @@ from evidence.comparable import refusals
 from evidence.facts import Document, Facts, facts_of
 from evidence.headlines import Headline, headlines
 from evidence.read import Run
+from evidence.score_difference import Flip, ScoreDifference, is_right, score_difference
 from evidence.smoke import SmokeCheck, smoke_check
-from evidence.statistics import (
-    PairedTable,
-    holm,
-    mcnemar_exact,
-    minimum_detectable_difference,
-    paired_difference_interval,
-)
+from evidence.statistics import holm
+
+__all__ = ["Comparison", "Flip", "Pair", "ScoreDifference", "Setting", "compare_runs", "flatten", "is_right"]
 
 SETTINGS_OF_MANIFEST = ("mode", "code", "environment", "devices", "model", "dataset", "training")
 """Groups of the manifest that say how a run was made; the others say what came of it."""
@@ -45,46 +43,6 @@ class Setting:
     """Where it is stated."""
     values: tuple[Any, ...]
     """Value in each run, in their order; `ABSENT` where a run does not state it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Flip:
-    """One item that the two runs answered differently well."""
-
-    id: str
-    """Id of the item."""
-    prompt: str
-    """What was asked."""
-    expected: str
-    """The right answer."""
-    first_answer: str | None
-    """Answer extracted from the first run's output. None: it gave none."""
-    second_answer: str | None
-    """Answer extracted from the second run's output."""
-    kind: Literal["fixed", "broken"]
-    """fixed: only the second run is right. broken: only the first is."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScoreDifference:
-    """Exact match of two runs on the same items."""
-
-    table: PairedTable
-    """How the items fell."""
-    difference: float
-    """Score of the second run minus score of the first, as a fraction."""
-    low: float
-    """Lower end of its 95 % interval."""
-    high: float
-    """Upper end of its 95 % interval."""
-    p_value: float
-    """Exact two-sided p-value of McNemar's test."""
-    adjusted_p_value: float
-    """The same after Holm's correction for all pairs of this comparison; equal to it where there is one pair."""
-    detectable_difference: float | None
-    """Smallest true difference found with probability 0.8 by so many items. None: no difference would be."""
-    flips: tuple[Flip, ...]
-    """Items that exactly one of the two answered rightly, broken before fixed, by id."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,50 +143,8 @@ def _all_equal(values: Sequence[Any]) -> bool:
 
 def _pair(first: str, a: Facts, second: str, b: Facts) -> Pair:
     reasons = refusals(first, a, second, b)
-    score = None if reasons else _score_difference(a.predictions or [], b.predictions or [])
+    score = None if reasons else score_difference(a.predictions or [], b.predictions or [])
     return Pair(first=first, second=second, score=score, refused=reasons)
-
-
-def _score_difference(first: Sequence[Document], second: Sequence[Document]) -> ScoreDifference:
-    """Return the difference of two runs whose items have been found to be the same."""
-    by_id = {row["id"]: row for row in second}
-    rows = [(row, by_id[row["id"]]) for row in first]
-    outcomes = [(is_right(a), is_right(b)) for a, b in rows]
-    table = PairedTable(
-        both=outcomes.count((True, True)),
-        only_first=outcomes.count((True, False)),
-        only_second=outcomes.count((False, True)),
-        neither=outcomes.count((False, False)),
-    )
-    low, high = paired_difference_interval(table)
-    p_value = mcnemar_exact(table.only_first, table.only_second)
-    flips = [_flip(a, b) for (a, b), (right, also) in zip(rows, outcomes, strict=True) if right != also]
-    return ScoreDifference(
-        table=table,
-        difference=table.difference,
-        low=low,
-        high=high,
-        p_value=p_value,
-        adjusted_p_value=p_value,
-        detectable_difference=minimum_detectable_difference(table.items, table.only_first + table.only_second),
-        flips=tuple(sorted(flips, key=lambda flip: (flip.kind, flip.id))),
-    )
-
-
-def is_right(row: Document) -> bool:
-    """Return whether a prediction counts as correct; an item without an output does not (`recompute.scores_of`)."""
-    return bool(row["correct"]) and row["error"] is None
-
-
-def _flip(a: Document, b: Document) -> Flip:
-    return Flip(
-        id=a["id"],
-        prompt=a["prompt"],
-        expected=a["expected"],
-        first_answer=a["extracted_answer"],
-        second_answer=b["extracted_answer"],
-        kind="broken" if is_right(a) else "fixed",
-    )
 
 
 def _with_holm(pairs: Sequence[Pair]) -> Iterator[Pair]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence.compare import Comparison, Flip, Pair, ScoreDifference, compare_runs
+from evidence.means import MeanInterval
 from evidence.read import read_run
 from evidence.smoke import SmokeCheck
 from schemas.problems import Problem, ProblemError
@@ -67,10 +68,11 @@ def difference_sentence(pair: Pair, score: ScoreDifference) -> str:
     table = score.table
     adjusted = "" if score.adjusted_p_value == score.p_value else f", {_p(score.adjusted_p_value)} after Holm"
     verdict = "beyond chance at the 5 % level" if score.adjusted_p_value <= 0.05 else "within chance at the 5 % level"
+    groups = f" in {score.clusters:,} groups" if score.clusters is not None else ""
     return (
         f"Exact match of {pair.second} minus {pair.first}: {score.difference:+.3f} "
-        f"(95 % interval {score.low:+.3f} to {score.high:+.3f}, {table.items:,} items); "
-        f"exact McNemar p {_p(score.p_value)}{adjusted}: {verdict}."
+        f"(95 % interval {score.low:+.3f} to {score.high:+.3f}, {table.items:,} items{groups}); "
+        f"{score.test} p {_p(score.p_value)}{adjusted}: {verdict}."
     )
 
 
@@ -117,7 +119,9 @@ def _pair_text(pair: Pair) -> str:
     lines = [
         difference_sentence(pair, pair.score),
         counts,
+        *_errors_text(pair, pair.score),
         _detectable_text(pair.score),
+        *_tokens_text(pair.score.output_tokens),
         *_flips_text(pair.score.flips),
     ]
     return "\n".join(lines) + "\n"
@@ -129,6 +133,22 @@ def _detectable_text(score: ScoreDifference) -> str:
     return (
         f"  With so many items, a true difference of {score.detectable_difference:.3f} is found four times out of five."
     )
+
+
+def _errors_text(pair: Pair, score: ScoreDifference) -> Iterator[str]:
+    if score.first_errors or score.second_errors:
+        yield (
+            f"  Without an output, and so wrong: {score.first_errors:,} of {pair.first}, "
+            f"{score.second_errors:,} of {pair.second}."
+        )
+
+
+def _tokens_text(tokens: MeanInterval | None) -> Iterator[str]:
+    if tokens is not None and tokens.low is not None and tokens.high is not None:
+        yield (
+            f"  Output tokens per item: {tokens.mean:+.1f} (95 % interval {tokens.low:+.1f} to {tokens.high:+.1f}, "
+            f"{tokens.method}, {tokens.n:,} items)."
+        )
 
 
 def _flips_text(flips: Sequence[Flip]) -> Iterator[str]:

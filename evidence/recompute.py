@@ -7,9 +7,10 @@ definition of each. What does not live here: comparing (`evidence.rules.contradi
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
+from evidence.clusters import are_clustered, cluster_of, clustered_error, clustered_wilson
 from evidence.statistics import standard_error, wilson_interval
 
 GROUPINGS = ("section", "category", "difficulty")
@@ -67,16 +68,18 @@ def scores_of(prediction_rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return `metrics` and `groups` as eval_summary.json states them, from the rows of predictions.jsonl.
 
     An item without an output (`error` is not null) is counted in `n` and counts as wrong: 3 right of 3 outputs and
-    1 error is 0.75, not 1.
+    1 error is 0.75, not 1. Where items share a `group`, standard errors and intervals take the groups as the
+    independent pieces, and every metric says of how many groups it is.
     """
-    whole = Count()
+    clustered = are_clustered(prediction_rows)
+    whole = Count(clustered=clustered)
     groups: dict[str, dict[str, Count]] = {grouping: {} for grouping in GROUPINGS}
     for row in prediction_rows:
         whole.add(row)
         for grouping, members in groups.items():
             name = row.get(grouping)
             if name is not None:
-                members.setdefault(name, Count()).add(row)
+                members.setdefault(name, Count(clustered=clustered)).add(row)
     return {
         "metrics": whole.metrics(),
         "groups": {
@@ -89,23 +92,28 @@ def scores_of(prediction_rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 class Count:
     """Answers counted so far: all, those without an output, the right ones, and those of the right form."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, clustered: bool = False) -> None:
         self.n = self.errors = self.correct = self.format_ok = 0
+        self.clusters: list[Hashable] | None = [] if clustered else None
+        self.verdicts: list[tuple[bool, bool]] = []
 
     def add(self, row: dict[str, Any]) -> None:
         """Count one prediction row; without an output it is neither right nor of the right form."""
+        answered = row["error"] is None
+        correct, format_ok = answered and bool(row["correct"]), answered and bool(row["format_ok"])
         self.n += 1
-        if row["error"] is not None:
-            self.errors += 1
-            return
-        self.correct += bool(row["correct"])
-        self.format_ok += bool(row["format_ok"])
+        self.errors += not answered
+        self.correct += correct
+        self.format_ok += format_ok
+        if self.clusters is not None:
+            self.clusters.append(cluster_of(row))
+            self.verdicts.append((correct, format_ok))
 
     def metrics(self) -> dict[str, Any]:
         """Return the two metrics with their intervals."""
-        return {"exact_match": self._metric(self.correct), "format_compliance": self._metric(self.format_ok)}
+        return {"exact_match": self._metric(self.correct, 0), "format_compliance": self._metric(self.format_ok, 1)}
 
-    def _metric(self, successes: int) -> dict[str, Any]:
+    def _metric(self, successes: int, which: int) -> dict[str, Any]:
         metric: dict[str, Any] = {
             "value": None,
             "n": self.n,
@@ -116,9 +124,17 @@ class Count:
         }
         if self.n == 0:
             return metric
-        low, high = wilson_interval(successes, self.n)
+        if self.clusters is None:
+            low, high = wilson_interval(successes, self.n)
+            error: float | None = standard_error(successes, self.n)
+            method = "wilson"
+        else:
+            error, groups = clustered_error([verdict[which] for verdict in self.verdicts], self.clusters)
+            low, high = clustered_wilson(error, successes, self.n, groups)
+            method = "clustered_wilson"
+            metric["clusters"] = groups
         return metric | {
             "value": successes / self.n,
-            "standard_error": standard_error(successes, self.n),
-            "interval": {"low": low, "high": high, "level": 0.95, "method": "wilson"},
+            "standard_error": error,
+            "interval": {"low": low, "high": high, "level": 0.95, "method": method},
         }

@@ -59,14 +59,21 @@ def wilson_interval(successes: int, n: int, level: float = 0.95) -> tuple[float,
     if n < 1 or not 0 <= successes <= n:
         message = f"wilson_interval needs 0 <= successes <= n and n >= 1; got successes={successes}, n={n}"
         raise ValueError(message)
-    z = _quantile(level)
-    share = successes / n
-    centre = share + z * z / (2 * n)
-    half_width = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    scale = 1 + z * z / n
+    return wilson_with(successes / n, n, _quantile(level))
+
+
+def wilson_with(share: float, n: float, quantile: float) -> tuple[float, float]:
+    """Return Wilson's interval for a share of n items, which need not be a whole number, with another quantile than z.
+
+    Items in groups are worth fewer than they are (`evidence.clusters`).
+    """
+    square = quantile * quantile
+    centre = share + square / (2 * n)
+    half_width = quantile * math.sqrt(share * (1 - share) / n + square / (4 * n * n))
+    scale = 1 + square / n
     # At the ends the formula is exactly 0 or 1; rounding would leave 1e-17.
-    low = 0.0 if successes == 0 else (centre - half_width) / scale
-    high = 1.0 if successes == n else (centre + half_width) / scale
+    low = 0.0 if share == 0 else (centre - half_width) / scale
+    high = 1.0 if share == 1 else (centre + half_width) / scale
     return low, high
 
 

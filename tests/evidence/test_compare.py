@@ -297,6 +297,7 @@ def test_text_of_a_score(tmp_path: Path):
         "within chance at the 5 % level.\n"
         "  both right 1, only a 0, only b 2, neither 1.\n"
         "  So few items cannot show any difference.\n"
+        "  Output tokens per item: +0.0 (95 % interval +0.0 to +0.0, bca bootstrap, 4 items).\n"
         "  fixed item-0001: What is 20 + 6? expected '26', '?' → '26'\n"
         "  fixed item-0003: What is 26 + 8? expected '34', '?' → '34'\n"
     )
