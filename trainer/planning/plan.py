@@ -15,6 +15,7 @@ from trainer.planning.estimate import ERROR_FRACTION, estimate
 from trainer.recorder.recorder import now
 
 GIB = 2**30
+MIB = 2**20
 NAMED_PARTS = 4
 """Parts named in a refusal."""
 
@@ -114,25 +115,25 @@ def refuse_what_does_not_fit(plan: dict[str, Any], *, model: str) -> None:
 
 def in_words(plan: dict[str, Any]) -> str:
     """Return the plan as one line."""
-    need = f"needs about {gib(plan['need_bytes'])} on each device, within {plan['error_fraction']:.0%}"
+    need = f"needs about {size_in_words(plan['need_bytes'])} on each device, within {plan['error_fraction']:.0%}"
     if plan["available_bytes"] is None:
         return f"{need}; the device does not say what it has"
     verdicts = {"fits": "it fits", "does_not_fit": "it does not fit"}
-    return f"{need}, of {gib(plan['available_bytes'])}: {verdicts[plan['verdict']]}"
+    return f"{need}, of {size_in_words(plan['available_bytes'])}: {verdicts[plan['verdict']]}"
 
 
 def does_not_fit(plan: dict[str, Any], *, model: str) -> Problem:
     """Return the refusal of a run that needs more memory than each device has."""
     target = plan["target"]
-    largest = ", ".join(f"{part['name']} {gib(part['bytes'])}" for part in plan["parts"][:NAMED_PARTS])
+    largest = ", ".join(f"{part['name']} {size_in_words(part['bytes'])}" for part in plan["parts"][:NAMED_PARTS])
     over = plan["need_bytes"] - plan["available_bytes"]
     return Problem(
         code="TP710",
         severity="error",
         file=model,
         what=(
-            f"The run needs about {gib(plan['need_bytes'])} on each device; {target['name']} has "
-            f"{gib(plan['available_bytes'])} ({target['memory_source']}), so it is {gib(over)} over."
+            f"The run needs about {size_in_words(plan['need_bytes'])} on each device; {target['name']} has "
+            f"{size_in_words(plan['available_bytes'])} ({target['memory_source']}), so it is {size_in_words(over)} over."
         ),
         why=f"Largest parts: {largest}.",
         next=advice(plan["changes"]),
@@ -143,7 +144,7 @@ def advice(changes_found: list[dict[str, Any]]) -> str:
     """Return what to change: the settings that suffice alone, else the largest savings to combine."""
     enough = [change for change in changes_found if change["fits"]]
     shown = (enough or changes_found)[:3]
-    listed = "; ".join(f"--set {change['set']} saves {gib(change['saves_bytes'])}" for change in shown)
+    listed = "; ".join(f"--set {change['set']} saves {size_in_words(change['saves_bytes'])}" for change in shown)
     if enough:
         enough_alone = "each is enough alone" if len(shown) > 1 else "that is enough"
         return f"{listed}; {enough_alone}. Or start it all the same with --force."
@@ -152,6 +153,6 @@ def advice(changes_found: list[dict[str, Any]]) -> str:
     return "Use a smaller model or a larger device. Or start it all the same with --force."
 
 
-def gib(size: int) -> str:
-    """Return bytes as GiB: `gib(3 * 2**29)` is `1.50 GiB`."""
-    return f"{size / GIB:.2f} GiB"
+def size_in_words(size: int) -> str:
+    """Return bytes as GiB, or as MiB below one: `size_in_words(3 * 2**29)` is `1.50 GiB`, `size_in_words(3 * 2**19)` is `1.5 MiB`."""
+    return f"{size / GIB:.2f} GiB" if size >= GIB else f"{size / MIB:.1f} MiB"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer.config.load import load_config
-from trainer.planning.plan import NAMED_PARTS, gib, in_words
+from trainer.planning.plan import NAMED_PARTS, in_words, size_in_words
 from trainer.prepare import prepare
 
 
@@ -21,9 +21,9 @@ def plan_text(plan: dict[str, Any]) -> str:
     target = plan["target"]
     lines = [f"{target['devices']} × {target['name']}: {in_words(plan)}", "", "Largest parts, on each device:"]
     lines += [
-        f"  {gib(part['bytes']):>12}  {part['name']:<12}  {part['because']}" for part in plan["parts"][:NAMED_PARTS]
+        f"  {size_in_words(part['bytes']):>12}  {part['name']:<12}  {part['because']}" for part in plan["parts"][:NAMED_PARTS]
     ]
     if plan["changes"]:
         lines += ["", "What would save memory, each alone:"]
-        lines += [f"  {gib(change['saves_bytes']):>12}  --set {change['set']}" for change in plan["changes"]]
+        lines += [f"  {size_in_words(change['saves_bytes']):>12}  --set {change['set']}" for change in plan["changes"]]
     return "\n".join(lines) + "\n"
