@@ -22,12 +22,12 @@ def headlines(compared: Comparison) -> None:
     names = [headline.name for headline in compared.headlines[0]]
     rows = [(name, *(of_run[index].as_text() for of_run in compared.headlines)) for index, name in enumerate(names)]
     columns = range(1, len(compared.names) + 1)
-    markup.table(["", *compared.names], rows, numbers=columns)
+    markup.table(["Figure", *compared.names], rows, numbers=columns)
 
 
 def settings(compared: Comparison) -> None:
     """Draw the settings that differ; those that are equal are folded."""
-    st.subheader("Settings that differ", anchor=False)
+    st.header("Settings that differ", anchor=False)
     if not compared.differing:
         markup.note("None: these runs were made in the same way.")
     else:
@@ -38,12 +38,12 @@ def settings(compared: Comparison) -> None:
 
 def smoke(check: SmokeCheck) -> None:
     """Draw what the smoke run says of the full one, and what it does not."""
-    st.subheader("What the smoke run proves", anchor=False)
+    st.header("What the smoke run proves", anchor=False)
     answers = {True: "✓ yes", False: "≠ no", None: "? not stated"}
     left, right = st.columns([3, 2], gap="large")
     with left:
         markup.table(
-            ["", "", "Smoke", "Full"],
+            ["Question", "Answer", "Smoke", "Full"],
             [
                 (answer.question.capitalize(), answers[answer.same], _values(answer.smoke), _values(answer.full))
                 for answer in check.answers
@@ -56,7 +56,7 @@ def smoke(check: SmokeCheck) -> None:
 
 def score(pair: Pair) -> None:
     """Draw the paired difference in score, or why there is none."""
-    st.subheader("Difference in score", anchor=False)
+    st.header("Difference in score", anchor=False)
     markup.note(f"{pair.second} against {pair.first}")
     if pair.score is None:
         markup.bullets("The scores of these two cannot be compared:", pair.refused)
@@ -108,7 +108,7 @@ def _flips(pair: Pair, found: ScoreDifference) -> None:
     fixed = sum(flip.kind == "fixed" for flip in found.flips)
     with st.expander(f"{len(found.flips)} items flipped: {fixed} fixed, {len(found.flips) - fixed} broken"):
         markup.table(
-            ["Item", "", "Prompt", "Expected", pair.first, pair.second],
+            ["Item", "Change", "Prompt", "Expected", pair.first, pair.second],
             [_flip(flip) for flip in found.flips[:_MOST_FLIPS]],
         )
 

@@ -29,9 +29,9 @@ def plan(run: Run) -> None:
         markup.empty("No plan", "This run has no plan.json; training writes one before the first step.")
         return
     markup.table(
-        ["", "Planned", "Observed", "Remark"], [(row.what, row.planned, row.observed, row.remark) for row in rows]
+        ["What", "Planned", "Observed", "Remark"], [(row.what, row.planned, row.observed, row.remark) for row in rows]
     )
-    st.subheader("What the planned memory is for", anchor=False)
+    st.header("What the planned memory is for", anchor=False)
     markup.table(["Part", "Bytes on each device", "Because"], forecast.parts(run.plan), numbers=[1])
 
 
@@ -44,7 +44,7 @@ def configuration(run: Run) -> None:
     if differing:
         markup.note(f"{len(differing)} settings took effect with another value than declared; they are marked ≠.")
     markup.table(
-        ["Setting", "", "Declared", "Effective", "Default"],
+        ["Setting", "Differs", "Declared", "Effective", "Default"],
         [
             (
                 row.key,
@@ -141,7 +141,7 @@ def _scores(run: Run) -> None:
         return
     with st.expander("Scores by group", icon=":material/analytics:"):
         markup.table(
-            ["", "", "Items", "Exact match", "95 % interval", "Form", "Untrained"],
+            ["Group", "Value", "Items", "Exact match", "95 % interval", "Form", "Untrained"],
             predictions_table.score_rows(summary),
             numbers=[2, 3, 4, 5, 6],
         )

@@ -57,7 +57,7 @@ def _chosen(found: Sequence[RunSummary], names: list[str]) -> list[str]:
 
 
 def _curves(names: Sequence[str], folders: Sequence[Path]) -> None:
-    st.subheader("Curves", anchor=False)
+    st.header("Curves", anchor=False)
     series = {name: reading.series_of(folder) for name, folder in zip(names, folders, strict=True)}
     drawn = {name: read for name, read in series.items() if read.rows}
     if not drawn:

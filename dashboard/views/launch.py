@@ -23,7 +23,7 @@ def page() -> None:
     markup.heading("Launch", lines=["A run goes on when this page is closed, and is found again when it is opened."])
     if jobs(root):
         queue.show(root)
-        st.subheader("Start another run", anchor=False)
+        st.header("Start another run", anchor=False)
     source = _source(root)
     if source is None:
         markup.empty("No configuration found", f"None in {configs.SHIPPED}, and no run has one.")
@@ -90,7 +90,7 @@ def _result(edited: Mapping[str, Any]) -> None:
         wrap_lines=True,
     )
     st.download_button("Configuration", data=text, file_name=name.name, icon=":material/download:", on_click="ignore")
-    st.code(text, language="yaml", height=420)
+    st.code(text, language="yaml")
 
 
 page()

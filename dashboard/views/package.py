@@ -76,7 +76,7 @@ def _checklist(items: Sequence[ChecklistItem]) -> None:
     said = f"{len(open_items)} of {len(items)} points need a look" if open_items else "Everything is in order"
     with st.expander(said, expanded=bool(open_items), icon=":material/warning:" if open_items else ":material/check:"):
         markup.table(
-            ["", "Run", "What", "Found", "What to do"],
+            ["State", "Run", "What", "Found", "What to do"],
             [
                 (f"{_SIGNS[item.state].symbol} {item.state}", item.run, item.what, item.detail, item.next)
                 for item in (*open_items, *(item for item in items if item.state == "ok"))

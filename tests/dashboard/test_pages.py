@@ -46,7 +46,7 @@ def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Open:
 def said(app: AppTest) -> str:
     """Return all HTML and text of the page."""
     html = [element.proto.body for element in app.get("html")]
-    return "\n".join([*html, *(element.value for element in [*app.markdown, *app.caption, *app.subheader])])
+    return "\n".join([*html, *(element.value for element in [*app.markdown, *app.caption, *app.header])])
 
 
 @pytest.fixture

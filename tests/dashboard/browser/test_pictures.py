@@ -1,0 +1,47 @@
+"""The two pictures of the README, taken from the runs that are committed; copy them to docs/images when they change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from browser import serving
+from playwright.sync_api import Page, expect
+
+from evidence.index import index_runs
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+REPOSITORY = Path(__file__).parents[3]
+ROOT = "submission_runs"
+MOST_BYTES = 300_000
+
+
+def committed(mode: str) -> str:
+    """Return the name of the newest committed run of a mode."""
+    found = [summary.path.name for summary in index_runs(REPOSITORY / ROOT) if summary.mode == mode]
+    if not found:
+        pytest.skip(f"No {mode} run is committed under {ROOT} yet; `make demo` makes them.")
+    return found[0]
+
+
+def test_the_pictures_of_the_readme(tmp_path: Path, page: Page, keep) -> None:
+    full, smoke = committed("full"), committed("smoke")
+    # Started in a folder with the runs under their usual name, so that the pictures show no path of this machine.
+    (tmp_path / ROOT).symlink_to(REPOSITORY / ROOT, target_is_directory=True)
+    with serving(Path(ROOT), tmp_path) as address:
+        page.set_viewport_size({"width": 1360, "height": 980})
+        page.goto(f"{address}/run?run={full}")
+        expect(page.locator("[data-testid=stEChartsChart] canvas")).to_be_visible()
+        keep(page, "readme-run")
+        page.goto(f"{address}/compare?runs={smoke}&runs={full}")
+        expect(page.get_by_text("It does not prove")).to_be_visible()
+        keep(page, "readme-compare")
+        page.goto(address)
+        expect(page.locator("[data-testid=stDataFrame]")).to_be_visible()
+        keep(page, "readme-runs")
+
+
+@pytest.mark.parametrize("picture", sorted((REPOSITORY / "docs" / "images").glob("*.png")), ids=lambda path: path.name)
+def test_pictures_are_small(picture: Path) -> None:
+    assert picture.stat().st_size < MOST_BYTES
