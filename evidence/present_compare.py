@@ -13,7 +13,7 @@ from typing import Any
 
 from evidence.compare import Comparison, Flip, Pair, ScoreDifference, compare_runs
 from evidence.means import MeanInterval
-from evidence.read import read_run
+from evidence.read import Run, read_run
 from evidence.smoke import SmokeCheck
 from schemas.problems import Problem, ProblemError
 
@@ -29,17 +29,20 @@ def comparison_of(folders: Sequence[Path]) -> Comparison:
     Raises:
         ProblemError: Exit code 2: fewer than two were named, or one does not exist.
     """
-    problems = [_no_folder(folder) for folder in folders if not folder.is_dir()]
-    if len(folders) < 2:
-        problems.append(_too_few(len(folders)))
-    if problems:
-        raise ProblemError(problems, exit_code=2)
-    return compare_runs([read_run(folder) for folder in folders])
+    few = [_too_few(len(folders))] if len(folders) < 2 else []
+    return compare_runs(existing_runs(folders, few))
 
 
-def printed(comparison: Comparison, *, as_json: bool) -> str:
-    """Return the comparison as the command prints it."""
-    return json.dumps(as_dict(comparison), ensure_ascii=False, indent=2) + "\n" if as_json else as_text(comparison)
+def existing_runs(folders: Sequence[Path], problems: Sequence[Problem] = ()) -> list[Run]:
+    """Return run folders that the user named, as read.
+
+    Raises:
+        ProblemError: Exit code 2: one does not exist, or there were problems before.
+    """
+    found = [*(_no_folder(folder) for folder in folders if not folder.is_dir()), *problems]
+    if found:
+        raise ProblemError(found, exit_code=2)
+    return [read_run(folder) for folder in folders]
 
 
 def as_dict(comparison: Comparison) -> dict[str, Any]:

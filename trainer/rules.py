@@ -78,6 +78,13 @@ RULES: tuple[Rule, ...] = (
     ),
     error("TP093", "Too few runs", "A comparison needs two runs or more.", "Name another run."),
     error(
+        "TP094",
+        "Requirement that cannot be understood",
+        "A requirement is a figure of a run, a sign and a number; a baseline comes with a margin.",
+        'Write it as in --require "exact_match>=0.4", or --baseline RUN --no-worse-than 0.02.',
+    ),
+    error("TP095", "Extra not installed", "The verb needs a package that an extra installs.", "Install the extra."),
+    error(
         "TP701",
         "Device absent",
         "The device asked for is not there; nothing falls back in silence.",

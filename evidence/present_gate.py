@@ -1,0 +1,79 @@
+"""`trainproof compare` as a whole: the comparison, the gate behind it, and the exit code of both.
+
+What lives here: the order, and the words of the gate. What does not: any figure (`evidence.compare`, `evidence.gate`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from evidence.compare import Comparison
+from evidence.gate import GateLine, baseline_lines, margin_of, requirement_lines, requirements_of
+from evidence.present_compare import as_dict, as_text, comparison_of, existing_runs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a comparison came to."""
+
+    comparison: Comparison | None
+    """The runs side by side. None: there is one run, and only requirements were asked of it."""
+    lines: tuple[GateLine, ...]
+    """The verdict on each requirement; empty if nothing was asked."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether every requirement is met and no comparison of scores was refused."""
+        pairs = self.comparison.pairs if self.comparison else ()
+        return all(line.met for line in self.lines) and all(pair.score for pair in pairs)
+
+
+def outcome_of(
+    folders: Sequence[Path],
+    *,
+    require: Sequence[str] = (),
+    baseline: Path | None = None,
+    no_worse_than: float | None = None,
+) -> Outcome:
+    """Return the comparison of runs that the user named, and the verdict on what was asked of them.
+
+    Args:
+        folders: The runs. One is enough if a baseline is given or something is required.
+        require: Expressions such as `exact_match>=0.4`, asked of every one of them.
+        baseline: Run that they are compared with; it stands before them.
+        no_worse_than: Margin by which exact match may be worse than the baseline's.
+
+    Raises:
+        ProblemError: Exit code 2: a run does not exist, too few were named, or what was asked cannot be understood.
+    """
+    asked = requirements_of(require)
+    margin = margin_of(no_worse_than, baseline=baseline is not None)
+    everyone = [*([baseline] if baseline else []), *folders]
+    alone = len(everyone) == 1 and bool(asked)
+    comparison = None if alone else comparison_of(everyone)
+    runs = existing_runs(folders)
+    names = [run.path.resolve().name for run in runs] if comparison is None else comparison.names[-len(runs) :]
+    lines = [*requirement_lines(names, runs, asked)]
+    if comparison and margin is not None:
+        lines += baseline_lines(comparison, margin)
+    return Outcome(comparison=comparison, lines=tuple(lines))
+
+
+def printed(outcome: Outcome, *, as_json: bool) -> str:
+    """Return the outcome as the command prints it."""
+    if not as_json:
+        shown = as_text(outcome.comparison) if outcome.comparison else ""
+        return shown + ("\n" if shown and outcome.lines else "") + gate_text(outcome.lines)
+    value = as_dict(outcome.comparison) if outcome.comparison else {}
+    gate = {"gate": [asdict(line) for line in outcome.lines]} if outcome.lines else {}
+    return json.dumps(value | gate, ensure_ascii=False, indent=2) + "\n"
+
+
+def gate_text(lines: Sequence[GateLine]) -> str:
+    """Return one line for each run and requirement, as in `met      a: last_loss <= 1.5. last_loss is 1.2.`, or none."""
+    return "".join(
+        f"{'met' if line.met else 'NOT MET':<7}  {line.run}: {line.required}. {line.what}\n" for line in lines
+    )
