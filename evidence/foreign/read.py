@@ -1,0 +1,132 @@
+"""A folder that another tool wrote, read whole: every file goes to the reader that its name and content ask for.
+
+`read_foreign` never raises on what the folder holds. What does not live here: the readers, and the judgement.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from evidence.foreign import rules
+from evidence.foreign.console import read_log
+from evidence.foreign.structured import read_csv_file, read_json_file, read_rows_file, read_yaml_file
+from evidence.foreign.tensorboard import is_event_file, read_events
+from evidence.foreign.text import Text, read_text
+from evidence.foreign.tracking import read_mlflow, read_wandb_summary, superseded
+from evidence.foreign.view import FileReading, ForeignRun
+from evidence.rules.finding import problem_of
+from evidence.rules.reading import NOT_A_FILE, UNREADABLE_FOLDER
+from schemas.problems import Problem
+
+WEIGHTS = frozenset(
+    (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".msgpack", ".gguf", ".npz", ".npy", ".h5", ".onnx", ".orbax")
+)
+"""Ends of the names of files that hold weights; they are never read."""
+
+SKIPPED_FOLDERS = frozenset((".git", "__pycache__", ".venv", "venv", "node_modules", ".ipynb_checkpoints", ".cache"))
+"""Folders that are no part of a run."""
+
+LARGEST_BYTES = 1 << 28
+"""A file beyond this size (256 MiB) is not read."""
+
+_NOT_ABOUT_THE_RUN = re.compile(
+    r"^(?:tokenizer.*|special_tokens_map|added_tokens|vocab|merges|generation_config|preprocessor_config|chat_template|"
+    r".*\.index|package(?:-lock)?|dataset_infos?|requirements|pip_freeze.*|conda|.*freeze.*)\.(?:json|txt|ya?ml)$",
+    re.IGNORECASE,
+)
+"""Files that describe a model or an environment, not a run."""
+
+_LOG_ENDS = frozenset((".log", ".txt", ".out", ".err", ".stdout", ".stderr"))
+
+
+def read_foreign(folder: Path) -> ForeignRun:
+    """Return everything that a folder states about a run, with its sources; never raises on what it holds."""
+    folder = Path(folder)
+    problems: list[Problem] = []
+    names = [name for name, entry in entries(folder, problems)]
+    readings = {name: _read(folder, name) for name in names}
+    left_out, several = superseded(readings, folder)
+    for name in left_out:
+        readings[name] = FileReading(tool=readings[name].tool, encoding=readings[name].encoding)
+    return ForeignRun(path=folder, files=readings, problems=(*problems, *several))
+
+
+def entries(folder: Path, problems: list[Problem], prefix: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Yield the regular files below a folder by their path in it, in order; links and special files are problems."""
+    try:
+        with os.scandir(folder) as listing:
+            found = sorted(listing, key=lambda entry: entry.name)
+    except OSError as error:
+        what = f"The folder cannot be read: {error.strerror or error}."
+        problems.append(problem_of(UNREADABLE_FOLDER, file=str(folder), what=what))
+        return
+    for entry in found:
+        name = prefix + entry.name
+        if entry.is_dir(follow_symlinks=False):
+            if entry.name not in SKIPPED_FOLDERS:
+                yield from entries(folder / entry.name, problems, f"{name}/")
+        elif entry.is_file(follow_symlinks=False):
+            yield name, entry
+        else:
+            kind = "symbolic link" if entry.is_symlink() else "special file"
+            what = f"{name} is a {kind}; it was not read."
+            problems.append(
+                replace(problem_of(NOT_A_FILE, file=str(folder / entry.name), what=what), severity="warning")
+            )
+
+
+def is_weights(name: str) -> bool:
+    """Return whether a file holds weights, by its name."""
+    return Path(name).suffix.lower() in WEIGHTS
+
+
+def _read(folder: Path, name: str) -> FileReading:
+    """Read one file; one that cannot be read, or is too large, gives its problem."""
+    path = folder / name
+    if is_weights(name) or _NOT_ABOUT_THE_RUN.match(path.name):
+        return FileReading()
+    try:
+        if path.stat().st_size > LARGEST_BYTES:
+            what = f"The file is larger than {LARGEST_BYTES >> 20} MiB; it was not read."
+            return FileReading(problems=(problem_of(rules.NOT_READ, file=str(path), what=what),))
+        return _reading(path.read_bytes(), name, str(path))
+    except OSError as error:
+        what = f"The file cannot be read: {error.strerror or error}."
+        return FileReading(problems=(problem_of(rules.NOT_READ, file=str(path), what=what),))
+
+
+def _reading(data: bytes, name: str, where: str) -> FileReading:
+    if is_event_file(name):
+        return read_events(data, name, where)
+    end = Path(name).suffix.lower()
+    tracked = read_mlflow(data, name, where)
+    if tracked is not None:
+        return tracked
+    if end not in {".json", ".jsonl", ".ndjson", ".yaml", ".yml", ".csv", ".tsv"} | _LOG_ENDS or not data.strip():
+        return FileReading()
+    text = read_text(data, file=where)
+    if end == ".json" and name.endswith("wandb-summary.json"):
+        return read_wandb_summary(text, name, where)
+    if end == ".json":
+        return _json_or_rows(text, name, where)
+    if end in (".jsonl", ".ndjson"):
+        return read_rows_file(text, name, where)
+    if end in (".yaml", ".yml"):
+        return read_yaml_file(text, name, where)
+    if end == ".csv":
+        return read_csv_file(text, name, where)
+    return read_log(text, name, where) if end in _LOG_ENDS else FileReading()
+
+
+def _json_or_rows(text: Text, name: str, where: str) -> FileReading:
+    """Read a `.json` file; where it is no document, it may hold JSON lines."""
+    reading = read_json_file(text, name, where)
+    if reading.tool is None and reading.problems and text.text.count("\n") > 1:
+        rows = read_rows_file(text, name, where)
+        if rows.tool is not None:
+            return rows
+    return reading
