@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from dashboard.logic.exposure import LOOPBACK, is_loopback, refusal
+from dashboard.logic.rules import PORT_TAKEN
 from schemas.problems import Problem, ProblemError
 
 APP = Path(__file__).parent / "app.py"
@@ -83,7 +84,7 @@ def _free_port(address: str, port: int | None) -> int:
             return candidate
     asked = f"Port {port}" if port is not None else f"Every port from {FIRST_PORT} to {FIRST_PORT + _PORTS_TRIED - 1}"
     problem = Problem(
-        code="TP081",
+        code=PORT_TAKEN,
         severity="error",
         file="",
         what=f"{asked} is in use on {address}, or cannot be used.",

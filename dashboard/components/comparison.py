@@ -11,16 +11,18 @@ from dashboard.logic import numbers
 from dashboard.logic.settings import shown
 from dashboard.logic.text import shortened
 from evidence.compare import ABSENT, Comparison, Flip, Pair, ScoreDifference, Setting
+from evidence.headlines import Headline
 from evidence.smoke import SmokeCheck
 
 _LONGEST = 160
 _MOST_FLIPS = 200
+_SETTINGS_SHOWN = 15
 
 
 def headlines(compared: Comparison) -> None:
     """Draw the same figures of each run, one run in a column."""
     names = [headline.name for headline in compared.headlines[0]]
-    rows = [(name, *(of_run[index].as_text() for of_run in compared.headlines)) for index, name in enumerate(names)]
+    rows = [(name, *(_headline(of_run[index]) for of_run in compared.headlines)) for index, name in enumerate(names)]
     columns = range(1, len(compared.names) + 1)
     markup.table(["Figure", *compared.names], rows, numbers=columns)
 
@@ -31,7 +33,10 @@ def settings(compared: Comparison) -> None:
     if not compared.differing:
         markup.note("None: these runs were made in the same way.")
     else:
-        _settings(compared.names, compared.differing)
+        _settings(compared.names, compared.differing[:_SETTINGS_SHOWN])
+    if len(compared.differing) > _SETTINGS_SHOWN:
+        with st.expander(f"{len(compared.differing) - _SETTINGS_SHOWN} more settings differ"):
+            _settings(compared.names, compared.differing[_SETTINGS_SHOWN:])
     with st.expander(f"{len(compared.equal)} settings are equal"):
         _settings(compared.names[:1], compared.equal, title="All runs")
 
@@ -63,6 +68,16 @@ def score(pair: Pair) -> None:
         return
     _difference(pair.score)
     _flips(pair, pair.score)
+
+
+def _headline(found: Headline) -> str:
+    """Return a figure as the other pages write it: fractions in percent."""
+    if found.unit != "fraction" or found.value is None:
+        return found.as_text()
+    said = numbers.percent(found.value)
+    if found.low is not None:
+        said += f" ({numbers.interval(found.low, found.high)})"
+    return said + (f", n = {numbers.count(found.of)}" if found.of is not None else "")
 
 
 def _difference(found: ScoreDifference) -> None:
