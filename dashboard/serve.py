@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import NoReturn
 
 from dashboard.logic.exposure import LOOPBACK, is_loopback, refusal
-from dashboard.logic.rules import PORT_TAKEN
 from schemas.problems import Problem, ProblemError
 
 APP = Path(__file__).parent / "app.py"
@@ -84,7 +83,7 @@ def _free_port(address: str, port: int | None) -> int:
             return candidate
     asked = f"Port {port}" if port is not None else f"Every port from {FIRST_PORT} to {FIRST_PORT + _PORTS_TRIED - 1}"
     problem = Problem(
-        code=PORT_TAKEN,
+        code="TP081",
         severity="error",
         file="",
         what=f"{asked} is in use on {address}, or cannot be used.",

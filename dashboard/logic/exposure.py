@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 
-from dashboard.logic.rules import EXPOSED
 from schemas.problems import Problem
 
 LOOPBACK = "127.0.0.1"
@@ -27,7 +26,7 @@ def refusal(address: str | None, *, has_login: bool) -> Problem | None:
     if is_loopback(address) or has_login:
         return None
     return Problem(
-        code=EXPOSED,
+        code="TP080",
         severity="error",
         file="",
         what=f"The dashboard will not listen on {address or 'every interface'} without a login.",
