@@ -21,6 +21,11 @@ BASELINE_PREDICTIONS = "baseline_predictions.jsonl"
 EVAL_SUMMARY = "eval_summary.json"
 LOCK = "run.lock"
 
+IMPORT = "import.json"
+"""What was read from the folder of another tool; stands in place of a manifest."""
+ORIGINAL = "original"
+"""Folder of an imported run that holds the files it was read from."""
+
 CHECKPOINTS = "checkpoints"
 ADAPTER = "adapter"
 EXPORT = "export"
@@ -49,7 +54,7 @@ _COMMON = {CONFIG, PLAN}
 
 def holds_run(names: Iterable[str]) -> bool:
     """Return whether a folder with files of these names is a run: one of them is a file that only a run writes."""
-    return bool((({MANIFEST} | ROLES.keys()) - _COMMON) & set(names))
+    return bool((({MANIFEST, IMPORT} | ROLES.keys()) - _COMMON) & set(names))
 
 
 def new_run_id(name: str, now: datetime) -> str:

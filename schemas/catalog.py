@@ -10,7 +10,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-DOCUMENTS = ("run_manifest", "train_config", "plan", "first_examples", "eval_summary", "bundle_manifest")
+DOCUMENTS = ("run_manifest", "train_config", "plan", "first_examples", "eval_summary", "bundle_manifest", "import")
 ROWS = ("metric_row", "log_record", "prediction_row", "dataset_row", "eval_item")
 KINDS = (*DOCUMENTS, *ROWS)
 
@@ -28,6 +28,7 @@ _KIND_OF_FILE = {
     "baseline_predictions.jsonl": "prediction_row",
     "eval_summary.json": "eval_summary",
     "bundle_manifest.json": "bundle_manifest",
+    "import.json": "import",
 }
 
 
