@@ -222,6 +222,23 @@ def show(
     sys.stdout.write(as_json_text(run_json(found)) if as_json else run_text(found))
 
 
+@app.command(name="import")
+def import_(
+    folder: Annotated[Path, typer.Argument(help="Folder that another tool wrote: logs, metrics, answers.")],
+    name: Annotated[str, typer.Option(help="Beginning of the new run's name.")],
+    root: Annotated[Path, typer.Option(help="Where the new run folder is made.")] = Path("submission_runs"),
+    as_json: AsJson = False,
+) -> None:
+    """Make a run folder of what another tool wrote: originals with hashes, and what they state, with sources."""
+    from datetime import UTC, datetime
+
+    from evidence.foreign.importing import import_run
+    from evidence.present_import import import_json, import_text
+
+    imported = import_run(folder, name=name, root=root, now=datetime.now(UTC))
+    sys.stdout.write(as_json_text(import_json(imported)) if as_json else import_text(imported))
+
+
 @app.command()
 def compare(
     runs: Annotated[list[Path], typer.Argument(help="Two or more run folders; the first is held against the others.")],
@@ -256,6 +273,9 @@ def package(
     with_weights: Annotated[
         bool, typer.Option("--with-weights", help="Pack checkpoints, adapters and exports too.")
     ] = False,
+    redact: Annotated[
+        bool, typer.Option("--redact", help="Mask secrets and home folders in the packed copies of logs and texts.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Pack runs into one zip that anyone can verify. Exit 1: a run must not be packed; 2: no such folder."""
@@ -269,6 +289,7 @@ def package(
             output or default_output(folders),
             allow_partial=allow_partial,
             with_weights=with_weights,
+            redact=redact,
             progress=progress,
         )
     sys.stdout.write(json_text(build_dict(report)) if as_json else build_text(report))

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from evidence.bundle.build import BuildReport
+from evidence.bundle.codes import UNREADABLE
 from evidence.bundle.content import Progress
-from evidence.bundle.rules import UNREADABLE, refusal
+from evidence.bundle.redact import Redaction
+from evidence.bundle.rules import refusal
 from evidence.bundle.verify import Verdict, VerifiedRun, verify_bundle
 from evidence.headlines import bytes_as_text
 from schemas.problems import Problem, ProblemError
@@ -56,6 +58,7 @@ def build_text(report: BuildReport) -> str:
         lines.append("  Labelled partial: it holds runs that are no results.")
     if report.left_out:
         lines.append(f"  Left out: {', '.join(report.left_out)}")
+    lines += _redaction_lines(report.redactions)
     lines += [f"  content digest {report.content_sha256}", f"  zip SHA-256    {report.zip_sha256}"]
     return as_text(report.warnings) + "\n".join(lines) + "\n"
 
@@ -71,6 +74,7 @@ def build_dict(report: BuildReport) -> dict[str, Any]:
         "files": report.files,
         "runs": [{"run_id": run.run_id, "grade": run.grade, "reasons": list(run.reasons)} for run in report.runs],
         "left_out": list(report.left_out),
+        "redactions": [each.as_dict() for each in report.redactions],
         "warnings": as_dicts(report.warnings),
     }
 
@@ -83,6 +87,7 @@ def verdict_text(verdict: Verdict) -> str:
     lines += [_run_line(run) for run in verdict.runs]
     if verdict.partial:
         lines.append("  Labelled partial: it holds runs that are no results.")
+    lines += _redaction_lines(verdict.redactions)
     if verdict.content_sha256:
         lines.append(f"  content digest {verdict.content_sha256}")
     return as_text(verdict.findings) + "\n".join([*lines, verdict.proven]) + "\n"
@@ -96,6 +101,7 @@ def verdict_dict(verdict: Verdict) -> dict[str, Any]:
         "proven": verdict.proven,
         "partial": verdict.partial,
         "content_sha256": verdict.content_sha256,
+        "redactions": [each.as_dict() for each in verdict.redactions],
         "files": verdict.files,
         "bytes": verdict.size_bytes,
         "findings": as_dicts(verdict.findings),
@@ -136,6 +142,12 @@ def _no_file(path: Path) -> Problem:
         what="This is not a file." if path.exists() else "This does not exist.",
         next="Give the path of a bundle, a zip that `trainproof package` built.",
     )
+
+
+def _redaction_lines(redactions: Sequence[Redaction]) -> Iterator[str]:
+    """Yield what was masked; the hash in the run manifest is that of the original, which nobody can check here."""
+    for each in redactions:
+        yield f"  Redacted: {each.path}, {counted(each.count, 'place')}; what stood there cannot be checked."
 
 
 def _run_line(run: VerifiedRun) -> str:

@@ -73,7 +73,7 @@ def printed(outcome: Outcome, *, as_json: bool) -> str:
 
 
 def gate_text(lines: Sequence[GateLine]) -> str:
-    """Return one line for each run and requirement, as in `met      a: last_loss <= 1.5. last_loss is 1.2.`, or none."""
+    """Return one line for each run and requirement, such as `met      a: last_loss <= 1.5. last_loss is 1.2.`."""
     return "".join(
         f"{'met' if line.met else 'NOT MET':<7}  {line.run}: {line.required}. {line.what}\n" for line in lines
     )

@@ -13,7 +13,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from evidence.bundle.rules import OVERLAP, STRAY_BYTES, TWO_HEADERS, UNPORTABLE_NAME, UNREADABLE
+from evidence.bundle.codes import (
+    OVERLAP,
+    STRAY_BYTES,
+    TWO_HEADERS,
+    UNPORTABLE_NAME,
+    UNREADABLE,
+)
 
 STORED, DEFLATED = 0, 8
 FLAG_ENCRYPTED, FLAG_DESCRIPTOR, FLAG_STRONG_ENCRYPTION, FLAG_UTF8, FLAG_MASKED = 1, 1 << 3, 1 << 6, 1 << 11, 1 << 13

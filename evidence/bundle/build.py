@@ -16,12 +16,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
+from evidence.bundle.codes import (
+    BAD_OUTPUT,
+    CHANGED_WHILE_PACKED,
+    EMPTY_SELECTION,
+    LINK_IN_RUN,
+    NAME_IN_RUN,
+    STILL_RUNNING,
+    UNREADABLE_FILE,
+)
 from evidence.bundle.container import Stored, ending, local_header
 from evidence.bundle.content import Progress
 from evidence.bundle.documents import StatedRun, content_sha256
 from evidence.bundle.inspection import Advance, Inspection, folder_problems, inspect_runs
 from evidence.bundle.layout import BUNDLE_MANIFEST, HASHES, files_of_run
-from evidence.bundle.rules import BAD_OUTPUT, CHANGED_WHILE_PACKED, EMPTY_SELECTION, refusal
+from evidence.bundle.redact import Redaction, redacted_copy
+from evidence.bundle.rules import refusal
 from evidence.bundle.sources import Source, all_sources, blocks, stated_runs
 from evidence.bundle.verify import verify_bundle
 from evidence.hashes import sha256_file
@@ -51,6 +61,8 @@ class BuildReport:
     """Files inside."""
     left_out: tuple[str, ...]
     """Files and folders of the runs that were not packed."""
+    redactions: tuple[Redaction, ...]
+    """Files that were masked in the bundle."""
     warnings: tuple[Problem, ...]
     """Personal details that were packed."""
 
@@ -61,6 +73,7 @@ def build_bundle(
     *,
     allow_partial: bool = False,
     with_weights: bool = False,
+    redact: bool = False,
     progress: Progress | None = None,
 ) -> BuildReport:
     """Build and verify a bundle of run folders; an older file of that name is replaced.
@@ -70,6 +83,8 @@ def build_bundle(
         output: The zip to write; missing folders above it are made.
         allow_partial: Whether to pack partial runs, templates and runs with errors, with a label.
         with_weights: Whether to pack checkpoints, adapters and exports.
+        redact: Whether to mask secrets and home folders in the bundle's copies of logs and other texts; the run folders
+            stay as they are.
         progress: Told how many bytes of work are done.
 
     Raises:
@@ -80,10 +95,15 @@ def build_bundle(
     refuse([*_selection_problems(folders), *_output_problems(folders, output)], exit_code=2)
     advance = _meter(folders, progress, with_weights=with_weights)
     inspections = inspect_runs(folders, with_weights=with_weights, advance=advance)
-    refuse(_refusals(inspections, allow_partial=allow_partial), exit_code=1)
-    partial = any(inspection.unless_labelled for inspection in inspections)
-    sources = all_sources(inspections, advance, partial=partial)
-    _write_verified(sources, output, advance)
+    with tempfile.TemporaryDirectory(prefix="trainproof-redact-") as name:
+        redactions: tuple[Redaction, ...] = ()
+        if redact:
+            refuse(_in_the_way(inspections), exit_code=1)
+            inspections, redactions = _redacted(inspections, Path(name), with_weights=with_weights)
+        refuse(_refusals(inspections, folders, allow_partial=allow_partial), exit_code=1)
+        partial = any(inspection.unless_labelled for inspection in inspections)
+        sources = all_sources(inspections, advance, partial=partial, redactions=redactions)
+        _write_verified(sources, output, advance)
     stated = stated_runs(inspections)
     listed = [source.hash for source in sources if source.path not in {HASHES, BUNDLE_MANIFEST}]
     return BuildReport(
@@ -95,7 +115,8 @@ def build_bundle(
         runs=stated,
         files=len(sources),
         left_out=tuple(f"{each.name}/{name}" for each in inspections for name in each.files.left_out),
-        warnings=tuple(_in_run(problem, each) for each in inspections for problem in each.details),
+        redactions=redactions,
+        warnings=tuple(_in_run(problem, each, folders) for each in inspections for problem in each.details),
     )
 
 
@@ -137,18 +158,43 @@ def _meter(folders: Sequence[Path], progress: Progress | None, *, with_weights: 
     return advance
 
 
-def _refusals(inspections: Sequence[Inspection], *, allow_partial: bool) -> list[Problem]:
+def _in_the_way(inspections: Sequence[Inspection]) -> list[Problem]:
+    """Return what keeps run folders from being copied for redaction; the copies would not show it."""
+    return [
+        _in_run(problem, each, [each.folder])
+        for each in inspections
+        for problem in each.never
+        if problem.code in {LINK_IN_RUN, NAME_IN_RUN, UNREADABLE_FILE, STILL_RUNNING}
+    ]
+
+
+def _redacted(
+    inspections: Sequence[Inspection], folder: Path, *, with_weights: bool
+) -> tuple[list[Inspection], tuple[Redaction, ...]]:
+    """Return what the packer must know of masked copies of the runs, and what was masked."""
+    redactions = tuple(
+        redaction
+        for each in inspections
+        for redaction in redacted_copy(each.folder, each.files.packed, folder / each.name)
+    )
+    copies = [folder / each.name for each in inspections]
+    for copy in copies:
+        copy.mkdir(exist_ok=True)  # of a run that holds no file to pack
+    return inspect_runs(copies, with_weights=with_weights, redactions=redactions), redactions
+
+
+def _refusals(inspections: Sequence[Inspection], folders: Sequence[Path], *, allow_partial: bool) -> list[Problem]:
     """Return every reason against packing these runs, with files named from above the run folders."""
     return [
-        _in_run(problem, inspection)
+        _in_run(problem, inspection, folders)
         for inspection in inspections
         for problem in (*inspection.never, *(() if allow_partial else inspection.unless_labelled))
     ]
 
 
-def _in_run(problem: Problem, inspection: Inspection) -> Problem:
+def _in_run(problem: Problem, inspection: Inspection, folders: Sequence[Path]) -> Problem:
     """Return a problem of a run with the run folder in front of its file, as the user gave it."""
-    folder = inspection.folder
+    folder = next(folder for folder in folders if folder.resolve().name == inspection.name)
     file = str(folder) if problem.file in {"", inspection.name} else str(folder / problem.file)
     return replace(problem, file=file)
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO
 
 from evidence.bundle.archive import STORED, ArchiveError, Entry
+from evidence.bundle.codes import FALSE_SIZE
 from evidence.bundle.documents import FileHash
-from evidence.bundle.rules import FALSE_SIZE
 
 BLOCK_BYTES = 1 << 20
 

@@ -77,7 +77,13 @@ def content_sha256(files: Iterable[FileHash]) -> str:
     return hashlib.sha256(hash_lines({file.path: file.sha256 for file in files}).encode("utf-8")).hexdigest()
 
 
-def bundle_manifest(files: Sequence[FileHash], runs: Sequence[StatedRun], *, partial: bool) -> dict[str, Any]:
+def bundle_manifest(
+    files: Sequence[FileHash],
+    runs: Sequence[StatedRun],
+    *,
+    partial: bool,
+    redactions: Sequence[dict[str, Any]] = (),
+) -> dict[str, Any]:
     """Return bundle_manifest.json: `files` are all files but the two lists themselves."""
     ordered = sorted(files, key=lambda file: file.path)
     return {
@@ -90,7 +96,7 @@ def bundle_manifest(files: Sequence[FileHash], runs: Sequence[StatedRun], *, par
             for run in sorted(runs, key=lambda run: run.run_id)
         ],
         "files": [{"path": file.path, "bytes": file.size_bytes, "sha256": file.sha256} for file in ordered],
-    }
+    } | ({"redactions": sorted(redactions, key=lambda each: str(each["path"]))} if redactions else {})
 
 
 def as_json_text(value: Any) -> str:

@@ -22,8 +22,7 @@ from evidence.bundle.archive import (
     locate_directory,
     read_entries,
 )
-from evidence.bundle.names import escape_reason, portable_form, shown, unportable_reason
-from evidence.bundle.rules import (
+from evidence.bundle.codes import (
     BOMB,
     COLLIDING_NAMES,
     DUPLICATE_NAME,
@@ -34,8 +33,9 @@ from evidence.bundle.rules import (
     TOO_MANY_ENTRIES,
     UNKNOWN_COMPRESSION,
     UNPORTABLE_NAME,
-    refusal,
 )
+from evidence.bundle.names import escape_reason, portable_form, shown, unportable_reason
+from evidence.bundle.rules import refusal
 from schemas.problems import Problem
 
 

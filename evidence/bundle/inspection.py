@@ -19,10 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from evidence.bundle.judgement import judged_together
-from evidence.bundle.layout import RunFiles, files_of_run
-from evidence.bundle.names import shown
-from evidence.bundle.rules import (
+from evidence.bundle.codes import (
     CONTRADICTORY_RUN,
     GRADE_REFUSED,
     INVALID_RUN,
@@ -34,8 +31,12 @@ from evidence.bundle.rules import (
     SECRET,
     STILL_RUNNING,
     UNREADABLE_FILE,
-    refusal,
 )
+from evidence.bundle.judgement import judged_together
+from evidence.bundle.layout import RunFiles, files_of_run
+from evidence.bundle.names import shown
+from evidence.bundle.redact import Redaction
+from evidence.bundle.rules import refusal
 from evidence.bundle.secrets import scan_file
 from evidence.grade import Grade
 from evidence.layout import WEIGHT_FOLDERS
@@ -131,14 +132,24 @@ class ChecklistItem:
 
 
 def inspect_runs(
-    folders: Sequence[Path], *, with_weights: bool = False, advance: Advance | None = None
+    folders: Sequence[Path],
+    *,
+    with_weights: bool = False,
+    advance: Advance | None = None,
+    redactions: Sequence[Redaction] = (),
 ) -> list[Inspection]:
     """Return what the packer must know of run folders that exist, in the order of their names.
 
     They are checked together, so that a run copied under another name is found.
+
+    Args:
+        folders: The run folders.
+        with_weights: Whether to take checkpoints, adapters and exports too.
+        advance: Told how many bytes were looked into.
+        redactions: Files in them that were masked for this bundle.
     """
     inspections = []
-    for judged in judged_together(folders):
+    for judged in judged_together(folders, redactions):
         files = files_of_run(judged.folder, with_weights=with_weights)
         found = _scan(judged.folder, files.packed, advance)
         inspections.append(

@@ -12,9 +12,7 @@ from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from typing import Any
 
-from evidence.bundle.documents import FileHash, content_sha256, read_hash_lines
-from evidence.bundle.layout import BUNDLE_MANIFEST, HASHES, RUNS, SCHEMAS
-from evidence.bundle.rules import (
+from evidence.bundle.codes import (
     CHANGED_FILE,
     LISTS_DISAGREE,
     MISSING_FILE,
@@ -22,8 +20,10 @@ from evidence.bundle.rules import (
     OTHER_SCHEMA,
     RUN_NOT_LISTED,
     UNLISTED_FILE,
-    refusal,
 )
+from evidence.bundle.documents import FileHash, content_sha256, read_hash_lines
+from evidence.bundle.layout import BUNDLE_MANIFEST, HASHES, RUNS, SCHEMAS
+from evidence.bundle.rules import refusal
 from schemas.catalog import folder_of
 from schemas.problems import Problem
 

@@ -10,10 +10,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from evidence.bundle.codes import REDACTED
+from evidence.bundle.layout import RUNS
+from evidence.bundle.redact import Redaction
+from evidence.bundle.rules import refusal
 from evidence.check import judge, together
-from evidence.grade import Grade
+from evidence.facts import facts_of
+from evidence.grade import Grade, grade_of
+from evidence.judge import Judged, check_facts
 from evidence.read import Run, read_run
-from schemas.problems import Problem
+from evidence.report import RunReport
+from evidence.rules.across import fingerprint_of
+from evidence.rules.integrity import CHANGED
+from schemas.problems import Problem, worst_first
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +41,13 @@ class JudgedRun:
     """What `trainproof check` finds."""
 
 
-def judged_together(folders: Sequence[Path]) -> list[JudgedRun]:
-    """Return the runs by name, checked together so that a run copied under another name is found."""
+def judged_together(folders: Sequence[Path], redactions: Sequence[Redaction] = ()) -> list[JudgedRun]:
+    """Return the runs by name, checked together so that a run copied under another name is found.
+
+    Args:
+        folders: The run folders.
+        redactions: Files in them that were masked for a bundle.
+    """
     runs = [read_run(folder) for folder in folders]
     judged = [
         JudgedRun(
@@ -43,9 +57,34 @@ def judged_together(folders: Sequence[Path]) -> list[JudgedRun]:
             grade=replace(report.grade, reasons=tuple(_from_run(each, run.path) for each in report.grade.reasons)),
             findings=tuple(within_run(finding, run.path) for finding in report.findings),
         )
-        for run, report in zip(runs, together([judge(run) for run in runs]), strict=True)
+        for run, report in zip(runs, together([_judged(run, redactions) for run in runs]), strict=True)
     ]
     return sorted(judged, key=lambda each: each.name)
+
+
+def _judged(run: Run, redactions: Sequence[Redaction]) -> Judged:
+    """Return the judgement of a run whose redacted files need not have the hash that the run recorded."""
+    prefix = f"{RUNS}/{run.path.resolve().name}/"
+    masked = {each.path.removeprefix(prefix): each for each in redactions if each.path.startswith(prefix)}
+    if not masked:
+        return judge(run)
+    facts = facts_of(run)
+    listed = {each["path"]: each["sha256"] for each in (facts.manifest or {}).get("artifacts", [])}
+    excused = {str(run.path / name) for name, each in masked.items() if listed.get(name) == each.sha256}
+    findings = [each for each in check_facts(run, facts) if each.code != CHANGED.code or each.file not in excused]
+    grade = grade_of(run, facts, findings)
+    if grade.name == "verified":
+        reason = f"Redacted for the bundle, so not as the run wrote it: {', '.join(sorted(masked))}."
+        grade = Grade(name="measured", reasons=(reason,))
+    findings += [_told(run.path / name, each) for name, each in sorted(masked.items())]
+    report = RunReport(path=run.path, grade=grade, findings=worst_first(findings))
+    return Judged(report=report, fingerprint=fingerprint_of(facts))
+
+
+def _told(file: Path, redaction: Redaction) -> Problem:
+    places = "1 place was" if redaction.count == 1 else f"{redaction.count:,} places were"
+    what = f"{places} masked when the bundle was built; the file of the run has SHA-256 {redaction.sha256}."
+    return refusal(REDACTED, str(file), what)
 
 
 def within_run(problem: Problem, folder: Path) -> Problem:

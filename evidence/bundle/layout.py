@@ -18,8 +18,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from evidence.bundle.codes import (
+    LINK_IN_RUN,
+    NAME_IN_RUN,
+    UNREADABLE_FILE,
+)
 from evidence.bundle.names import escape_reason, portable_form, unportable_reason
-from evidence.bundle.rules import LINK_IN_RUN, NAME_IN_RUN, UNREADABLE_FILE, refusal
+from evidence.bundle.rules import refusal
 from evidence.layout import LOCK, WEIGHT_FOLDERS
 from schemas.problems import Problem
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from evidence.bundle.rules import PERSONAL_DETAIL, SECRET
+from evidence.bundle.codes import PERSONAL_DETAIL, SECRET
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,16 @@ _BETWEEN = rb"[\"'\]\s:=,\\]{1,12}"  # what stands between a name and its value 
 # Not in the middle of a word; in JSON, the n of an escaped newline is no letter.
 _START = rb"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"
 _DIGIT_AHEAD = rb"(?=[A-Za-z_-]*[0-9])"  # words joined by hyphens have none
+_NO_MASK = rb"(?!REDACTED)"  # what `evidence.bundle.redact` leaves behind
 _NO_PLACEHOLDER = rb"(?!\*|\$|<|\{|x{6}|None|null|true|false|os\.|getpass|REDACTED)"
+
+HOME = "a home folder"
+PRIVATE_KEY = re.compile(
+    rb"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-{0,5}"
+    rb"(?:[A-Za-z0-9+/=\s:,.]|-(?!-)|\\{1,8}[nr])*"
+    rb"(?:-----END (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----)?"
+)
+"""The whole of a private key, in a file of lines or in a JSON string; without an end, as far as it may reach."""
 
 
 def _secret(kind: str, anchors: tuple[bytes, ...], expression: bytes) -> Pattern:
@@ -88,7 +97,9 @@ PATTERNS = (
     _secret(
         "a password of a netrc file",
         (b"machine ",),
-        rb"machine\s+\S+\s+login\s+\S+\s+(?:account\s+\S+\s+)?password\s+" + _NO_PLACEHOLDER + rb"(?P<secret>\S{6,})",
+        rb"machine\s+\S+\s+login\s+\S+\s+(?:account\s+\S+\s+)?password\s+"
+        + _NO_PLACEHOLDER
+        + rb"(?P<secret>[^\s\"\\]{6,})",
     ),
     _secret(
         "a password in an address",
@@ -99,7 +110,7 @@ PATTERNS = (
     _secret(
         "a password of a request",
         (b"authorization",),
-        rb"(?i:authorization)\\{0,8}[\"']?: *\\{0,8}[\"']?(?i:basic) +(?P<secret>[\w+/=-]{8,})",
+        rb"(?i:authorization)\\{0,8}[\"']?: *\\{0,8}[\"']?(?i:basic) +" + _NO_MASK + rb"(?P<secret>[\w+/=-]{8,})",
     ),
     _secret("a JSON web token", (b"eyj",), rb"(?P<secret>eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]{8,})"),
     _secret(
@@ -116,9 +127,9 @@ PATTERNS = (
         + _NO_PLACEHOLDER
         + rb"(?P<secret>[^\s\"',;\\)]{6,})",
     ),
-    _detail("a home folder", (b"/home/",), _START + rb"(?<!\.)/home/(?P<secret>[\w.-]+)"),
-    _detail("a home folder", (b"/users/",), _START + rb"(?<!\.)/Users/(?P<secret>[\w.-]+)"),
-    _detail("a home folder", (b"users\\",), rb"(?:(?<=:\\)|(?<=:\\\\))(?i:users)\\{1,2}(?P<secret>[\w.-]+)"),
+    _detail(HOME, (b"/home/",), _START + rb"(?<!\.)/home/" + _NO_MASK + rb"(?P<secret>[\w.-]+)"),
+    _detail(HOME, (b"/users/",), _START + rb"(?<!\.)/Users/" + _NO_MASK + rb"(?P<secret>[\w.-]+)"),
+    _detail(HOME, (b"users\\",), rb"(?:(?<=:\\)|(?<=:\\\\))(?i:users)\\{1,2}" + _NO_MASK + rb"(?P<secret>[\w.-]+)"),
     _detail(
         "an e-mail address",
         (b"@",),

@@ -8,13 +8,15 @@ finds the few places where the exact pattern is then tried, which is what makes 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from evidence.bundle.rules import PERSONAL_DETAIL, SECRET, refusal
-from evidence.bundle.secret_patterns import BY_ANCHOR, Pattern
+from evidence.bundle.codes import PERSONAL_DETAIL, SECRET
+from evidence.bundle.rules import refusal
+from evidence.bundle.secret_patterns import BY_ANCHOR, HOME, PRIVATE_KEY, Pattern
 from schemas.problems import Problem
 
 BLOCK_BYTES = 4 << 20
@@ -66,13 +68,31 @@ def find_secrets(file: BinaryIO) -> Iterator[Finding]:
     for block, first_line in _blocks(file):
         lower = block.lower()
         for anchor, patterns in BY_ANCHOR.items():
-            for kind, code, start, secret in _matches(anchor, patterns, block, lower):
-                line = first_line + block.count(b"\n", 0, start)
-                finding = Finding(kind=kind, code=code, line=line, masked=mask(secret))
-                key = (code, line, finding.masked)
+            for pattern, match in _matches(anchor, patterns, block, lower):
+                line = first_line + block.count(b"\n", 0, match.start())
+                secret = match.groupdict()["secret"] or match.group()
+                finding = Finding(kind=pattern.kind, code=pattern.code, line=line, masked=mask(secret))
+                key = (pattern.code, line, finding.masked)
                 if key not in told:
                     told.add(key)
                     yield finding
+
+
+def spans_to_mask(text: bytes) -> Iterator[tuple[int, int]]:
+    """Yield where secrets and home folders stand in a text of UTF-8, overlapping ones too."""
+    lower = text.lower()
+    for anchor, patterns in BY_ANCHOR.items():
+        for pattern, match in _matches(anchor, patterns, text, lower):
+            if pattern.code == SECRET or pattern.kind == HOME:
+                group = next((name for name in ("secret", "alone") if match.groupdict().get(name)), 0)
+                start, end = match.span(group)
+                key = PRIVATE_KEY.match(text, start)
+                yield start, key.end() if key else end
+
+
+def encoding_of(head: bytes) -> str | None:
+    """Return the encoding that the first two bytes of a file tell: UTF-16 of either order, or None for any other."""
+    return {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}.get(head)
 
 
 def mask(secret: bytes) -> str:
@@ -84,13 +104,13 @@ def mask(secret: bytes) -> str:
 
 def _matches(
     anchor: bytes, patterns: Sequence[Pattern], block: bytes, lower: bytes
-) -> Iterator[tuple[str, str, int, bytes]]:
-    """Yield kind, code, offset and text of each match of the patterns that start with an anchor."""
+) -> Iterator[tuple[Pattern, re.Match[bytes]]]:
+    """Yield each match of the patterns that start with an anchor."""
     at = lower.find(anchor)
     while at >= 0:
         for pattern in patterns:
             if match := pattern.match(block, at):
-                yield pattern.kind, pattern.code, match.start(), match.groupdict()["secret"] or match.group()
+                yield pattern, match
         at = lower.find(anchor, at + 1)
 
 
@@ -101,7 +121,7 @@ def _blocks(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
     """
     head = file.read(2)
     file.seek(0)
-    wide = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}.get(head)
+    wide = encoding_of(head)
     kept, line = b"", 1
     while raw := file.read(BLOCK_BYTES):
         block = kept + (raw.decode(wide, "replace").encode("utf-8") if wide else raw)

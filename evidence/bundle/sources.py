@@ -17,6 +17,7 @@ from evidence.bundle.documents import FileHash, StatedRun, as_json_text, bundle_
 from evidence.bundle.inspection import Advance, Inspection
 from evidence.bundle.integrity import published_schemas
 from evidence.bundle.layout import BUNDLE_MANIFEST, CRATE, HASHES, REPORT, RUNS
+from evidence.bundle.redact import Redaction
 from evidence.bundle.report import ReportRun, report_html
 from evidence.facts import facts_of
 
@@ -46,7 +47,9 @@ class Source:
         return FileHash(path=self.path, size_bytes=self.size_bytes, sha256=self.sha256)
 
 
-def all_sources(inspections: Sequence[Inspection], advance: Advance, *, partial: bool) -> list[Source]:
+def all_sources(
+    inspections: Sequence[Inspection], advance: Advance, *, partial: bool, redactions: Sequence[Redaction] = ()
+) -> list[Source]:
     """Return every file of the bundle in the order of paths: runs, schemas, report, crate and the two lists."""
     by_run = {each.name: [_from_disk(each, name, advance) for name in each.files.packed] for each in inspections}
     runs = [_report_run(each, by_run[each.name]) for each in inspections]
@@ -54,7 +57,12 @@ def all_sources(inspections: Sequence[Inspection], advance: Advance, *, partial:
     made.append(_made(REPORT, report_html(runs, partial=partial).encode("utf-8")))
     made.append(_made(CRATE, crate_text(runs, [source.hash for source in made], partial=partial).encode("utf-8")))
     sources = [source for run in by_run.values() for source in run] + made
-    manifest = bundle_manifest([source.hash for source in sources], stated_runs(inspections), partial=partial)
+    manifest = bundle_manifest(
+        [source.hash for source in sources],
+        stated_runs(inspections),
+        partial=partial,
+        redactions=[each.as_dict() for each in redactions],
+    )
     sources.append(_made(BUNDLE_MANIFEST, as_json_text(manifest).encode("utf-8")))
     hashes = hash_lines({source.path: source.sha256 for source in sources})
     sources.append(_made(HASHES, hashes.encode("utf-8")))

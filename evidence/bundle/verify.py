@@ -9,22 +9,11 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from evidence.bundle.archive import ArchiveError, Entry
-from evidence.bundle.container import has_our_form
-from evidence.bundle.content import Progress, hash_entries, stream
-from evidence.bundle.crate import crate_text
-from evidence.bundle.documents import FileHash, program_version
-from evidence.bundle.hostile import Limits, harmless_entries
-from evidence.bundle.inspection import FIT_GRADES, LABELLED_GRADES, is_weights
-from evidence.bundle.integrity import list_problems, manifest_problems, run_names, schema_problems
-from evidence.bundle.judgement import judged_together, within_run
-from evidence.bundle.layout import BUNDLE_MANIFEST, CRATE, HASHES, REPORT, RUNS
-from evidence.bundle.report import ReportRun, report_html
-from evidence.bundle.rules import (
+from evidence.bundle.codes import (
     BOMB,
     NO_BUNDLE,
     OTHER_CRATE,
@@ -34,8 +23,28 @@ from evidence.bundle.rules import (
     REPACKED,
     UNLABELLED,
     UNLISTED_FILE,
-    refusal,
 )
+from evidence.bundle.container import has_our_form
+from evidence.bundle.content import Progress, hash_entries, stream
+from evidence.bundle.crate import crate_text
+from evidence.bundle.documents import FileHash, program_version
+from evidence.bundle.hostile import Limits, harmless_entries
+from evidence.bundle.inspection import FIT_GRADES, LABELLED_GRADES, is_weights
+from evidence.bundle.integrity import list_problems, manifest_problems, run_names, schema_problems
+from evidence.bundle.judgement import judged_together, within_run
+from evidence.bundle.layout import BUNDLE_MANIFEST, CRATE, HASHES, REPORT, RUNS
+from evidence.bundle.redact import (
+    MASK,
+    MOST_BYTES,
+    Redaction,
+    may_be_redacted,
+    redaction_problems,
+    stated_redactions,
+)
+from evidence.bundle.report import ReportRun, report_html
+from evidence.bundle.rules import refusal
+from evidence.bundle.secrets import encoding_of
+from evidence.bundle.verdict import Verdict, VerifiedRun
 from evidence.facts import facts_of
 from schemas.problems import Problem, worst_first
 from schemas.validate import read_document
@@ -48,56 +57,7 @@ MOST_LIST_BYTES = 256 << 20
 SELF_LISTED = frozenset({HASHES, BUNDLE_MANIFEST, CRATE})
 """Files that the crate cannot describe by size, because they depend on it."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class VerifiedRun:
-    """One run of a bundle, checked and graded again."""
-
-    run_id: str
-    """Name of its folder under `runs/`."""
-    stated_grade: str | None
-    """Grade that the bundle states. None: it states none."""
-    grade: str
-    """Grade that the run has."""
-    reasons: tuple[str, ...]
-    """Why."""
-    findings: tuple[Problem, ...]
-    """What `trainproof check` finds; files are named from the run folder."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """What a bundle is worth."""
-
-    path: Path
-    """The zip, as given."""
-    findings: tuple[Problem, ...]
-    """What is wrong with the bundle itself, worst first; files are named from its root."""
-    runs: tuple[VerifiedRun, ...]
-    """Its runs, by name; empty if the archive was refused."""
-    content_sha256: str | None
-    """The content digest that it states and has. None: it has none that holds."""
-    partial: bool
-    """Whether it is labelled as holding runs that are no results."""
-    files: int
-    """Files inside."""
-    size_bytes: int
-    """Their size, unpacked."""
-
-    @property
-    def ok(self) -> bool:
-        """Whether nothing is wrong with the bundle."""
-        return not any(finding.severity == "error" for finding in self.findings)
-
-    @property
-    def proven(self) -> str:
-        """What is proven and what is not, in two sentences."""
-        if not self.ok:
-            return "Nothing is proven: the bundle is not what it states. Do not rely on anything inside."
-        return (
-            "Integrity is proven: every file is the one that was packed, and every grade follows from the documents "
-            "inside. Identity is not: the bundle is not signed, so anyone could have built it."
-        )
+__all__ = ["Verdict", "VerifiedRun", "verify_bundle"]
 
 
 def verify_bundle(path: Path, *, progress: Progress | None = None) -> Verdict:
@@ -131,6 +91,7 @@ def _refused(path: Path, entries: Sequence[Entry], problems: Sequence[Problem]) 
         runs=(),
         content_sha256=None,
         partial=False,
+        redactions=(),
         files=len(entries),
         size_bytes=sum(entry.size_bytes for entry in entries),
     )
@@ -161,7 +122,12 @@ def _checked(
     if manifest:
         problems += manifest_problems(found, manifest)
     _unpack_runs(file, entries, folder)
-    runs = _report_runs(folder, found)
+    redactions = stated_redactions(manifest or {})
+    masks = {each.path: _masks(file, by_name.get(each.path)) for each in redactions if may_be_redacted(each.path)}
+    if unfit := list(redaction_problems(redactions, found, masks)):
+        problems += unfit
+        redactions = ()
+    runs = _report_runs(folder, found, redactions)
     verified = [_verified(run, manifest or {}) for run in runs]
     if manifest:
         problems += _grade_problems(verified, partial=manifest["partial"])
@@ -176,6 +142,7 @@ def _checked(
         runs=tuple(verified),
         content_sha256=manifest["content_sha256"] if manifest and not broken else None,
         partial=bool(manifest and manifest["partial"]),
+        redactions=redactions,
         files=len(found),
         size_bytes=sum(each.size_bytes for each in found.values()),
     )
@@ -184,6 +151,14 @@ def _checked(
 def _content(file: BinaryIO, entry: Entry | None) -> bytes | None:
     """Return the content of an entry whose size has been found bearable, or None if there is no such entry."""
     return b"".join(stream(file, entry)) if entry else None
+
+
+def _masks(file: BinaryIO, entry: Entry | None) -> int:
+    """Return how often the mask of a redaction stands in an entry, in UTF-8 or UTF-16; 0 if it is too large for one."""
+    if entry is None or entry.size_bytes > 2 * MOST_BYTES:
+        return 0
+    content = _content(file, entry) or b""
+    return content.decode(encoding_of(content[:2]) or "utf-8", "replace").count(MASK)
 
 
 def _empty_folders(entries: Sequence[Entry], found: Mapping[str, FileHash]) -> Iterator[Problem]:
@@ -221,7 +196,7 @@ def _unpack_runs(file: BinaryIO, entries: Sequence[Entry], folder: Path) -> None
                     copy.write(block)
 
 
-def _report_runs(folder: Path, found: Mapping[str, FileHash]) -> list[ReportRun]:
+def _report_runs(folder: Path, found: Mapping[str, FileHash], redactions: Sequence[Redaction]) -> list[ReportRun]:
     """Return the runs that were unpacked, checked and graded again."""
     return [
         ReportRun(
@@ -231,7 +206,7 @@ def _report_runs(folder: Path, found: Mapping[str, FileHash]) -> list[ReportRun]
             facts=facts_of(judged.run),
             files=tuple(file for path, file in found.items() if path.startswith(f"{RUNS}/{judged.name}/")),
         )
-        for judged in judged_together([folder / RUNS / name for name in sorted(run_names(found))])
+        for judged in judged_together([folder / RUNS / name for name in sorted(run_names(found))], redactions)
     ]
 
 

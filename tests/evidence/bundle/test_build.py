@@ -299,7 +299,7 @@ def test_secrets_are_refused_and_masked(tmp_path: Path):
         f"error TP846: {run / 'console.txt'} (line 2): "
         "Line 2 holds a password in an address: hf_a… (37 characters).\n"
         "  A file holds what looks like a password, token or private key.\n"
-        "  Next: Revoke the secret, then remove it from the file.\n"
+        "  Next: Revoke the secret, then remove it from the file, or pack with `--redact`.\n"
     )
 
 

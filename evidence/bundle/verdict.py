@@ -1,0 +1,67 @@
+"""What verifying a bundle gives: the verdict, its runs, and what is proven in words. Nothing is checked here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from evidence.bundle.redact import Redaction
+from schemas.problems import Problem
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifiedRun:
+    """One run of a bundle, checked and graded again."""
+
+    run_id: str
+    """Name of its folder under `runs/`."""
+    stated_grade: str | None
+    """Grade that the bundle states. None: it states none."""
+    grade: str
+    """Grade that the run has."""
+    reasons: tuple[str, ...]
+    """Why."""
+    findings: tuple[Problem, ...]
+    """What `trainproof check` finds; files are named from the run folder."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What a bundle is worth."""
+
+    path: Path
+    """The zip, as given."""
+    findings: tuple[Problem, ...]
+    """What is wrong with the bundle itself, worst first; files are named from its root."""
+    runs: tuple[VerifiedRun, ...]
+    """Its runs, by name; empty if the archive was refused."""
+    content_sha256: str | None
+    """The content digest that it states and has. None: it has none that holds."""
+    partial: bool
+    """Whether it is labelled as holding runs that are no results."""
+    redactions: tuple[Redaction, ...]
+    """Files that are said to be masked, and are."""
+    files: int
+    """Files inside."""
+    size_bytes: int
+    """Their size, unpacked."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong with the bundle."""
+        return not any(finding.severity == "error" for finding in self.findings)
+
+    @property
+    def proven(self) -> str:
+        """What is proven and what is not, in a few sentences."""
+        if not self.ok:
+            return "Nothing is proven: the bundle is not what it states. Do not rely on anything inside."
+        masked = len(self.redactions)
+        redacted = (
+            f"{masked:,} file{'s were' if masked > 1 else ' was'} redacted for it; what stood there is not proven. "
+        )
+        return (
+            "Integrity is proven: every file is the one that was packed, and every grade follows from the documents "
+            f"inside. {redacted if masked else ''}"
+            "Identity is not: the bundle is not signed, so anyone could have built it."
+        )

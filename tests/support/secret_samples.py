@@ -1,0 +1,47 @@
+"""Secrets of every known kind, none of them real, as they turn up in logs."""
+
+from __future__ import annotations
+
+import json
+
+# Every secret is put together here, so that no file of this repository holds the shape of one.
+LETTERS = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0fG"
+HEX = "0f1e2d3c4b5a69788796a5b4c3d2e1f0"
+HF = "hf_" + LETTERS + "xY"
+GITHUB = "ghp_" + LETTERS + "1234"
+JWT = "ey" + "JhbGciOiJIUzI1NiJ9.ey" + "JzdWIiOiIxMjM0NTY3ODkwIn0." + LETTERS
+
+SECRETS = {
+    "hugging face token": f"HF_TOKEN={HF}",
+    "hugging face token in a git address": f"fatal: unable to access 'https://me:{HF}@huggingface.co/me/model/'",
+    "hugging face token as the user of an address": f"https://{HF}@huggingface.co/me/model",
+    "kaggle.json": f'{{"username":"me","key":"{HEX}"}}',
+    "kaggle.json inside a JSON string": json.dumps({"text": f'{{"username":"me","key":"{HEX}"}}'}),
+    "kaggle key in the environment": f"os.environ['KAGGLE_KEY'] = '{HEX}'",
+    "kaggle token in a traceback": '  File "a.py", line 3\n    login("KG' + f'AT_{HEX}")\nValueError: bad',
+    "wandb key in the environment": f"export WANDB_API_KEY={HEX}01234567",
+    "wandb login": f"wandb login {HEX}01234567",
+    "wandb key in netrc": f"machine api.wandb.ai\n  login user\n  password {HEX}01234567",
+    "openai key": "openai.api_key = 's" + f"k-{LETTERS}{LETTERS[:16]}'",
+    "openai project key": "s" + f"k-proj-{LETTERS}_{LETTERS}",
+    "anthropic key": "s" + f"k-ant-api03-{LETTERS}-AA",
+    "github token": f"remote: https://github.com\n{GITHUB}",
+    "github token in an address": f"git clone https://x-access-token:{GITHUB}@github.com/a/b.git",
+    "fine-grained github token": f"github_pat_{LETTERS[:22]}_{LETTERS}",
+    "gitlab token": f"glp{'at'}-{LETTERS[:20]}",
+    "aws key id": "AKI" + "AIOSFODNN7EXAMPL2",
+    "aws secret key": f"aws_secret_access_key = {LETTERS}/abcd+12",
+    "google api key": "AIz" + f"a{LETTERS}abc",
+    "google service account": '"private_key": "-----BEGIN ' + 'PRIVATE KEY-----\\nMIIE\\n"',
+    "slack token": "xox" + "b-123456789012-123456789012-abcdefghijkl",
+    "slack webhook": "https://hooks.slack.com/services/T00000000/B00000000/" + LETTERS[:24],
+    "private key": "-----BEGIN OPENSSH " + "PRIVATE KEY-----",
+    "netrc": "machine example.org login me password correct-horse",
+    "password in an address": "postgres://admin:s3cretpw@db.internal:5432/runs",
+    "bearer token": f"Authorization: Bearer {LETTERS}",
+    "basic authorization": '{"Authorization": "Basic bWU6c2VjcmV0cGFzcw=="}',
+    "json web token": f"cookie={JWT}",
+    "password in a configuration": 'password: "hunter2hunter2"',
+    "key of a client": f"client_secret={LETTERS}",
+    "token in utf-16": f"HF_TOKEN={HF}".encode("utf-16"),
+}
