@@ -12,8 +12,11 @@ from typing import Literal
 
 from evidence import layout
 from evidence.facts import Facts, facts_of
+from evidence.foreign.judgement import worth_of
+from evidence.foreign.view import ForeignRun
 from evidence.read import Run
 from evidence.rules import completeness, integrity
+from evidence.rules.imported import NOT_INTACT
 from evidence.rules.placeholders import PLACEHOLDER
 from schemas.problems import Problem
 
@@ -70,6 +73,8 @@ def grade_run(run: Run, findings: Sequence[Problem]) -> Grade:
 def grade_of(run: Run, facts: Facts, findings: Sequence[Problem]) -> Grade:
     """Return the grade as `grade_run` does, from facts that are there already."""
     errors = [problem for problem in findings if problem.severity == "error"]
+    if (view := run.foreign()) is not None:
+        return _grade_of_foreign(view, findings)
     if not run.is_run:
         return Grade(name="not a run", reasons=sentences(errors) or ("The folder holds nothing that a run writes.",))
     contradictions = [problem for problem in errors if _contradicts(problem)]
@@ -82,6 +87,17 @@ def grade_of(run: Run, facts: Facts, findings: Sequence[Problem]) -> Grade:
     if reasons := (*sentences(errors), *_unproven(facts)):
         return Grade(name="measured", reasons=reasons)
     return Grade(name="verified", reasons=(VERIFIED,))
+
+
+def _grade_of_foreign(view: ForeignRun, findings: Sequence[Problem]) -> Grade:
+    """Return what a folder of another tool, or an import of one, is worth: `measured` at best."""
+    changed = [problem for problem in findings if problem.code in {rule.code for rule in NOT_INTACT}]
+    if changed:
+        return Grade(name="contradictory", reasons=sentences(changed))
+    if unreadable := [problem for problem in findings if problem.severity == "error" and _is_about_shape(problem.code)]:
+        return Grade(name="partial", reasons=sentences(unreadable))
+    name, reasons = worth_of(view, findings)
+    return Grade(name=name, reasons=reasons)
 
 
 def _contradicts(problem: Problem) -> bool:

@@ -18,6 +18,7 @@ from evidence.rules.across import Fingerprint, copies, fingerprint_of
 from evidence.rules.catalog import CHECKS
 from evidence.rules.completeness import NOT_A_RUN
 from evidence.rules.finding import problem_of
+from evidence.rules.imported import foreign_findings
 from evidence.rules.placeholders import placeholders
 from schemas.problems import Problem, worst_first
 
@@ -29,6 +30,8 @@ def check_run(run: Run) -> list[Problem]:
 
 def check_facts(run: Run, facts: Facts) -> list[Problem]:
     """Return what `check_run` returns, from facts that are there already."""
+    if (view := run.foreign()) is not None:
+        return list(worst_first(run.with_line(problem) for problem in foreign_findings(run, view)))
     if not run.is_run:
         what = f"{run.path.name or run.path} holds none of the files that a run writes."
         return list(run.problems) or [problem_of(NOT_A_RUN, file=str(run.path), what=what)]

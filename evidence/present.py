@@ -18,6 +18,7 @@ from evidence.facts import facts_of
 from evidence.grade import GRADES
 from evidence.headlines import headlines, seconds_as_text
 from evidence.index import RunSummary
+from evidence.present_import import foreign_json, foreign_text
 from evidence.read import Run
 from evidence.report import Report, RunReport
 from evidence.rules.catalog import RULES
@@ -109,6 +110,8 @@ def runs_json(summaries: Sequence[RunSummary]) -> list[dict[str, Any]]:
 
 def run_text(run: Run) -> str:
     """Return one run as the terminal shows it: what it is, its figures, its grade and its findings."""
+    if (view := run.foreign()) is not None:
+        return foreign_text(run, view)
     report = report_of(run)
     facts = traced(facts_of(run), report.findings)
     rows = [*_identity(run), *((line.name, line.as_text()) for line in headlines(facts))]
@@ -121,6 +124,8 @@ def run_text(run: Run) -> str:
 
 def run_json(run: Run) -> dict[str, Any]:
     """Return what `run_text` shows, as values; `headlines` in the order of the text."""
+    if (view := run.foreign()) is not None:
+        return foreign_json(run, view)
     report = report_of(run)
     return {
         "path": str(run.path),
@@ -185,9 +190,9 @@ def _cells(summary: RunSummary) -> list[str]:
 
 def _steps(summary: RunSummary) -> str:
     done, planned = summary.steps_done, summary.steps_planned
-    if done is None or planned is None:
+    if done is None:
         return NOTHING
-    return f"{done:,}" if done == planned else f"{done:,} of {planned:,}"
+    return f"{done:,}" if planned in (None, done) else f"{done:,} of {planned:,}"
 
 
 def _score(summary: RunSummary) -> str:

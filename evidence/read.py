@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from evidence import layout
+from evidence.foreign.judgement import looks_like_run
+from evidence.foreign.read import read_foreign
+from evidence.foreign.view import ForeignRun
 from evidence.lock import is_alive
 from evidence.rules.finding import problem_of
 from evidence.rules.reading import NOT_A_FILE, UNREADABLE_FOLDER
@@ -38,6 +41,7 @@ class Run:
         plan: plan.json.
         first_examples: first_examples.json.
         eval_summary: eval_summary.json.
+        imported: import.json.
         alive: Whether some process holds the folder now.
         problems: What is wrong with the folder, these documents and their shapes; rows say theirs when they are read.
     """
@@ -49,10 +53,12 @@ class Run:
     plan: dict[str, Any] | None
     first_examples: dict[str, Any] | None
     eval_summary: dict[str, Any] | None
+    imported: dict[str, Any] | None
     alive: bool
     problems: tuple[Problem, ...]
     _lines: dict[str, Lines] = field(default_factory=dict, repr=False, compare=False)
     _rows: dict[str, Rows] = field(default_factory=dict, repr=False, compare=False)
+    _views: list[ForeignRun | None] = field(default_factory=list, repr=False, compare=False)
 
     @property
     def status(self) -> str | None:
@@ -69,6 +75,33 @@ class Run:
     def is_run(self) -> bool:
         """Whether the folder holds a file, or anything under the name of a file, that only a run writes."""
         return layout.holds_run([*self.files, *(Path(problem.file).name for problem in self.problems)])
+
+    @property
+    def is_import(self) -> bool:
+        """Whether the folder was imported from another tool: it has import.json in place of a manifest."""
+        return layout.IMPORT in self.files and layout.MANIFEST not in self.files
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether trainproof wrote any of it: a document that names its schema, or rows of the right shape."""
+        documents = (self.manifest, self.plan, self.first_examples, self.eval_summary, self.imported)
+        if layout.IMPORT in self.files or any(document and "schema_version" in document for document in documents):
+            return True
+        return any(self.rows(name).values for name in ROW_FILES)
+
+    def foreign(self) -> ForeignRun | None:
+        """Return what another tool's folder, or the originals of an import, state; None for a run of trainproof."""
+        if not self._views:
+            self._views.append(self._read_foreign())
+        return self._views[0]
+
+    def _read_foreign(self) -> ForeignRun | None:
+        if self.is_import:
+            return read_foreign(self.path / layout.ORIGINAL)
+        if self.alive or self.is_ours:
+            return None
+        view = read_foreign(self.path)
+        return view if looks_like_run(view) else None
 
     def metrics(self) -> Rows:
         """Return the rows of metrics.jsonl, read once; none where there is no such file."""
@@ -128,6 +161,7 @@ def read_run(folder: Path) -> Run:
         plan=document(layout.PLAN),
         first_examples=document(layout.FIRST_EXAMPLES),
         eval_summary=document(layout.EVAL_SUMMARY),
+        imported=document(layout.IMPORT),
         alive=is_alive(folder),
         problems=tuple(problems),
         _lines=lines,
@@ -154,7 +188,7 @@ def read_existing_run(folder: Path) -> Run:
 
 def _files(folder: Path, problems: list[Problem]) -> tuple[str, ...]:
     """Return the regular files below a folder; a link or a special file under an evidence name is a problem."""
-    known = {layout.MANIFEST, *layout.ROLES}
+    known = {layout.MANIFEST, layout.IMPORT, *layout.ROLES}
     found = []
     for name, entry in _entries(folder, problems):
         if entry.is_file(follow_symlinks=False):

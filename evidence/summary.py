@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence.facts import facts_of
+from evidence.foreign.figures import Figures, figures_of
 from evidence.grade import GradeName
 from evidence.read import Run
 from evidence.report import RunReport
@@ -80,6 +81,8 @@ class RunSummary:
 
 def summary_of(run: Run, report: RunReport) -> RunSummary:
     """Return the summary of a run from whatever of it can be read."""
+    if (view := run.foreign()) is not None:
+        return with_report(_of_foreign(run, figures_of(view), report), report)
     manifest, evaluation = run.manifest or {}, traced(facts_of(run), report.findings).eval_summary
     rows = run.metrics().values
     losses = [float(row["loss"]) for row in rows if row["loss"] is not None]
@@ -111,6 +114,27 @@ def summary_of(run: Run, report: RunReport) -> RunSummary:
         started_at=started,
     )
     return with_report(summary, report)
+
+
+def _of_foreign(run: Run, figures: Figures, report: RunReport) -> RunSummary:
+    """Return the summary of a run that another tool carried out; a score is not computed again, so none is shown."""
+    return RunSummary(
+        path=run.path,
+        run_id=_text(run.imported, "run_id") or run.path.name,
+        grade=report.grade.name,
+        reasons=report.grade.reasons,
+        status=figures.status,
+        model=figures.model,
+        method=figures.method,
+        device=figures.device,
+        steps_done=figures.steps_done,
+        steps_planned=figures.steps_planned,
+        tokens_seen=figures.tokens_seen,
+        last_loss=figures.losses[-1] if figures.losses else None,
+        loss_points=_points(figures.losses),
+        duration_seconds=figures.train_seconds,
+        started_at=figures.started_at,
+    )
 
 
 def with_report(summary: RunSummary, report: RunReport) -> RunSummary:

@@ -79,6 +79,13 @@ def _source_key(name: str, fact: Fact) -> str:
     return f"{fact.source.file} {pointer}" if pointer and not fact.source.file.endswith(".jsonl") else fact.source.file
 
 
+def same_fact(name: str, one: Fact, two: Fact) -> bool:
+    """Return whether two facts of a name state the same; False where one of them cannot be compared."""
+    if _normal(name, one) is None or _normal(name, two) is None:
+        return False
+    return _same(name, one, two)
+
+
 def _same(name: str, one: Fact, two: Fact) -> bool:
     if (
         name == "run.id"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 from evidence.foreign import rules
 from evidence.foreign.contradictions import contradictions, is_finished
@@ -15,6 +16,9 @@ from evidence.foreign.view import ForeignRun
 from evidence.rules.finding import problem_of
 from schemas.problems import Problem, worst_first
 from schemas.words import counted, listed
+
+Worth = Literal["measured", "partial", "template", "contradictory", "not a run"]
+"""The grades that a run of another tool can have."""
 
 MOST_REASONS = 5
 
@@ -48,34 +52,47 @@ def has_run(view: ForeignRun) -> bool:
     return logs or is_measured(view)
 
 
-def worth_of(view: ForeignRun, findings: Sequence[Problem]) -> tuple[str, tuple[str, ...]]:
+def looks_like_run(view: ForeignRun) -> bool:
+    """Return whether a folder holds more than configurations and documents about something else."""
+    if has_run(view) or view.templates:
+        return True
+    about = ("model.", "training.", "dataset.", "result.", "run.")
+    return any(
+        reading.tool != "configuration" and any(fact.name.startswith(about) for fact in reading.facts)
+        for reading in view.files.values()
+    )
+
+
+def worth_of(view: ForeignRun, findings: Sequence[Problem]) -> tuple[Worth, tuple[str, ...]]:
     """Return the grade's name and its reasons, worst first.
 
     Documents that only declare something are a template, also where they contradict each other: nothing happened that
     they could be wrong about. Nothing read from another tool is `verified`.
     """
     contradicting = [problem for problem in findings if problem.code.startswith("TP3") and problem.severity == "error"]
-    if not view.tools:
+    if not looks_like_run(view):
         return "not a run", ("Nothing in the folder is recognised as part of a run.",)
     if not has_run(view):
-        return "template", (_unmeasured(view), *(problem.what for problem in contradicting[:MOST_REASONS]))
+        return "template", (*_unmeasured(view), *(problem.what for problem in contradicting[:MOST_REASONS]))
     if contradicting:
         more = len(contradicting) - MOST_REASONS
         told = tuple(problem.what for problem in contradicting[:MOST_REASONS])
         return "contradictory", (*told, f"{more} more.") if more > 0 else told
     if not is_measured(view):
-        return "template", (_unmeasured(view),)
+        return "template", _unmeasured(view)
     if reasons := tuple(_unfinished(view)):
         return "partial", reasons
     return "measured", (f"trainproof did not carry it out; it was read from {listed(sorted(view.tools), last='and')}.",)
 
 
-def _unmeasured(view: ForeignRun) -> str:
+def _unmeasured(view: ForeignRun) -> tuple[str, ...]:
     names = view.templates
-    forms = (
-        f"; {listed(names[:3], last='and')} {'is a template' if len(names) == 1 else 'are templates'}" if names else ""
-    )
-    return f"No step and no answer was measured{forms}."
+    if not names:
+        return ("No step and no answer was measured.",)
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    shown_ones = ", ".join(names[:3]) if more else listed(names, last="and")
+    are = "is a template" if len(names) == 1 else "are templates"
+    return "No step and no answer was measured.", f"{shown_ones}{more} {are}."
 
 
 def _unfinished(view: ForeignRun) -> Iterator[str]:

@@ -9,8 +9,10 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
+from evidence import layout
 from evidence.foreign import rules
 from evidence.foreign.console import read_log
 from evidence.foreign.structured import read_csv_file, read_json_file, read_rows_file, read_yaml_file
@@ -27,8 +29,17 @@ WEIGHTS = frozenset(
 )
 """Ends of the names of files that hold weights; they are never read."""
 
-SKIPPED_FOLDERS = frozenset((".git", "__pycache__", ".venv", "venv", "node_modules", ".ipynb_checkpoints", ".cache"))
-"""Folders that are no part of a run."""
+SKIPPED_FOLDERS = frozenset(("__pycache__", "venv", "node_modules"))
+"""Folders that are no part of a run; those whose name begins with a dot are left out too."""
+
+MOST_FILES = 5000
+"""Files of a folder that are read."""
+
+_HEAD_BYTES = 4096
+"""Bytes at the beginning of a document in which it names its schema."""
+
+_NAME = re.compile(r"[^\\\x00-\x1f\ud800-\udfff]{1,255}")
+"""Names that every system and every document can hold."""
 
 LARGEST_BYTES = 1 << 28
 """A file beyond this size (256 MiB) is not read."""
@@ -47,7 +58,10 @@ def read_foreign(folder: Path) -> ForeignRun:
     """Return everything that a folder states about a run, with its sources; never raises on what it holds."""
     folder = Path(folder)
     problems: list[Problem] = []
-    names = [name for name, entry in entries(folder, problems)]
+    names = [name for name, _ in islice(entries(folder, problems), MOST_FILES)]
+    if len(names) == MOST_FILES:
+        what = f"The folder holds more files than the first {MOST_FILES}; the others were not read."
+        problems.append(problem_of(rules.NOT_READ, file=str(folder), what=what))
     readings = {name: _read(folder, name) for name in names}
     left_out, several = superseded(readings, folder)
     for name in left_out:
@@ -56,7 +70,10 @@ def read_foreign(folder: Path) -> ForeignRun:
 
 
 def entries(folder: Path, problems: list[Problem], prefix: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Yield the regular files below a folder by their path in it, in order; links and special files are problems."""
+    """Yield the regular files below a folder by their path in it, in order; links and special files are problems.
+
+    Hidden and temporary files are left out, as in our own runs.
+    """
     try:
         with os.scandir(folder) as listing:
             found = sorted(listing, key=lambda entry: entry.name)
@@ -66,8 +83,10 @@ def entries(folder: Path, problems: list[Problem], prefix: str = "") -> Iterator
         return
     for entry in found:
         name = prefix + entry.name
+        if entry.name.startswith(".") or entry.name.endswith(".tmp") or not _NAME.fullmatch(entry.name):
+            continue
         if entry.is_dir(follow_symlinks=False):
-            if entry.name not in SKIPPED_FOLDERS:
+            if entry.name not in SKIPPED_FOLDERS and not _is_our_run(folder / entry.name):
                 yield from entries(folder / entry.name, problems, f"{name}/")
         elif entry.is_file(follow_symlinks=False):
             yield name, entry
@@ -77,6 +96,18 @@ def entries(folder: Path, problems: list[Problem], prefix: str = "") -> Iterator
             problems.append(
                 replace(problem_of(NOT_A_FILE, file=str(folder / entry.name), what=what), severity="warning")
             )
+
+
+def _is_our_run(folder: Path) -> bool:
+    """Return whether a folder inside this one is a run of trainproof, which speaks for itself."""
+    for name in (layout.MANIFEST, layout.IMPORT):
+        try:
+            with (folder / name).open("rb") as file:
+                if b'"schema_version"' in file.read(_HEAD_BYTES):
+                    return True
+        except OSError:
+            continue
+    return False
 
 
 def is_weights(name: str) -> bool:

@@ -6,11 +6,13 @@ which their findings appear.
 
 from __future__ import annotations
 
+from evidence.foreign.rules import RULES as FOREIGN_RULES
 from evidence.rules import (
     across,
     completeness,
     contradiction,
     hygiene,
+    imported,
     integrity,
     placeholders,
     plausibility,
@@ -24,6 +26,7 @@ CHECKS = (
     *plausibility.CHECKS,
     *completeness.CHECKS,
     *hygiene.CHECKS,
+    *imported.CHECKS,
 )
 """Functions from `Facts` to problems."""
 
@@ -38,6 +41,7 @@ RULES: tuple[Rule, ...] = tuple(
             *completeness.RULES,
             *placeholders.RULES,
             *hygiene.RULES,
+            *FOREIGN_RULES,
         ),
         key=lambda rule: rule.code,
     )

@@ -1,0 +1,94 @@
+"""The few figures by which a foreign run is known in lists and reports, as far as its sources state them without doubt.
+
+What lives here: choosing them. Where sources contradict each other, the figure is None: nobody can say which is right.
+What does not: the table of every fact (`evidence.present_import`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from evidence.foreign.contradictions import is_finished, loss_series, same_fact
+from evidence.foreign.view import Fact, ForeignRun
+
+_STATUS = {"failed": "failed", "error": "failed", "killed": "interrupted", "interrupted": "interrupted"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """What is known of a foreign run. None in any field: not stated, or stated in two ways."""
+
+    model: str | None
+    """Name of the model."""
+    dataset: str | None
+    """Name of the data set."""
+    method: str | None
+    """How the model was adapted."""
+    device: str | None
+    """Device, in the source's words."""
+    commit: str | None
+    """Commit of the code."""
+    status: str | None
+    """succeeded, failed or interrupted, as the sources say; trainproof did not watch it."""
+    started_at: str | None
+    """When it started."""
+    steps_done: int | None
+    """Optimizer steps completed."""
+    steps_planned: int | None
+    """Optimizer steps asked for."""
+    tokens_seen: int | None
+    """Tokens processed."""
+    losses: tuple[float, ...]
+    """Training losses of the longest series, in order."""
+    mean_loss: float | None
+    """Mean loss over the run, where one is stated as such."""
+    train_seconds: float | None
+    """Time spent in training."""
+
+
+def figures_of(view: ForeignRun) -> Figures:
+    """Return the figures of a view."""
+    series = max(loss_series(view.metrics).values(), key=len, default=[])
+    steps = [int(step) for row in series if (step := row.values.get("step")) is not None]
+    done = _whole(view, "training.steps_done")
+    status = _text(view, "run.status")
+    return Figures(
+        model=_text(view, "model.name"),
+        dataset=_text(view, "dataset.name"),
+        method=_text(view, "training.method"),
+        device=_text(view, "device.gpu") or _text(view, "device.kind") or _text(view, "device.platform"),
+        commit=_text(view, "code.commit"),
+        status=None if status is None else "succeeded" if is_finished(status) else _STATUS.get(status.lower()),
+        started_at=_text(view, "run.started_at"),
+        steps_done=done if done is not None else max(steps, default=None),
+        steps_planned=_whole(view, "training.steps_planned"),
+        tokens_seen=_whole(view, "result.tokens_seen"),
+        losses=tuple(loss for row in series if (loss := row.values["loss"]) is not None),
+        mean_loss=_number(view, "result.mean_loss"),
+        train_seconds=_number(view, "result.train_seconds"),
+    )
+
+
+def _agreed(view: ForeignRun, name: str) -> Fact | None:
+    """Return the first fact of a name, if all others of that name say the same or nothing that can be compared."""
+    facts = view.facts_named(name)
+    comparable: Sequence[Fact] = [fact for fact in facts if same_fact(name, fact, fact)]
+    if not comparable or any(not same_fact(name, comparable[0], fact) for fact in comparable[1:]):
+        return None
+    return comparable[0]
+
+
+def _text(view: ForeignRun, name: str) -> str | None:
+    fact = _agreed(view, name)
+    return fact.value if fact is not None and isinstance(fact.value, str) else None
+
+
+def _number(view: ForeignRun, name: str) -> float | None:
+    fact = _agreed(view, name)
+    return float(fact.value) if fact is not None and isinstance(fact.value, int | float) else None
+
+
+def _whole(view: ForeignRun, name: str) -> int | None:
+    number = _number(view, name)
+    return int(number) if number is not None and number == int(number) and abs(number) < 2**53 else None

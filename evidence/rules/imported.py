@@ -1,0 +1,129 @@
+"""TP231 to TP233, TP375, TP376: whether an import is what was read from its originals, and nothing else.
+
+What lives here: holding import.json against the files under `original/`, and naming what a folder of another tool is.
+What does not: what those files state against each other (`evidence.foreign.contradictions`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from evidence import layout
+from evidence.facts import Facts
+from evidence.foreign import rules
+from evidence.foreign.importing import READERS, contents
+from evidence.foreign.judgement import findings_of
+from evidence.foreign.view import ForeignRun
+from evidence.hashes import sha256_file
+from evidence.read import Run
+from evidence.rules.finding import first_few, found, problem_of
+from schemas.problems import Problem
+from schemas.words import counted, listed
+
+NOT_INTACT = (
+    rules.ORIGINAL_CHANGED,
+    rules.ORIGINAL_MISSING,
+    rules.ORIGINAL_UNLISTED,
+    rules.IMPORT_NOT_FOLLOWING,
+    rules.BESIDE_A_MANIFEST,
+)
+"""Findings after which an import proves nothing."""
+
+_MOST_FILES_NAMED = 3
+
+
+def foreign_findings(run: Run, view: ForeignRun) -> Iterator[Problem]:
+    """Yield every finding of a folder of another tool, or of an import of one."""
+    if run.is_import:
+        yield from (problem for problem in run.problems if Path(problem.file).name == layout.IMPORT)
+        yield from _intact(run, view)
+    else:
+        yield _recognised(run, view)
+    yield from findings_of(view)
+
+
+def imports_stand_alone(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem for an import.json in a folder that has a manifest."""
+    if layout.IMPORT in facts.files and layout.MANIFEST in facts.files:
+        what = "import.json stands beside run_manifest.json."
+        yield found(facts.folder, rules.BESIDE_A_MANIFEST, layout.IMPORT, what)
+
+
+def _recognised(run: Run, view: ForeignRun) -> Problem:
+    """Return the problem that names what a folder that was not imported holds."""
+    parts = []
+    for tool, files in view.tools.items():
+        more = f" and {len(files) - _MOST_FILES_NAMED} more" if len(files) > _MOST_FILES_NAMED else ""
+        parts.append(f"{tool} ({', '.join(files[:_MOST_FILES_NAMED])}{more})")
+    counts = [
+        counted(len(items), noun)
+        for items, noun in ((view.metrics, "metric row"), (view.predictions, "answer"), (view.scores, "score"))
+        if items
+    ]
+    held = f" with {listed(counts, last='and')}" if counts else ""
+    what = f"trainproof did not write this folder; it holds {listed(parts, last='and')}{held}."
+    then = f"Import it, which keeps the files with their hashes: `trainproof import {run.path} --name NAME`."
+    return problem_of(rules.OTHER_TOOL, file=str(run.path), what=what, next=then)
+
+
+def _intact(run: Run, view: ForeignRun) -> Iterator[Problem]:
+    """Yield what of an import does not follow from its originals."""
+    document = run.imported
+    if document is None or any(problem.severity == "error" for problem in run.problems):
+        return
+    problems = list(_changed(run, document, view))
+    yield from first_few(problems)
+    if not problems:
+        yield from _following(run, document, view)
+
+
+def _changed(run: Run, document: dict[str, Any], view: ForeignRun) -> Iterator[Problem]:
+    folder, listed_names = run.path / layout.ORIGINAL, set()
+    for index, original in enumerate(document["originals"]):
+        name, place = original["path"], f"{layout.ORIGINAL}/{original['path']}"
+        listed_names.add(name)
+        if not original["kept"]:
+            continue
+        try:
+            actual = sha256_file(folder / name) if name in view.files else None
+        except OSError:
+            actual = None
+        if actual is None:
+            what = f"{place} is listed and not in the folder."
+            yield found(run.path, rules.ORIGINAL_MISSING, layout.IMPORT, what, pointer=f"/originals/{index}")
+        elif actual != original["sha256"]:
+            what = f"{place} has the hash {actual[:12]}…; import.json states {original['sha256'][:12]}…."
+            yield found(run.path, rules.ORIGINAL_CHANGED, place, what, expected=original["sha256"])
+    for name in sorted(view.files.keys() - listed_names):
+        place = f"{layout.ORIGINAL}/{name}"
+        yield found(run.path, rules.ORIGINAL_UNLISTED, place, f"{place} is not in import.json's list.")
+
+
+def _following(run: Run, document: dict[str, Any], view: ForeignRun) -> Iterator[Problem]:
+    if document["run_id"] != run.path.resolve().name:
+        what = f"import.json is of {document['run_id']}; the folder is {run.path.resolve().name}."
+        yield found(run.path, rules.IMPORT_NOT_FOLLOWING, layout.IMPORT, what, pointer="/run_id")
+    if document["readers"] == READERS:
+        for part, read in contents(view).items():
+            if document[part] != read:
+                what = (
+                    f"{part} in import.json differs from what the originals give ({_difference(document[part], read)})."
+                )
+                yield found(run.path, rules.IMPORT_NOT_FOLLOWING, layout.IMPORT, what, pointer=f"/{part}")
+    hashes = {original["sha256"] for original in document["originals"]}
+    for name in (*layout.ROLES, layout.MANIFEST):
+        if name in run.files and sha256_file(run.path / name) not in hashes:
+            what = f"{name} is none of the originals."
+            yield found(run.path, rules.IMPORT_NOT_FOLLOWING, name, what)
+
+
+def _difference(stated: Any, read: Any) -> str:
+    if len(stated) != len(read):
+        return f"{len(stated)} instead of {len(read)}"
+    first = next(index for index, (one, two) in enumerate(zip(stated, read, strict=True)) if one != two)
+    return f"first in number {first + 1} of {len(read)}"
+
+
+CHECKS = (imports_stand_alone,)
