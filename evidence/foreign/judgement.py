@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Literal
 
 from evidence.foreign import rules
@@ -73,26 +74,24 @@ def worth_of(view: ForeignRun, findings: Sequence[Problem]) -> tuple[Worth, tupl
     if not looks_like_run(view):
         return "not a run", ("Nothing in the folder is recognised as part of a run.",)
     if not has_run(view):
-        return "template", (*_unmeasured(view), *(problem.what for problem in contradicting[:MOST_REASONS]))
+        return "template", (*_unmeasured(findings), *(problem.what for problem in contradicting[:MOST_REASONS]))
     if contradicting:
         more = len(contradicting) - MOST_REASONS
         told = tuple(problem.what for problem in contradicting[:MOST_REASONS])
         return "contradictory", (*told, f"{more} more.") if more > 0 else told
     if not is_measured(view):
-        return "template", _unmeasured(view)
+        return "template", _unmeasured(findings)
     if reasons := tuple(_unfinished(view)):
         return "partial", reasons
     return "measured", (f"trainproof did not carry it out; it was read from {listed(sorted(view.tools), last='and')}.",)
 
 
-def _unmeasured(view: ForeignRun) -> tuple[str, ...]:
-    names = view.templates
-    if not names:
-        return ("No step and no answer was measured.",)
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    shown_ones = ", ".join(names[:3]) if more else listed(names, last="and")
-    are = "is a template" if len(names) == 1 else "are templates"
-    return "No step and no answer was measured.", f"{shown_ones}{more} {are}."
+def _unmeasured(findings: Sequence[Problem]) -> tuple[str, ...]:
+    """Return that nothing was measured, and which forms were found instead."""
+    forms = [problem for problem in findings if problem.code == rules.UNFILLED.code]
+    told = tuple(f"{Path(problem.file).name}: {problem.what}" for problem in forms[:MOST_REASONS])
+    more = len(forms) - len(told)
+    return ("No step and no answer was measured.", *told, *([f"{more} more."] if more else []))
 
 
 def _unfinished(view: ForeignRun) -> Iterator[str]:
