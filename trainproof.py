@@ -296,15 +296,30 @@ def package(
 
 
 @app.command()
+def sign(
+    bundle: Annotated[Path | None, typer.Argument(help="The zip.")] = None,
+    key: Annotated[Path | None, typer.Option(help="Private key to sign with.")] = None,
+    new_key: Annotated[Path | None, typer.Option(help="Make a private key here, and its public key beside it.")] = None,
+) -> None:
+    """Sign a bundle with a key of your own, beside it as .sig. Exit 1: the bundle does not hold."""
+    from evidence.present_signature import signed
+
+    sys.stdout.write(signed(bundle, key, new_key))
+
+
+@app.command()
 def verify(
     bundle: Annotated[Path, typer.Argument(help="The zip.")],
+    signature: Annotated[Path | None, typer.Option(help="Its signature. Default with a key: the zip's .sig.")] = None,
+    public_key: Annotated[Path | None, typer.Option(help="Public key of whoever is to have signed it.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Check a bundle with nothing but the zip: hashes, documents, cross-checks, grades. Exit 1: it does not hold."""
     from evidence.present_bundle import json_text, progress_bar, verdict_dict, verdict_on, verdict_text
+    from evidence.present_signature import with_signature
 
     with progress_bar("Verifying") as progress:
-        verdict = verdict_on(bundle, progress)
+        verdict = with_signature(verdict_on(bundle, progress), signature, public_key)
     sys.stdout.write(json_text(verdict_dict(verdict)) if as_json else verdict_text(verdict))
     raise typer.Exit(0 if verdict.ok else 1)
 

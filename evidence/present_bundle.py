@@ -90,7 +90,8 @@ def verdict_text(verdict: Verdict) -> str:
     lines += _redaction_lines(verdict.redactions)
     if verdict.content_sha256:
         lines.append(f"  content digest {verdict.content_sha256}")
-    return as_text(verdict.findings) + "\n".join([*lines, verdict.proven]) + "\n"
+    signed = verdict.signature.problems if verdict.signature else ()
+    return as_text((*verdict.findings, *signed)) + "\n".join([*lines, verdict.proven]) + "\n"
 
 
 def verdict_dict(verdict: Verdict) -> dict[str, Any]:
@@ -104,6 +105,13 @@ def verdict_dict(verdict: Verdict) -> dict[str, Any]:
         "redactions": [each.as_dict() for each in verdict.redactions],
         "files": verdict.files,
         "bytes": verdict.size_bytes,
+        "signature": verdict.signature
+        and {
+            "path": str(verdict.signature.path),
+            "key_id": verdict.signature.key_id,
+            "holds": not verdict.signature.problems,
+            "findings": as_dicts(verdict.signature.problems),
+        },
         "findings": as_dicts(verdict.findings),
         "runs": [
             {

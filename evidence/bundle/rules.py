@@ -94,8 +94,7 @@ RULES = (
     _rule(
         codes.REPACKED,
         "Packed again",
-        "The archive around the files is not as it was built: other order, compression, dates or modes. The files are "
-        "not affected.",
+        "The archive is not as it was built: other order, compression, dates or modes. The files are not affected.",
         "Nothing, unless the bytes of the zip itself were to be compared.",
         severity="note",
     ),
@@ -162,8 +161,7 @@ RULES = (
     _rule(
         codes.OTHER_VERSION,
         "Built by another version",
-        "The report and the schemas were made by another version of trainproof, so they are checked by their hashes "
-        "only. The runs are checked with the schemas of this version all the same.",
+        "Of the report, the crate and the schemas, only the hashes are checked. The runs are checked as ever.",
         "Read the run folders rather than the report, or verify with the version that the bundle names.",
         severity="warning",
     ),
@@ -176,8 +174,7 @@ RULES = (
     _rule(
         codes.REDACTED,
         "File was redacted for the bundle",
-        "Secrets or home folders in it were masked when the bundle was built, so it is not the file that the run wrote "
-        "and its hash in the run manifest is that of the original.",
+        "Secrets or home folders in it were masked, so the hash in the run manifest is that of another file.",
         "Nothing, if the masked places do not matter; otherwise ask for the original and compare its hash.",
         severity="warning",
     ),
@@ -186,6 +183,18 @@ RULES = (
         "Redaction that cannot be",
         "bundle_manifest.json names a redacted file that is none: results are computed from it, or nothing is masked.",
         _REBUILD,
+    ),
+    _rule(
+        codes.BAD_SIGNATURE,
+        "Signature does not hold",
+        "The file is no signature, or it was not made with this key for what it carries.",
+        "Ask for the signature and the public key of whoever made the bundle, and get the key on another way.",
+    ),
+    _rule(
+        codes.OTHER_CONTENT_SIGNED,
+        "Signature of something else",
+        "The key signed another content than this bundle has, so its holder did not stand by this one.",
+        "Ask for the bundle that was signed, or for a signature of this one.",
     ),
     _rule(
         codes.NO_SUCH_FOLDER,
@@ -274,6 +283,12 @@ RULES = (
         "File cannot be read",
         "What cannot be read can be neither checked nor packed.",
         "Give yourself the right to read it, or move it out of the run folder.",
+    ),
+    _rule(
+        codes.BAD_KEY,
+        "Key cannot be used",
+        "Signatures are made with Ed25519 keys in PEM files, private ones without a password.",
+        "Make a pair with `trainproof sign --new-key FILE`; verify with the FILE.pub of it.",
     ),
 )
 

@@ -26,6 +26,18 @@ class VerifiedRun:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SignatureCheck:
+    """Whether a signature is one of a bundle."""
+
+    path: Path
+    """The signature."""
+    key_id: str
+    """The key that it was checked with."""
+    problems: tuple[Problem, ...]
+    """Why it does not hold; empty if it does."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Verdict:
     """What a bundle is worth."""
 
@@ -45,16 +57,23 @@ class Verdict:
     """Files inside."""
     size_bytes: int
     """Their size, unpacked."""
+    signature: SignatureCheck | None = None
+    """What a signature is worth. None: none was given."""
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong with the bundle."""
+        """Whether nothing is wrong with the bundle, nor with its signature if one was given."""
+        return self.holds and not (self.signature and self.signature.problems)
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing is wrong with the bundle itself."""
         return not any(finding.severity == "error" for finding in self.findings)
 
     @property
     def proven(self) -> str:
         """What is proven and what is not, in a few sentences."""
-        if not self.ok:
+        if not self.holds:
             return "Nothing is proven: the bundle is not what it states. Do not rely on anything inside."
         masked = len(self.redactions)
         redacted = (
@@ -63,5 +82,17 @@ class Verdict:
         return (
             "Integrity is proven: every file is the one that was packed, and every grade follows from the documents "
             f"inside. {redacted if masked else ''}"
-            "Identity is not: the bundle is not signed, so anyone could have built it."
+            f"{self._identity}"
+        )
+
+    @property
+    def _identity(self) -> str:
+        """What is proven of who made the bundle, in a sentence or two."""
+        if self.signature is None:
+            return "Identity is not: no signature was given, so anyone could have built it."
+        if self.signature.problems:
+            return "Identity is not: the signature does not hold, so anyone could have built it."
+        return (
+            f"Identity is, as far as the key: the holder of {self.signature.key_id} signed this content. "
+            "Whose key that is, you must know from elsewhere."
         )

@@ -86,7 +86,7 @@ def test_verify_says_what_is_proven_and_what_is_not(capsys: pytest.CaptureFixtur
     assert (code, err) == (0, "")
     assert lines[0].startswith("bundles/m37_v1.zip: holds (")
     assert lines[1].startswith("  m37_v1: verified. Finished;")
-    assert lines[-1].endswith("Identity is not: the bundle is not signed, so anyone could have built it.")
+    assert lines[-1].endswith("Identity is not: no signature was given, so anyone could have built it.")
 
 
 def test_verify_of_a_changed_bundle(capsys: pytest.CaptureFixture[str]):

@@ -16,7 +16,7 @@ from synthetic import write_run
 from evidence.bundle.build import build_bundle
 from evidence.bundle.verify import Verdict, verify_bundle
 
-BYTE_TAMPERS, FILE_TAMPERS = 800, 200
+BYTE_TAMPERS, FILE_TAMPERS, KNOWING_TAMPERS = 800, 200, 200
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def test_the_bundle_itself_holds(bundle: Path):
     assert [(run.run_id, run.stated_grade, run.grade) for run in verdict.runs] == [("demo-1", "verified", "verified")]
     assert verdict.proven == (
         "Integrity is proven: every file is the one that was packed, and every grade follows from the documents "
-        "inside. Identity is not: the bundle is not signed, so anyone could have built it."
+        "inside. Identity is not: no signature was given, so anyone could have built it."
     )
 
 
@@ -113,6 +113,20 @@ def test_every_change_of_files_is_found(bundle: Path, tmp_path: Path):
         change = FILE_CHANGES[number % len(FILE_CHANGES)]
         change(files, chance)
         assert not verify_bundle(pack(files, tmp_path / "tampered.zip")).ok, f"{change.__name__}, change {number}"
+
+
+def test_every_change_of_a_file_is_found_though_both_lists_were_rewritten(bundle: Path, tmp_path: Path):
+    """The manifest of the run is what everything else is held against: a change of it alone may contradict nothing."""
+    chance = random.Random(11)
+    original = contents(bundle)
+    lists = {"MANIFEST.sha256", "bundle_manifest.json", "runs/demo-1/run_manifest.json"}
+    names = sorted(original.keys() - lists)
+    for number in range(KNOWING_TAMPERS):
+        name = names[number % len(names)]
+        content = bytearray(original[name])
+        chance.choice([flip, cut_out, put_in])(content, chance)
+        files = original | {name: bytes(content)}
+        assert not verify_bundle(pack(listed_again(files), tmp_path / "forged.zip")).ok, f"{name}, change {number}"
 
 
 def edited(name: str, old: str, new: str) -> Callable[[dict[str, bytes]], None]:
