@@ -51,8 +51,8 @@ class _Log:
     rows: list[MetricRow] = field(default_factory=list)
     facts: dict[tuple[str, Scalar], Fact] = field(default_factory=dict)
     scores: list[Score] = field(default_factory=list)
-    tracebacks: list[tuple[int, str, int]] = field(default_factory=list)
-    """Line, last line of the error, and rows before it."""
+    tracebacks: list[tuple[int, Line, int]] = field(default_factory=list)
+    """Where it begins, its last line, and rows before it."""
     stage: int = 1
     stage_ended: bool = False
     bar: Bar | None = None
@@ -132,7 +132,7 @@ def _note_bar(bar: Bar, line: Line, log: _Log) -> None:
     if not any("loss" in name for name in bar.values):
         return
     place = "step_of_epoch" if bar.by_epoch else "step"
-    values = {place: float(bar.done), **bar.values}
+    values: dict[str, float | None] = {place: bar.done, **bar.values}
     row = MetricRow(values=values, source=log.source(line), stage=_stage(values, log), inferred=(place,))
     if log.rows and log.rows[-1].values.get(place) == bar.done and log.rows[-1].stage == row.stage:
         log.rows.pop()  # A bar is drawn again with the same count; its last state counts.
@@ -155,7 +155,7 @@ def _add_dict(row: LineRow, line: Line, log: _Log) -> None:
     inferred: tuple[str, ...] = ()
     stage = _stage(values, log)
     if "step" not in values and log.bar is not None and not log.bar.by_epoch:
-        values = {"step": float(log.bar.done), **values}
+        values = {"step": log.bar.done, **values}
         inferred = ("step",)
     log.rows.append(MetricRow(values=values, source=log.source(line), stage=stage, inferred=inferred))
 
@@ -228,16 +228,15 @@ def _note_traceback(line: Line, log: _Log) -> None:
     if "Traceback (most recent call last)" in line.text:
         log.in_traceback = line.number
     elif log.in_traceback is not None and _ERROR.match(line.text):
-        log.tracebacks.append((log.in_traceback, line.text.strip()[:160], len(log.rows)))
+        log.tracebacks.append((log.in_traceback, line, len(log.rows)))
         log.in_traceback = None
 
 
 def _note_end(log: _Log) -> None:
     """Keep the error that a log ends with: one that no row follows."""
     if log.tracebacks and log.tracebacks[-1][2] == len(log.rows):
-        line, message, _ = log.tracebacks[-1]
-        note = "No row follows this error."
-        log.fact("failure.error", message, Line(number=line, text=""), note=note)
+        _, line, _ = log.tracebacks[-1]
+        log.fact("failure.error", line.text.strip()[:200], line, note="No row follows this error.")
 
 
 def _with_sound_steps(rows: list[MetricRow]) -> list[MetricRow]:
@@ -274,16 +273,17 @@ def _form_problem(forms: list[Region], where: str) -> list[Problem]:
         return []
     first = forms[0].form
     lines = sum(len(part.lines) for part in forms)
-    what = f"{_quote(first.text)} opens an example or an empty form; {counted(lines, 'line')} of it were not read."
+    opens = "The file is named as an example" if is_example_name(where) else f"{_quote(first.text)} opens an empty form"
+    what = f"{opens}; not read: {counted(lines, 'line')}."
     return [problem_of(rules.UNFILLED, file=where, what=what, line=first.number)]
 
 
 def _traceback_problems(log: _Log, where: str) -> list[Problem]:
     found = []
-    for line, message, before in log.tracebacks:
+    for begins, line, before in log.tracebacks:
         after = len(log.rows) - before
-        what = f"{_quote(message)} stands in the log; {counted(after, 'row')} of metrics follow it."
-        found.append(problem_of(rules.TRACEBACK, file=where, what=what, line=line))
+        what = f"{_quote(line.text)} stands in the log; rows of metrics after it: {after}."
+        found.append(problem_of(rules.TRACEBACK, file=where, what=what, line=begins))
     return list(first_few(found, limit=3))
 
 

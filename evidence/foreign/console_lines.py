@@ -39,7 +39,7 @@ _BESIDE = {
 _BAR = re.compile(r"(?P<name>[^|]{0,80}?)\s*\d+%\|[^|]*\|\s*(?P<done>\d+)/(?P<total>\d+)\s*\[(?P<rest>[^\]]*)\]?")
 _OF_TRAINING = re.compile(r"^\W*$|train|epoch|step|sft|grpo|dpo|fine", re.IGNORECASE)
 
-_KEY_VALUE = re.compile(r"^[\W_]*([A-Za-z][\w /.-]{1,60}?)\s*(?:\([^)]*\))?\s*[:=]\s+(\S.*)$")
+_KEY_VALUE = re.compile(r"^[^A-Za-z]{0,60}([A-Za-z][\w /.-]{1,60}?)\s*(?:\([^)]*\))?\s*[:=]\s+(\S.*)$")
 _RATIO = re.compile(r"(\d+)\s*(?:/|of|out of)\s*(\d+)\b")
 
 

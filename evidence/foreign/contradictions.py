@@ -15,7 +15,7 @@ from evidence.foreign.numbers import agree
 from evidence.foreign.view import Fact, ForeignRun, MetricRow, Scalar
 from evidence.rules.finding import first_few, problem_of
 from schemas.problems import Problem
-from schemas.words import shown
+from schemas.words import counted, shown
 
 _COMPARED = (
     *("model.name", "dataset.name", "dataset.rows", "evaluation.set", "evaluation.items"),
@@ -46,6 +46,7 @@ def contradictions(view: ForeignRun) -> Iterator[Problem]:
     yield from _final_losses(view)
     yield from _series(view)
     yield from _scores(view)
+    yield from _answer_counts(view)
     yield from _early_ends(view)
 
 
@@ -215,6 +216,20 @@ def _scores(view: ForeignRun) -> Iterator[Problem]:
                 line=score.source.line,
                 pointer=score.source.pointer,
             )
+
+
+def _answer_counts(view: ForeignRun) -> Iterator[Problem]:
+    """Yield a problem for a number of scored answers that is not the number of answers."""
+    files = {one.source.file for one in view.predictions}
+    if len(files) != 1:
+        return
+    for fact in view.facts_named("evaluation.scored"):
+        if fact.value != len(view.predictions):
+            has = f"{files.pop()} has {counted(len(view.predictions), 'answer')}"
+            what = f"{fact.name} is {shown(fact.value)} in {fact.source}; {has}."
+            place = {"line": fact.source.line, "pointer": fact.source.pointer}
+            yield problem_of(rules.STATED_TWICE, file=str(view.path / fact.source.file), what=what, **place)  # type: ignore[arg-type]
+            return
 
 
 def _early_ends(view: ForeignRun) -> Iterator[Problem]:

@@ -7,7 +7,6 @@ names (`keys`), and the files whose shape is known (`trainer`, `tracking`).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,10 +27,15 @@ _OTHERS = re.compile(
 )
 """Groups that speak of something else than this run."""
 
-_NO_GROUP = {"metrics", "results", "result", "scores", "summary", "evaluation", "eval", "scorecard", "final"}
+_NO_GROUP = {
+    *("metrics", "results", "result", "scores", "summary", "evaluation", "eval", "scorecard", "final"),
+    *("checkpoints", "history", "log_history", "evaluations", "per_checkpoint"),
+}
 """Groups that add nothing to the name of a score."""
 
 _CHECKPOINT = re.compile(r"(?:checkpoint|ckpt|step|epoch|iter)[-_ ]?\d+", re.IGNORECASE)
+
+_PRETRAINED = re.compile(r"\bpretrained=([^,\s]+)")
 
 _ROW_KEYS = {"step", "epoch", "checkpoint"}
 
@@ -72,7 +76,8 @@ class Found:
         if not self.results_too:
             self.withheld += 1
             return
-        note = "Above 1 without a percent sign; left as it is." if value > 1 and "perplexity" not in name else None
+        is_share = not any(word in name for word in ("loss", "perplexity", "bleu", "rouge", "reward"))
+        note = "Above 1 without a percent sign; left as it is." if value > 1 and is_share else None
         self.scores.append(Score(name=name, value=value, source=self.source(path), checkpoint=checkpoint, note=note))
 
 
@@ -88,6 +93,9 @@ def walk(value: Any, found: Found, path: Path = (), checkpoint: str | None = Non
     if not isinstance(value, dict):
         return
     is_summary = is_trainer_summary(value)
+    if isinstance(arguments := value.get("model_args"), str) and (named := _PRETRAINED.search(arguments)):
+        found.fact("model.name", named.group(1), (*path, "model_args"))  # lm-eval: `model` is only the kind of backend
+        value = {key: item for key, item in value.items() if key != "model"}
     for key, item in value.items():
         place = (*path, key)
         if isinstance(item, dict | list):
@@ -191,8 +199,3 @@ def _score_name(groups: list[str], key: str) -> str:
     kept = [plain(part) for part in groups if plain(part) not in _NO_GROUP and not _CHECKPOINT.fullmatch(part)]
     variant = key.partition(",")[2]
     return ".".join([*kept, plain(key.partition(",")[0]), *([plain(variant)] if variant and variant != "none" else [])])
-
-
-def null_results(found: Found) -> Iterator[str]:
-    """Yield the pointers of results and scores that are null."""
-    yield from found.missing

@@ -13,10 +13,10 @@ from typing import Literal
 
 from evidence.foreign import rules
 from evidence.foreign.contradictions import contradictions, is_finished
-from evidence.foreign.view import ForeignRun
+from evidence.foreign.view import ForeignRun, MetricRow
 from evidence.rules.finding import problem_of
 from schemas.problems import Problem, worst_first
-from schemas.words import counted, listed
+from schemas.words import listed
 
 Worth = Literal["measured", "partial", "template", "contradictory", "not a run"]
 """The grades that a run of another tool can have."""
@@ -24,6 +24,9 @@ Worth = Literal["measured", "partial", "template", "contradictory", "not a run"]
 MOST_REASONS = 5
 
 _RESULTS = ("result.last_loss", "result.mean_loss", "result.best_loss", "result.first_loss", "result.loss")
+
+_DAMAGE = (rules.NOT_READ.code, "TP101", "TP105", "TP106", "TP107", "TP108")
+"""Findings after which some of a file is missing."""
 
 _ENOUGH_ANSWERS = 5
 """Answers from which on it is strange that all are the same."""
@@ -55,7 +58,7 @@ def has_run(view: ForeignRun) -> bool:
 
 def looks_like_run(view: ForeignRun) -> bool:
     """Return whether a folder holds more than configurations and documents about something else."""
-    if has_run(view) or view.templates:
+    if has_run(view) or view.templates or view.tools.keys() & {"TensorBoard", "MLflow", "Weights & Biases"}:
         return True
     about = ("model.", "training.", "dataset.", "result.", "run.")
     return any(
@@ -112,8 +115,41 @@ def _unfinished(view: ForeignRun) -> Iterator[str]:
         if not view.metrics:
             yield f"The device ran out of memory ({fact.source})."
     if not view.metrics and not view.predictions:
-        yield f"Figures are stated and {counted(0, 'row')} show how they came about."
+        yield "Figures are stated, and no row and no answer shows how they came about."
+    yield from _not_finite(view)
+    yield from _unread(view)
+    yield from _answered(view)
     yield from _short(view)
+
+
+def _not_finite(view: ForeignRun) -> Iterator[str]:
+    for rows in _by_file(view).values():
+        if rows[-1].values["loss"] is None:
+            yield f"The last loss is not finite ({rows[-1].source})."
+
+
+def _by_file(view: ForeignRun) -> dict[str, list[MetricRow]]:
+    of_file: dict[str, list[MetricRow]] = {}
+    for row in view.metrics:
+        if "loss" in row.values:
+            of_file.setdefault(row.source.file, []).append(row)
+    return of_file
+
+
+def _unread(view: ForeignRun) -> Iterator[str]:
+    """Yield the files that gave nothing, or not all, because they are damaged."""
+    for name, reading in view.files.items():
+        damaged = [problem for problem in reading.problems if problem.code in _DAMAGE]
+        if damaged:
+            yield f"{name} could not be read whole: {damaged[0].what}"
+
+
+def _answered(view: ForeignRun) -> Iterator[str]:
+    if not view.predictions or len({one.source.file for one in view.predictions}) > 1:
+        return
+    for fact in view.facts_named("evaluation.items")[:1]:
+        if isinstance(fact.value, int | float) and len(view.predictions) < fact.value:
+            yield f"{len(view.predictions)} of {fact.value:g} items were answered ({fact.source})."
 
 
 def _short(view: ForeignRun) -> Iterator[str]:

@@ -77,8 +77,9 @@ def document_reading(value: Any, lines: Lines, file: str, where: str, *, tool: s
     is_form = bool(problems)
     summary = isinstance(value, dict) and is_trainer_summary(value)
     gave = found.facts or found.metrics or found.scores or answers.rows
+    only_answers = bool(answers.rows) and answers.where == ""
     return FileReading(
-        tool=(HF_TRAINER if summary else tool) if gave or is_form else None,
+        tool=(HF_TRAINER if summary else "predictions" if only_answers else tool) if gave or is_form else None,
         template=is_form,
         facts=tuple(found.facts),
         metrics=tuple(found.metrics),
@@ -156,7 +157,7 @@ def _form_problems(found: Found, remark: str | None, gaps: list[tuple[str, str]]
     said: Iterator[Problem] = iter(())
     if remark is not None or not found.results_too:
         what = "The document says that it is a template or an example" if remark else "The file is named as an example"
-        left = f"; {counted(found.withheld, 'result')} in it were not read." if found.withheld else "."
+        left = f"; not read: {counted(found.withheld, 'result')}." if found.withheld else "."
         said = iter([problem_of(rules.UNFILLED, file=where, what=what + left, pointer=remark)])
     problems = list(said)
     problems += first_few(

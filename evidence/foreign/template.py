@@ -50,7 +50,9 @@ _FORM_DOCUMENT = re.compile(
 
 _REMARKS = ("note", "notes", "comment", "_comment", "description", "status", "readme", "_readme", "remark", "remarks")
 
-EXAMPLE_KEY = re.compile(r"(?:^|_)(?:expected|example|template|placeholder|target|goal|hypothetical|best_case)(?:_|$)")
+EXAMPLE_KEY = re.compile(
+    r"(?:^|_)(?:expected|example|template|placeholder|targets?|goals?|hypothetical|best_case|expectations?)(?:_|$)"
+)
 """A key under which numbers are wishes, not measurements."""
 
 _EXAMPLE_NAME = re.compile(r"(?:^|[._ -])(?:expected|example|sample|template|placeholder)(?:[._ -]|$)", re.IGNORECASE)

@@ -65,7 +65,8 @@ def read_mlflow(data: bytes, file: str, where: str) -> FileReading | None:
 def read_wandb_summary(text: Text, file: str, where: str) -> FileReading:
     """Return what a wandb-summary.json gives: the value that each metric had last, hence a last loss, not a mean."""
     reading = read_json_file(text, file, where)
-    facts = [_last_loss(fact) for fact in reading.facts]
+    names = {(fact.source.pointer or "").rpartition("/")[2] for fact in reading.facts}
+    facts = [_last_loss(fact, by_trainer="train~1loss" in names) for fact in reading.facts]
     last = [fact for fact in _last_values(text, file) if fact.name not in {one.name for one in facts}]
     return FileReading(
         tool=WANDB,
@@ -77,10 +78,13 @@ def read_wandb_summary(text: Text, file: str, where: str) -> FileReading:
     )
 
 
-def _last_loss(fact: Fact) -> Fact:
-    """Return a fact of a summary, where a plain `loss` is the last one."""
-    if fact.name != "result.loss" or plain((fact.source.pointer or "").rpartition("/")[2]) == "train_loss":
+def _last_loss(fact: Fact, *, by_trainer: bool) -> Fact:
+    """Return a fact of a summary: a `loss` is the last one, and the Trainer's `train_loss` a mean."""
+    if fact.name != "result.loss":
         return fact
+    if (fact.source.pointer or "") == "/train_loss":
+        note = "Beside train/loss, train_loss is the Hugging Face Trainer's mean over the whole run."
+        return replace(fact, name="result.mean_loss", how="inferred", note=note) if by_trainer else fact
     return replace(fact, name="result.last_loss", how="inferred", note=_LAST)
 
 
@@ -102,7 +106,7 @@ def superseded(readings: Mapping[str, FileReading], folder: Path) -> tuple[set[s
             left_out |= {name for run in others for name in of_run[run]}
             shown = listed([PurePosixPath(run).name for run in others[:3]], last="and")
             more = f" and {len(others) - 3} more" if len(others) > 3 else ""
-            what = f"The folder holds {len(of_run)} runs of {tool}; {shown}{more} were not read."
+            what = f"The folder holds {len(of_run)} runs of {tool}; not read: {shown}{more}."
             problems.append(problem_of(rules.SEVERAL_RUNS, file=str(folder), what=what))
     return left_out | _older_states(readings), problems
 
