@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 import sys
@@ -28,6 +29,9 @@ from dashboard.logic.jobs.folder import (
 from evidence import lock
 from evidence.layout import new_run_id
 from evidence.write import write_text
+
+_RUN_TIME = re.compile(r"-\d{8}-\d{6}-[0-9a-f]{4}$")
+"""What `new_run_id` adds to a run's name."""
 
 PROGRAM = (sys.executable, "-m", "trainproof")
 
@@ -68,14 +72,16 @@ def start(root: Path, config: Mapping[str, Any], *, force: bool = False) -> Job:
 
 
 def resume(root: Path, run: str) -> Job:
-    """Put the continuation of an interrupted run into the queue.
+    """Put the continuation of an interrupted run into the queue; it is a run of its own that names its parent.
 
     Raises:
         OSError: The job could not be written under the root.
     """
     now = datetime.now(UTC)
     root = root.resolve()
-    return _put(root, new_job_folder(root, now), run, ["train", "--resume", str(root / run)], now)
+    continued = new_run_id(_RUN_TIME.sub("", run), now)
+    arguments = ["train", "--resume", str(root / run), "--output", str(root / continued)]
+    return _put(root, new_job_folder(root, now), continued, arguments, now)
 
 
 def cancel(job: Job) -> None:

@@ -11,6 +11,9 @@ import pytest
 from browser import FLAGS, chromium
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from dashboard.logic.jobs import control
+from dashboard.logic.jobs.folder import jobs
+
 PATIENCE_MS = 40_000
 """A shared machine of two cores may be busy; waiting costs nothing where it is not."""
 
@@ -47,6 +50,15 @@ def page(browser: Browser) -> Iterator[Page]:
 def is_local(url: str) -> bool:
     parts = urlsplit(url)
     return parts.scheme in {"data", "blob"} or parts.hostname in {"127.0.0.1", "localhost"}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Iterator[Path]:
+    """A root of runs whose jobs end with the test, as they would outlive it otherwise."""
+    root = tmp_path / "runs"
+    yield root
+    for job in jobs(root):
+        control.kill(job)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import timedelta
 from pathlib import Path
@@ -12,7 +13,7 @@ from playwright.sync_api import Page, expect
 from synthetic import STARTED, write_run
 
 from evidence.bundle.verify import verify_bundle
-from evidence.layout import METRICS
+from evidence.layout import MANIFEST, METRICS
 from evidence.lock import RunLock
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -132,8 +133,9 @@ def test_a_page_follows_a_run_at_work_and_notices_its_end(tmp_path: Path, page: 
         expect(page.get_by_role("button", name="Resume")).to_be_visible()
 
 
-def test_from_an_empty_folder_one_click_starts_a_smoke_run_and_it_finishes(tmp_path: Path, page: Page, keep) -> None:
-    root = tmp_path / "runs"
+def test_from_an_empty_folder_one_click_starts_a_smoke_run_and_it_finishes(
+    tmp_path: Path, root: Path, page: Page, keep
+) -> None:
     with serving(root, tmp_path) as address:
         page.goto(address)
         expect(page.get_by_text("No runs in")).to_be_visible()
@@ -150,8 +152,9 @@ def test_from_an_empty_folder_one_click_starts_a_smoke_run_and_it_finishes(tmp_p
         assert (run / "metrics.jsonl").read_text("utf-8").count("\n") == 2
 
 
-def test_a_run_survives_the_dashboard_and_can_be_stopped_by_the_next_one(tmp_path: Path, page: Page) -> None:
-    root = tmp_path / "runs"
+def test_a_run_survives_the_dashboard_and_the_next_one_stops_and_resumes_it(
+    tmp_path: Path, root: Path, page: Page
+) -> None:
     with serving(root, tmp_path) as address:
         page.goto(f"{address}/launch?source=tiny.yaml")
         settled(page)
@@ -165,8 +168,17 @@ def test_a_run_survives_the_dashboard_and_can_be_stopped_by_the_next_one(tmp_pat
         page.goto(f"{address}/launch")
         expect(page.locator(".tp-sign", has_text="running")).to_be_visible()
         page.get_by_role("button", name="Stop").click()
-        expect(page.locator(".tp-sign", has_text=re.compile("cancelled|interrupted"))).to_be_visible(timeout=120_000)
-        page.get_by_role("button", name="Open run").click()
+        expect(page.locator(".tp-sign", has_text="cancelled")).to_be_visible(timeout=120_000)
+        run = next(path for path in root.iterdir() if not path.name.startswith("."))
+        page.get_by_role("button", name="Resume").click()
+        expect(page.get_by_text(re.compile(r"\d of 100.000 steps")).first).to_be_visible(timeout=120_000)
+        page.get_by_role("button", name="Stop").click()
+        expect(page.locator(".tp-sign", has_text="cancelled")).to_have_count(2, timeout=120_000)
+        continued = next(path for path in root.iterdir() if not path.name.startswith(".") and path != run)
+        manifest = json.loads((continued / MANIFEST).read_text("utf-8"))
+        assert manifest["parent"]["run_id"] == run.name
+        page.get_by_role("button", name="Open run").first.click()
+        expect(page).to_have_url(re.compile(r"/run\?run="))
         expect(page.locator(".tp-sign", has_text=re.compile("cancelled|interrupted"))).to_be_visible()
 
 
