@@ -12,6 +12,8 @@ from typing import Annotated
 
 import typer
 
+from evidence.verbs import AsJson, add_verbs
+
 app = typer.Typer(
     name="trainproof",
     help="Fine-tune a small language model on scarce hardware and hand in evidence that stands.",
@@ -20,8 +22,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text.")]
 
 
 @app.callback()
@@ -239,89 +239,7 @@ def import_(
     sys.stdout.write(as_json_text(import_json(imported)) if as_json else import_text(imported))
 
 
-@app.command()
-def compare(
-    runs: Annotated[list[Path], typer.Argument(help="Two or more run folders; the first is held against the others.")],
-    require: Annotated[
-        list[str] | None, typer.Option(help='What every run must reach, as in --require "exact_match>=0.4".')
-    ] = None,
-    baseline: Annotated[Path | None, typer.Option(help="Run that the others are held against.")] = None,
-    no_worse_than: Annotated[
-        float | None, typer.Option(help="How much worse than the baseline exact match may be, as in 0.02.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show how runs differ, and whether their scores differ by more than chance.
-
-    Exit 1: scores cannot be compared, or a requirement is not met.
-    """
-    from evidence.present_gate import outcome_of, printed
-
-    outcome = outcome_of(runs, require=require or (), baseline=baseline, no_worse_than=no_worse_than)
-    sys.stdout.write(printed(outcome, as_json=as_json))
-    raise typer.Exit(0 if outcome.ok else 1)
-
-
-@app.command()
-def package(
-    runs: Annotated[list[Path] | None, typer.Argument(help="Run folders.")] = None,
-    run_dir: Annotated[list[Path] | None, typer.Option(help="Run folder; the same as naming it.")] = None,
-    output: Annotated[Path | None, typer.Option(help="Zip to write. Default: bundles/<run>.zip.")] = None,
-    allow_partial: Annotated[
-        bool, typer.Option("--allow-partial", help="Pack unfinished runs and runs with errors, labelled as such.")
-    ] = False,
-    with_weights: Annotated[
-        bool, typer.Option("--with-weights", help="Pack checkpoints, adapters and exports too.")
-    ] = False,
-    redact: Annotated[
-        bool, typer.Option("--redact", help="Mask secrets and home folders in the packed copies of logs and texts.")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Pack runs into one zip that anyone can verify. Exit 1: a run must not be packed; 2: no such folder."""
-    from evidence.bundle.build import build_bundle
-    from evidence.present_bundle import build_dict, build_text, default_output, json_text, progress_bar
-
-    folders = [*(runs or []), *(run_dir or [])]
-    with progress_bar("Packing") as progress:
-        report = build_bundle(
-            folders,
-            output or default_output(folders),
-            allow_partial=allow_partial,
-            with_weights=with_weights,
-            redact=redact,
-            progress=progress,
-        )
-    sys.stdout.write(json_text(build_dict(report)) if as_json else build_text(report))
-
-
-@app.command()
-def sign(
-    bundle: Annotated[Path | None, typer.Argument(help="The zip.")] = None,
-    key: Annotated[Path | None, typer.Option(help="Private key to sign with.")] = None,
-    new_key: Annotated[Path | None, typer.Option(help="Make a private key here, and its public key beside it.")] = None,
-) -> None:
-    """Sign a bundle with a key of your own, beside it as .sig. Exit 1: the bundle does not hold."""
-    from evidence.present_signature import signed
-
-    sys.stdout.write(signed(bundle, key, new_key))
-
-
-@app.command()
-def verify(
-    bundle: Annotated[Path, typer.Argument(help="The zip.")],
-    signature: Annotated[Path | None, typer.Option(help="Its signature. Default with a key: the zip's .sig.")] = None,
-    public_key: Annotated[Path | None, typer.Option(help="Public key of whoever is to have signed it.")] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Check a bundle with nothing but the zip: hashes, documents, cross-checks, grades. Exit 1: it does not hold."""
-    from evidence.present_bundle import json_text, progress_bar, verdict_dict, verdict_on, verdict_text
-    from evidence.present_signature import with_signature
-
-    with progress_bar("Verifying") as progress:
-        verdict = with_signature(verdict_on(bundle, progress), signature, public_key)
-    sys.stdout.write(json_text(verdict_dict(verdict)) if as_json else verdict_text(verdict))
-    raise typer.Exit(0 if verdict.ok else 1)
+add_verbs(app)
 
 
 @app.command()
