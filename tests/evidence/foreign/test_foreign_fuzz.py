@@ -35,68 +35,35 @@ UNHURRIED = settings(
     deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 
-words = st.sampled_from(
-    [
-        "Step 10/200 loss: 2.5",
-        "{'loss': 1.0, 'epoch': nan}",
-        "100%",
-        "##",
-        " 3/4 [00:01<00:00, loss=2]",
-        "Model: gpt2",
-        "Accuracy: 3/0",
-        "Accuracy: 99999999999999999999/1",
-        "<PENDING>",
-        "loss: X.XXXX",
-        "Traceback (most recent call last):",
-        "ValueError: x",
-        "Training completed!",
-        "Paste output below",
-        "Expected output:",
-        "[CpuDevice(id=0)]",
-        "trainable params: 1 ",
-        "",
-        " all params: 2",
-        "final loss = 1e999",
-        "step 1e5 loss -inf",
-        "epoch 1 loss .",
-        "Step 99999999999999999999999 loss 1",
-        "\r",
-        "\x00",
-        "\ufeff",
-        "É€≡ƒÜÇ",
-    ]
-)
+LINES = """\
+Step 10/200 loss: 2.5
+{'loss': 1.0, 'epoch': nan}
+100%|##| 3/4 [00:01<00:00, loss=2]
+Model: gpt2
+Accuracy: 3/0
+Accuracy: 99999999999999999999/1
+<PENDING>
+loss: X.XXXX
+Traceback (most recent call last):
+ValueError: x
+Training completed!
+Paste output below
+Expected output:
+[CpuDevice(id=0)]
+trainable params: 1 || all params: 2
+final loss = 1e999
+step 1e5 loss -inf
+epoch 1 loss .
+Step 99999999999999999999999 loss 1
+É€≡ƒÜÇ
+"""
+words = st.sampled_from([*LINES.splitlines(), "\r", "\x00", "\ufeff"])
 texts = st.lists(words | st.text(max_size=20), max_size=12).map("\n".join)
-keys = st.sampled_from(
-    [
-        "model",
-        "loss",
-        "step",
-        "epoch",
-        "log_history",
-        "global_step",
-        "metrics",
-        "accuracy",
-        "scores",
-        "checkpoints",
-        "train_loss",
-        "train_runtime",
-        "results",
-        "predictions",
-        "question",
-        "answer",
-        "output",
-        "is_correct",
-        "status",
-        "max_steps",
-        "seed",
-        "device",
-        "model_args",
-        "steps",
-        "meta",
-        "id",
-    ]
-)
+KEYS = """
+model loss step epoch log_history global_step metrics accuracy scores checkpoints train_loss train_runtime results
+predictions question answer output is_correct status max_steps seed device model_args steps meta id
+"""
+keys = st.sampled_from(KEYS.split())
 values = st.recursive(
     st.none()
     | st.booleans()

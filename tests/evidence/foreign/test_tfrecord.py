@@ -14,6 +14,17 @@ from evidence.foreign.tensorboard import read_events
 from evidence.foreign.tfrecord import BrokenRecordError, crc32c, fields, records
 
 
+def read_until_broken(data: bytes) -> tuple[list[bytes], bool]:
+    """Return the records before the first broken one, and whether there is one."""
+    read: list[bytes] = []
+    try:
+        for body in records(data):
+            read.append(body)  # noqa: PERF402 - what was yielded before the error counts
+    except BrokenRecordError:
+        return read, True
+    return read, False
+
+
 def test_crc_of_rfc_3720() -> None:
     assert crc32c(bytes(32)) == 0x8A9136AA
     assert crc32c(b"\xff" * 32) == 0x62A8AB43
@@ -36,10 +47,8 @@ def test_a_flipped_bit_is_found_and_ends_the_reading(bodies: list[bytes], data: 
     whole = bytearray(b"".join(map(record, bodies)))
     place = data.draw(st.integers(0, len(whole) - 1))
     whole[place] ^= 1 << data.draw(st.integers(0, 7))
-    read = []
-    with pytest.raises(BrokenRecordError):
-        for body in records(bytes(whole)):
-            read.append(body)  # noqa: PERF402 - what was yielded before the error counts
+    read, broken = read_until_broken(bytes(whole))
+    assert broken
     assert read == bodies[: len(read)]
     assert len(read) < len(bodies)
 
@@ -50,12 +59,8 @@ def test_a_file_cut_off_gives_the_whole_records(bodies: list[bytes], data: st.Da
     whole = b"".join(framed)
     cut = data.draw(st.integers(0, len(whole)))
     ends = [sum(map(len, framed[:count])) for count in range(len(framed) + 1)]
-    read = []
-    try:
-        for body in records(whole[:cut]):
-            read.append(body)  # noqa: PERF402
-    except BrokenRecordError:
-        assert cut not in ends
+    read, broken = read_until_broken(whole[:cut])
+    assert broken == (cut not in ends)
     assert read == bodies[: sum(end <= cut for end in ends) - 1]
 
 
@@ -65,12 +70,10 @@ def test_fields_come_back(number: int, value: int, content: bytes) -> None:
     assert (first.number, first.whole, second.number, second.content) == (number, value, number, content)
 
 
-@given(message=st.binary(max_size=60))
-def test_any_message_gives_fields_or_says_that_it_is_broken(message: bytes) -> None:
-    try:
+@pytest.mark.parametrize("message", [b"\x80", b"\x0b", b"\x0a\x05ab", b"\x09abc", b"\xff" * 11])
+def test_a_broken_message_says_so(message: bytes) -> None:
+    with pytest.raises(BrokenRecordError):
         list(fields(message))
-    except BrokenRecordError as error:
-        assert str(error)
 
 
 @given(
