@@ -4,7 +4,7 @@ What lives here: their flags. What does not: any work; every verb hands over at 
 `trainproof --help` answers at once.
 """
 
-# ruff: noqa: FBT001, FBT002 - a flag of a command is a boolean, and has a default
+# ruff: noqa: FBT002 - a flag of a command has a default
 from __future__ import annotations
 
 import sys
