@@ -2,11 +2,13 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import streamlit
 from streamlit.testing.v1 import AppTest
 
 REPOSITORY = Path(__file__).parents[2]
@@ -69,9 +71,13 @@ def test_from_a_configuration_to_verified_evidence(tmp_path: Path, monkeypatch: 
     edited.write_text(json.dumps(summary))
     assert "contradictory" in trainproof(tmp_path, "check", "submission_runs/full", expected=1)
 
-    # The pages show the same folders, the broken one with its grade.
+    # The pages show the same folders, the edited one with its grade.
     monkeypatch.setattr(sys, "argv", ["app.py", "--root", str(tmp_path / "submission_runs")])
-    page = AppTest.from_file(str(REPOSITORY / "dashboard" / "app.py"), default_timeout=60).run()
+    shutil.copytree(REPOSITORY / "dashboard" / ".streamlit", tmp_path / ".streamlit")
+    monkeypatch.chdir(tmp_path)
+    streamlit.config.get_config_options(force_reparse=True)
+    page = AppTest.from_file(REPOSITORY / "dashboard" / "app.py", default_timeout=60).run()
     assert not page.exception
-    [table] = page.dataframe
-    assert set(table.value["Run"]) == {"full", "smoke"}
+    table = page.dataframe[0].value.set_index("run")
+    assert set(table.index) == {"full", "smoke"}
+    assert "contradictory" in table["grade"]["full"][0]

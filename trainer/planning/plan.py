@@ -133,7 +133,8 @@ def does_not_fit(plan: dict[str, Any], *, model: str) -> Problem:
         file=model,
         what=(
             f"The run needs about {size_in_words(plan['need_bytes'])} on each device; {target['name']} has "
-            f"{size_in_words(plan['available_bytes'])} ({target['memory_source']}), so it is {size_in_words(over)} over."
+            f"{size_in_words(plan['available_bytes'])} ({target['memory_source']}), so it is "
+            f"{size_in_words(over)} over."
         ),
         why=f"Largest parts: {largest}.",
         next=advice(plan["changes"]),
@@ -154,5 +155,5 @@ def advice(changes_found: list[dict[str, Any]]) -> str:
 
 
 def size_in_words(size: int) -> str:
-    """Return bytes as GiB, or as MiB below one: `size_in_words(3 * 2**29)` is `1.50 GiB`, `size_in_words(3 * 2**19)` is `1.5 MiB`."""
+    """Return bytes as GiB, or as MiB below one: 3·2²⁹ is `1.50 GiB`, 3·2¹⁹ is `1.5 MiB`."""
     return f"{size / GIB:.2f} GiB" if size >= GIB else f"{size / MIB:.1f} MiB"

@@ -21,7 +21,8 @@ def plan_text(plan: dict[str, Any]) -> str:
     target = plan["target"]
     lines = [f"{target['devices']} × {target['name']}: {in_words(plan)}", "", "Largest parts, on each device:"]
     lines += [
-        f"  {size_in_words(part['bytes']):>12}  {part['name']:<12}  {part['because']}" for part in plan["parts"][:NAMED_PARTS]
+        f"  {size_in_words(part['bytes']):>12}  {part['name']:<12}  {part['because']}"
+        for part in plan["parts"][:NAMED_PARTS]
     ]
     if plan["changes"]:
         lines += ["", "What would save memory, each alone:"]
