@@ -122,8 +122,9 @@ def unanswered_row(item: dict[str, Any], *, prompt_tokens: int, max_prompt_token
 
 
 def identity(item: dict[str, Any]) -> dict[str, Any]:
-    """Return what a row repeats of its item."""
-    return {
+    """Return what a row repeats of its item; items that share a group are not independent."""
+    group = {"group": item["group"]} if "group" in item else {}
+    return group | {
         "id": item["id"],
         "prompt": item["prompt"],
         "expected": item["expected"],
