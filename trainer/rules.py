@@ -85,6 +85,12 @@ RULES: tuple[Rule, ...] = (
     ),
     error("TP095", "Extra not installed", "The verb needs a package that an extra installs.", "Install the extra."),
     error(
+        "TP096",
+        "Folder that cannot be imported",
+        "An import needs a folder of another tool in which a log, metrics, scores or answers are recognised.",
+        "Give the folder that the other tool wrote, and a name of letters, digits, dot, underscore and hyphen.",
+    ),
+    error(
         "TP701",
         "Device absent",
         "The device asked for is not there; nothing falls back in silence.",

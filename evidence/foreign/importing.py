@@ -139,7 +139,7 @@ def _refuse(folder: Path, name: str, run_id: str, root: Path) -> None:
 
 
 def _usage(folder: Path, what: str, then: str) -> Problem:
-    return Problem(code="TP094", severity="error", file=str(folder), what=what, next=then)
+    return Problem(code="TP096", severity="error", file=str(folder), what=what, next=then)
 
 
 def _copy(folder: Path, target: Path) -> tuple[list[dict[str, Any]], list[Problem]]:
