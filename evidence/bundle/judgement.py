@@ -15,14 +15,19 @@ from evidence.bundle.layout import RUNS
 from evidence.bundle.redact import Redaction
 from evidence.bundle.rules import refusal
 from evidence.check import judge, together
-from evidence.facts import facts_of
+from evidence.facts import Facts, facts_of
+from evidence.foreign.rules import ORIGINAL_CHANGED
 from evidence.grade import Grade, grade_of
 from evidence.judge import Judged, check_facts
+from evidence.layout import ORIGINAL
 from evidence.read import Run, read_run
 from evidence.report import RunReport
 from evidence.rules.across import fingerprint_of
 from evidence.rules.integrity import CHANGED
 from schemas.problems import Problem, worst_first
+
+_OTHER_HASH = (CHANGED.code, ORIGINAL_CHANGED.code)
+"""Findings that a masked file must give."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,9 +74,9 @@ def _judged(run: Run, redactions: Sequence[Redaction]) -> Judged:
     if not masked:
         return judge(run)
     facts = facts_of(run)
-    listed = {each["path"]: each["sha256"] for each in (facts.manifest or {}).get("artifacts", [])}
+    listed = _recorded(run, facts)
     excused = {str(run.path / name) for name, each in masked.items() if listed.get(name) == each.sha256}
-    findings = [each for each in check_facts(run, facts) if each.code != CHANGED.code or each.file not in excused]
+    findings = [each for each in check_facts(run, facts) if each.code not in _OTHER_HASH or each.file not in excused]
     grade = grade_of(run, facts, findings)
     if grade.name == "verified":
         reason = f"Redacted for the bundle, so not as the run wrote it: {', '.join(sorted(masked))}."
@@ -79,6 +84,14 @@ def _judged(run: Run, redactions: Sequence[Redaction]) -> Judged:
     findings += [_told(run.path / name, each) for name, each in sorted(masked.items())]
     report = RunReport(path=run.path, grade=grade, findings=worst_first(findings))
     return Judged(report=report, fingerprint=fingerprint_of(facts))
+
+
+def _recorded(run: Run, facts: Facts) -> dict[str, str]:
+    """Return the hashes that a run's manifest, or its import, records."""
+    recorded = {each["path"]: each["sha256"] for each in (facts.manifest or {}).get("artifacts", [])}
+    if run.is_import and run.imported and not any(problem.severity == "error" for problem in run.problems):
+        recorded |= {f"{ORIGINAL}/{each['path']}": each["sha256"] for each in run.imported["originals"]}
+    return recorded
 
 
 def _told(file: Path, redaction: Redaction) -> Problem:

@@ -73,13 +73,13 @@ def _intact(run: Run, view: ForeignRun) -> Iterator[Problem]:
     document = run.imported
     if document is None or any(problem.severity == "error" for problem in run.problems):
         return
-    problems = list(_changed(run, document, view))
-    yield from first_few(problems)
-    if not problems:
-        yield from _following(run, document, view)
+    changed = list(_changed(run, document, view))
+    yield from first_few(problem for _, problem in changed)
+    yield from _following(run, document, view, {name for name, _ in changed})
 
 
-def _changed(run: Run, document: dict[str, Any], view: ForeignRun) -> Iterator[Problem]:
+def _changed(run: Run, document: dict[str, Any], view: ForeignRun) -> Iterator[tuple[str, Problem]]:
+    """Yield each original that is not the one that was imported, with its problem."""
     folder, listed_names = run.path / layout.ORIGINAL, set()
     for index, original in enumerate(document["originals"]):
         name, place = original["path"], f"{layout.ORIGINAL}/{original['path']}"
@@ -92,31 +92,46 @@ def _changed(run: Run, document: dict[str, Any], view: ForeignRun) -> Iterator[P
             actual = None
         if actual is None:
             what = f"{place} is listed and not in the folder."
-            yield found(run.path, rules.ORIGINAL_MISSING, layout.IMPORT, what, pointer=f"/originals/{index}")
+            pointer = f"/originals/{index}"
+            yield name, found(run.path, rules.ORIGINAL_MISSING, layout.IMPORT, what, pointer=pointer)
         elif actual != original["sha256"]:
             what = f"{place} has the hash {actual[:12]}…; import.json states {original['sha256'][:12]}…."
-            yield found(run.path, rules.ORIGINAL_CHANGED, place, what, expected=original["sha256"])
+            yield name, found(run.path, rules.ORIGINAL_CHANGED, place, what, expected=original["sha256"])
     for name in sorted(view.files.keys() - listed_names):
         place = f"{layout.ORIGINAL}/{name}"
-        yield found(run.path, rules.ORIGINAL_UNLISTED, place, f"{place} is not in import.json's list.")
+        yield name, found(run.path, rules.ORIGINAL_UNLISTED, place, f"{place} is not in import.json's list.")
 
 
-def _following(run: Run, document: dict[str, Any], view: ForeignRun) -> Iterator[Problem]:
+def _following(run: Run, document: dict[str, Any], view: ForeignRun, altered: set[str]) -> Iterator[Problem]:
+    """Yield what in import.json the originals do not give; of altered ones that is not known and not asked."""
     if document["run_id"] != run.path.resolve().name:
         what = f"import.json is of {document['run_id']}; the folder is {run.path.resolve().name}."
         yield found(run.path, rules.IMPORT_NOT_FOLLOWING, layout.IMPORT, what, pointer="/run_id")
     if document["readers"] == READERS:
-        for part, read in contents(view).items():
-            if document[part] != read:
-                what = (
-                    f"{part} in import.json differs from what the originals give ({_difference(document[part], read)})."
-                )
+        for part, given in contents(view).items():
+            stated, read = _of_others(document[part], altered), _of_others(given, altered)
+            if stated != read:
+                what = f"{part} in import.json differs from what the originals give ({_difference(stated, read)})."
                 yield found(run.path, rules.IMPORT_NOT_FOLLOWING, layout.IMPORT, what, pointer=f"/{part}")
     hashes = {original["sha256"] for original in document["originals"]}
     for name in (*layout.ROLES, layout.MANIFEST):
         if name in run.files and sha256_file(run.path / name) not in hashes:
             what = f"{name} is none of the originals."
             yield found(run.path, rules.IMPORT_NOT_FOLLOWING, name, what)
+
+
+def _of_others(items: list[Any], altered: set[str]) -> list[Any]:
+    """Return what was read from originals that are as they were imported."""
+    kept: list[Any] = []
+    for item in items:
+        if isinstance(item, str):
+            kept += [item] if item not in altered else []
+        elif "files" in item:
+            files = [name for name in item["files"] if name not in altered]
+            kept += [{**item, "files": files}] if files else []
+        elif item["source"]["file"] not in altered:
+            kept.append(item)
+    return kept
 
 
 def _difference(stated: Any, read: Any) -> str:
