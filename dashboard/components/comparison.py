@@ -87,7 +87,7 @@ def _difference(found: ScoreDifference) -> None:
         [
             "Difference",
             "95 % interval",
-            "McNemar, exact",
+            f"{found.test}, p",
             "Verdict at 0.05",
             "Items",
             "Smallest detectable, 80 % power",

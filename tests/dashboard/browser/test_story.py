@@ -100,7 +100,7 @@ def test_look_sort_open_and_compare(tmp_path: Path, page: Page, keep) -> None:
         page.get_by_role("button", name="Compare").click()
         expect(page.get_by_role("heading", name="Compare")).to_be_visible()
         expect(page.get_by_text("Settings that differ")).to_be_visible()
-        expect(page.get_by_text("McNemar, exact")).to_be_visible()
+        expect(page.get_by_text("exact McNemar, p")).to_be_visible()
         assert sorted(re.findall(r"runs=(\w+)", page.url)) == ["alpha", "beta"]
         settled(page)
         keep(page, "compare")
