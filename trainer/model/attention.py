@@ -104,12 +104,16 @@ def attend(
     the plain mean, never a NaN; it can only be padding.
     """
     batch, heads, seq, head_dim = query.shape
-    kv_heads = keys.shape[1]
-    grouped = query.reshape(batch, kv_heads, heads // kv_heads, seq, head_dim)
-    scores = jnp.einsum("BKGSD,BKTD->BKGST", grouped, keys, preferred_element_type=jnp.float32) * head_dim**-0.5
-    scores = jnp.where(mask[:, None, None], scores, LOWEST)
-    weights = jax.nn.softmax(scores, axis=-1).astype(values.dtype)
-    return jnp.einsum("BKGST,BKTD->BKGSD", weights, values).reshape(query.shape)
+    kv_heads, cache = keys.shape[1], keys.shape[2]
+    group = heads // kv_heads
+    # The heads that share a key head are laid behind each other as if they were further queries: no key is repeated,
+    # and the products stay plain batched ones, which compilers do best.
+    queries = query.reshape(batch, kv_heads, group * seq, head_dim)
+    scores = jnp.einsum("BKQD,BKTD->BKQT", queries, keys, preferred_element_type=jnp.float32) * head_dim**-0.5
+    scores = scores.reshape(batch, kv_heads, group, seq, cache)
+    scores = jnp.where(mask[:, None, None], scores, jnp.finfo(jnp.float32).min)
+    weights = jax.nn.softmax(scores, axis=-1).astype(values.dtype).reshape(batch, kv_heads, group * seq, cache)
+    return jnp.einsum("BKQT,BKTD->BKQD", weights, values).reshape(query.shape)
 
 
 def rotate(
