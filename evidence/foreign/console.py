@@ -78,7 +78,7 @@ def read_log(text: Text, file: str, where: str) -> FileReading:
         file: Its path inside the folder.
         where: Its name in problems.
     """
-    parts = regions(list(text.lines()))
+    parts = regions([replace(line, text=line.text[:_LONGEST]) for line in text.lines()])
     if is_example_name(file):
         parts = [Region(form=line, lines=part.lines) for part in parts if (line := part.form or _first(part))]
     log = _Log(file=file)
@@ -105,8 +105,7 @@ def _first(part: Region) -> Line | None:
 
 
 def _read_part(part: Region, log: _Log) -> None:
-    for whole in part.lines:
-        line = replace(whole, text=whole.text[:_LONGEST])
+    for line in part.lines:
         _note_traceback(line, log)
         if _STARTS in line.text and log.of_stage():
             log.stage_ended = True

@@ -27,6 +27,9 @@ _WRONG_READERS = (
 )
 """Encodings that UTF-8 is most often mistaken for, by Python's name and by their own."""
 
+_LONGEST_PIECE = 16
+"""Signs of such a piece that are looked at; a single emoji is at most seven of them."""
+
 _MOST_PIECES = 500
 """Different pieces of text beyond ASCII that are looked at in one file."""
 
@@ -99,7 +102,7 @@ def _mojibake(text: str, file: str) -> Iterator[Problem]:
     known: set[str] = set()
     said: set[str] = set()
     for match in _NOT_ASCII.finditer(text):
-        piece = match.group()
+        piece = match.group()[:_LONGEST_PIECE]
         if piece in known:
             continue
         known.add(piece)
@@ -123,8 +126,6 @@ def _meant(piece: str) -> tuple[str | None, str]:
                 continue
             if len(meant) < end and meant.isprintable():
                 return name, meant
-            break
-        if len(piece) > 40:
             break
     return None, piece
 
