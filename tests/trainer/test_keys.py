@@ -24,7 +24,9 @@ from trainer.data.order import rows_of_step
 from trainer.loop.optimizer import build_optimizer
 from trainer.loop.program import batch_size_of
 from trainer.loop.step import Batch
+from trainer.model.export import export
 from trainer.model.params import params_sha256
+from trainer.model.source import resolve
 from trainer.prepare import prepare
 from trainer.progress import Watch
 from trainer.recorder import effective
@@ -241,15 +243,13 @@ def test_a_revision_is_refused_where_there_is_none(tmp_path: Path):
 
 
 def test_random_weights_are_drawn_for_a_model_that_has_files(tmp_path: Path):
-    folder = "tests/cases/models/gpt2"
-    kept = assemble(prepare(small_model(tmp_path, folder), forced=False), resume=None)
-    drawn = assemble(prepare(small_model(tmp_path, folder, "model.weights=random"), forced=False), resume=None)
+    other = assemble(prepare(configured(tmp_path, "seed=5"), forced=False), resume=None)
+    export(tmp_path / "model", other.state.params, resolve("tiny-gpt2"))
+    name = f"model.name={tmp_path / 'model'}"
+    kept = assemble(prepare(configured(tmp_path, name), forced=False), resume=None)
+    drawn = assemble(prepare(configured(tmp_path, name, "model.weights=random"), forced=False), resume=None)
     assert (kept.weights, drawn.weights) == ("pretrained", "random")
-    assert kept.params_sha256 != drawn.params_sha256
-
-
-def small_model(tmp_path: Path, folder: str, *settings: str) -> Config:
-    return configured(tmp_path, f"model.name={folder}", "data.max_length=16", *settings)
+    assert kept.params_sha256 == other.params_sha256 != drawn.params_sha256
 
 
 def test_pretrained_weights_of_a_built_in_model_are_refused(tmp_path: Path):

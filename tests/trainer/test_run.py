@@ -187,8 +187,8 @@ def test_an_exception_seals_the_run_and_is_explained(
     assert manifest["exit"]["error"] == kind
     assert manifest["status"] == ("cancelled" if kind == "cancelled" else "failed")
     assert not (order.folder / layout.LOCK).exists()
-    last = rows(order.folder, layout.LOG)[-1]
-    assert ("traceback" in last["fields"]) == (kind == "KeyError")
+    [said] = [row for row in rows(order.folder, layout.LOG) if row["level"] == "error"]
+    assert ("traceback" in said["fields"]) == (kind == "KeyError")
 
 
 def test_a_full_disk_keeps_what_was_written(
