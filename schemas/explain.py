@@ -6,7 +6,7 @@ the validator. What concerns a file as a whole (encoding, version) is for `text`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -61,12 +61,27 @@ def violations(kind: str, value: Any, *, file: str, lines: Lines) -> list[Proble
     found: dict[tuple[str, str], list[Problem]] = {}
     for error in validator.iter_errors(value):
         *evaluation, keyword = map(str, error.evaluation_path)
-        path = tuple(error.instance_path)
+        path = whole_path(value, error.instance_path, error.instance)
         # The validator names each missing key on its own; they are one problem here.
         if (key := (pointer_to(path), keyword)) not in found:
             place = place_of(kind, value, path, evaluation)
             found[key] = list(explain(place, keyword, file=file, lines=lines))
     return [problem for problems in found.values() for problem in problems]
+
+
+def whole_path(value: Any, stated: Sequence[str | int], instance: Any) -> Path:
+    """Return the path to `instance` inside `value`; jsonschema-rs leaves empty keys out of the path that it states."""
+    path: list[str | int] = []
+    for part in stated:
+        while isinstance(value, dict) and part not in value and "" in value:
+            path.append("")
+            value = value[""]
+        path.append(part)
+        value = value[part]
+    while isinstance(value, dict) and "" in value and value != instance:
+        path.append("")
+        value = value[""]
+    return tuple(path)
 
 
 def place_of(kind: str, value: Any, path: Path, evaluation: list[str]) -> Place:

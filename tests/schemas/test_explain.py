@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from referencing import Registry, Resource
 
 from schemas.catalog import DOCUMENTS, is_rows, schema, schemas_of
-from schemas.explain import validator_of, violations
+from schemas.explain import validator_of, violations, whole_path
 from schemas.parse import parse_yaml
 from schemas.text import unknown_lines
 from schemas.validate import check_value, read_document, read_rows
@@ -184,3 +184,12 @@ def test_a_place_with_a_problem_of_the_text_is_reported_once(tmp_path):
     path.write_text("model: {name: demo}\nseed: .nan\nlimits: {steps: x, steps: y}\n")
     problems = read_document(path, "train_config").problems
     assert [(problem.code, problem.pointer) for problem in problems] == [("TP110", "/seed"), ("TP109", "/limits/steps")]
+
+
+def test_a_value_under_an_empty_key_is_named_by_its_place():
+    row = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "meta": {}}
+    [problem] = violations("dataset_row", {**row, "": 1}, file="x", lines=unknown_lines)
+    assert (problem.pointer, problem.what) == ("/", 'The key "" is unknown.')
+    manifest = {"values": {"": True}}
+    assert whole_path(manifest, ["values"], True) == ("values", "")
+    assert whole_path(manifest, ["values"], {"": True}) == ("values",)
