@@ -173,7 +173,7 @@ def main() -> None:
         compiled = "-" if row["compiled_bytes"] is None else f"{row['compiled_bytes'] / GIB:.3f}"
         estimated = f"{row['estimated_bytes'] / GIB:.3f}"
         print(f"{row['case']:<42} estimated {estimated:>7} GiB  compiler {compiled:>7} GiB  {error}", flush=True)
-    RESULT.write_text(json.dumps({"environment": environment(), "cases": rows}, indent=2) + "\n")
+        RESULT.write_text(json.dumps({"environment": environment(), "cases": rows}, indent=2) + "\n")
 
 
 if __name__ == "__main__":
