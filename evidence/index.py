@@ -18,8 +18,8 @@ from evidence.many import Entry, read_entries
 from evidence.rules.finding import problem_of
 from evidence.rules.reading import UNREADABLE_FOLDER
 from evidence.summary import MOST_POINTS, RunSummary, summary_of, with_report
-from evidence.times import moment
 from schemas.problems import Problem, ProblemError
+from schemas.times import moment
 
 __all__ = ["MOST_POINTS", "RunIndex", "RunSummary", "index_folder", "index_runs", "summary_of"]
 

@@ -13,11 +13,12 @@ from typing import Any
 from evidence.facts import facts_of
 from evidence.foreign.figures import Figures, figures_of
 from evidence.grade import GradeName
+from evidence.notes import notes_of
 from evidence.read import Run
 from evidence.report import RunReport
-from evidence.times import seconds_between
 from evidence.traced import traced
 from schemas.problems import Problem
+from schemas.times import seconds_between
 
 _LARGEST = 1e300
 """Numbers beyond it come from a document that is not valid, and do not fit every place where they are shown."""
@@ -53,6 +54,9 @@ class RunSummary:
         started_at: As the manifest states it.
         problem_count: Findings that are errors or warnings.
         first_problem: The worst of them.
+        tags: What notes.json gives the run, as far as it is valid; so for the next two.
+        note: What somebody wrote about the run.
+        archived: Whether somebody archived it.
     """
 
     path: Path
@@ -77,12 +81,15 @@ class RunSummary:
     started_at: str | None = None
     problem_count: int = 0
     first_problem: Problem | None = None
+    tags: tuple[str, ...] = ()
+    note: str | None = None
+    archived: bool = False
 
 
 def summary_of(run: Run, report: RunReport) -> RunSummary:
     """Return the summary of a run from whatever of it can be read."""
     if (view := run.foreign()) is not None:
-        return with_report(_of_foreign(run, figures_of(view), report), report)
+        return with_report(_with_notes(_of_foreign(run, figures_of(view), report), run), report)
     manifest, evaluation = run.manifest or {}, traced(facts_of(run), report.findings).eval_summary
     rows = run.metrics().values
     losses = [float(row["loss"]) for row in rows if row["loss"] is not None]
@@ -113,7 +120,7 @@ def summary_of(run: Run, report: RunReport) -> RunSummary:
         duration_seconds=seconds_between(started, ended) if started and ended else None,
         started_at=started,
     )
-    return with_report(summary, report)
+    return with_report(_with_notes(summary, run), report)
 
 
 def _of_foreign(run: Run, figures: Figures, report: RunReport) -> RunSummary:
@@ -135,6 +142,11 @@ def _of_foreign(run: Run, figures: Figures, report: RunReport) -> RunSummary:
         duration_seconds=figures.train_seconds,
         started_at=figures.started_at,
     )
+
+
+def _with_notes(summary: RunSummary, run: Run) -> RunSummary:
+    notes = notes_of(run)
+    return replace(summary, tags=notes.tags, note=notes.note or None, archived=notes.archived_at is not None)
 
 
 def with_report(summary: RunSummary, report: RunReport) -> RunSummary:

@@ -19,8 +19,8 @@ from evidence.bundle.documents import FileHash, as_json_text
 from evidence.bundle.layout import BUNDLE_MANIFEST, CRATE, HASHES, REPORT, RUNS, SCHEMAS
 from evidence.bundle.report import ReportRun
 from evidence.facts import Document
-from evidence.times import moment
 from schemas.catalog import kind_of, schema
+from schemas.times import moment
 
 SPECIFICATION = "https://w3id.org/ro/crate/1.1"
 PROFILE = "https://w3id.org/ro/wfrun/process/0.5"

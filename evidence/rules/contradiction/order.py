@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from evidence import layout
 from evidence.facts import Document, Facts
 from evidence.rules.finding import first_few, found
-from evidence.times import moment, seconds_between
 from schemas.problems import Problem
 from schemas.rules import Rule
+from schemas.times import moment, seconds_between
 
 OUT_OF_ORDER = Rule(
     code="TP320",
