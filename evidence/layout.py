@@ -26,6 +26,9 @@ IMPORT = "import.json"
 ORIGINAL = "original"
 """Folder of an imported run that holds the files it was read from."""
 
+NOTES = "notes.json"
+"""Tags and a note that somebody gave the run afterwards, and whether it is archived; their words, not evidence."""
+
 CHECKPOINTS = "checkpoints"
 ADAPTER = "adapter"
 EXPORT = "export"

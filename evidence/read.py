@@ -7,7 +7,7 @@ What does not: whether the contents agree (`evidence.rules`) or what they are wo
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,7 @@ class Run:
         first_examples: first_examples.json.
         eval_summary: eval_summary.json.
         imported: import.json.
+        notes: notes.json; `evidence.notes` says what of it counts.
         alive: Whether some process holds the folder now.
         problems: What is wrong with the folder, these documents and their shapes; rows say theirs when they are read.
     """
@@ -54,6 +55,7 @@ class Run:
     first_examples: dict[str, Any] | None
     eval_summary: dict[str, Any] | None
     imported: dict[str, Any] | None
+    notes: dict[str, Any] | None
     alive: bool
     problems: tuple[Problem, ...]
     _lines: dict[str, Lines] = field(default_factory=dict, repr=False, compare=False)
@@ -149,7 +151,7 @@ def read_run(folder: Path) -> Run:
         if name not in files:
             return None
         read = read_document(folder / name, kind_of(name) or "")
-        problems.extend(read.problems)
+        problems.extend(_as_remarks(read.problems) if name == layout.NOTES else read.problems)
         lines[str(folder / name)] = read.lines
         return read.value
 
@@ -162,6 +164,7 @@ def read_run(folder: Path) -> Run:
         first_examples=document(layout.FIRST_EXAMPLES),
         eval_summary=document(layout.EVAL_SUMMARY),
         imported=document(layout.IMPORT),
+        notes=document(layout.NOTES),
         alive=is_alive(folder),
         problems=tuple(problems),
         _lines=lines,
@@ -186,9 +189,14 @@ def read_existing_run(folder: Path) -> Run:
     return read_run(folder)
 
 
+def _as_remarks(problems: Iterable[Problem]) -> Iterator[Problem]:
+    """Return problems of notes.json as warnings: those words are no evidence, so no grade suffers from them."""
+    return (replace(problem, severity="warning") for problem in problems)
+
+
 def _files(folder: Path, problems: list[Problem]) -> tuple[str, ...]:
     """Return the regular files below a folder; a link or a special file under an evidence name is a problem."""
-    known = {layout.MANIFEST, layout.IMPORT, *layout.ROLES}
+    known = {layout.MANIFEST, layout.IMPORT, layout.NOTES, *layout.ROLES}
     found = []
     for name, entry in _entries(folder, problems):
         if entry.is_file(follow_symlinks=False):

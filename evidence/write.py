@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from pathlib import Path
 from types import TracebackType
@@ -37,7 +38,8 @@ def write_text(path: Path, text: str) -> None:
     """
     path = Path(path)
     content = text.encode("utf-8")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    # Two threads of one process may write the same document: each has a file of its own until it takes the name.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:
         with temporary.open("wb") as file:
             file.write(content)

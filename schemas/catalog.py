@@ -10,7 +10,16 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-DOCUMENTS = ("run_manifest", "train_config", "plan", "first_examples", "eval_summary", "bundle_manifest", "import")
+DOCUMENTS = (
+    "run_manifest",
+    "train_config",
+    "plan",
+    "first_examples",
+    "eval_summary",
+    "bundle_manifest",
+    "import",
+    "notes",
+)
 ROWS = ("metric_row", "log_record", "prediction_row", "dataset_row", "eval_item")
 KINDS = (*DOCUMENTS, *ROWS)
 
@@ -29,6 +38,7 @@ _KIND_OF_FILE = {
     "eval_summary.json": "eval_summary",
     "bundle_manifest.json": "bundle_manifest",
     "import.json": "import",
+    "notes.json": "notes",
 }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from schemas.catalog import types_of
 from schemas.words import shown
 
-BY_PEOPLE = ("train_config", "dataset_row", "eval_item")
+BY_PEOPLE = ("train_config", "dataset_row", "eval_item", "notes")
 """Documents that people write; only the program writes the others."""
 
 RESTORE = "Restore the file as trainproof wrote it; it is not meant to be written by hand."
@@ -59,6 +59,6 @@ def _by_pattern(pattern: str, value: str) -> str | None:
         return f"Delete the white space around {shown(value.strip())}."
     if re.search(pattern, value.lower()):
         return f"Write it in lower case: {shown(value.lower())}."
-    if re.search(pattern, value + "Z"):
+    if value and re.search(pattern, value + "Z"):
         return f"Add the offset: {shown(value + 'Z')} if it is UTC."
     return None

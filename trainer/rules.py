@@ -91,6 +91,18 @@ RULES: tuple[Rule, ...] = (
         "Give the folder that the other tool wrote, and a name of letters, digits, dot, underscore and hyphen.",
     ),
     error(
+        "TP097",
+        "Tag or note that cannot be kept",
+        "A tag is one word of at most 40 characters; a note has at most 10,000.",
+        "Write tags as single words, for example with a hyphen.",
+    ),
+    error(
+        "TP098",
+        "Notes that cannot be changed",
+        "The notes.json of a run is not valid, and writing over it would lose what somebody wrote there.",
+        "Correct it, or move it away.",
+    ),
+    error(
         "TP701",
         "Device absent",
         "The device asked for is not there; nothing falls back in silence.",

@@ -72,7 +72,8 @@ def read_foreign(folder: Path) -> ForeignRun:
 def entries(folder: Path, problems: list[Problem], prefix: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
     """Yield the regular files below a folder by their path in it, in order; links and special files are problems.
 
-    Hidden and temporary files are left out, as in our own runs.
+    Hidden and temporary files are left out, as in our own runs, and so are the notes that somebody added with
+    trainproof: they are not the other tool's.
     """
     try:
         with os.scandir(folder) as listing:
@@ -89,7 +90,8 @@ def entries(folder: Path, problems: list[Problem], prefix: str = "") -> Iterator
             if entry.name not in SKIPPED_FOLDERS and not _is_our_run(folder / entry.name):
                 yield from entries(folder / entry.name, problems, f"{name}/")
         elif entry.is_file(follow_symlinks=False):
-            yield name, entry
+            if name != layout.NOTES or not _names_our_schema(folder / name):
+                yield name, entry
         else:
             kind = "symbolic link" if entry.is_symlink() else "special file"
             what = f"{name} is a {kind}; it was not read."
@@ -100,14 +102,15 @@ def entries(folder: Path, problems: list[Problem], prefix: str = "") -> Iterator
 
 def _is_our_run(folder: Path) -> bool:
     """Return whether a folder inside this one is a run of trainproof, which speaks for itself."""
-    for name in (layout.MANIFEST, layout.IMPORT):
-        try:
-            with (folder / name).open("rb") as file:
-                if b'"schema_version"' in file.read(_HEAD_BYTES):
-                    return True
-        except OSError:
-            continue
-    return False
+    return any(_names_our_schema(folder / name) for name in (layout.MANIFEST, layout.IMPORT))
+
+
+def _names_our_schema(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return b'"schema_version"' in file.read(_HEAD_BYTES)
+    except OSError:
+        return False
 
 
 def is_weights(name: str) -> bool:

@@ -37,7 +37,8 @@ _MOST_FILES_NAMED = 3
 def foreign_findings(run: Run, view: ForeignRun) -> Iterator[Problem]:
     """Yield every finding of a folder of another tool, or of an import of one."""
     if run.is_import:
-        yield from (problem for problem in run.problems if Path(problem.file).name == layout.IMPORT)
+        ours = {layout.IMPORT, layout.NOTES}
+        yield from (problem for problem in run.problems if Path(problem.file).name in ours)
         yield from _intact(run, view)
     else:
         yield _recognised(run, view)
