@@ -8,6 +8,7 @@ same time the last one wins, and the file is never torn.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -86,34 +87,48 @@ def read_notes(folder: Path) -> Notes:
     return _from_document(read.value)
 
 
-def change_notes(folder: Path, change: Change, now: datetime) -> Notes:
-    """Change the notes of a run and return them; a change of nothing writes nothing.
+def change_notes(folders: Sequence[Path], change: Change, now: datetime) -> list[Notes]:
+    """Change the notes of runs in one way and return them; what would not change is not written.
 
     Args:
-        folder: The run folder.
+        folders: The run folders.
         change: What to change.
         now: The time, with its offset.
 
     Raises:
-        ProblemError: A tag or the note has not the right form, or there is no such folder (exit code 2); the
-            notes.json that is there is not valid, and is left as it is (exit code 1).
-        OSError: It could not be written; the old notes are intact.
+        ProblemError: Nothing was changed: a tag or the note has not the right form, or there is no such folder (exit
+            code 2); a notes.json that is there is not valid (exit code 1). Or one could not be written (exit code 1);
+            it is as it was, and those before it are changed.
     """
-    if problems := change_problems(change):
+    missing = [_no_folder(folder) for folder in folders if not folder.is_dir()]
+    if problems := [*change_problems(change), *missing]:
         raise ProblemError(problems, exit_code=2)
-    if not folder.is_dir():
-        raise ProblemError([_no_folder(folder)], exit_code=2)
+    unsound: list[Problem] = []
+    for folder in folders:
+        try:
+            read_notes(folder)
+        except ProblemError as error:
+            unsound += error.problems
+    if unsound:
+        raise ProblemError(unsound)
+    return [_change(folder, change, now) for folder in folders]
+
+
+def _change(folder: Path, change: Change, now: datetime) -> Notes:
     before = read_notes(folder)
     after = _changed(before, change, now)
     if after == before:
         return before
     after = replace(after, changed_at=now.isoformat(timespec="milliseconds"))
-    write_json(folder / layout.NOTES, _as_document(after))
+    try:
+        write_json(folder / layout.NOTES, _as_document(after))
+    except OSError as error:
+        raise ProblemError([_cannot_write(folder / layout.NOTES, error)]) from error
     return after
 
 
 def change_problems(change: Change) -> list[Problem]:
-    """Return what is wrong with a change before any run is touched."""
+    """Return what is wrong with a change, whatever the runs are."""
     problems = [_bad_tag(tag) for tag in change.add if not _TAG.search(tag)]
     if change.note is not None and len(change.note) > LONGEST_NOTE:
         what = f"The note has {len(change.note):,} characters."
@@ -181,6 +196,17 @@ def _not_ours(path: Path, what: str) -> Problem:
         what=what,
         why="To write over it would lose what somebody wrote there.",
         next="Correct it, or move it away; then change the notes again.",
+    )
+
+
+def _cannot_write(path: Path, error: OSError) -> Problem:
+    return Problem(
+        code="TP098",
+        severity="error",
+        file=str(path),
+        what=f"notes.json cannot be written: {error.strerror or error}.",
+        why="The notes are as they were.",
+        next="Check that the run folder can be written and that the disk has space.",
     )
 
 

@@ -244,8 +244,15 @@ def _padded(text: str, width: int, *, right: bool) -> str:
     return padding + text if right else text + padding
 
 
-def print_runs(summaries: Sequence[RunSummary]) -> None:
-    """Print the list of runs: as a table on a terminal, as plain aligned text elsewhere."""
+def print_runs(summaries: Sequence[RunSummary], *, archived: bool = False) -> None:
+    """Print the list of runs, as a table on a terminal, as plain aligned text elsewhere; archived ones if asked for."""
+    kept = [summary for summary in summaries if archived or not summary.archived]
+    _print_table(kept)
+    if hidden := len(summaries) - len(kept):
+        sys.stdout.write(f"{counted(hidden, 'archived run')} not listed; --archived lists them too.\n")
+
+
+def _print_table(summaries: Sequence[RunSummary]) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

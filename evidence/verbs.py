@@ -1,4 +1,4 @@
-"""The verbs about finished runs: compare, package, sign and verify. `trainproof` adds them to its own.
+"""The verbs about runs that are there: note, compare, package, sign and verify. `trainproof` adds them to its own.
 
 What lives here: their flags. What does not: any work; every verb hands over at once, with imports inside, so that
 `trainproof --help` answers at once.
@@ -18,8 +18,29 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs in
 
 def add_verbs(app: typer.Typer) -> None:
     """Add the verbs of this module to a command, in the order in which its help lists them."""
-    for verb in (compare, package, sign, verify):
+    for verb in (note, compare, package, sign, verify):
         app.command()(verb)
+
+
+def note(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders.")],
+    tag: Annotated[list[str] | None, typer.Option(help="Tag to give, one word; may be given again.")] = None,
+    untag: Annotated[list[str] | None, typer.Option(help="Tag to take away.")] = None,
+    text: Annotated[str | None, typer.Option(help='The note; "" takes it away.')] = None,
+    archive: Annotated[
+        bool | None, typer.Option("--archive/--restore", help="Take the runs out of lists, or back into them.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tag runs, write a note, archive or restore them; without options, show their notes. No grade depends on it."""
+    from datetime import UTC, datetime
+
+    from evidence.notes import Change, change_notes
+    from evidence.present_notes import notes_json, notes_text
+
+    change = Change(add=tuple(tag or ()), remove=tuple(untag or ()), note=text, archive=archive)
+    noted = dict(zip(runs, change_notes(runs, change, datetime.now(UTC)), strict=True))
+    sys.stdout.write(notes_json(noted) if as_json else notes_text(noted))
 
 
 def compare(

@@ -99,8 +99,8 @@ RULES: tuple[Rule, ...] = (
     error(
         "TP098",
         "Notes that cannot be changed",
-        "The notes.json of a run is not valid, and writing over it would lose what somebody wrote there.",
-        "Correct it, or move it away.",
+        "notes.json is not valid, so that writing over it would lose what somebody wrote there, or cannot be written.",
+        "Correct it, or move it away; check the folder's permissions.",
     ),
     error(
         "TP701",

@@ -42,7 +42,7 @@ FORMATS = {
     ".yml": "application/yaml",
 }
 INPUTS = frozenset({layout.CONFIG, layout.PLAN})
-"""Files of a run that were there before its first step; the others came of it."""
+"""Files of a run that were there before its first step; the others came of it, but for the notes of its keeper."""
 OWN_FILES = {
     BUNDLE_MANIFEST: "The runs with their grades, and every file with size and hash.",
     HASHES: "Every other file with its SHA-256, as `sha256sum -c` reads it.",
@@ -154,7 +154,7 @@ def _action(run: ReportRun, manifest: Document) -> Document:
     """Return what was done: a training run, its inputs and what came of it."""
     paths = sorted(file.path for file in run.files)
     inputs = [_path_id(path) for path in paths if _inside(path) in INPUTS]
-    results = [_path_id(path) for path in paths if _inside(path) not in INPUTS]
+    results = [_path_id(path) for path in paths if _inside(path) not in INPUTS | {layout.NOTES}]
     succeeded = manifest["status"] == "succeeded"
     return _without_nothing(
         {

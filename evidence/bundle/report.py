@@ -21,6 +21,7 @@ from evidence.compare import SETTINGS_OF_MANIFEST, flatten
 from evidence.facts import Document, Facts
 from evidence.grade import Grade
 from evidence.headlines import Headline, bytes_as_text, headlines, score_headline
+from evidence.notes import Notes
 from schemas.problems import Problem
 
 GROUPINGS = ("section", "category", "difficulty")
@@ -43,6 +44,8 @@ class ReportRun:
     """What it states in the right shape."""
     files: tuple[FileHash, ...]
     """Its files in the bundle; paths start at the bundle's root."""
+    notes: Notes
+    """What somebody noted about it."""
 
 
 def report_html(runs: Sequence[ReportRun], *, partial: bool) -> str:
@@ -84,6 +87,7 @@ def _run(run: ReportRun) -> str:
         f'<section class="run">\n<h2>{text(run.name)} {_badge(run.grade.name)}</h2>\n',
         _summary(run.facts),
         "".join(f"<p>{text(reason)}</p>\n" for reason in run.grade.reasons),
+        _notes(run.notes),
         _figures(headlines(run.facts)),
         _loss(run.facts),
         _scores(run.facts),
@@ -118,6 +122,16 @@ def _summary(facts: Facts) -> str:
 def _zone(time: str) -> str:
     """Return the offset of a time as it states it; most are in UTC."""
     return "UTC" if time.endswith(("Z", "+00:00")) else time[-6:]
+
+
+def _notes(notes: Notes) -> str:
+    """Return the user's own words, marked as such; nothing where there are none."""
+    if not notes.tags and not notes.note:
+        return ""
+    tags = f"<p>Tags: {text(', '.join(notes.tags))}</p>\n" if notes.tags else ""
+    words = f"<p>{'<br>'.join(text(line) for line in notes.note.splitlines())}</p>\n" if notes.note else ""
+    said = "Words of whoever kept this run (notes.json). They are no evidence, and no grade depends on them."
+    return f'<h3>Notes</h3>\n<p class="soft">{said}</p>\n{tags}{words}'
 
 
 def _figures(figures: Sequence[Headline]) -> str:

@@ -20,6 +20,7 @@ from evidence.bundle.layout import BUNDLE_MANIFEST, CRATE, HASHES, REPORT, RUNS
 from evidence.bundle.redact import Redaction
 from evidence.bundle.report import ReportRun, report_html
 from evidence.facts import facts_of
+from evidence.notes import notes_of
 
 BLOCK_BYTES = 1 << 20
 
@@ -75,6 +76,7 @@ def _report_run(inspection: Inspection, sources: Sequence[Source]) -> ReportRun:
         grade=inspection.grade,
         findings=inspection.findings,
         facts=facts_of(inspection.run),
+        notes=notes_of(inspection.run),
         files=tuple(source.hash for source in sources),
     )
 

@@ -46,6 +46,7 @@ from evidence.bundle.rules import refusal
 from evidence.bundle.secrets import encoding_of
 from evidence.bundle.verdict import Verdict, VerifiedRun
 from evidence.facts import facts_of
+from evidence.notes import notes_of
 from schemas.problems import Problem, worst_first
 from schemas.validate import read_document
 
@@ -204,6 +205,7 @@ def _report_runs(folder: Path, found: Mapping[str, FileHash], redactions: Sequen
             grade=judged.grade,
             findings=judged.findings,
             facts=facts_of(judged.run),
+            notes=notes_of(judged.run),
             files=tuple(file for path, file in found.items() if path.startswith(f"{RUNS}/{judged.name}/")),
         )
         for judged in judged_together([folder / RUNS / name for name in sorted(run_names(found))], redactions)
