@@ -28,8 +28,8 @@ setup: .venv/.ready
 	touch $@
 
 lock: ## pin and hash the newest versions that pyproject.toml allows
-	$(BIN)/uv pip compile pyproject.toml --universal --extra dev --python-version 3.11 --upgrade --generate-hashes \
-		--no-emit-index-url --no-annotate --no-header --quiet --output-file requirements.lock
+	$(BIN)/uv pip compile pyproject.toml --universal --extra all --extra dev --python-version 3.11 --upgrade \
+		--generate-hashes --no-emit-index-url --no-annotate --no-header --quiet --output-file requirements.lock
 
 clean: ## remove what setup made
 	rm -rf .venv *.egg-info

@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from evidence.extras import need
 from evidence.verbs import AsJson, add_verbs
 
 app = typer.Typer(
@@ -75,6 +76,7 @@ def train(
     force: Annotated[bool, typer.Option("--force", help="Start although the plan says it does not fit.")] = False,
 ) -> None:
     """Train a model and record the run."""
+    need("train", "train")
     from trainer.command import TrainFlags, order_of
     from trainer.progress import Watch
     from trainer.run import run
@@ -104,6 +106,7 @@ def demo(
     again: Annotated[bool, typer.Option("--again", help="Train anew, beside the runs that are there.")] = False,
 ) -> None:
     """Train two small models, check, pack and verify them, then open the dashboard: the whole job in minutes."""
+    need("demo", "train", *(() if no_serve else ("dashboard",)))
     from trainer.demo import demo as carry_out
     from trainer.progress import Watch
 
@@ -126,6 +129,7 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Say whether a run fits on this machine before anything is spent. Exit 3: it does not."""
+    need("plan", "train")
     from trainer.planning.verb import plan_of, plan_text
 
     found = plan_of(config, device=device, settings=settings or ())
@@ -140,6 +144,7 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Answer an evaluation set with a run's newest checkpoint and add the answers to its evidence."""
+    need("evaluate", "train")
     from trainer.afterwards import evaluate_run
     from trainer.progress import Watch
 
@@ -155,6 +160,7 @@ def export(
     output: Annotated[Path | None, typer.Option(help="New folder. Default: export/ in the run folder.")] = None,
 ) -> None:
     """Write a run's model as a Hugging Face folder: config.json, safetensors, tokenizer."""
+    need("export", "train")
     from trainer.afterwards import export_run
     from trainer.progress import Watch
 
@@ -196,6 +202,9 @@ def grade(
 @app.command()
 def runs(
     root: Annotated[Path, typer.Argument(help="Folder of runs.")] = Path("submission_runs"),
+    archived: Annotated[
+        bool, typer.Option("--archived", help="List archived runs too; --json always has them.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """List the runs of a folder, newest first."""
@@ -206,7 +215,7 @@ def runs(
     if as_json:
         sys.stdout.write(as_json_text(runs_json(summaries)))
     else:
-        print_runs(summaries)
+        print_runs(summaries, archived=archived)
 
 
 @app.command()
@@ -250,6 +259,7 @@ def dashboard(
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Do not open a browser.")] = False,
 ) -> None:
     """Show the runs in a browser: look, compare, launch, package."""
+    need("dashboard", "dashboard")
     from dashboard.serve import serve
 
     serve(root, port=port, address=address, open_browser=not no_browser)

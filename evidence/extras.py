@@ -1,0 +1,67 @@
+"""Whether the packages that a verb needs are installed; judging a run needs none of the large ones.
+
+Which packages belong to which extra is written in pyproject.toml alone, and read here from the installed metadata. What
+does not live here: the packages.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from schemas.problems import Problem, ProblemError
+
+Extra = Literal["train", "dashboard"]
+
+_SHOWN = 3
+"""Missing packages that are named before the rest is only counted."""
+
+
+def need(verb: str, *extras: Extra) -> None:
+    """Refuse a verb whose extras are not installed, before it starts any work.
+
+    Args:
+        verb: The verb, as it is typed.
+        extras: The extras that it needs.
+
+    Raises:
+        ProblemError: A package of an extra is not installed (exit code 2).
+    """
+    lacking = {extra: packages for extra in extras if (packages := missing(extra))}
+    if lacking:
+        names = sorted({name for packages in lacking.values() for name in packages})
+        raise ProblemError([_not_installed(verb, names, list(lacking))], exit_code=2)
+
+
+def missing(extra: Extra) -> list[str]:
+    """Return the packages of an extra that are not installed, by name."""
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    absent = []
+    for name in _packages(extra):
+        try:
+            distribution(name)
+        except PackageNotFoundError:
+            absent.append(name)
+    return absent
+
+
+def _packages(extra: Extra) -> list[str]:
+    """Return the packages that an extra names: `jax` for the line `jax>=0.10; extra == "train"`."""
+    import re
+    from importlib.metadata import requires
+
+    pattern = re.compile(rf"([A-Za-z0-9._-]+)[^;]*;.*extra == [\"']{extra}[\"'].*")
+    matches = (pattern.fullmatch(line) for line in requires("trainproof") or ())
+    return sorted({match[1] for match in matches if match})
+
+
+def _not_installed(verb: str, names: list[str], extras: list[Extra]) -> Problem:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return Problem(
+        code="TP095",
+        severity="error",
+        file="",
+        what=f"`trainproof {verb}` needs packages that are not installed: {', '.join(names[:_SHOWN])}{more}.",
+        why="They are large, and judging a run works without them; so they come with an extra.",
+        next=f'Install them: pip install "trainproof[{",".join(extras)}]".',
+    )
