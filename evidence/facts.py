@@ -6,12 +6,15 @@ its own problems say why.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from evidence import layout
 from evidence.read import Run
+from schemas.columns import Columns, columns_of
 from schemas.problems import Problem
 
 Document = dict[str, Any]
@@ -44,10 +47,15 @@ class Facts:
     plan: Document | None
     first_examples: Document | None
     eval_summary: Document | None
-    metrics: list[Document] | None
-    log: list[Document] | None
-    predictions: list[Document] | None
-    baseline_predictions: list[Document] | None
+    metrics: Sequence[Document] | None
+    log: Sequence[Document] | None
+    predictions: Sequence[Document] | None
+    baseline_predictions: Sequence[Document] | None
+
+    @cached_property
+    def columns(self) -> Columns:
+        """The metrics as arrays, without rows where there are none: what rules look at first, of whatever length."""
+        return columns_of(self.metrics or [])
 
     @property
     def model(self) -> Document | None:
@@ -77,7 +85,7 @@ def facts_of(run: Run) -> Facts:
     def sound(name: str, value: Document | None) -> Document | None:
         return None if str(run.path / name) in unsound else value
 
-    def rows(name: str) -> list[Document] | None:
+    def rows(name: str) -> Sequence[Document] | None:
         read = run.rows(name)
         return None if name not in run.files or _has_errors(read.problems) else read.values
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
 from evidence import layout
 from evidence.facts import Facts, facts_of
 from evidence.foreign.judgement import worth_of
@@ -18,6 +20,7 @@ from evidence.read import Run
 from evidence.rules import completeness, integrity
 from evidence.rules.imported import NOT_INTACT
 from evidence.rules.placeholders import PLACEHOLDER
+from schemas.columns import column
 from schemas.problems import Problem
 
 GradeName = Literal["verified", "measured", "partial", "template", "contradictory", "not a run"]
@@ -106,7 +109,7 @@ def _contradicts(problem: Problem) -> bool:
 
 def _is_measured(run: Run) -> bool:
     """Return whether any number in the folder came from a model: a loss, an answer, or a result that states one."""
-    if any(row.get("loss") is not None for row in run.metrics().values):
+    if np.isfinite(column(run.metrics().values, "loss")).any():
         return True
     if run.predictions().values or run.baseline_predictions().values:
         return True

@@ -10,8 +10,11 @@ import math
 from collections.abc import Hashable, Sequence
 from typing import Any
 
+import numpy as np
+
 from evidence.clusters import are_clustered, cluster_of, clustered_error, clustered_wilson
 from evidence.statistics import standard_error, wilson_interval
+from schemas.columns import Array, column
 
 GROUPINGS = ("section", "category", "difficulty")
 """The fields of an evaluation item by which scores are also stated."""
@@ -29,20 +32,21 @@ def result_of(metric_rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     Returns:
         `first_loss`, `last_loss`, `mean_loss`, `best_loss`, `best_step`, `tokens_seen`; every one None without rows.
     """
-    measured = [row for row in metric_rows if row["loss"] is not None]
-    best = min(measured, key=lambda row: float(row["loss"]), default=None)
+    losses = column(metric_rows, "loss")
+    measured = losses[np.isfinite(losses)].tolist()
+    best = metric_rows[int(np.nanargmin(losses))] if measured else None
     return {
         "first_loss": metric_rows[0]["loss"] if metric_rows else None,
         "last_loss": metric_rows[-1]["loss"] if metric_rows else None,
-        "mean_loss": math.fsum(row["loss"] for row in measured) / len(measured) if measured else None,
+        "mean_loss": math.fsum(measured) / len(measured) if measured else None,
         "best_loss": best["loss"] if best else None,
         "best_step": best["step"] if best else None,
         "tokens_seen": metric_rows[-1]["tokens_seen"] if metric_rows else None,
     }
 
 
-def learning_rate_at(optimizer: dict[str, Any], step: int, steps: int) -> float:
-    """Return the learning rate that a step's update uses, by the definition of the configuration's schedules.
+def learning_rates(optimizer: dict[str, Any], at: Array, steps: int) -> Array:
+    """Return the learning rate that the update of each step uses, by the definition of the configuration's schedules.
 
     Warm-up: step s (from 1) of w uses `peak · s / w`. After it, with p from 0 at the first step after the warm-up to 1
     at the last step, and f the final fraction: constant `peak`, linear `peak · (f + (1 − f) (1 − p))`, cosine
@@ -50,18 +54,16 @@ def learning_rate_at(optimizer: dict[str, Any], step: int, steps: int) -> float:
 
     Args:
         optimizer: The group `optimizer` of config.yaml.
-        step: Optimizer step, counted from 1.
+        at: `[rows]` optimizer steps, counted from 1.
         steps: Steps planned.
     """
     peak, warmup = optimizer["learning_rate"], optimizer["warmup_steps"]
-    if step <= warmup:
-        return float(peak * step / warmup)
-    if optimizer["schedule"] == "constant":
-        return float(peak)
-    part = min((step - 1 - warmup) / max(steps - warmup - 1, 1), 1.0)
+    part = np.minimum((at - 1 - warmup) / max(steps - warmup - 1, 1), 1.0)
     final = optimizer["final_learning_rate_fraction"]
-    left = 1 - part if optimizer["schedule"] == "linear" else (1 + math.cos(math.pi * part)) / 2
-    return float(peak * (final + (1 - final) * left))
+    left = {"constant": np.ones_like(part), "linear": 1 - part, "cosine": (1 + np.cos(np.pi * part)) / 2}
+    after = peak * (final + (1 - final) * left[optimizer["schedule"]])
+    rates: Array = np.where(at <= warmup, peak * at / max(warmup, 1), after)
+    return rates
 
 
 def scores_of(prediction_rows: Sequence[dict[str, Any]]) -> dict[str, Any]:

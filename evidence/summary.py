@@ -5,10 +5,13 @@ A figure that cannot be traced is left out (`evidence.traced`). Which runs there
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from evidence.facts import facts_of
 from evidence.foreign.figures import Figures, figures_of
@@ -17,6 +20,7 @@ from evidence.notes import notes_of
 from evidence.read import Run
 from evidence.report import RunReport
 from evidence.traced import traced
+from schemas.columns import Array, column
 from schemas.problems import Problem
 from schemas.times import seconds_between
 
@@ -92,7 +96,8 @@ def summary_of(run: Run, report: RunReport) -> RunSummary:
         return with_report(_with_notes(_of_foreign(run, figures_of(view), report), run), report)
     manifest, evaluation = run.manifest or {}, traced(facts_of(run), report.findings).eval_summary
     rows = run.metrics().values
-    losses = [float(row["loss"]) for row in rows if row["loss"] is not None]
+    losses = column(rows, "loss")
+    losses = losses[np.isfinite(losses)]
     started, steps_done = _text(manifest, "started_at"), _whole(manifest, "training", "steps_done")
     ended = _text(manifest, "finished_at") or (rows[-1]["time"] if rows else None)
     if manifest.get("status") == "running" and rows:
@@ -111,7 +116,7 @@ def summary_of(run: Run, report: RunReport) -> RunSummary:
         steps_done=steps_done,
         steps_planned=_whole(manifest, "training", "steps_planned") or _whole(run.config, "limits", "steps"),
         tokens_seen=rows[-1]["tokens_seen"] if rows else _whole(manifest, "result", "tokens_seen"),
-        last_loss=losses[-1] if losses else None,
+        last_loss=float(losses[-1]) if len(losses) else None,
         loss_points=_points(losses),
         score=_number(evaluation, "metrics", "exact_match", "value"),
         score_low=_number(evaluation, *interval, "low"),
@@ -138,7 +143,7 @@ def _of_foreign(run: Run, figures: Figures, report: RunReport) -> RunSummary:
         steps_planned=figures.steps_planned,
         tokens_seen=figures.tokens_seen,
         last_loss=figures.losses[-1] if figures.losses else None,
-        loss_points=_points(figures.losses),
+        loss_points=_points(np.array(figures.losses, dtype=np.float64)),
         duration_seconds=figures.train_seconds,
         started_at=figures.started_at,
     )
@@ -161,17 +166,16 @@ def with_report(summary: RunSummary, report: RunReport) -> RunSummary:
     )
 
 
-def _points(losses: Sequence[float]) -> tuple[float, ...]:
+def _points(losses: Array) -> tuple[float, ...]:
     """Return at most `MOST_POINTS` losses: the smallest and the largest of each of equal parts, in their order."""
     if len(losses) <= MOST_POINTS:
-        return tuple(losses)
-    parts = MOST_POINTS // 2
-    points: list[float] = []
-    for part in range(parts):
-        some = losses[part * len(losses) // parts : (part + 1) * len(losses) // parts]
-        low, high = min(some), max(some)
-        points += [low, high] if some.index(low) < some.index(high) else [high, low]
-    return tuple(points)
+        return tuple(losses.tolist())
+    edges = np.linspace(0, len(losses), MOST_POINTS // 2 + 1).astype(np.int64).tolist()
+    kept: list[int] = []
+    for start, end in itertools.pairwise(edges):
+        some = losses[start:end]
+        kept += sorted((start + int(some.argmin()), start + int(some.argmax())))
+    return tuple(losses[kept].tolist())
 
 
 def _device(manifest: dict[str, Any]) -> str | None:

@@ -46,6 +46,16 @@ def decoder_of(kind: str) -> Decode | None:
     return _flat(decode, fixed) if fixed else _general(decode)
 
 
+@cache
+def struct_of(kind: str, *, as_text: tuple[str, ...] = ()) -> type[msgspec.Struct]:
+    """Return a type for rows that all need the same keys; those `as_text` may be any text, for the caller to judge."""
+    document = schema(kind)
+    fields = [
+        (name, str if name in as_text else _type_of(node, document)) for name, node in document["properties"].items()
+    ]
+    return msgspec.defstruct(kind, fields, forbid_unknown_fields=True, gc=False)
+
+
 def _flat(decode: Callable[[bytes], dict[str, Any]], marks: int) -> Decode:
     def row_of(line: bytes) -> dict[str, Any] | None:
         try:

@@ -41,12 +41,12 @@ class Fingerprint:
 
 def fingerprint_of(facts: Facts) -> Fingerprint:
     """Return the fingerprint of a run."""
-    rows = facts.metrics or []
-    text = repr(([row["time"] for row in rows], [row["loss"] for row in rows]))
+    columns = facts.columns
+    measured = hashlib.sha256(columns.seconds.tobytes() + columns.loss.tobytes())
     return Fingerprint(
         folder=facts.folder,
         run_id=facts.manifest["run_id"] if facts.manifest else None,
-        metrics=hashlib.sha256(text.encode()).hexdigest() if rows else None,
+        metrics=measured.hexdigest() if facts.metrics else None,
     )
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+import numpy as np
+
 from evidence import layout
-from evidence.facts import Document, Facts
-from evidence.rules.finding import first_few, found
+from evidence.facts import Facts
+from evidence.rules.finding import first_few, found, where
 from schemas.problems import Problem
 from schemas.rules import Rule
 from schemas.words import shown
@@ -134,7 +136,7 @@ def steps_were_recorded(facts: Facts) -> Iterator[Problem]:
         yield found(facts.folder, NO_ROWS, layout.METRICS, "metrics.jsonl has no row.")
     if facts.succeeded and facts.log == []:
         yield found(facts.folder, NO_EVENTS, layout.LOG, "log.jsonl has no event.")
-    yield from first_few(_gaps(facts, facts.metrics))
+    yield from first_few(_gaps(facts))
 
 
 def results_are_stated(facts: Facts) -> Iterator[Problem]:
@@ -204,19 +206,18 @@ def _asks_for_baseline(facts: Facts) -> bool:
     return _eval_set(facts) is not None and bool((facts.config or {}).get("evaluation", {}).get("baseline"))
 
 
-def _gaps(facts: Facts, rows: list[Document]) -> Iterator[Problem]:
+def _gaps(facts: Facts) -> Iterator[Problem]:
     every = (facts.config or {}).get("recording", {}).get("log_every_steps")
     if every is None or facts.manifest is None:
         return
-    above = facts.manifest["parent"]["step"] if facts.manifest["parent"] else 0
-    first = True
-    for line, row in enumerate(rows, start=1):
-        allowed = 1 if first else every
-        if row["step"] - above > allowed:
-            missing = f"step {above + 1}" if row["step"] - above == 2 else f"steps {above + 1} to {row['step'] - 1}"
-            what = f"Step {row['step']} follows step {above}: {missing} left no row."
-            yield found(facts.folder, ROWS_MISSING, layout.METRICS, what, line=line, pointer="/step")
-        above, first = row["step"], False
+    first = facts.manifest["parent"]["step"] if facts.manifest["parent"] else 0
+    steps = facts.columns.step
+    allowed = np.where(np.arange(len(steps)) == 0, 1, every)
+    for index in where(np.diff(steps, prepend=first) > allowed):
+        step, above = int(steps[index]), int(steps[index - 1]) if index else first
+        missing = f"step {above + 1}" if step - above == 2 else f"steps {above + 1} to {step - 1}"
+        what = f"Step {step} follows step {above}: {missing} left no row."
+        yield found(facts.folder, ROWS_MISSING, layout.METRICS, what, line=index + 1, pointer="/step")
 
 
 RULES = (

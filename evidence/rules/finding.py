@@ -11,6 +11,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from schemas.problems import Problem
 from schemas.rules import Rule
 
@@ -79,6 +82,11 @@ def first_few(problems: Iterable[Problem], limit: int = MOST_OF_ONE_KIND) -> Ite
     if hidden:
         last = shown_ones[-1]
         yield replace(last, what=f"{last.what} There are {hidden} more like it.")
+
+
+def where(flags: NDArray[np.bool_]) -> list[int]:
+    """Return the indices of the rows for which something holds, `[rows]` flags, in order."""
+    return np.flatnonzero(flags).tolist() if flags.any() else []
 
 
 def _is_number(value: Any) -> bool:

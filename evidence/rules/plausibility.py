@@ -6,9 +6,11 @@ import hashlib
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from evidence import layout
 from evidence.facts import Document, Facts
-from evidence.rules.finding import found, same, value_at
+from evidence.rules.finding import found, same, value_at, where
 from schemas.problems import Problem
 from schemas.rules import Rule
 
@@ -113,28 +115,26 @@ _ADAMW_BYTES = 4.0
 
 def loss_is_a_cross_entropy(facts: Facts) -> Iterator[Problem]:
     """Yield a problem for a loss below 0, of exactly 0, or equal in every row."""
-    rows = [(line, row) for line, row in enumerate(facts.metrics or [], start=1) if row["loss"] is not None]
-    negative = [(line, row) for line, row in rows if row["loss"] < 0]
-    zero = [(line, row) for line, row in rows if row["loss"] == 0]
-    for rule, wrong in ((NEGATIVE_LOSS, negative), (ZERO_LOSS, zero)):
+    losses, steps = facts.columns.loss, facts.columns.step
+    for rule, wrong in ((NEGATIVE_LOSS, where(losses < 0)), (ZERO_LOSS, where(losses == 0))):
         if wrong:
-            line, row = wrong[0]
-            what = f"The loss at step {row['step']} is {row['loss']:g}{_and_more(len(wrong))}."
-            yield found(facts.folder, rule, layout.METRICS, what, line=line, pointer="/loss")
-    losses = {row["loss"] for _, row in rows}
-    if len(rows) >= _FEWEST_TO_COMPARE and len(losses) == 1 and losses != {0}:
-        what = f"The loss is {losses.pop():g} in all {len(rows)} rows."
+            first = wrong[0]
+            what = f"The loss at step {steps[first]:.0f} is {losses[first]:g}{_and_more(len(wrong))}."
+            yield found(facts.folder, rule, layout.METRICS, what, line=first + 1, pointer="/loss")
+    stated = losses[np.isfinite(losses)]
+    if len(stated) >= _FEWEST_TO_COMPARE and (stated == stated[0]).all() and stated[0] != 0:
+        what = f"The loss is {stated[0]:g} in all {len(stated)} rows."
         yield found(facts.folder, CONSTANT_LOSS, layout.METRICS, what, pointer="/loss")
 
 
 def gradients_reach_the_model(facts: Facts) -> Iterator[Problem]:
     """Yield a problem where every row has a gradient, or a learning rate, of exactly 0."""
-    rows = facts.metrics or []
-    if len(rows) >= _FEWEST_TO_COMPARE and all(row["learning_rate"] == 0 for row in rows):
-        what = f"learning_rate is 0 in all {len(rows)} rows."
+    rates, norms = facts.columns.learning_rate, facts.columns.grad_norm
+    if len(rates) >= _FEWEST_TO_COMPARE and not rates.any():
+        what = f"learning_rate is 0 in all {len(rates)} rows."
         yield found(facts.folder, NO_LEARNING, layout.METRICS, what, pointer="/learning_rate")
-    if rows and all(row["grad_norm"] == 0 for row in rows):
-        what = f"grad_norm is 0 in all {len(rows)} rows."
+    if len(norms) and not norms.any():
+        what = f"grad_norm is 0 in all {len(norms)} rows."
         yield found(facts.folder, NO_GRADIENT, layout.METRICS, what, pointer="/grad_norm")
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
-from evidence.recompute import learning_rate_at, result_of, scores_of
+from evidence.recompute import learning_rates, result_of, scores_of
 
 
 def row(step: int, loss: float | None) -> dict[str, Any]:
@@ -88,7 +89,7 @@ def test_learning_rate_of_each_step(schedule: str, warmup: int, final: float, ra
         "warmup_steps": warmup,
         "final_learning_rate_fraction": final,
     }
-    assert [learning_rate_at(optimizer, step, 5) for step in range(1, 6)] == pytest.approx(rates, abs=1e-6)
+    assert learning_rates(optimizer, np.arange(1.0, 6.0), 5) == pytest.approx(rates, abs=1e-6)
 
 
 def test_no_item_gives_null() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from evidence import layout
 from evidence.facts import Facts
-from evidence.rules.finding import found
+from evidence.rules.finding import found, where
 from schemas.problems import Problem
 from schemas.rules import Rule
 from schemas.words import shown
@@ -82,17 +84,15 @@ def steps_fit_status(facts: Facts) -> Iterator[Problem]:
 def lost_loss_ends_the_run(facts: Facts) -> Iterator[Problem]:
     """Yield a problem where rows follow a loss that is not finite, or the run did not fail on it."""
     rows = facts.metrics or []
-    for line, row in enumerate(rows, start=1):
-        if row["loss"] is not None:
-            continue
-        if line < len(rows):
-            what = f"The loss at step {row['step']} is null, and {len(rows) - line} rows follow."
+    for index in where(np.isnan(facts.columns.loss))[:1]:
+        step, following = rows[index]["step"], len(rows) - index - 1
+        if following:
+            what = f"The loss at step {step} is null, and {following} rows follow."
         elif facts.succeeded:
-            what = f"The loss at step {row['step']}, the last one, is null, and the run says succeeded."
+            what = f"The loss at step {step}, the last one, is null, and the run says succeeded."
         else:
-            continue
-        yield found(facts.folder, LOST_LOSS, layout.METRICS, what, line=line, pointer="/loss")
-        return
+            return
+        yield found(facts.folder, LOST_LOSS, layout.METRICS, what, line=index + 1, pointer="/loss")
 
 
 def evaluation_is_of_the_last_step(facts: Facts) -> Iterator[Problem]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from evidence import layout
@@ -58,7 +58,7 @@ def log_ends_with_the_run(facts: Facts) -> Iterator[Problem]:
     yield from _other_scores(facts)
 
 
-def _differences(facts: Facts, log: list[Document]) -> Iterator[Problem]:
+def _differences(facts: Facts, log: Sequence[Document]) -> Iterator[Problem]:
     documents = {layout.MANIFEST: facts.manifest, layout.PLAN: facts.plan}
     for line, record in enumerate(log, start=1):
         for logged in LOGGED:

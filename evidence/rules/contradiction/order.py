@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
+import numpy as np
+
 from evidence import layout
 from evidence.facts import Document, Facts
-from evidence.rules.finding import first_few, found
+from evidence.rules.finding import first_few, found, where
+from schemas.columns import Array
 from schemas.problems import Problem
 from schemas.rules import Rule
 from schemas.times import moment, seconds_between
@@ -76,13 +79,14 @@ def rows_are_written_in_order(facts: Facts) -> Iterator[Problem]:
     """Yield problems for rows and events outside the time of the run, or before the row above them."""
     if facts.manifest is None:
         return
-    for name, rows in ((layout.METRICS, facts.metrics), (layout.LOG, facts.log)):
-        yield from first_few(_times_in_order(facts, facts.manifest, name, rows or []))
+    if facts.metrics and not _surely_in_order(facts.columns.seconds, facts.manifest):
+        yield from first_few(_times_in_order(facts, facts.manifest, layout.METRICS, facts.metrics))
+    yield from first_few(_times_in_order(facts, facts.manifest, layout.LOG, facts.log or []))
 
 
 def steps_increase(facts: Facts) -> Iterator[Problem]:
     """Yield a problem for each row whose step is not after the one before."""
-    yield from first_few(_steps_going_back(facts, facts.metrics or []))
+    yield from first_few(_steps_going_back(facts))
 
 
 def durations_fit(facts: Facts) -> Iterator[Problem]:
@@ -91,10 +95,8 @@ def durations_fit(facts: Facts) -> Iterator[Problem]:
         return
     rows, result = facts.metrics, facts.manifest["result"]
     first = facts.manifest["parent"]["step"] if facts.manifest["parent"] else 0
-    of_steps = math.fsum(
-        row["step_seconds"] * (row["step"] - before)
-        for before, row in zip([first, *(row["step"] for row in rows)], rows, strict=False)
-    )
+    columns = facts.columns
+    of_steps = math.fsum((columns.step_seconds * np.diff(columns.step, prepend=first)).tolist())
     loop = result["train_seconds"]
     if loop is not None and of_steps > _allowed(loop):
         yield _too_long(facts, f"The steps of metrics.jsonl take {of_steps:.1f} s", f"train_seconds is {loop:.1f} s")
@@ -129,6 +131,14 @@ def _order(
         yield found(facts.folder, OUT_OF_ORDER, name, what[0].upper() + what[1:], pointer=pointer)
 
 
+def _surely_in_order(seconds: Array, manifest: Document) -> bool:
+    """Return whether the times of rows are beyond doubt right, so that a million of them need no closer look."""
+    started, ended = (moment(manifest[name] or "") for name in ("started_at", "finished_at"))
+    after = np.diff(seconds, prepend=-math.inf if started is None else started.timestamp())
+    ends = math.inf if ended is None else ended.timestamp()
+    return bool((after > -CLOCK_SECONDS / 2).all() and seconds.max() < ends + CLOCK_SECONDS / 2)
+
+
 def _times_in_order(facts: Facts, manifest: Document, name: str, rows: Iterable[Document]) -> Iterator[Problem]:
     before = moment(manifest["started_at"])
     end = moment(manifest["finished_at"]) if manifest["finished_at"] else None
@@ -150,13 +160,12 @@ def _times_in_order(facts: Facts, manifest: Document, name: str, rows: Iterable[
         before, above = at, f"the row above it at {row['time']}"
 
 
-def _steps_going_back(facts: Facts, rows: Iterable[Document]) -> Iterator[Problem]:
-    above = 0
-    for line, row in enumerate(rows, start=1):
-        if row["step"] <= above:
-            what = f"Step {row['step']} stands below step {above}."
-            yield found(facts.folder, STEPS_GO_BACK, layout.METRICS, what, line=line, pointer="/step")
-        above = max(above, row["step"])
+def _steps_going_back(facts: Facts) -> Iterator[Problem]:
+    step = facts.columns.step
+    above = np.maximum.accumulate(np.concatenate([[0.0], step]))[:-1]
+    for index in where(step <= above):
+        what = f"Step {step[index]:.0f} stands below step {above[index]:.0f}."
+        yield found(facts.folder, STEPS_GO_BACK, layout.METRICS, what, line=index + 1, pointer="/step")
 
 
 RULES = (OUT_OF_ORDER, NO_SUCH_DAY, STEPS_GO_BACK, TOO_LONG)

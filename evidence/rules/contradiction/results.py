@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
+
+import numpy as np
 
 from evidence import layout
 from evidence.facts import Document, Facts
-from evidence.recompute import learning_rate_at, result_of
-from evidence.rules.finding import first_few, found, same
+from evidence.recompute import learning_rates, result_of
+from evidence.rules.finding import first_few, found, same, where
 from schemas.problems import Problem
 from schemas.rules import Rule
 from schemas.words import shown
@@ -124,15 +126,19 @@ def memory_is_a_peak(facts: Facts) -> Iterator[Problem]:
     """Yield problems where the peak memory falls from row to row, or the run's peak is below a row's."""
     if facts.manifest is None or facts.metrics is None:
         return
-    highest = 0
-    falling = []
-    for line, row in enumerate(facts.metrics, start=1):
-        memory = row["device_memory_bytes"] or 0
-        if 0 < memory < highest:
-            what = f"device_memory_bytes is {memory}, after {highest} in an earlier row."
-            falling.append(_row_problem(facts, OTHER_PEAK, line, "device_memory_bytes", what))
-        highest = max(highest, memory)
-    yield from first_few(falling)
+    memory = np.nan_to_num(facts.columns.device_memory_bytes)
+    peaks = np.maximum.accumulate(memory)
+    yield from first_few(
+        _row_problem(
+            facts,
+            OTHER_PEAK,
+            index + 1,
+            "device_memory_bytes",
+            f"device_memory_bytes is {memory[index]:.0f}, after {peaks[index]:.0f} in an earlier row.",
+        )
+        for index in where((memory > 0) & (memory < peaks))
+    )
+    highest = int(peaks[-1]) if len(peaks) else 0
     stated = facts.manifest["result"]["peak_memory_bytes"]
     if stated is not None and stated < highest:
         yield found(
@@ -154,35 +160,33 @@ def _confused_with(name: str, stated: Any, computed: Document) -> str:
     return ""
 
 
-def _wrong_tokens(facts: Facts, rows: list[Document], tokens_per_step: int) -> Iterator[Problem]:
-    for line, row in enumerate(rows, start=1):
+def _wrong_tokens(facts: Facts, rows: Sequence[Document], tokens_per_step: int) -> Iterator[Problem]:
+    columns = facts.columns
+    for index in where(columns.tokens_seen != columns.step * tokens_per_step):
+        row = rows[index]
         right = row["step"] * tokens_per_step
-        if row["tokens_seen"] != right:
-            what = (
-                f"tokens_seen is {row['tokens_seen']} at step {row['step']}; {tokens_per_step} per step give {right}."
-            )
-            yield _row_problem(facts, OTHER_TOKENS, line, "tokens_seen", what, expected=str(right))
+        what = f"tokens_seen is {row['tokens_seen']} at step {row['step']}; {tokens_per_step} per step give {right}."
+        yield _row_problem(facts, OTHER_TOKENS, index + 1, "tokens_seen", what, expected=str(right))
 
 
-def _wrong_speed(facts: Facts, rows: list[Document], tokens_per_step: int) -> Iterator[Problem]:
-    for line, row in enumerate(rows, start=1):
-        tokens = row["tokens_per_second"] * row["step_seconds"]
-        if abs(tokens - tokens_per_step) > _SPEED_TOLERANCE * tokens_per_step:
-            what = (
-                f"{row['tokens_per_second']:g} tokens per second times {row['step_seconds']:g} seconds per step are "
-                f"{tokens:.0f} tokens; a step has {tokens_per_step}."
-            )
-            yield _row_problem(facts, OTHER_SPEED, line, "tokens_per_second", what)
+def _wrong_speed(facts: Facts, rows: Sequence[Document], tokens_per_step: int) -> Iterator[Problem]:
+    tokens = facts.columns.tokens_per_second * facts.columns.step_seconds
+    for index in where(abs(tokens - tokens_per_step) > _SPEED_TOLERANCE * tokens_per_step):
+        row = rows[index]
+        what = (
+            f"{row['tokens_per_second']:g} tokens per second times {row['step_seconds']:g} seconds per step are "
+            f"{tokens[index]:.0f} tokens; a step has {tokens_per_step}."
+        )
+        yield _row_problem(facts, OTHER_SPEED, index + 1, "tokens_per_second", what)
 
 
-def _wrong_rate(facts: Facts, rows: list[Document], peak: float) -> Iterator[Problem]:
-    for line, row in enumerate(rows, start=1):
-        if row["learning_rate"] > peak * (1 + _FLOAT32):
-            what = f"learning_rate is {row['learning_rate']:g}; the manifest states a peak of {peak:g}."
-            yield _row_problem(facts, OTHER_RATE, line, "learning_rate", what, expected=f"at most {peak:g}")
+def _wrong_rate(facts: Facts, rows: Sequence[Document], peak: float) -> Iterator[Problem]:
+    for index in where(facts.columns.learning_rate > peak * (1 + _FLOAT32)):
+        what = f"learning_rate is {rows[index]['learning_rate']:g}; the manifest states a peak of {peak:g}."
+        yield _row_problem(facts, OTHER_RATE, index + 1, "learning_rate", what, expected=f"at most {peak:g}")
 
 
-def _wrong_final_rate(facts: Facts, rows: list[Document], training: Document) -> Iterator[Problem]:
+def _wrong_final_rate(facts: Facts, rows: Sequence[Document], training: Document) -> Iterator[Problem]:
     final = training["schedule"]["final_learning_rate"]
     if rows and rows[-1]["step"] == training["steps_planned"]:
         actual = rows[-1]["learning_rate"]
@@ -191,13 +195,13 @@ def _wrong_final_rate(facts: Facts, rows: list[Document], training: Document) ->
             yield _row_problem(facts, OTHER_RATE, len(rows), "learning_rate", what, expected=f"{final:g}")
 
 
-def _off_schedule(facts: Facts, rows: list[Document], declared: Document, steps: int) -> Iterator[Problem]:
+def _off_schedule(facts: Facts, rows: Sequence[Document], declared: Document, steps: int) -> Iterator[Problem]:
     tolerance = _SCHEDULE_FRACTION * declared["learning_rate"]
-    for line, row in enumerate(rows, start=1):
-        right = learning_rate_at(declared, row["step"], steps)
-        if abs(row["learning_rate"] - right) > tolerance:
-            what = f"learning_rate is {row['learning_rate']:g} at step {row['step']}; config.yaml gives {right:g}."
-            yield _row_problem(facts, OTHER_RATE, line, "learning_rate", what, expected=f"{right:g}")
+    right = learning_rates(declared, facts.columns.step, steps)
+    for index in where(abs(facts.columns.learning_rate - right) > tolerance):
+        row, rate = rows[index], f"{right[index]:g}"
+        what = f"learning_rate is {row['learning_rate']:g} at step {row['step']}; config.yaml gives {rate}."
+        yield _row_problem(facts, OTHER_RATE, index + 1, "learning_rate", what, expected=rate)
 
 
 def _row_problem(facts: Facts, rule: Rule, line: int, key: str, what: str, expected: str | None = None) -> Problem:

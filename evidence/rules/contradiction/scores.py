@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,7 +43,7 @@ class Answers:
     """One evaluated model: what the summary states of it, and its rows."""
 
     stated: Document
-    rows: list[Document]
+    rows: Sequence[Document]
     file: str
     place: str
     """Pointer to the statement in eval_summary.json."""
@@ -92,7 +92,7 @@ def outputs_are_whole(facts: Facts) -> Iterator[Problem]:
         yield from first_few(_odd_outputs(facts, file, rows, limit))
 
 
-def _prediction_files(facts: Facts) -> Iterator[tuple[str, list[Document]]]:
+def _prediction_files(facts: Facts) -> Iterator[tuple[str, Sequence[Document]]]:
     yield layout.PREDICTIONS, facts.predictions or []
     yield layout.BASELINE_PREDICTIONS, facts.baseline_predictions or []
 
@@ -110,7 +110,7 @@ def _leaves_that_differ(
         yield path, stated, computed
 
 
-def _wrong_verdicts(facts: Facts, file: str, rows: list[Document]) -> Iterator[Problem]:
+def _wrong_verdicts(facts: Facts, file: str, rows: Sequence[Document]) -> Iterator[Problem]:
     for line, row in enumerate(rows, start=1):
         extracted = extract_answer(row["output_text"])
         right = {
@@ -126,7 +126,7 @@ def _wrong_verdicts(facts: Facts, file: str, rows: list[Document]) -> Iterator[P
                 )
 
 
-def _odd_outputs(facts: Facts, file: str, rows: list[Document], limit: int | None) -> Iterator[Problem]:
+def _odd_outputs(facts: Facts, file: str, rows: Sequence[Document], limit: int | None) -> Iterator[Problem]:
     for line, row in enumerate(rows, start=1):
         reason, tokens = row["finish_reason"], row["output_tokens"]
         failed = row["error"] is not None

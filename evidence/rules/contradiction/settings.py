@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
+import numpy as np
+
 from evidence import layout
 from evidence.facts import Document, Facts
 from evidence.hashes import sha256_json
-from evidence.rules.finding import found, same, value_at
+from evidence.rules.finding import found, same, value_at, where
 from schemas.problems import Problem
 from schemas.rules import Rule
 from schemas.words import shown
@@ -154,11 +156,10 @@ def recording_is_as_declared(facts: Facts) -> Iterator[Problem]:
     if every and facts.training is not None and facts.manifest is not None:
         first = facts.manifest["parent"]["step"] + 1 if facts.manifest["parent"] else 1
         kept = (first, facts.training["steps_planned"])
-        for line, row in enumerate(facts.metrics or [], start=1):
-            if row["step"] % every and row["step"] not in kept:
-                what = f"Step {row['step']} has a row; config.yaml asks for one every {every} steps."
-                yield found(facts.folder, NOT_WHAT_RAN, layout.METRICS, what, line=line, pointer="/step")
-                break
+        steps = facts.columns.step
+        for index in where((steps % every != 0) & ~np.isin(steps, kept))[:1]:
+            what = f"Step {steps[index]:.0f} has a row; config.yaml asks for one every {every} steps."
+            yield found(facts.folder, NOT_WHAT_RAN, layout.METRICS, what, line=index + 1, pointer="/step")
     shown_examples = len(facts.first_examples["examples"]) if facts.first_examples else 0
     if examples and shown_examples > examples:
         what = f"{shown_examples} examples are shown; config.yaml asks for {examples}."
