@@ -36,7 +36,8 @@ _FIRST_YEAR = np.datetime64("0001-01-01")
 class Columns:
     """One array for each field of a metric row, all `[rows]` float64; NaN where a row states null.
 
-    `seconds` is the field `time` in seconds since 1970, exact to the microsecond until 2255; NaN for a day that no calendar has.
+    `seconds` is the field `time` in seconds since 1970, exact to the microsecond from 1685 to 2255; NaN for a day that
+    no calendar has.
     """
 
     step: Array

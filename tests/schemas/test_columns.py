@@ -16,7 +16,7 @@ from schemas.times import moment
 
 MOST = 2**53 - 1
 NUMBER = st.one_of(st.integers(-MOST, MOST), st.floats(-1e300, 1e300))
-TIME = st.datetimes(datetime(1, 1, 2), datetime(2200, 1, 1)).map(  # noqa: DTZ001 - the zone is added below
+TIME = st.datetimes(datetime(1700, 1, 2), datetime(2200, 1, 1)).map(  # noqa: DTZ001 - the zone is added below
     lambda at: at.replace(tzinfo=UTC).isoformat(timespec="microseconds")
 )
 ROW = st.fixed_dictionaries(
