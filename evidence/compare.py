@@ -12,14 +12,15 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from evidence.comparable import refusals
-from evidence.facts import Document, Facts, facts_of
+from evidence.facts import Facts, facts_of
 from evidence.headlines import Headline, headlines
+from evidence.named import flatten
 from evidence.read import Run
 from evidence.score_difference import Flip, ScoreDifference, is_right, score_difference
 from evidence.smoke import SmokeCheck, smoke_check
 from evidence.statistics import holm
 
-__all__ = ["Comparison", "Flip", "Pair", "ScoreDifference", "Setting", "compare_runs", "flatten", "is_right"]
+__all__ = ["Comparison", "Flip", "Pair", "ScoreDifference", "Setting", "compare_runs", "is_right"]
 
 SETTINGS_OF_MANIFEST = ("mode", "code", "environment", "devices", "model", "dataset", "training")
 """Groups of the manifest that say how a run was made; the others say what came of it."""
@@ -122,17 +123,6 @@ def _side_by_side(source: Source, stated: Sequence[dict[str, Any]]) -> Iterator[
     for name in dict.fromkeys(name for values in stated for name in values):
         if name not in NO_SETTINGS:
             yield Setting(name=name, source=source, values=tuple(values.get(name, ABSENT) for values in stated))
-
-
-def flatten(value: Document, prefix: str = "") -> dict[str, Any]:
-    """Return nested settings by dotted path: `{"a": {"b": 3}}` becomes `{"a.b": 3}`. Lists stay whole."""
-    flat: dict[str, Any] = {}
-    for key, inner in value.items():
-        if isinstance(inner, dict) and inner:
-            flat |= flatten(inner, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = inner
-    return flat
 
 
 def _all_equal(values: Sequence[Any]) -> bool:

@@ -6,16 +6,17 @@ A figure that cannot be traced is left out (`evidence.traced`). Which runs there
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from evidence.facts import facts_of
-from evidence.foreign.figures import Figures, figures_of
+from evidence.foreign import figures as foreign_figures
 from evidence.grade import GradeName
+from evidence.named import Scalar, figures_of, settings_of
 from evidence.notes import notes_of
 from evidence.read import Run
 from evidence.report import RunReport
@@ -61,6 +62,8 @@ class RunSummary:
         tags: What notes.json gives the run, as far as it is valid; so for the next two.
         note: What somebody wrote about the run.
         archived: Whether somebody archived it.
+        settings: Every setting of config.yaml by dotted name (`evidence.named`).
+        figures: Every measured figure by name, traced as the score is.
     """
 
     path: Path
@@ -88,13 +91,16 @@ class RunSummary:
     tags: tuple[str, ...] = ()
     note: str | None = None
     archived: bool = False
+    settings: Mapping[str, Scalar] = field(default_factory=dict)
+    figures: Mapping[str, float] = field(default_factory=dict)
 
 
 def summary_of(run: Run, report: RunReport) -> RunSummary:
     """Return the summary of a run from whatever of it can be read."""
     if (view := run.foreign()) is not None:
-        return with_report(_with_notes(_of_foreign(run, figures_of(view), report), run), report)
-    manifest, evaluation = run.manifest or {}, traced(facts_of(run), report.findings).eval_summary
+        return with_report(_with_notes(_of_foreign(run, foreign_figures.figures_of(view), report), run), report)
+    shown = traced(facts_of(run), report.findings)
+    manifest, evaluation = run.manifest or {}, shown.eval_summary
     rows = run.metrics().values
     losses = column(rows, "loss")
     losses = losses[np.isfinite(losses)]
@@ -124,11 +130,13 @@ def summary_of(run: Run, report: RunReport) -> RunSummary:
         baseline_score=_number(evaluation, "baseline", "metrics", "exact_match", "value"),
         duration_seconds=seconds_between(started, ended) if started and ended else None,
         started_at=started,
+        settings=settings_of(shown),
+        figures=figures_of(shown),
     )
     return with_report(_with_notes(summary, run), report)
 
 
-def _of_foreign(run: Run, figures: Figures, report: RunReport) -> RunSummary:
+def _of_foreign(run: Run, figures: foreign_figures.Figures, report: RunReport) -> RunSummary:
     """Return the summary of a run that another tool carried out; a score is not computed again, so none is shown."""
     return RunSummary(
         path=run.path,

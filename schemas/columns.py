@@ -26,9 +26,12 @@ Array = NDArray[np.float64]
 CHUNK_BYTES = 4 * 2**20
 """Text decoded at a time, so that a large file never exists as Python objects as a whole."""
 
-_TIME = np.frombuffer(b"0000-00-00T00:00:00.000000+00:00", dtype=np.uint8)
-_ABOVE = np.where(ord("0") == _TIME, 9, 0).astype(np.uint8)
-_ABOVE[-5:] = 0  # The offset is that of UTC; the colon in it is no digit anyway.
+_TIMES = {
+    len(form): np.frombuffer(form, dtype=np.uint8)
+    for form in (b"0000-00-00T00:00:00+00:00", b"0000-00-00T00:00:00.000+00:00", b"0000-00-00T00:00:00.000000+00:00")
+}
+"""Times as they are written, to the second, millisecond or microsecond, by their length; 0 stands for any digit."""
+_OFFSET = len("+00:00")
 _FIRST_YEAR = np.datetime64("0001-01-01")
 
 
@@ -145,13 +148,18 @@ def _chunks(text: bytes) -> Iterator[bytes]:
 
 def _seconds(times: Sequence[str]) -> NDArray[np.float64] | None:
     """Return times as seconds since 1970, or None where one is not written as trainproof writes it, in UTC."""
-    if min(map(len, times)) != len(_TIME) or max(map(len, times)) != len(_TIME):
+    length = len(times[0])
+    if length not in _TIMES or min(map(len, times)) != length or max(map(len, times)) != length:
         return None
+    form = _TIMES[length]
+    above = np.where(form == ord("0"), 9, 0).astype(np.uint8)
+    above[-_OFFSET:] = 0
     try:
-        signs = np.frombuffer("".join(times).encode("ascii"), dtype=np.uint8).reshape(-1, len(_TIME))
-        if not (signs - _TIME <= _ABOVE).all():
+        signs = np.frombuffer("".join(times).encode("ascii"), dtype=np.uint8).reshape(-1, length)
+        if not (signs - form <= above).all():
             return None
-        at = np.ascontiguousarray(signs[:, :26]).view("S26").ravel().astype("datetime64[us]")
+        local = np.ascontiguousarray(signs[:, :-_OFFSET])
+        at = local.view(f"S{length - _OFFSET}").ravel().astype("datetime64[us]")
     except ValueError:  # Not ASCII, or no day of the calendar.
         return None
     return None if (at < _FIRST_YEAR).any() else at.astype(np.int64) / 1e6

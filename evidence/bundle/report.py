@@ -17,10 +17,11 @@ from evidence.bundle.chart import interval_bar, line_plot
 from evidence.bundle.documents import FileHash
 from evidence.bundle.names import shown
 from evidence.bundle.report_style import STYLE
-from evidence.compare import SETTINGS_OF_MANIFEST, flatten
+from evidence.compare import SETTINGS_OF_MANIFEST
 from evidence.facts import Document, Facts
 from evidence.grade import Grade
 from evidence.headlines import Headline, bytes_as_text, headlines, score_headline
+from evidence.named import flatten
 from evidence.notes import Notes
 from schemas.problems import Problem
 

@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import binomtest
 from synthetic import seal, write_run
 
-from evidence.compare import ABSENT, compare_runs, flatten
+from evidence.compare import ABSENT, compare_runs
 from evidence.headlines import Headline, bytes_as_text, seconds_as_text
 from evidence.present_compare import as_dict, as_text, comparison_of
 from evidence.read import read_run
@@ -65,10 +65,6 @@ def test_a_setting_that_one_run_does_not_state(tmp_path: Path):
     a, b = runs_of(tmp_path, {}, {"manifest": {"environment": {"flags": {"XLA_FLAGS": "--x"}}}})
     (setting,) = [setting for setting in compared(a, b).differing if setting.name == "environment.flags.XLA_FLAGS"]
     assert setting.values == (ABSENT, "--x")
-
-
-def test_flatten():
-    assert flatten({"a": {"b": 3, "c": {"d": [1, {"e": 2}]}}, "f": {}}) == {"a.b": 3, "a.c.d": [1, {"e": 2}], "f": {}}
 
 
 def test_true_is_not_one(tmp_path: Path):
