@@ -71,6 +71,12 @@ RULES: tuple[Rule, ...] = (
         "Leave --address out, or configure a login.",
     ),
     error("TP081", "Port is taken", "Another program uses the port.", "Give another --port."),
+    error(
+        "TP082",
+        "Saved views",
+        "The file of saved views is not valid or cannot be written, or a view has no proper name.",
+        "Correct the file or move it away; it holds nothing but names and addresses of views.",
+    ),
     error("TP090", "Folder in use", "Another process is writing the run folder.", "Wait, or use another --output."),
     error("TP091", "No such path", "A run, folder or document that was named is not there.", "Check the path."),
     error(
