@@ -13,11 +13,12 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import streamlit as st
 
+from dashboard.logic.log_tail import Log, LogTail
 from dashboard.logic.series import Series, Tail
 from dashboard.state import root
 from evidence.check import judge
 from evidence.index import RunIndex, RunSummary
-from evidence.layout import METRICS
+from evidence.layout import LOG, METRICS
 from evidence.lock import is_alive
 from evidence.read import Run, read_run
 from evidence.report import RunReport
@@ -43,9 +44,14 @@ def series_of(folder: Path) -> Series:
     return _tail(str(folder / METRICS)).series()
 
 
+def log_of(folder: Path) -> Log:
+    """Return the log of a run up to now, reading only what is new."""
+    return _log_tail(str(folder / LOG)).log()
+
+
 def run_of(folder: Path) -> Run:
-    """Return a run, read again when one of its files but the metrics changed: those grow each second (`series_of`)."""
-    return _run(str(folder), tuple(entry for entry in signature(folder) if entry[0] != METRICS))
+    """Return a run, read again when one of its files changed but those that grow (`series_of`, `log_of`)."""
+    return _run(str(folder), tuple(entry for entry in signature(folder) if entry[0] not in {METRICS, LOG}))
 
 
 def checked(folder: Path) -> RunReport:
@@ -86,6 +92,11 @@ def _index(root: str) -> RunIndex:
 @st.cache_resource(max_entries=64, show_spinner=False)
 def _tail(path: str) -> Tail:
     return Tail(Path(path))
+
+
+@st.cache_resource(max_entries=16, show_spinner=False)
+def _log_tail(path: str) -> LogTail:
+    return LogTail(Path(path))
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)

@@ -1,75 +1,108 @@
-"""The curves and the controls above them. What is drawn is decided in `dashboard.logic.curves`."""
+"""The curves, the controls above them, and what they are exported as. What is drawn is decided in `dashboard.logic`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import streamlit as st
 
-from dashboard.logic.curves import AXES, Axis, Line, drawing
-from dashboard.logic.series import Series
+from dashboard.logic.curves import AXES, Line, Plot, View, plot
+from dashboard.logic.curves_csv import curves_csv
+from dashboard.logic.curves_echarts import drawing
+from dashboard.logic.curves_svg import svg
+
+_LOG, _LOG_X, _CLIP = "log loss", "log bottom", "no outliers"
 
 
-@dataclass(frozen=True, kw_only=True)
-class View:
-    """How the reader wants to see curves."""
+def controls() -> View:
+    """Draw the controls, whose values stand in the address, and return what they say."""
+    x = st.segmented_control(
+        "Along the bottom",
+        list(AXES),
+        default="step",
+        required=True,
+        format_func=lambda axis: AXES[axis],
+        key="x",
+        bind="query-params",
+    )
+    scales = st.pills(
+        "Scale",
+        [_LOG, _LOG_X, _CLIP],
+        selection_mode="multi",
+        key="scale",
+        bind="query-params",
+        help="A logarithmic scale of loss and gradient norm, or of what runs along the bottom. Without outliers, each "
+        "panel shows its middle 98 of 100 values; how many points lie outside is said below.",
+    )
+    smoothing = st.number_input(
+        "Smoothing",
+        0.0,
+        0.99,
+        0.0,
+        0.1,
+        format="%.2f",
+        key="smooth",
+        bind="query-params",
+        width=150,
+        help="Weight of an exponential moving average. The measured line stays visible behind it.",
+    )
+    return View(x=x, log=_LOG in scales, log_x=_LOG_X in scales, clip=_CLIP in scales, smoothing=smoothing)
 
-    x: Axis
-    log: bool
-    smoothing: float
 
+def show(lines: Sequence[Line], *, key: str, name: str, beside: Callable[[], None] | None = None) -> None:
+    """Draw the controls and the curves of these runs.
 
-def controls(*beside: Callable[[], None]) -> View:
-    """Draw the controls, whose values stand in the address, and what belongs beside them; return the values."""
+    Args:
+        lines: What to draw; each gets a colour of the reader's theme.
+        key: Key of the chart on its page.
+        name: What exported files are called, without an ending.
+        beside: Draws what belongs into the export menu besides the curves.
+    """
+    coloured = [replace(line, colour=colour) for line, colour in zip(lines, palette(len(lines)), strict=True)]
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        x = st.segmented_control(
-            "Along the bottom",
-            list(AXES),
-            default="step",
-            required=True,
-            format_func=lambda axis: AXES[axis],
-            key="x",
-            bind="query-params",
-        )
-        scale = st.segmented_control(
-            "Scale of loss",
-            ["linear", "logarithmic"],
-            default="linear",
-            required=True,
-            key="scale",
-            bind="query-params",
-        )
-        smoothing = st.number_input(
-            "Smoothing",
-            0.0,
-            0.99,
-            0.0,
-            0.1,
-            format="%.2f",
-            key="smooth",
-            bind="query-params",
-            width=150,
-        )
-        for button in beside:
-            button()
-    return View(x=x, log=scale == "logarithmic", smoothing=smoothing)
+        view = controls()
+        _export(coloured, view, name, beside)
+    plotted = plot(coloured, view)
+    drawn = drawing(plotted)
+    st.echarts_chart(drawn.option, height=drawn.height, key=key, alt=_alt(plotted, lines))
+    if plotted.remark:
+        st.caption(plotted.remark)
 
 
-def show(series: Mapping[str, Series], view: View, *, key: str) -> None:
-    """Draw the curves of these runs, by name."""
-    lines = [
-        Line(name=name, series=read, colour=colour)
-        for (name, read), colour in zip(series.items(), palette(len(series)), strict=True)
-    ]
-    drawn = drawing(lines, x=view.x, log=view.log, smoothing=view.smoothing)
-    st.echarts_chart(drawn.option, height=drawn.height, key=key, alt=f"Training curves of {', '.join(series)}")
-    if drawn.remark:
-        st.caption(drawn.remark)
-
-
-def palette(size: int) -> Sequence[str]:
-    """Return a colour for each of `size` runs, from the theme that the reader sees."""
-    theme = st.context.theme.type or "light"
-    colours = st.get_option(f"theme.{theme}.chartCategoricalColors")
+def palette(size: int, theme: str | None = None) -> Sequence[str]:
+    """Return a colour for each of `size` runs, from a theme; by default the one that the reader sees."""
+    colours = st.get_option(f"theme.{theme or st.context.theme.type or 'light'}.chartCategoricalColors")
     return [colours[index % len(colours)] for index in range(size)]
+
+
+def _export(lines: Sequence[Line], view: View, name: str, beside: Callable[[], None] | None) -> None:
+    """Draw the menu of exports; nothing is made before it is asked for."""
+    # Print is on white paper, whatever the reader's theme.
+    printed = [replace(line, colour=colour) for line, colour in zip(lines, palette(len(lines), "light"), strict=True)]
+    title = f"Training curves of {', '.join(line.name for line in lines)}"
+    with st.popover("Export", icon=":material/download:"):
+        st.download_button(
+            "SVG, for print",
+            data=lambda: svg(plot(printed, view), title=title),
+            file_name=f"{name}-curves.svg",
+            mime="image/svg+xml",
+            on_click="ignore",
+            width="stretch",
+        )
+        st.download_button(
+            "CSV, every row",
+            data=lambda: curves_csv(lines),
+            file_name=f"{name}-curves.csv",
+            mime="text/csv",
+            on_click="ignore",
+            width="stretch",
+        )
+        if beside is not None:
+            beside()
+        st.caption("PNG: the arrow at the upper right of the curves saves them as they are shown.")
+
+
+def _alt(plotted: Plot, lines: Sequence[Line]) -> str:
+    panels = ", ".join(panel.title for panel in plotted.panels)
+    return f"Training curves of {', '.join(line.name for line in lines)}: {panels}"

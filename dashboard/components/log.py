@@ -1,25 +1,60 @@
-"""Log records as lines: time, level, message; levels are words, colour only repeats them."""
+"""The log: records as lines of time, level and message. Levels are words, colour only repeats them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import tzinfo
+from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
+from dashboard import reading
+from dashboard.components import markup
 from dashboard.components.markup import safe
+from dashboard.logic import numbers
 from dashboard.logic.documents import text_at
 from dashboard.logic.numbers import clock, moment
 from dashboard.logic.text import masked, shortened
 
 LEVELS = ("debug", "info", "warning", "error")
 _LONGEST = 2000
+_MOST_LINES = 500
+
+
+def section(folder: Path, *, following: bool) -> None:
+    """Draw the log, newest last; while the run is at work the newest come first, where the eye is."""
+    log = reading.log_of(folder)
+    if not log.records:
+        markup.empty("No log", "This run has no log.jsonl that can be read.")
+        return
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        levels = st.multiselect(
+            "Levels", LEVELS, default=["info", "warning", "error"], key="levels", bind="query-params"
+        )
+        words = st.text_input("Search", key="in_log", bind="query-params", icon=":material/search:")
+    wanted = (words or "").lower()
+    shown = [
+        record
+        for record in log.records
+        if text_at(record, "level") in levels
+        and wanted in f"{text_at(record, 'message')} {text_at(record, 'event')}".lower()
+    ]
+    last = shown[-_MOST_LINES:]
+    said = f"{numbers.count(len(shown))} of {numbers.count(log.total)} records"
+    if len(last) < len(shown):
+        said += f", the newest {numbers.count(len(last))} of them below"
+    said += "; the newest first, while the run is at work." if following else "."
+    if log.unread:
+        said += f" {markup.counted(log.unread, 'line')} could not be read."
+    markup.note(said)
+    show(reversed(last) if following else last, reading.reader_zone())
 
 
 def show(records: Iterable[Mapping[str, Any]], zone: tzinfo) -> None:
     """Draw the records in the order given, times in the reader's zone."""
-    st.html(f'<div class="tp-log" tabindex="0" role="log">{"".join(_line(record, zone) for record in records)}</div>')
+    lines = "".join(_line(record, zone) for record in records)
+    st.html(f'<div class="tp-log" tabindex="0" role="log" aria-label="Log">{lines}</div>')
 
 
 def _line(record: Mapping[str, Any], zone: tzinfo) -> str:

@@ -10,6 +10,7 @@ from html import escape
 
 import streamlit as st
 
+from dashboard.logic.difference import difference
 from dashboard.logic.grades import UNKNOWN, Sign
 from dashboard.logic.text import visible
 
@@ -29,6 +30,20 @@ def sign(signs: Mapping[str, Sign], word: str | None) -> str:
         f'<span class="tp-sign tp-{found.tone}" title="{safe(found.meaning)}">'
         f'<span aria-hidden="true">{found.symbol}</span>{safe(word or "unknown")}</span>'
     )
+
+
+class Safe(str):
+    """HTML made of `safe` parts, which a table takes as it is."""
+
+    __slots__ = ()
+
+
+def changes(expected: str, got: str) -> Safe:
+    """Return how texts differ: what only the first has is struck through, what only the second has underlined."""
+    tags = {"same": ("", ""), "missing": ("<del>", "</del>"), "added": ("<ins>", "</ins>")}
+    pieces = difference(visible(expected), visible(got))
+    inside = "".join(f"{tags[kind][0]}{safe(text)}{tags[kind][1]}" for kind, text in pieces)
+    return Safe(f'<span class="tp-changes">{inside}</span>')
 
 
 def heading(title: str, *, signs: str = "", lines: Sequence[str] = ()) -> None:
@@ -64,29 +79,37 @@ def empty(title: str, *lines: str) -> None:
 
 
 def table(
-    head: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Iterable[int] = (), marked: Iterable[int] = ()
+    head: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    numbers: Iterable[int] = (),
+    marked: Iterable[int] = (),
+    quiet: Iterable[int] = (),
 ) -> None:
     """Draw a small table of any text.
 
     Args:
         head: titles of the columns.
-        rows: cells, row by row.
+        rows: cells, row by row; one that is `Safe` is HTML.
         numbers: columns that are aligned to the right.
         marked: rows that deserve attention; their text must say so too.
+        quiet: rows that count for less; their text must say so too.
     """
-    right, attention = set(numbers), set(marked)
+    right = set(numbers)
+    kinds = dict.fromkeys(marked, "tp-marked") | dict.fromkeys(quiet, "tp-dim")
     top = "".join(
         f'<th scope="col" class="{"tp-number" if index in right else ""}">{safe(text)}</th>'
         for index, text in enumerate(head)
     )
     body = "".join(
-        f'<tr class="{"tp-marked" if number in attention else ""}">'
+        f'<tr class="{kinds.get(number, "")}">'
         + "".join(_cell(cell, is_number=index in right) for index, cell in enumerate(row))
         + "</tr>"
         for number, row in enumerate(rows)
     )
     inside = f'<table class="tp-table"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>'
-    st.html(f'<div class="tp-scroll">{inside}</div>')
+    # A part that scrolls must be reached with the keyboard, and says what it is.
+    st.html(f'<div class="tp-scroll" tabindex="0" role="group" aria-label="{safe(", ".join(head))}">{inside}</div>')
 
 
 def bullets(title: str, lines: Iterable[str]) -> None:
@@ -96,5 +119,7 @@ def bullets(title: str, lines: Iterable[str]) -> None:
 
 
 def _cell(text: str, *, is_number: bool) -> str:
+    if isinstance(text, Safe):
+        return f"<td>{text}</td>"
     kind = "tp-number" if is_number else "tp-word" if len(text) <= _WORD else ""
     return f'<td class="{kind}">{safe(text)}</td>'

@@ -1,17 +1,17 @@
-"""The curves of one or more runs as one ECharts drawing: panels above each other, one x axis, one cursor through all.
+"""Which curves are drawn, of one or more runs: panels above each other, one x axis, values in units that read well.
 
-What lives here: which points, panels, scales and names; the drawing is data, so that tests can read it. Long series are
-thinned here (`sampling`), and the drawing says of how many points it shows how many.
+What lives here: which points, panels, ranges and marks. What does not: how they are drawn (`curves_echarts` for the
+page, `curves_svg` for print). Long series are thinned here (`sampling`), and the plot says how many points of how many
+it shows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-import pandas as pd
 
 from dashboard.logic.numbers import count
 from dashboard.logic.sampling import POINTS, kept, smoothed
@@ -21,25 +21,31 @@ Axis = Literal["step", "tokens_seen", "seconds"]
 
 AXES: dict[Axis, str] = {"step": "Steps", "tokens_seen": "Tokens", "seconds": "Time"}
 
+CLIPPED = (1.0, 99.0)
+"""Percentiles between which the values lie that are in range when outliers are left out."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """One curve: the column it draws, its title with the unit, and the most that its unit can be scaled by."""
+    """One curve: the column it draws, its title with the unit, and the points that all its curves share.
+
+    Together the panels send less than 200 kB to a browser, whatever the runs: 8 bytes a point, 12 when smoothed.
+    """
 
     column: str
     title: str
     height: int = 96
+    points: int = 2_000
 
 
 PANELS = (
-    Panel(column="loss", title="Loss (nats per supervised token)", height=210),
+    Panel(column="loss", title="Loss (nats per supervised token)", height=210, points=8_000),
     Panel(column="learning_rate", title="Learning rate"),
     Panel(column="grad_norm", title="Gradient norm, before clipping"),
     Panel(column="tokens_per_second", title="Tokens per second"),
     Panel(column="device_memory_bytes", title="Device memory"),
 )
 
-_TOP, _LEGEND, _GAP, _BOTTOM = 34, 26, 40, 44
 _SCALES: dict[str, tuple[tuple[float, str], ...]] = {
     "tokens_seen": ((1e9, "billion tokens"), (1e6, "million tokens"), (1e3, "thousand tokens"), (1, "tokens")),
     "seconds": ((7200, "hours"), (120, "minutes"), (1, "seconds")),
@@ -49,178 +55,226 @@ _DIVISORS = {"hours": 3600.0, "minutes": 60.0}
 
 
 @dataclass(frozen=True, kw_only=True)
+class View:
+    """How the reader wants to see curves.
+
+    Attributes:
+        x: What runs along the bottom.
+        log: Whether loss and gradient norm are on a logarithmic scale; values that are not positive are then left out.
+        log_x: The same for what runs along the bottom.
+        clip: Whether the range of a panel leaves out the lowest and the highest hundredth of its values.
+        smoothing: Weight of the moving average, from 0 for none up to but not including 1; the raw line stays visible.
+    """
+
+    x: Axis = "step"
+    log: bool = False
+    log_x: bool = False
+    clip: bool = False
+    smoothing: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mark:
+    """Something that happened at a place of a run: where on each axis, and what; a score is from 0 to 1."""
+
+    at: Mapping[Axis, float]
+    text: str
+    score: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Line:
-    """A run to draw: its name, its series, and its colour."""
+    """A run to draw: its name, series and colour; what its parents did before it, where it was resumed, and scored."""
 
     name: str
     series: Series
     colour: str
+    earlier: Series | None = None
+    resumed: tuple[Mark, ...] = ()
+    scores: tuple[Mark, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Drawing:
-    """An ECharts option, its height in pixels, and how many points of how many it shows."""
+class Curve:
+    """The points of one line in one panel, `[points]` float32 each; quiet for what a parent did."""
 
-    option: dict[str, Any]
-    height: int
+    name: str
+    colour: str
+    x: np.ndarray
+    y: np.ndarray
+    smooth: np.ndarray | None
+    quiet: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """A mark inside a panel."""
+
+    name: str
+    colour: str
+    x: float
+    y: float
+    text: str
+    score: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plotted:
+    """One panel with what is in it; low and high are None where the values decide."""
+
+    panel: Panel
+    title: str
+    log: bool
+    low: float | None
+    high: float | None
+    curves: tuple[Curve, ...]
+    resumed: tuple[Place, ...]
+    scores: tuple[Place, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plot:
+    """All panels, how many points of how many they show, and how many of these are out of range."""
+
+    panels: tuple[Plotted, ...]
+    x_title: str
+    log_x: bool
+    single: bool
     drawn: int
     total: int
+    outside: int
 
     @property
     def remark(self) -> str:
-        """What a reader must know about thinned curves; empty if every point is drawn."""
-        if self.drawn == self.total:
-            return ""
-        return f"{count(self.drawn)} of {count(self.total)} points drawn; the extremes of each stretch are kept."
+        """What a reader must know about thinned and clipped curves; empty if every point is to be seen."""
+        said = []
+        if self.drawn != self.total:
+            said.append(
+                f"{count(self.drawn)} of {count(self.total)} points drawn; the extremes of each stretch are kept."
+            )
+        if self.outside:
+            points = "point is" if self.outside == 1 else "points are"
+            said.append(f"{count(self.outside)} {points} outside the range shown.")
+        return " ".join(said)
 
 
-def drawing(lines: Sequence[Line], *, x: Axis, log: bool, smoothing: float, points: int = POINTS) -> Drawing:
-    """Return the curves of these runs, panel by panel; a panel that no run has values for is left out.
-
-    Args:
-        lines: The runs; panels and colours keep their order.
-        x: What runs along the bottom.
-        log: Whether loss and gradient norm are on a logarithmic scale; values that are not positive are then left out.
-        smoothing: Weight of the moving average, 0 for none; the raw line stays visible behind it.
-        points: Points drawn at most for a curve.
-    """
-    panels = [panel for panel in PANELS if any(line.series.has(panel.column) for line in lines)]
-    x_divisor, x_unit = _scale(x, [line.series.columns[x] for line in lines])
-    builder = _Builder(x=x, x_divisor=x_divisor, log=log, smoothing=smoothing, points=points, single=len(lines) == 1)
-    for index, panel in enumerate(panels):
-        builder.add(index, panel, lines)
-    return builder.drawing(panels, x_unit)
-
-
-@dataclass(kw_only=True)
-class _Builder:
-    """Collects the parts of one drawing."""
-
-    x: Axis
-    x_divisor: float
-    log: bool
-    smoothing: float
-    points: int
-    single: bool
-
-    def __post_init__(self) -> None:
-        self.datasets: list[dict[str, Any]] = []
-        self.series: list[dict[str, Any]] = []
-        self.titles: list[dict[str, Any]] = []
-        self.grids: list[dict[str, Any]] = []
-        self.y_axes: list[dict[str, Any]] = []
-        self.top = _TOP if self.single else _TOP + _LEGEND
-        self.drawn = 0
-        self.total = 0
-
-    def add(self, index: int, panel: Panel, lines: Sequence[Line]) -> None:
-        """Add a panel with the curve of each run that has one."""
-        divisor, unit = _scale(panel.column, [line.series.columns[panel.column] for line in lines])
-        title = panel.title + (f" ({unit})" if unit else "")
-        on_log = self.log and panel.column in {"loss", "grad_norm"}
-        self.titles.append(
-            {"text": title, "left": 0, "top": self.top - 26, "textStyle": {"fontSize": 12.5, "fontWeight": 600}}
-        )
-        self.grids.append({"left": 62, "right": 18, "top": self.top, "height": panel.height})
-        self.y_axes.append(
-            {
-                "type": "log" if on_log else "value",
-                "gridIndex": index,
-                "scale": True,
-                "splitNumber": 4 if panel.height > 150 else 2,
-                "axisLabel": {"fontSize": 11},
-            }
-        )
-        for line in lines:
-            if line.series.has(panel.column):
-                self._add_curve(index, panel.column, title, divisor, line, positive=on_log)
-        self.top += panel.height + _GAP
-
-    def _add_curve(self, index: int, column: str, title: str, divisor: float, line: Line, *, positive: bool) -> None:
-        # Four bytes hold more digits than a screen shows, and drop the last-digit noise of a constant.
-        values = (line.series.columns[column] / divisor).astype(np.float32)
-        if positive:
-            values = np.where(values > 0, values, np.nan)
-        chosen = kept(values, self.points)
-        self.drawn += len(chosen)
-        self.total += len(values)
-        label = title.partition(" (")[0] if self.single else line.name
-        frame = {"x": line.series.columns[self.x][chosen] / self.x_divisor, label: values[chosen]}
-        smooth = self.smoothing > 0 and column != "learning_rate"
-        if smooth:
-            frame[f"{label}, smoothed"] = smoothed(values, self.smoothing)[chosen].astype(np.float32)
-        self.datasets.append({"source": pd.DataFrame(frame)})
-        for name in list(frame)[1:]:
-            self.series.append(self._curve(index, name, line, faint=smooth and name == label))
-
-    def _curve(self, index: int, name: str, line: Line, *, faint: bool) -> dict[str, Any]:
-        return {
-            "type": "line",
-            "name": line.name,
-            "xAxisIndex": index,
-            "yAxisIndex": index,
-            "datasetIndex": len(self.datasets) - 1,
-            "encode": {"x": "x", "y": name, "tooltip": [name]},
-            "showSymbol": False,
-            "symbolSize": 5,
-            "color": line.colour,
-            "lineStyle": {"width": 1 if faint else 1.6, "opacity": 0.35 if faint else 1},
-            "emphasis": {"disabled": True},
-            "animation": False,
-        }
-
-    def drawing(self, panels: Sequence[Panel], x_unit: str) -> Drawing:
-        """Return what was collected as one drawing."""
-        indices = list(range(len(panels)))
-        last = len(panels) - 1
-        option = {
-            "animation": False,
-            "dataset": self.datasets,
-            "title": self.titles,
-            "grid": self.grids,
-            "xAxis": [_x_axis(index, x_unit if index == last else "", shown=index == last) for index in indices],
-            "yAxis": self.y_axes,
-            "series": self.series,
-            "axisPointer": {"link": [{"xAxisIndex": "all"}]},
-            "legend": {
-                "show": not self.single,
-                "type": "scroll",
-                "left": 0,
-                "right": 130,
-                "top": 0,
-                "itemWidth": 16,
-                "itemHeight": 8,
-            },
-            "tooltip": {"trigger": "axis", "valueFormatter": "%.5g", "confine": True},
-            "dataZoom": [{"type": "inside", "xAxisIndex": indices, "zoomOnMouseWheel": "ctrl"}],
-            "toolbox": {
-                "right": 8,
-                "top": -4,
-                "itemSize": 13,
-                "feature": {
-                    "dataZoom": {"xAxisIndex": indices, "yAxisIndex": "none"},
-                    "restore": {},
-                    "saveAsImage": {"name": "curves", "pixelRatio": 2},
-                },
-            },
-        }
-        return Drawing(option=option, height=self.top - _GAP + _BOTTOM, drawn=self.drawn, total=self.total)
+def plot(lines: Sequence[Line], view: View) -> Plot:
+    """Return the curves of these runs, panel by panel; a panel that no run has values for is left out."""
+    every = [series for line in lines for series in (line.earlier, line.series) if series is not None]
+    divisor, unit = _scale(view.x, [series.columns[view.x] for series in every])
+    across = {id(series): _across(series, view, divisor) for series in every}
+    panels, drawn, total, outside = [], 0, 0, 0
+    for panel in PANELS:
+        if any(series.has(panel.column) for series in every):
+            plotted, sizes = _plotted(panel, lines, view, divisor, across)
+            panels.append(plotted)
+            drawn, total, outside = drawn + sizes[0], total + sizes[1], outside + sizes[2]
+    return Plot(
+        panels=tuple(panels),
+        x_title=unit,
+        log_x=view.log_x,
+        single=len(lines) == 1,
+        drawn=drawn,
+        total=total,
+        outside=outside,
+    )
 
 
-def _x_axis(index: int, name: str, *, shown: bool) -> dict[str, Any]:
-    return {
-        "type": "value",
-        "gridIndex": index,
-        "min": "dataMin",
-        "max": "dataMax",
-        "name": name,
-        "nameLocation": "middle",
-        "nameGap": 26,
-        "axisLabel": {"show": shown, "fontSize": 11},
-        "axisTick": {"show": shown},
-        "splitLine": {"show": False},
-        "axisPointer": {"label": {"show": shown}},
-    }
+def _plotted(
+    panel: Panel, lines: Sequence[Line], view: View, x_divisor: float, across: Mapping[int, np.ndarray]
+) -> tuple[Plotted, tuple[int, int, int]]:
+    """Return a panel, and how many points it draws, of how many, and how many of all lie outside its range."""
+    stated = [(line, series) for line, series in _with_parents(lines) if series.has(panel.column)]
+    divisor, unit = _scale(panel.column, [series.columns[panel.column] for _, series in stated])
+    log = view.log and panel.column in {"loss", "grad_norm"}
+    values = [_values(series, panel.column, divisor, positive=log) for _, series in stated]
+    low, high = _range(values, log=log) if view.clip and panel.column != "learning_rate" else (None, None)
+    points = min(POINTS, panel.points // len(stated))
+    smoothing = 0.0 if panel.column == "learning_rate" else view.smoothing
+    curves = []
+    for (line, series), y in zip(stated, values, strict=True):
+        curves.append(_curve(line, across[id(series)], y, points, smoothing, quiet=series is line.earlier))
+    return Plotted(
+        panel=panel,
+        title=panel.title + (f" ({unit})" if unit else ""),
+        log=log,
+        low=low,
+        high=high,
+        curves=tuple(curves),
+        resumed=tuple(_places(lines, "resumed", view, x_divisor, panel.column, divisor)),
+        scores=tuple(_places(lines, "scores", view, x_divisor, "loss", divisor)) if panel.column == "loss" else (),
+    ), (sum(len(curve.x) for curve in curves), sum(len(y) for y in values), _outside(values, low, high))
+
+
+def _with_parents(lines: Sequence[Line]) -> Iterator[tuple[Line, Series]]:
+    """Yield the series to draw: what came before a line first, so that the line itself lies on top."""
+    for line in lines:
+        if line.earlier is not None:
+            yield line, line.earlier
+        yield line, line.series
+
+
+def _curve(line: Line, x: np.ndarray, y: np.ndarray, points: int, smoothing: float, *, quiet: bool) -> Curve:
+    chosen = kept(y, points)
+    smooth = smoothed(y, smoothing)[chosen].astype(np.float32) if smoothing > 0 else None
+    # Curves that keep every point share one x, which is then sent once.
+    x, y = (x, y) if len(chosen) == len(y) else (x[chosen], y[chosen])
+    return Curve(name=line.name, colour=line.colour, x=x, y=y, smooth=smooth, quiet=quiet)
+
+
+def _across(series: Series, view: View, divisor: float) -> np.ndarray:
+    # Four bytes hold more digits than a screen shows.
+    x = (series.columns[view.x] / divisor).astype(np.float32)
+    return np.where(x > 0, x, np.float32(np.nan)) if view.log_x else x
+
+
+def _values(series: Series, column: str, divisor: float, *, positive: bool) -> np.ndarray:
+    values = (series.columns[column] / divisor).astype(np.float32)
+    return np.where(values > 0, values, np.float32(np.nan)) if positive else values
+
+
+def _places(
+    lines: Sequence[Line], kind: Literal["resumed", "scores"], view: View, x_divisor: float, column: str, divisor: float
+) -> Iterator[Place]:
+    """Yield the marks of a kind where this view has a place for them, at the height of the curve there."""
+    for line in lines:
+        for mark in getattr(line, kind):
+            x = mark.at.get(view.x)
+            if x is None or not np.isfinite(x) or (view.log_x and x <= 0):
+                continue
+            y = _value_before(line, column, mark.at["step"]) / divisor
+            if kind == "resumed" or np.isfinite(y):
+                yield Place(name=line.name, colour=line.colour, x=x / x_divisor, y=y, text=mark.text, score=mark.score)
+
+
+def _value_before(line: Line, column: str, step: float) -> float:
+    """Return the last value of a column at or before a step, NaN where there is none."""
+    for series in (line.series, line.earlier):
+        if series is not None and series.rows:
+            row = int(np.searchsorted(series.columns["step"], step, side="right")) - 1
+            if row >= 0:
+                return float(series.columns[column][row])
+    return float("nan")
+
+
+def _range(values: Sequence[np.ndarray], *, log: bool) -> tuple[float | None, float | None]:
+    """Return the ends of the range without outliers, None twice where all values are one."""
+    finite = np.concatenate([array[np.isfinite(array)] for array in values])
+    if not len(finite):
+        return None, None
+    low, high = (float(end) for end in np.percentile(finite, CLIPPED))
+    if low == high:
+        return None, None
+    if log:
+        return low * (low / high) ** 0.05, high * (high / low) ** 0.05
+    margin = 0.05 * (high - low)
+    return (max(0.0, low - margin) if low >= 0 else low - margin), high + margin
+
+
+def _outside(values: Sequence[np.ndarray], low: float | None, high: float | None) -> int:
+    if low is None or high is None:
+        return 0
+    return sum(int(np.count_nonzero((array < low) | (array > high))) for array in values)
 
 
 def _scale(column: str, arrays: Sequence[np.ndarray]) -> tuple[float, str]:

@@ -8,31 +8,42 @@ from typing import Any
 import pandas as pd
 
 from dashboard.logic import numbers
-from dashboard.logic.documents import number_at, text_at
+from dashboard.logic.documents import flag_at, number_at, text_at
 from dashboard.logic.text import shortened, visible
 
 Row = Mapping[str, Any]
 
 GROUPS = ("section", "category", "difficulty")
+FILTERS: Mapping[str, str] = {
+    "section": "Section",
+    "category": "Category",
+    "difficulty": "Difficulty",
+    "finish_reason": "Ended by",
+}
+"""Fields that the reader can choose values of, with their titles."""
+
+PAGE_ROWS = 1000
+"""Rows sent to the browser at a time."""
+
 _LONGEST = 300
 
 OUTCOMES: Mapping[str, Callable[[Row], bool]] = {
     "all": lambda row: True,
     "right": lambda row: row.get("correct") is True,
-    "wrong": lambda row: row.get("correct") is not True,
-    "wrong form": lambda row: row.get("format_ok") is not True,
+    "wrong": lambda row: row.get("correct") is False,
+    "wrong form": lambda row: row.get("format_ok") is False,
     "error": lambda row: row.get("error") is not None,
 }
 
 
 def groups(rows: Sequence[Row]) -> dict[str, list[str]]:
-    """Return the values of each grouping that the rows state."""
-    found = {group: sorted({row[group] for row in rows if isinstance(row.get(group), str)}) for group in GROUPS}
-    return {group: values for group, values in found.items() if values}
+    """Return the values of each field to choose by, as far as the rows state any."""
+    found = {name: sorted({row[name] for row in rows if isinstance(row.get(name), str)}) for name in FILTERS}
+    return {name: values for name, values in found.items() if values}
 
 
 def filtered(rows: Sequence[Row], *, outcome: str, groups: Mapping[str, Sequence[str]], words: str) -> list[Row]:
-    """Return the rows with this outcome, in one of the chosen values of each grouping, whose text has all the words."""
+    """Return the rows with this outcome, with one of the chosen values of each field, whose text has all the words."""
     wanted = words.lower().split()
     return [
         row
@@ -49,7 +60,7 @@ def frame(rows: Sequence[Row]) -> pd.DataFrame:
         {
             "id": text_at(row, "id"),
             "outcome": _outcome(row),
-            "form": "✓ kept" if row.get("format_ok") is True else "✕ broken",
+            "form": _FORMS[flag_at(row, "format_ok")],
             "prompt": shortened(visible(text_at(row, "prompt") or ""), _LONGEST),
             "expected": shortened(visible(text_at(row, "expected") or ""), _LONGEST),
             "got": shortened(visible(text_at(row, "extracted_answer") or ""), _LONGEST) or None,
@@ -87,10 +98,14 @@ def _score_row(group: str, value: str, metrics: Any, untrained: Any) -> tuple[st
     )
 
 
+_FORMS = {True: "✓ kept", False: "✕ broken", None: None}
+_WORDS = {True: "✓ right", False: "✕ wrong", None: "? not stated"}
+
+
 def _outcome(row: Row) -> str:
     if row.get("error") is not None:
         return "! error"
-    return "✓ right" if row.get("correct") is True else "✕ wrong"
+    return _WORDS[flag_at(row, "correct")]
 
 
 def _text(row: Row) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
 from dashboard import reading, state
 from dashboard.components import comparison, curves, markup
+from dashboard.components.lines import line_of
 from dashboard.logic import pairing
 from evidence.compare import compare_runs
 from evidence.index import RunSummary
@@ -34,7 +34,7 @@ def page() -> None:
     if compared.smoke is not None:
         comparison.smoke(compared.smoke)
     comparison.settings(compared)
-    _curves(chosen, folders)
+    _curves(chosen, known)
     for pair in compared.pairs:
         comparison.score(pair)
 
@@ -56,15 +56,15 @@ def _chosen(found: Sequence[RunSummary], names: list[str]) -> list[str]:
     return chosen
 
 
-def _curves(names: Sequence[str], folders: Sequence[Path]) -> None:
+def _curves(names: Sequence[str], known: Mapping[str, RunSummary]) -> None:
     st.header("Curves", anchor=False)
-    series = {name: reading.series_of(folder) for name, folder in zip(names, folders, strict=True)}
-    drawn = {name: read for name, read in series.items() if read.rows}
+    lines = [line_of(name, reading.run_of(known[name].path), known)[0] for name in names]
+    drawn = [line for line in lines if line.series.rows]
     if not drawn:
         markup.note("None of these runs has metrics.")
         return
-    curves.show(drawn, curves.controls(), key="compare_curves")
-    missing = [name for name in names if name not in drawn]
+    curves.show(drawn, key="compare_curves", name="compared")
+    missing = [line.name for line in lines if not line.series.rows]
     if missing:
         markup.note(f"Without metrics: {', '.join(missing)}")
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 import streamlit as st
 
 from dashboard import reading, state
-from dashboard.components import curves, figures, markup, run_sections
-from dashboard.logic import configs, headline, numbers
+from dashboard.components import curves, figures, log, markup, predictions, reproduction, run_sections, sources
+from dashboard.components.lines import line_of
+from dashboard.logic import configs, foreign_run, headline, numbers
 from dashboard.logic.documents import number_at, text_at
 from dashboard.logic.grades import GRADES, STATUSES
 from dashboard.logic.jobs import control
+from evidence.foreign.view import ForeignRun
 from evidence.index import RunSummary
+from evidence.layout import METRICS
 from evidence.read import Run
 
 TICK_SECONDS = 2.0
@@ -33,7 +35,7 @@ def page() -> None:
     summary = known[name]
     running = summary.status == "running"
     # While the run is at work the page looks again every few seconds; when it has ended, nothing is polled any more.
-    st.fragment(run_every=TICK_SECONDS if running else None)(_body)(name, summary, was_running=running)
+    st.fragment(run_every=TICK_SECONDS if running else None)(_body)(name, known, was_running=running)
 
 
 def _chosen(names: list[str]) -> str | None:
@@ -53,30 +55,55 @@ def _chosen(names: list[str]) -> str | None:
     return None
 
 
-def _body(name: str, summary: RunSummary, *, was_running: bool) -> None:
+def _body(name: str, known: Mapping[str, RunSummary], *, was_running: bool) -> None:
+    summary = known[name]
     folder = summary.path
     run = reading.run_of(folder)
     if was_running and run.status != "running":
         st.rerun()
     _head(name, run, summary)
-    series = reading.series_of(folder)
-    figures.show(headline.figures(run.manifest, run.eval_summary, run.plan, series))
-    if was_running:
-        _progress(number_at(run.manifest, "training", "steps_planned"), series.last("step"))
-    sections: Mapping[str, Callable[[], None]] = {
-        "Curves": lambda: _curves(name, folder, running=was_running),
-        "Plan": lambda: run_sections.plan(run),
-        "Configuration": lambda: run_sections.configuration(run),
-        "Examples": lambda: run_sections.examples(run),
-        "Predictions": lambda: run_sections.predictions(run),
-        "Log": lambda: run_sections.log(run, following=was_running),
-        "Files": lambda: run_sections.files(run),
-        "Problems": lambda: run_sections.problems(folder),
-    }
+    view = run.foreign()
+    if view is None:
+        series = reading.series_of(folder)
+        figures.show(headline.figures(run.manifest, run.eval_summary, run.plan, series))
+        if was_running:
+            _progress(number_at(run.manifest, "training", "steps_planned"), series.last("step"))
+    else:
+        figures.show(foreign_run.figures(view))
+    sections = _sections(name, run, view, known, running=was_running)
     for tab, draw in zip(st.tabs(list(sections), key="view", bind="query-params"), sections.values(), strict=True):
         if tab.open:
             with tab:
                 draw()
+
+
+def _sections(
+    name: str, run: Run, view: ForeignRun | None, known: Mapping[str, RunSummary], *, running: bool
+) -> Mapping[str, Callable[[], None]]:
+    """Return the tabs of a run; what another tool wrote has sources where ours has documents."""
+    first: dict[str, Callable[[], None]] = {"Curves": lambda: _curves(name, run, known, running=running)}
+    last: dict[str, Callable[[], None]] = {
+        "Files": lambda: run_sections.files(run),
+        "Problems": lambda: run_sections.problems(run.path),
+    }
+    if view is not None:
+        answers = foreign_run.prediction_rows(view)
+        return {
+            **first,
+            "Sources": lambda: sources.section(view),
+            "Predictions": lambda: predictions.section(answers, None),
+            **last,
+        }
+    return {
+        **first,
+        "Plan": lambda: run_sections.plan(run),
+        "Configuration": lambda: run_sections.configuration(run),
+        "Examples": lambda: run_sections.examples(run),
+        "Predictions": lambda: predictions.section(run.predictions().values, run.eval_summary),
+        "Log": lambda: log.section(run.path, following=running),
+        "Reproduce": lambda: reproduction.section(run),
+        **last,
+    }
 
 
 def _head(name: str, run: Run, summary: RunSummary) -> None:
@@ -121,18 +148,25 @@ def _progress(planned: float | None, done: float | None) -> None:
         st.progress(share, text=f"{numbers.count(done or 0)} of {numbers.count(planned)} steps")
 
 
-def _curves(name: str, folder: Path, *, running: bool) -> None:
-    series = reading.series_of(folder)
-    if not series.rows:
+def _curves(name: str, run: Run, known: Mapping[str, RunSummary], *, running: bool) -> None:
+    line, remark = line_of(name, run, known)
+    if not line.series.rows:
         if running:
             markup.empty("No metrics yet", "The first row appears with the first step; compiling comes before it.")
         else:
-            markup.empty("No metrics", "This run has no metrics.jsonl that can be read; Problems says more.")
+            markup.empty("No metrics", "This run has no metrics that can be read; Problems says more.")
         return
-    view = curves.controls(lambda: run_sections.metrics_download(folder))
-    curves.show({name: series}, view, key="run_curves")
-    if series.unread:
-        markup.note(f"{series.unread} lines of metrics.jsonl could not be read and are not drawn.")
+    has_file = METRICS in run.files
+    curves.show(
+        [line],
+        key="run_curves",
+        name=name,
+        beside=(lambda: run_sections.metrics_download(run.path)) if has_file else None,
+    )
+    if remark:
+        markup.note(remark)
+    if line.series.unread:
+        markup.note(f"{line.series.unread} lines of metrics.jsonl could not be read and are not drawn.")
 
 
 def _of(text: str | None, after: str) -> str | None:

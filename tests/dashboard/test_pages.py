@@ -2,56 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from streamlit import config
+from pages import APP, Open, said
 from streamlit.testing.v1 import AppTest
 from synthetic import write_run
 
-import dashboard
 from dashboard import state
 from evidence.lock import RunLock
-
-APP = Path(dashboard.__file__).parent / "app.py"
-Open = Callable[..., AppTest]
-
-
-@pytest.fixture
-def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Open:
-    """Open a page of the root `tmp_path / "runs"`, with these parameters in its address."""
-    monkeypatch.setattr(sys, "argv", ["app.py", "--root", str(tmp_path / "runs")])
-    # AppTest starts no server, so nobody has read the settings beside app.py; those of this folder count too.
-    shutil.copytree(APP.parent / ".streamlit", tmp_path / ".streamlit")
-    monkeypatch.chdir(tmp_path)
-    config.get_config_options(force_reparse=True)
-
-    def open_page(page: state.Page, **parameters: str | list[str]) -> AppTest:
-        app = AppTest.from_file(APP, default_timeout=60)
-        if not page.is_first:
-            app.run()
-            app.switch_page(str(APP.parent / page.file))
-        for key, value in parameters.items():
-            app.query_params[key] = value
-        app.run()
-        assert not app.exception, app.exception
-        return app
-
-    return open_page
-
-
-def said(app: AppTest) -> str:
-    """Return all HTML and text of the page."""
-    html = [element.proto.body for element in app.get("html")]
-    return "\n".join([*html, *(element.value for element in [*app.markdown, *app.caption, *app.header])])
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "runs"
 
 
 @pytest.mark.parametrize("page", state.PAGES, ids=lambda page: page.title)
@@ -94,7 +53,7 @@ def test_broken_folders_are_listed_and_open(opened: Open, root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "view", ["Curves", "Plan", "Configuration", "Examples", "Predictions", "Log", "Files", "Problems"]
+    "view", ["Curves", "Plan", "Configuration", "Examples", "Predictions", "Log", "Reproduce", "Files", "Problems"]
 )
 @pytest.mark.parametrize("broken", [False, True], ids=["whole", "with nothing in it"])
 def test_every_section_of_a_run_draws(opened: Open, root: Path, view: str, broken: bool) -> None:

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 import json
+from xml.etree.ElementTree import fromstring
 
 import numpy as np
 import pytest
 
-from dashboard.logic.curves import Line, drawing
+from dashboard.logic.curves import Line, Mark, Plot, View, plot
+from dashboard.logic.curves_csv import curves_csv
+from dashboard.logic.curves_echarts import Drawing, drawing
+from dashboard.logic.curves_svg import svg
 from dashboard.logic.series import NAMES, Series
 
 
@@ -17,27 +21,40 @@ def series(steps: int, **columns: np.ndarray) -> Series:
     return Series(columns=every | columns, unread=0)
 
 
-def line(name: str, read: Series) -> Line:
-    return Line(name=name, series=read, colour="#123456")
+def line(name: str, read: Series, **more) -> Line:
+    return Line(name=name, series=read, colour="#123456", **more)
+
+
+def drawn_of(*lines: Line, **view) -> tuple[Plot, Drawing]:
+    plotted = plot(lines, View(**view))
+    return plotted, drawing(plotted)
+
+
+def sent_bytes(drawn: Drawing) -> int:
+    return sum(frame["source"].memory_usage(index=False, deep=True).sum() for frame in drawn.option["dataset"])
 
 
 def test_a_panel_for_each_column_that_was_measured() -> None:
     read = series(100, loss=np.linspace(5, 1, 100), grad_norm=np.ones(100))
-    drawn = drawing([line("a", read)], x="step", log=False, smoothing=0)
+    plotted, drawn = drawn_of(line("a", read))
     assert [title["text"] for title in drawn.option["title"]] == [
         "Loss (nats per supervised token)",
         "Gradient norm, before clipping",
     ]
-    assert len(drawn.option["series"]) == len(drawn.option["dataset"]) == 2
-    assert (drawn.drawn, drawn.total, drawn.remark) == (200, 200, "")
+    assert (plotted.drawn, plotted.total, plotted.remark) == (200, 200, "")
+
+
+def test_curves_that_keep_every_point_are_sent_as_one_table_with_one_x() -> None:
+    read = series(100, loss=np.linspace(5, 1, 100), grad_norm=np.ones(100))
+    _, drawn = drawn_of(line("a", read))
+    assert [list(frame["source"]) for frame in drawn.option["dataset"]] == [
+        ["x", "Loss", "Gradient norm, before clipping"]
+    ]
 
 
 def test_smoothing_keeps_the_raw_line_behind_and_leaves_the_learning_rate_alone() -> None:
     read = series(100, loss=np.linspace(5, 1, 100), learning_rate=np.ones(100))
-    drawn = drawing([line("a", read)], x="step", log=False, smoothing=0.9)
-    loss, rate = drawn.option["dataset"]
-    assert list(loss["source"]) == ["x", "Loss", "Loss, smoothed"]
-    assert list(rate["source"]) == ["x", "Learning rate"]
+    _, drawn = drawn_of(line("a", read), smoothing=0.9)
     widths = [(part["encode"]["y"], part["lineStyle"]["opacity"]) for part in drawn.option["series"]]
     assert widths == [("Loss", 0.35), ("Loss, smoothed", 1), ("Learning rate", 1)]
 
@@ -45,11 +62,19 @@ def test_smoothing_keeps_the_raw_line_behind_and_leaves_the_learning_rate_alone(
 def test_a_long_series_is_thinned_keeps_its_spikes_and_says_so() -> None:
     loss = np.ones(1_000_000)
     loss[[10, 500_000, 999_000]] = [9, 8, 7]
-    drawn = drawing([line("a", series(1_000_000, loss=loss))], x="step", log=False, smoothing=0)
+    plotted, drawn = drawn_of(line("a", series(1_000_000, loss=loss)))
     source = drawn.option["dataset"][0]["source"]
     assert {7, 8, 9} <= set(source["Loss"])
     assert len(source) <= 4002
-    assert drawn.remark.endswith("points drawn; the extremes of each stretch are kept.")
+    assert plotted.remark.endswith("points drawn; the extremes of each stretch are kept.")
+
+
+@pytest.mark.parametrize(("runs", "rows"), [(1, 1_000_000), (10, 5_000), (20, 20_000)])
+def test_whatever_the_runs_less_than_200_kb_are_sent(runs: int, rows: int) -> None:
+    names = ("loss", "learning_rate", "grad_norm", "tokens_per_second", "device_memory_bytes")
+    noise = np.random.default_rng(0).normal(size=rows)
+    lines = [line(f"run {index}", series(rows, **dict.fromkeys(names, noise))) for index in range(runs)]
+    assert sent_bytes(drawn_of(*lines, smoothing=0.9)[1]) < 200_000
 
 
 @pytest.mark.parametrize(
@@ -57,37 +82,99 @@ def test_a_long_series_is_thinned_keeps_its_spikes_and_says_so() -> None:
     [("step", "steps", 600), ("tokens_seen", "million tokens", 1.2288), ("seconds", "minutes", 4.99)],
 )
 def test_what_runs_along_the_bottom_has_a_unit_that_fits(x, unit: str, last: float) -> None:
-    drawn = drawing([line("a", series(600, loss=np.ones(600)))], x=x, log=False, smoothing=0)
+    _, drawn = drawn_of(line("a", series(600, loss=np.ones(600))), x=x)
     assert drawn.option["xAxis"][-1]["name"] == unit
     assert drawn.option["dataset"][0]["source"]["x"].iloc[-1] == pytest.approx(last, rel=1e-3)
 
 
 def test_memory_is_shown_in_binary_units() -> None:
-    drawn = drawing([line("a", series(3, device_memory_bytes=np.full(3, 3 * 2**30)))], x="step", log=False, smoothing=0)
+    _, drawn = drawn_of(line("a", series(3, device_memory_bytes=np.full(3, 3 * 2**30))))
     assert drawn.option["title"][0]["text"] == "Device memory (GiB)"
     assert drawn.option["dataset"][0]["source"]["Device memory"].tolist() == [3, 3, 3]
 
 
 def test_a_logarithmic_loss_leaves_out_what_has_no_logarithm() -> None:
     read = series(3, loss=np.array([1.0, 0.0, -1.0]), learning_rate=np.ones(3))
-    drawn = drawing([line("a", read)], x="step", log=True, smoothing=0)
+    _, drawn = drawn_of(line("a", read), log=True)
     assert [axis["type"] for axis in drawn.option["yAxis"]] == ["log", "value"]
     assert drawn.option["dataset"][0]["source"]["Loss"].isna().tolist() == [False, True, True]
 
 
+def test_a_logarithmic_bottom_leaves_out_the_start_of_time() -> None:
+    _, drawn = drawn_of(line("a", series(3, loss=np.ones(3))), x="seconds", log_x=True)
+    assert [axis["type"] for axis in drawn.option["xAxis"]] == ["log"]
+    assert drawn.option["dataset"][0]["source"]["x"].isna().tolist() == [True, False, False]
+
+
+def test_outliers_are_left_out_of_the_range_and_counted() -> None:
+    loss = np.linspace(1, 2, 1000)
+    loss[[3, 500]] = [80, 90]
+    plotted, drawn = drawn_of(line("a", series(1000, loss=loss, learning_rate=loss)), clip=True)
+    panel = plotted.panels[0]
+    assert panel.low == pytest.approx(0.96, abs=0.01)
+    assert panel.high == pytest.approx(2.04, abs=0.01)
+    assert plotted.panels[1].high is None
+    assert plotted.remark == "2 points are outside the range shown."
+    assert drawn.option["yAxis"][0]["max"] < 3
+
+
+def test_a_resumed_run_shows_where_and_what_came_before_in_a_quieter_tone() -> None:
+    before, after = series(10, loss=np.full(10, 4.0)), series(10, loss=np.full(10, 2.0))
+    after.columns["step"] += 10
+    mark = Mark(at={"step": 11, "tokens_seen": 11 * 2048, "seconds": 5}, text="resumed after step 10")
+    score = Mark(at={"step": 20, "tokens_seen": 20 * 2048, "seconds": 9}, text="exact match", score=0.75)
+    own = line("a", after, earlier=before, resumed=(mark,), scores=(score,))
+    plotted, drawn = drawn_of(own)
+    assert [(curve.quiet, curve.y[0]) for curve in plotted.panels[0].curves] == [(True, 4), (False, 2)]
+    lines = [part for part in drawn.option["series"] if part["type"] == "line"]
+    assert [part["lineStyle"]["type"] for part in lines] == ["dashed", "solid"]
+    marked = lines[1]["markLine"]["data"]
+    assert [(item["xAxis"], item["label"]["formatter"]) for item in marked] == [(11, "resumed after step 10")]
+    points = next(part for part in drawn.option["series"] if part["type"] == "scatter")
+    frame = drawn.option["dataset"][points["datasetIndex"]]["source"]
+    assert frame.to_dict("list") == {"x": [20], "y": [2], "exact match, %": [75]}
+
+
 def test_two_runs_share_panels_and_are_told_apart_by_a_legend() -> None:
     first, second = series(10, loss=np.ones(10)), series(20, loss=np.ones(20), grad_norm=np.ones(20))
-    drawn = drawing([line("a", first), line("b", second)], x="step", log=False, smoothing=0)
+    _, drawn = drawn_of(line("a", first), line("b", second))
     assert drawn.option["legend"]["show"]
     assert [part["name"] for part in drawn.option["series"]] == ["a", "b", "b"]
     assert [part["xAxisIndex"] for part in drawn.option["series"]] == [0, 0, 1]
 
 
 def test_apart_from_its_data_the_drawing_is_plain_json() -> None:
-    drawn = drawing([line("<b>", series(5, loss=np.ones(5)))], x="step", log=False, smoothing=0)
+    _, drawn = drawn_of(line("<b>", series(5, loss=np.ones(5))), clip=True)
     json.dumps({key: value for key, value in drawn.option.items() if key != "dataset"}, allow_nan=False)
 
 
 def test_nothing_measured_is_an_empty_drawing() -> None:
-    drawn = drawing([line("a", series(0))], x="step", log=False, smoothing=0.5)
-    assert (drawn.option["series"], drawn.total) == ([], 0)
+    plotted, drawn = drawn_of(line("a", series(0)), smoothing=0.5, clip=True, log=True)
+    assert (drawn.option["series"], plotted.total) == ([], 0)
+    assert "Nothing was measured." in svg(plotted, title="a")
+
+
+@pytest.mark.parametrize("view", [{}, {"log": True, "log_x": True}, {"clip": True, "smoothing": 0.9}], ids=str)
+def test_the_drawing_for_print_is_sound_xml_whatever_a_run_is_called(view) -> None:
+    loss = np.linspace(5, 1, 50)
+    loss[7] = np.nan
+    score = Mark(at={"step": 50}, text="exact match", score=0.5)
+    lines = [line('<script>&"\x00', series(50, loss=loss), scores=(score,)), line("b", series(50, loss=loss + 1))]
+    text = svg(plot(lines, View(**view)), title="</title><script>")
+    root = fromstring(text)
+    assert {element.tag.rpartition("}")[2] for element in root.iter()} <= {
+        "svg", "title", "style", "rect", "text", "path", "polyline", "g", "clipPath",
+    }  # fmt: skip
+    lines_drawn = [element for element in root.iter() if element.tag.endswith("polyline")]
+    assert len(lines_drawn) == (8 if "smoothing" in view else 4)  # The gap makes two of each.
+    assert "exact match 50.0 %" in text
+
+
+def test_the_csv_has_every_row_and_no_formula() -> None:
+    text = curves_csv([line("=1+1", series(3, loss=np.array([1.0, np.nan, 0.5])))])
+    assert text.splitlines() == [
+        "run,part,step,tokens_seen,seconds,loss,learning_rate,grad_norm,tokens_per_second,device_memory_bytes",
+        "'=1+1,,1,2048,0,1,,,,",
+        "'=1+1,,2,4096,0.5,,,,,",
+        "'=1+1,,3,6144,1,0.5,,,,",
+    ]

@@ -1,0 +1,120 @@
+"""The predictions of a run: scores by group, a table with filters, and one answer held against what was expected."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import streamlit as st
+
+from dashboard.components import markup
+from dashboard.logic import numbers, predictions_table
+from dashboard.logic.documents import text_at
+from dashboard.logic.text import shortened
+
+Row = Mapping[str, Any]
+
+_ROW_PIXELS = 36
+
+_COLUMNS: Mapping[str, Any] = {
+    "id": st.column_config.TextColumn("Item", width=110, pinned=True),
+    "outcome": st.column_config.TextColumn("Outcome", width=96),
+    "form": st.column_config.TextColumn("Form", width=80, help="Whether the output has exactly the required form."),
+    "prompt": st.column_config.TextColumn("Prompt", width=420),
+    "expected": st.column_config.TextColumn("Expected", width=120),
+    "got": st.column_config.TextColumn("Got", width=120),
+    "tokens": st.column_config.NumberColumn("Tokens", width=70),
+    "finish": st.column_config.TextColumn("Ended by", width=80),
+    "section": st.column_config.TextColumn("Section"),
+    "category": st.column_config.TextColumn("Category"),
+    "difficulty": st.column_config.TextColumn("Difficulty"),
+}
+
+
+def section(rows: Sequence[Row], eval_summary: Row | None) -> None:
+    """Draw the scores by group and the answers, filtered as the reader asks."""
+    if not rows:
+        markup.empty("No predictions", "This run was not evaluated, or has not got that far.")
+        return
+    if eval_summary is not None:
+        _scores(eval_summary)
+    shown = _filtered(rows)
+    said = f"{numbers.count(len(shown))} of {numbers.count(len(rows))} items."
+    markup.note(f"{said} Choose a row to read its output." if shown else f"{said} Take a filter away.")
+    if shown:
+        _table(_page(shown))
+
+
+def _filtered(rows: Sequence[Row]) -> list[Row]:
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        outcome = st.segmented_control(
+            "Outcome",
+            list(predictions_table.OUTCOMES),
+            default="all",
+            required=True,
+            key="outcome",
+            bind="query-params",
+        )
+        chosen = {
+            name: st.multiselect(
+                predictions_table.FILTERS[name], options, key=name, bind="query-params", placeholder="all", width=180
+            )
+            for name, options in predictions_table.groups(rows).items()
+        }
+        words = st.text_input("Search", key="find", bind="query-params", icon=":material/search:")
+    return predictions_table.filtered(rows, outcome=outcome, groups=chosen, words=words or "")
+
+
+def _page(shown: Sequence[Row]) -> Sequence[Row]:
+    """Return the rows of the page that the reader is on; few rows are one page and need no way to turn it."""
+    size = predictions_table.PAGE_ROWS
+    if len(shown) <= size:
+        return shown
+    number = st.pagination(-(-len(shown) // size), key="page")
+    return shown[(number - 1) * size : number * size]
+
+
+def _table(shown: Sequence[Row]) -> None:
+    frame = predictions_table.frame(shown).dropna(axis="columns", how="all")
+    picked = st.dataframe(
+        frame,
+        hide_index=True,
+        key="predictions_table",
+        on_select="rerun",
+        selection_mode="single-row",
+        column_config={name: _COLUMNS[name] for name in frame.columns},
+        height=min(_ROW_PIXELS * (len(shown) + 1) + 3, 430),
+        alt="Predictions, one in a row",
+    )
+    for index in picked["selection"]["rows"]:
+        if index < len(shown):
+            _prediction(shown[index])
+
+
+def _scores(eval_summary: Row) -> None:
+    with st.expander("Scores by group", icon=":material/analytics:"):
+        markup.table(
+            ["Group", "Value", "Items", "Exact match", "95 % interval", "Form", "Untrained"],
+            predictions_table.score_rows(eval_summary),
+            numbers=[2, 3, 4, 5, 6],
+        )
+
+
+def _prediction(row: Row) -> None:
+    """Draw one answer: expected and got letter by letter, then prompt and output whole."""
+    expected, got = text_at(row, "expected") or "", text_at(row, "extracted_answer")
+    with st.container(border=True):
+        if got is None:
+            markup.note(f"{text_at(row, 'id')}: expected {expected}; no answer was found in the output.")
+        else:
+            markup.table(
+                ["Item", "Expected", "Got", "From expected to got"],
+                [(text_at(row, "id") or "", expected, got, markup.changes(expected, got))],
+            )
+        left, right = st.columns(2)
+        with left:
+            st.caption("Prompt")
+            st.code(shortened(text_at(row, "prompt") or "", 4000), language=None, wrap_lines=True)
+        with right:
+            st.caption("Output")
+            st.code(shortened(text_at(row, "output_text") or "", 8000), language=None, wrap_lines=True)

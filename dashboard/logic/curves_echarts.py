@@ -1,0 +1,215 @@
+"""The curves as one ECharts drawing: panels above each other, one cursor through all.
+
+The drawing is data, so that tests can read it. What it shows was decided in `curves`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from dashboard.logic.curves import Curve, Place, Plot, Plotted
+
+_TOP, _LEGEND, _GAP, _BOTTOM = 34, 26, 40, 44
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawing:
+    """An ECharts option and its height in pixels."""
+
+    option: dict[str, Any]
+    height: int
+
+
+def drawing(plot: Plot) -> Drawing:
+    """Return a plot as ECharts takes it."""
+    builder = _Builder(single=plot.single)
+    for index, plotted in enumerate(plot.panels):
+        builder.add(index, plotted)
+    return builder.drawing(plot)
+
+
+@dataclass(kw_only=True)
+class _Builder:
+    """Collects the parts of one drawing."""
+
+    single: bool
+
+    def __post_init__(self) -> None:
+        self.frames: list[dict[str, Any]] = []
+        self.series: list[dict[str, Any]] = []
+        self.titles: list[dict[str, Any]] = []
+        self.grids: list[dict[str, Any]] = []
+        self.y_axes: list[dict[str, Any]] = []
+        self.top = _TOP if self.single else _TOP + _LEGEND
+        self._frame_of_x: dict[tuple[int, str], int] = {}
+
+    def add(self, index: int, plotted: Plotted) -> None:
+        """Add a panel with its curves and marks."""
+        panel = plotted.panel
+        self.titles.append(
+            {"text": plotted.title, "left": 0, "top": self.top - 26, "textStyle": {"fontSize": 12.5, "fontWeight": 600}}
+        )
+        self.grids.append({"left": 62, "right": 18, "top": self.top, "height": panel.height})
+        axis: dict[str, Any] = {
+            "type": "log" if plotted.log else "value",
+            "gridIndex": index,
+            "scale": True,
+            "splitNumber": 4 if panel.height > 150 else 2,
+            "axisLabel": {"fontSize": 11},
+        }
+        if plotted.low is not None and plotted.high is not None:
+            axis |= {"min": _rounded(plotted.low), "max": _rounded(plotted.high)}
+            axis["axisLabel"] |= {"showMinLabel": False, "showMaxLabel": False}
+        self.y_axes.append(axis)
+        title = plotted.title.partition(" (")[0]
+        for curve in plotted.curves:
+            self._add_curve(index, title, curve)
+        for place in plotted.scores:
+            self._add_score(index, place)
+        if plotted.resumed and plotted.curves:
+            # Only the first panel says what the line means; the line itself goes through all of them.
+            self.series[-1 - len(plotted.scores)]["markLine"] = _mark_line(plotted.resumed, worded=index == 0)
+        self.top += panel.height + _GAP
+
+    def _add_curve(self, index: int, title: str, curve: Curve) -> None:
+        label = title if self.single else curve.name
+        label += ", before it was resumed" if curve.quiet else ""
+        frame = self._frame(curve, title)
+        columns = {label: curve.y}
+        if curve.smooth is not None:
+            columns[f"{label}, smoothed"] = curve.smooth
+        for name, values in columns.items():
+            # Runs of one name or panels of one frame never meet in a column.
+            column = name if name not in self.frames[frame] else f"{name} ({title})"
+            self.frames[frame][column] = values
+            faint = curve.smooth is not None and values is curve.y
+            self.series.append(_line(index, frame, column, curve, faint=faint))
+
+    def _frame(self, curve: Curve, title: str) -> int:
+        """Return the number of the table that has this x; curves that keep every point share one."""
+        key = (id(curve.x), "" if self.single else title)
+        if key not in self._frame_of_x:
+            self._frame_of_x[key] = len(self.frames)
+            self.frames.append({"x": curve.x})
+        return self._frame_of_x[key]
+
+    def _add_score(self, index: int, place: Place) -> None:
+        label = f"{place.text}, %"
+        self.frames.append({"x": [place.x], "y": [place.y], label: [round(100 * (place.score or 0.0), 2)]})
+        self.series.append(
+            {
+                "type": "scatter",
+                "name": place.name,
+                "xAxisIndex": index,
+                "yAxisIndex": index,
+                "datasetIndex": len(self.frames) - 1,
+                "encode": {"x": "x", "y": "y", "tooltip": [label]},
+                "symbol": "diamond",
+                "symbolSize": 13,
+                "color": place.colour,
+                "z": 5,
+                "animation": False,
+            }
+        )
+
+    def drawing(self, plot: Plot) -> Drawing:
+        """Return what was collected as one drawing."""
+        indices = list(range(len(plot.panels)))
+        last = len(plot.panels) - 1
+        option = {
+            "animation": False,
+            "dataset": [{"source": pd.DataFrame(frame)} for frame in self.frames],
+            "title": self.titles,
+            "grid": self.grids,
+            "xAxis": [
+                _x_axis(index, plot.x_title if index == last else "", shown=index == last, log=plot.log_x)
+                for index in indices
+            ],
+            "yAxis": self.y_axes,
+            "series": self.series,
+            "axisPointer": {"link": [{"xAxisIndex": "all"}]},
+            "legend": {
+                "show": not self.single,
+                "type": "scroll",
+                "left": 0,
+                "right": 130,
+                "top": 0,
+                "itemWidth": 16,
+                "itemHeight": 8,
+            },
+            "tooltip": {"trigger": "axis", "valueFormatter": "%.5g", "confine": True},
+            "dataZoom": [{"type": "inside", "xAxisIndex": indices, "zoomOnMouseWheel": "ctrl"}],
+            "toolbox": {
+                "right": 8,
+                "top": -4,
+                "itemSize": 13,
+                "feature": {
+                    "dataZoom": {"xAxisIndex": indices, "yAxisIndex": "none"},
+                    "restore": {},
+                    "saveAsImage": {"name": "curves", "pixelRatio": 2},
+                },
+            },
+        }
+        return Drawing(option=option, height=self.top - _GAP + _BOTTOM)
+
+
+def _line(index: int, frame: int, column: str, curve: Curve, *, faint: bool) -> dict[str, Any]:
+    style = {"width": 1.6, "opacity": 1.0, "type": "dashed" if curve.quiet else "solid"}
+    if faint or curve.quiet:
+        style |= {"width": 1.2 if curve.quiet else 1, "opacity": 0.35 if faint else 0.6}
+    return {
+        "type": "line",
+        "name": curve.name,
+        "xAxisIndex": index,
+        "yAxisIndex": index,
+        "datasetIndex": frame,
+        "encode": {"x": "x", "y": column, "tooltip": [column]},
+        "showSymbol": False,
+        "symbolSize": 5,
+        "color": curve.colour,
+        "lineStyle": style,
+        "emphasis": {"disabled": True},
+        "animation": False,
+    }
+
+
+def _mark_line(places: Sequence[Place], *, worded: bool) -> dict[str, Any]:
+    return {
+        "silent": True,
+        "symbol": "none",
+        "lineStyle": {"type": "dotted", "width": 1.2, "opacity": 0.8},
+        "animation": False,
+        "data": [
+            {
+                "xAxis": place.x,
+                "lineStyle": {"color": place.colour},
+                "label": {"show": worded, "formatter": place.text, "fontSize": 11, "rotate": 0, "position": "end"},
+            }
+            for place in places
+        ],
+    }
+
+
+def _x_axis(index: int, name: str, *, shown: bool, log: bool) -> dict[str, Any]:
+    return {
+        "type": "log" if log else "value",
+        "gridIndex": index,
+        "min": "dataMin",
+        "max": "dataMax",
+        "name": name,
+        "nameLocation": "middle",
+        "nameGap": 26,
+        "axisLabel": {"show": shown, "fontSize": 11},
+        "axisTick": {"show": shown},
+        "splitLine": {"show": False},
+        "axisPointer": {"label": {"show": shown}},
+    }
+
+
+def _rounded(value: float) -> float:
+    """Return an end of an axis with the few digits that its label needs."""
+    return float(f"{value:.3g}")

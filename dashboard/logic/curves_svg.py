@@ -1,0 +1,189 @@
+"""The curves as SVG for print: white ground, round ticks, one legend, sharp at any size, no script.
+
+What it shows was decided in `curves`. Lengths are in SVG user units. Every text of a run is escaped here.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dashboard.logic.curves import Curve, Plot, Plotted
+from dashboard.logic.text import shortened, visible
+from evidence.bundle.chart import tick_text, ticks
+
+WIDTH = 860
+_LEFT, _RIGHT, _TOP, _GAP, _BOTTOM = 76, 16, 34, 46, 52
+_LEGEND_ROW, _LEGEND_COLUMNS, _LONGEST_NAME = 18, 3, 34
+_TALL, _LOW = 240, 120
+_STYLE = (
+    "text{font-family:'Source Sans 3','Source Sans Pro','Helvetica Neue',Arial,sans-serif;font-size:12px;fill:#26323a}"
+    ".title{font-size:13px;font-weight:600}.quiet{fill:#4a5761}.grid{stroke:#e3e8eb;stroke-width:1}"
+    ".axis{stroke:#5c6973;stroke-width:1;fill:none}.mark{stroke-width:1;stroke-dasharray:2 3}"
+    "polyline{fill:none;stroke-linejoin:round}"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Scale:
+    """From values to user units, linear or logarithmic."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    log: bool
+
+    def at(self, values: np.ndarray | float) -> np.ndarray:
+        low, high = self._of(self.low), self._of(self.high)
+        share: np.ndarray = (self._of(values) - low) / ((high - low) or 1.0)
+        return self.start + share * (self.end - self.start)
+
+    def _of(self, values: np.ndarray | float) -> np.ndarray:
+        numbers: np.ndarray = np.asarray(np.log10(values) if self.log else values, dtype=np.float64)
+        return numbers
+
+
+def svg(plot: Plot, *, title: str) -> str:
+    """Return a plot as an SVG document.
+
+    Args:
+        plot: What to draw; without panels, the document says that nothing was measured.
+        title: What it shows, for readers that cannot see it.
+    """
+    names = list(dict.fromkeys((curve.name, curve.colour) for panel in plot.panels for curve in panel.curves))
+    rows = 0 if plot.single else math.ceil(len(names) / _LEGEND_COLUMNS)
+    top = _TOP + rows * _LEGEND_ROW
+    parts = [] if plot.single else list(_legend(names))
+    across = _across(plot)
+    for index, panel in enumerate(plot.panels):
+        height = _TALL if panel.panel.height > 150 else _LOW
+        parts += _panel(panel, plot, across, top, height, is_last=index == len(plot.panels) - 1)
+        top += height + _GAP
+    height = top - _GAP + _BOTTOM if plot.panels else _TOP * 2
+    if not plot.panels:
+        parts.append(f'<text x="{_LEFT}" y="{_TOP}">Nothing was measured.</text>')
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
+        f'role="img"><title>{_safe(title)}</title><style>{_STYLE}</style>'
+        f'<rect width="{WIDTH}" height="{height}" fill="#fff"/>{"".join(parts)}</svg>\n'
+    )
+
+
+def _panel(panel: Plotted, plot: Plot, across: _Scale, top: int, height: int, *, is_last: bool) -> Iterator[str]:
+    low, high = _ends(panel)
+    y_ticks = _log_ticks(low, high) if panel.log else ticks(low, high, 5 if height == _TALL else 3)
+    down = _Scale(
+        low=panel.low if panel.low is not None else min(low, y_ticks[0]),
+        high=panel.high if panel.high is not None else max(high, y_ticks[-1]),
+        start=top + height,
+        end=top,
+        log=panel.log,
+    )
+    yield f'<text class="title" x="0" y="{top - 12}">{_safe(panel.title)}</text>'
+    for tick in y_ticks:
+        if down.low <= tick <= down.high:
+            y = float(down.at(tick))
+            text = f"{tick:g}" if panel.log else tick_text(tick, y_ticks)
+            yield f'<path class="grid" d="M{_LEFT} {y:.1f}H{WIDTH - _RIGHT}"/>'
+            yield f'<text class="quiet" x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{text}</text>'
+    yield f'<path class="axis" d="M{_LEFT} {top}V{top + height}H{WIDTH - _RIGHT}"/>'
+    yield from _bottom(plot, across, top + height, worded=is_last)
+    clip = f"panel-{panel.panel.column}"
+    yield (
+        f'<clipPath id="{clip}"><rect x="{_LEFT}" y="{top - 1}" width="{WIDTH - _LEFT - _RIGHT}" '
+        f'height="{height + 2}"/></clipPath><g clip-path="url(#{clip})">'
+    )
+    for curve in panel.curves:
+        yield from _curve(curve, across, down)
+    for place in panel.resumed:
+        x = float(across.at(place.x))
+        yield f'<path class="mark" stroke="{_safe(place.colour)}" d="M{x:.1f} {top}V{top + height}"/>'
+    for place in panel.scores:
+        x, y = float(across.at(place.x)), float(down.at(place.y))
+        yield f'<path fill="{_safe(place.colour)}" d="M{x:.1f} {y - 6:.1f}l6 6l-6 6l-6 -6z"/>'
+    yield "</g>"
+    for place in panel.scores:
+        x, y = float(across.at(place.x)), float(down.at(place.y))
+        said = f"{place.text} {100 * (place.score or 0.0):.1f} %"
+        yield f'<text x="{x - 10:.1f}" y="{y - 10:.1f}" text-anchor="end">{_safe(said)}</text>'
+
+
+def _bottom(plot: Plot, across: _Scale, y: int, *, worded: bool) -> Iterator[str]:
+    x_ticks = _log_ticks(across.low, across.high) if across.log else ticks(across.low, across.high, 7)
+    for tick in x_ticks:
+        if across.low <= tick <= across.high:
+            x = float(across.at(tick))
+            yield f'<path class="axis" d="M{x:.1f} {y}v5"/>'
+            if worded:
+                text = f"{tick:g}" if across.log else tick_text(tick, x_ticks)
+                yield f'<text class="quiet" x="{x:.1f}" y="{y + 19}" text-anchor="middle">{text}</text>'
+    if worded:
+        middle = (_LEFT + WIDTH - _RIGHT) / 2
+        yield f'<text x="{middle:.1f}" y="{y + 40}" text-anchor="middle">{_safe(plot.x_title)}</text>'
+
+
+def _curve(curve: Curve, across: _Scale, down: _Scale) -> Iterator[str]:
+    faint = curve.smooth is not None
+    dashes = ' stroke-dasharray="5 3"' if curve.quiet else ""
+    layers = [(curve.y, 0.8 if faint else 1.4, 0.35 if faint else 0.6 if curve.quiet else 1.0)]
+    if curve.smooth is not None:
+        layers.append((curve.smooth, 1.6, 0.6 if curve.quiet else 1.0))
+    for values, width, opacity in layers:
+        for x, y in _pieces(across.at(curve.x), down.at(values)):
+            points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x.tolist(), y.tolist(), strict=True))
+            yield (
+                f'<polyline points="{points}" stroke="{_safe(curve.colour)}" stroke-width="{width}" '
+                f'opacity="{opacity}"{dashes}/>'
+            )
+
+
+def _pieces(x: np.ndarray, y: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the stretches of a line between its gaps."""
+    good = np.isfinite(x) & np.isfinite(y)
+    for piece in np.split(np.arange(len(x)), np.nonzero(np.diff(good))[0] + 1):
+        if len(piece) and good[piece[0]]:
+            yield x[piece], y[piece]
+
+
+def _legend(names: Sequence[tuple[str, str]]) -> Iterator[str]:
+    width = (WIDTH - _RIGHT) / _LEGEND_COLUMNS
+    for index, (name, colour) in enumerate(names):
+        row, column = divmod(index, _LEGEND_COLUMNS)
+        x, y = column * width, 10 + row * _LEGEND_ROW
+        yield f'<path stroke="{_safe(colour)}" stroke-width="2" d="M{x:.0f} {y}h18"/>'
+        yield f'<text x="{x + 24:.0f}" y="{y + 4}">{_safe(shortened(name, _LONGEST_NAME))}</text>'
+
+
+def _across(plot: Plot) -> _Scale:
+    low, high = _extremes([curve.x for panel in plot.panels for curve in panel.curves])
+    return _Scale(low=low, high=high, start=_LEFT, end=WIDTH - _RIGHT, log=plot.log_x)
+
+
+def _ends(panel: Plotted) -> tuple[float, float]:
+    if panel.low is not None and panel.high is not None:
+        return panel.low, panel.high
+    return _extremes([curve.y for curve in panel.curves])
+
+
+def _extremes(arrays: Sequence[np.ndarray]) -> tuple[float, float]:
+    finite = [array[np.isfinite(array)] for array in arrays]
+    finite = [array for array in finite if len(array)]
+    if not finite:
+        return 1.0, 2.0
+    return min(float(array.min()) for array in finite), max(float(array.max()) for array in finite)
+
+
+def _log_ticks(low: float, high: float) -> list[float]:
+    """Return the powers of ten in a range, with their twofold and fivefold where there are few of them."""
+    powers = [10.0**power for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)]
+    wide = sum(low <= power <= high for power in powers) > 2
+    return powers if wide else [factor * power for power in powers for factor in (1, 2, 5)]
+
+
+def _safe(text: str) -> str:
+    return html.escape(visible(text), quote=True)

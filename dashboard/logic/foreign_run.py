@@ -1,0 +1,131 @@
+"""A run of another tool as the run page shows it: rows to draw, facts with their sources, answers.
+
+Nothing here vouches for anything: what the sources state is shown with the place where it stands, and what was inferred
+says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from dashboard.logic import numbers
+from dashboard.logic.headline import Figure
+from dashboard.logic.series import NAMES, Series
+from dashboard.logic.text import masked
+from evidence.foreign.contradictions import loss_series
+from evidence.foreign.figures import figures_of
+from evidence.foreign.view import Fact, ForeignRun, MetricRow
+
+_OTHER_NAMES: Mapping[str, tuple[str, ...]] = {"tokens_seen": ("num_tokens",), "step_seconds": ("step_time",)}
+"""Names under which other tools state a column."""
+
+
+def series_of(view: ForeignRun) -> tuple[Series, str]:
+    """Return the longest series of losses as columns, and where it stands; without any loss, an empty one."""
+    rows = max(loss_series(view.metrics).values(), key=len, default=[])
+    if not rows:
+        return Series(columns={name: np.empty(0) for name in (*NAMES, "seconds")}, unread=0), ""
+    columns = {name: np.array([_value(row, name) for row in rows]) for name in NAMES}
+    if not np.isfinite(columns["step"]).all():
+        columns["step"] = np.arange(1.0, len(rows) + 1)
+    # Sources may state rows out of order; a curve goes from left to right.
+    order = np.argsort(columns["step"], kind="stable")
+    columns = {name: column[order] for name, column in columns.items()}
+    columns["seconds"] = np.full(len(rows), np.nan)
+    return Series(columns=columns, unread=0), _origin(rows)
+
+
+def figures(view: ForeignRun) -> list[Figure]:
+    """Return the headline of the run as far as its sources agree; a dash where none states it, or two differ."""
+    found = figures_of(view)
+    facts = sum(fact.how == "inferred" for fact in view.facts)
+    planned = f"of {numbers.count(found.steps_planned)} planned" if found.steps_planned is not None else ""
+    first = f"from {numbers.digits(found.losses[0])}" if found.losses else ""
+    return [
+        Figure(label="Steps", value=numbers.count(found.steps_done), detail=planned),
+        Figure(label="Last loss", value=numbers.digits(found.losses[-1] if found.losses else None), detail=first),
+        Figure(label="Mean loss", value=numbers.digits(found.mean_loss), detail="as stated, not computed here"),
+        Figure(label="Tokens seen", value=numbers.short_count(found.tokens_seen)),
+        Figure(label="Training time", value=numbers.duration(found.train_seconds)),
+        Figure(label="Facts", value=numbers.count(len(view.facts)), detail=f"{numbers.count(facts)} inferred"),
+        Figure(label="Answers", value=numbers.count(len(view.predictions)), detail="their scores are not recomputed"),
+    ]
+
+
+def fact_rows(view: ForeignRun) -> list[tuple[str, str, str, str, str]]:
+    """Return every fact: name, value, stated or inferred, source, note."""
+    return [(fact.name, _shown(fact), _how(fact.how), str(fact.source), fact.note or "") for fact in view.facts]
+
+
+def score_rows(view: ForeignRun) -> list[tuple[str, str, str, str, str, str]]:
+    """Return every score: name, value, of which checkpoint, stated or inferred, source, note."""
+    return [
+        (
+            score.name,
+            numbers.digits(score.value),
+            score.checkpoint or numbers.NOTHING,
+            _how(score.how),
+            str(score.source),
+            score.note or "",
+        )
+        for score in view.scores
+    ]
+
+
+def file_rows(view: ForeignRun) -> list[tuple[str, str, str]]:
+    """Return every file: path, what wrote it, and what it gave."""
+    return [
+        (
+            name,
+            reading.tool or "not recognised",
+            "a template or an example: nothing in it counts"
+            if reading.template
+            else f"{len(reading.facts)} facts, {len(reading.metrics)} rows, {len(reading.scores)} scores, "
+            f"{len(reading.predictions)} answers",
+        )
+        for name, reading in view.files.items()
+    ]
+
+
+def prediction_rows(view: ForeignRun) -> list[dict[str, Any]]:
+    """Return the answers in the shape of our own prediction rows; what a source does not state is missing."""
+    return [
+        {
+            "id": one.id or str(one.source),
+            "prompt": one.prompt,
+            "expected": one.expected,
+            "output_text": one.output_text,
+            "extracted_answer": one.extracted_answer,
+            "correct": one.correct,
+            "error": None,
+        }
+        for one in view.predictions
+    ]
+
+
+def _value(row: MetricRow, name: str) -> float:
+    for key in (name, *_OTHER_NAMES.get(name, ())):
+        value = row.values.get(key)
+        if value is not None:
+            return float(value)
+    return math.nan
+
+
+def _origin(rows: list[MetricRow]) -> str:
+    first, last = rows[0].source, rows[-1].source
+    lines = f", lines {first.line} to {last.line}" if first.line and last.line else ""
+    inferred = sorted({name for row in rows for name in row.inferred})
+    said = f" Inferred, not stated: {', '.join(inferred)}." if inferred else ""
+    return f"Read from {first.file}{lines}.{said}"
+
+
+def _shown(fact: Fact) -> str:
+    return masked(f"{fact.value:.8g}" if isinstance(fact.value, float) else str(fact.value))
+
+
+def _how(how: str) -> str:
+    return "≈ inferred" if how == "inferred" else "stated"

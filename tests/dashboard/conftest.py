@@ -1,0 +1,42 @@
+"""Pages without a browser: each opens on the root `tmp_path / "runs"`."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from pages import APP, Open
+from streamlit import config
+from streamlit.testing.v1 import AppTest
+
+from dashboard import state
+
+
+@pytest.fixture
+def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Open:
+    """Open a page of the root `tmp_path / "runs"`, with these parameters in its address."""
+    monkeypatch.setattr(sys, "argv", ["app.py", "--root", str(tmp_path / "runs")])
+    # AppTest starts no server, so nobody has read the settings beside app.py; those of this folder count too.
+    shutil.copytree(APP.parent / ".streamlit", tmp_path / ".streamlit")
+    monkeypatch.chdir(tmp_path)
+    config.get_config_options(force_reparse=True)
+
+    def open_page(page: state.Page, **parameters: str | list[str]) -> AppTest:
+        app = AppTest.from_file(APP, default_timeout=60)
+        if not page.is_first:
+            app.run()
+            app.switch_page(str(APP.parent / page.file))
+        for key, value in parameters.items():
+            app.query_params[key] = value
+        app.run()
+        assert not app.exception, app.exception
+        return app
+
+    return open_page
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "runs"

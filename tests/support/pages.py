@@ -1,0 +1,24 @@
+"""What a page of the dashboard says, as AppTest sees it without a browser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from streamlit.testing.v1 import AppTest
+
+import dashboard
+
+APP = Path(dashboard.__file__).parent / "app.py"
+Open = Callable[..., AppTest]
+
+
+def said(app: AppTest) -> str:
+    """Return all HTML and text of the page."""
+    html = [element.proto.body for element in app.get("html")]
+    return "\n".join([*html, *(element.value for element in [*app.markdown, *app.caption, *app.header])])
+
+
+def labels(app: AppTest) -> list[str]:
+    """Return the labels of the buttons that can be pressed."""
+    return [button.label for button in app.button if not button.disabled]
