@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from schemas.json_text import read_json
+from schemas.plain_yaml import read_plain
 from schemas.text import Parsed, decode, unread
 
 
@@ -22,11 +23,14 @@ def parse_json(data: bytes, *, file: str) -> Parsed:
 
 def parse_yaml(data: bytes, *, file: str) -> Parsed:
     """Return the value of a YAML file and its problems, as `parse_json` does."""
-    # YAML is only for configurations: whoever reads runs does not wait for its import.
-    from schemas.yaml_text import read_yaml
-
     text, problems = decode(data, file=file)
     if text is None:
         return unread(*problems)
+    if plain := read_plain(text):
+        value, lines = plain
+        return Parsed(value=value, is_read=True, problems=problems, lines=lines.get)
+    # Configurations that people wrote; whoever reads runs does not wait for this import.
+    from schemas.yaml_text import read_yaml
+
     parsed = read_yaml(text, file=file)
     return replace(parsed, problems=(*problems, *parsed.problems))

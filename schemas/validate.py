@@ -87,6 +87,11 @@ def check_value(kind: str, value: Any, *, file: str, lines: Lines | None = None)
     foreign = not_json(value)
     if foreign:
         return [_not_a_json_value(*foreign, file)]
+    return _problems_of(kind, value, file, lines)
+
+
+def _problems_of(kind: str, value: Any, file: str, lines: Lines) -> list[Problem]:
+    """Return what `check_value` returns, of a value that a reader of JSON or YAML gave."""
     if not isinstance(value, dict):
         return [_not_an_object(value, file)]
     return _version_problems(kind, value, file, lines) or violations(kind, value, file=file, lines=lines)
@@ -95,7 +100,7 @@ def check_value(kind: str, value: Any, *, file: str, lines: Lines | None = None)
 def _shape_problems(kind: str, parsed: Parsed, file: str) -> list[Problem]:
     # A place with a problem of the text (NaN, a key twice) is not reported a second time for what was read there.
     reported = {problem.pointer for problem in parsed.problems} - {None}
-    found = check_value(kind, parsed.value, file=file, lines=parsed.lines)
+    found = _problems_of(kind, parsed.value, file, parsed.lines)
     return [problem for problem in found if problem.pointer not in reported]
 
 

@@ -7,25 +7,16 @@ needs none, and an alias can blow a small file up to gigabytes.
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import yaml
 
 from schemas.json_text import MOST_LEVELS, is_text
-from schemas.positions import MOST_DIGITS, is_finite
 from schemas.problems import Problem, ProblemError, pointer_to
 from schemas.text import Parsed, unread
 from schemas.words import shown
+from schemas.yaml_scalars import NotFiniteError, is_plain_text, value_of
 
-INTEGER = re.compile(rf"[-+]?[0-9]{{1,{MOST_DIGITS}}}|0x[0-9a-fA-F]{{1,64}}|0o[0-7]{{1,64}}")
-FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
-WORDS = {
-    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
-    **dict.fromkeys(("true", "True", "TRUE"), True),
-    **dict.fromkeys(("false", "False", "FALSE"), False),
-}
 LONGEST_SHOWN = 40
 MOST_CHARACTERS = 1 << 20
 """PyYAML reads some 100 kB per second; a longer configuration is a mistake or an attack."""
@@ -87,11 +78,6 @@ def write_yaml(value: Any) -> str:
     return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
 
-def is_plain_text(text: str) -> bool:
-    """Return whether a scalar without quotation marks is text: not a number, a truth value or null."""
-    return text not in WORDS and not any(form.fullmatch(text) for form in (INTEGER, FLOAT, NOT_FINITE))
-
-
 class _Reader:
     def __init__(self, file: str) -> None:
         self.file = file
@@ -151,17 +137,11 @@ class _Reader:
         return value
 
     def _plain(self, node: yaml.ScalarNode, path: tuple[str | int, ...]) -> Any:
-        text = node.value
-        if text in WORDS:
-            return WORDS[text]
-        if INTEGER.fullmatch(text):
-            return int(text, 0) if text[:2] in ("0x", "0o") else int(text)
-        if FLOAT.fullmatch(text) and is_finite(text):
-            return float(text)
-        if FLOAT.fullmatch(text) or NOT_FINITE.fullmatch(text):
-            self.problems.append(self._not_finite(text, pointer_to(path), node.start_mark.line + 1))
+        try:
+            return value_of(node.value)
+        except NotFiniteError:
+            self.problems.append(self._not_finite(node.value, pointer_to(path), node.start_mark.line + 1))
             return None
-        return text
 
     def _repeated(self, key: str, pointer: str, line: int) -> Problem:
         return Problem(
