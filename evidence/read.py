@@ -66,10 +66,11 @@ class Run:
     def status(self) -> str | None:
         """The manifest's status; a run that says `running` while nobody holds its folder is `interrupted`.
 
-        None: the manifest states no status.
+        So is one that left a lock and no manifest: it was killed before it wrote any. None: no status is stated.
         """
         status = (self.manifest or {}).get("status")
-        if status == "running" and not self.alive:
+        unwritten = self.manifest is None and layout.LOCK in self.files
+        if (status == "running" or unwritten) and not self.alive:
             return "interrupted"
         return status if isinstance(status, str) else None
 

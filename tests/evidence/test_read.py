@@ -117,3 +117,12 @@ def test_findings_get_the_line_of_the_value_they_point_to(tmp_path: Path) -> Non
     problem = read_run(folder).problems[0]
     line = (folder / "run_manifest.json").read_text().splitlines()[(problem.line or 0) - 1]
     assert line == '  "mode": "other",'
+
+
+def test_run_that_was_killed_before_its_manifest_is_interrupted(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").touch()
+    assert read_run(tmp_path).status is None
+    (tmp_path / "run.lock").touch()
+    assert read_run(tmp_path).status == "interrupted"
+    with RunLock(tmp_path):
+        assert read_run(tmp_path).status is None

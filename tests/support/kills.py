@@ -1,0 +1,272 @@
+"""Kills runs with SIGKILL at random moments and says what each left behind.
+
+A program, because it forks: `python kills.py ROOT --replays 297 --trainings 2 --seed 0` prints its outcomes as JSON. It
+imports the trainer once, starts no thread and no device, and forks a child for every run:
+
+- A *training* is the trainer itself: it prepares, compiles, trains, saves checkpoints, evaluates twice and seals.
+- A *replay* is the recorder without the model: the calls that a real training made of it, with the real values, in the
+  same order, against the real file system. Rows, documents, both evaluations, the hashing of every file and the seal
+  are the trainer's own code. What is missing is what jax does: steps, checkpoints. So it takes a fraction of a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import mmap
+import os
+import random
+import shutil
+import signal
+import statistics
+import struct
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # a process with threads cannot be forked safely
+os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+from evidence import layout
+from evidence.index import index_folder
+from evidence.judge import report_of
+from evidence.read import ROW_FILES, read_run
+from evidence.write import RowWriter
+from trainer import run as trainer
+from trainer.command import TrainFlags, order_of
+from trainer.evaluation import evaluate
+from trainer.loop.checkpoint import latest_step
+from trainer.progress import Watch
+from trainer.recorder.recorder import Recorder, claim
+
+CONFIG = """
+name: killed
+model: {name: tiny-gpt2}
+data: {max_length: 96}
+optimizer: {learning_rate: 0.01}
+batch: {microbatch_size: 8}
+mesh: {device: cpu, devices: 1}
+checkpoint: {save_every_steps: 5}
+evaluation: {eval_set: eval_v1, max_new_tokens: 4, batch_size: 50}
+limits: {steps: 20}
+"""
+RECORDED = ("start", "set", "update", "document", "text", "metric", "log", "sync", "record_result", "seal")
+Call = tuple[str, list[Any], dict[str, Any]]
+
+
+class Told:
+    """Rows that the writer said were written, by file, in memory that outlives the one who wrote there."""
+
+    def __init__(self) -> None:
+        self._memory = mmap.mmap(-1, 4096)
+
+    def clear(self) -> None:
+        self._memory[: 8 * len(ROW_FILES)] = bytes(8 * len(ROW_FILES))
+
+    def add(self, name: str) -> None:
+        place = 8 * ROW_FILES.index(name)
+        struct.pack_into("q", self._memory, place, struct.unpack_from("q", self._memory, place)[0] + 1)
+
+    def count(self, name: str) -> int:
+        return int(struct.unpack_from("q", self._memory, 8 * ROW_FILES.index(name))[0])
+
+
+def count_rows(told: Told) -> None:
+    """Make every writer of this process tell of a row as soon as `append` has returned."""
+    append = RowWriter.append
+
+    def counted(self: RowWriter, row: dict[str, Any]) -> None:
+        append(self, row)
+        told.add(Path(self._file.name).name)
+
+    RowWriter.append = counted
+
+
+def train(config: Path, folder: Path, *, resume: Path | None = None) -> int:
+    """Carry out a real run and return its exit code."""
+    flags = TrainFlags(config=None if resume else config, resume=resume, output=folder)
+    return trainer.run(order_of(flags), Watch(quiet=True))
+
+
+def record(config: Path, folder: Path, into: Path) -> None:
+    """Carry out a real run and write down every call of its recorder and every prediction row."""
+    calls: list[Call] = []
+    names: list[str] = []
+
+    class Recording(Recorder):
+        pass
+
+    def recorded(name: str) -> Callable[..., None]:
+        method = getattr(Recorder, name)
+
+        def call(self: Recorder, *arguments: Any, **named: Any) -> None:
+            if not names:  # calls that the recorder makes of itself come with the outer one
+                calls.append((name, copy.deepcopy(list(arguments)), copy.deepcopy(named)))
+            names.append(name)
+            method(self, *arguments, **named)
+            names.pop()
+
+        return call
+
+    class RecordedRows(RowWriter):
+        def __init__(self, path: Path) -> None:
+            super().__init__(path)
+            self.rows: list[dict[str, Any]] = []
+            calls.append(("rows", [path.name, self.rows], {}))
+
+        def append(self, row: dict[str, Any]) -> None:
+            super().append(row)
+            self.rows.append(row)
+
+    for name in RECORDED:
+        setattr(Recording, name, recorded(name))
+    trainer.Recorder = Recording
+    evaluate.RowWriter = RecordedRows
+    assert train(config, folder) == 0
+    into.write_text(json.dumps(calls))
+
+
+def replay(calls: list[Call], folder: Path) -> int:
+    """Make the recorded calls of a new recorder."""
+    claim(folder)
+    with Recorder(folder, say=lambda _line: None) as recorder:
+        for name, arguments, named in calls:
+            if name == "rows":
+                with RowWriter(folder / arguments[0]) as writer:
+                    for row in arguments[1]:
+                        writer.append(row)
+            else:
+                getattr(recorder, name)(*arguments, **named)
+    return 0
+
+
+def forked(work: Callable[[], int]) -> int:
+    """Start work in a child and return its process id."""
+    child = os.fork()
+    if child:
+        return child
+    code = 70
+    try:
+        silence = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(silence, 1)
+        code = work()
+    finally:
+        os._exit(code)  # no clean-up of the parent's in the child
+
+
+def finished(child: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def killed(work: Callable[[], int], after_seconds: float, once_there: Path | None = None) -> int:
+    """Start work, kill it after a while, and return how it ended: -9, or its exit code if it was faster.
+
+    The while begins once a path is there, if one is given.
+    """
+    child = forked(work)
+    while (
+        once_there
+        and not once_there.exists()
+        and os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+    ):
+        time.sleep(0.001)
+    time.sleep(after_seconds)
+    os.kill(child, signal.SIGKILL)
+    return finished(child)
+
+
+def left_behind(folder: Path, told: Told) -> dict[str, Any]:
+    """Read what a run left, as `check`, `grade` and `runs` do."""
+    if not folder.is_dir():
+        return {"folder": False}
+    run = read_run(folder)
+    report = report_of(run)
+    listed = [summary.status for summary in index_folder(folder.parent) if summary.path == folder]
+    return {
+        "folder": True,
+        "status": run.status,
+        "stated": (run.manifest or {}).get("status"),
+        "listed": listed,
+        "grade": report.grade.name,
+        "codes": sorted({finding.code for finding in report.findings}),
+        "errors": [finding.what for finding in report.findings if finding.severity == "error"],
+        "lost": {name: max(0, told.count(name) - len(run.rows(name).values)) for name in ROW_FILES},
+        "rows": {name: len(run.rows(name).values) for name in ROW_FILES},
+        "last_file": next((name for name in reversed((*layout.ROLES,)) if (folder / name).exists()), None),
+        "checkpoint": latest_step(folder),
+    }
+
+
+def seconds_of(work: Callable[[int], Callable[[], int]], times: int) -> float:
+    """Return the median time of whole runs."""
+    seconds = []
+    for number in range(times):
+        began = time.perf_counter()
+        assert finished(forked(work(number))) == 0
+        seconds.append(time.perf_counter() - began)
+    return statistics.median(seconds)
+
+
+def series(
+    work: Callable[[Path], int], root: Path, count: int, whole: float, chance: random.Random, told: Told
+) -> list[dict[str, Any]]:
+    """Kill `count` runs at moments between the start and a little after the usual end, one in each equal part of it."""
+    outcomes = []
+    for number in range(count):
+        folder = root / f"{number:03d}" / "run"
+        told.clear()
+        moment = (number + chance.random()) / count * 1.1 * whole
+        ended = killed(lambda folder=folder: work(folder), moment)
+        outcomes.append({"after_seconds": round(moment, 4), "ended": ended, **left_behind(folder, told)})
+    return outcomes
+
+
+def resumption(config: Path, root: Path, told: Told, chance: random.Random) -> dict[str, Any]:
+    """Kill a training soon after a checkpoint and continue it; return what both left behind."""
+    old, new = root / "run", root / "continued"
+    told.clear()
+    ended = killed(lambda: train(config, old), chance.uniform(0, 0.2), once_there=old / layout.CHECKPOINTS / "5")
+    before = {"ended": ended, **left_behind(old, told)}
+    told.clear()
+    code = finished(forked(lambda: train(config, new, resume=old)))
+    return {"killed": before, "exit": code, **left_behind(new, told)}
+
+
+def main() -> None:
+    """Kill as many runs as asked, continue some, and print what was found."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("root", type=Path)
+    for name in ("replays", "trainings", "resumed", "seed"):
+        parser.add_argument(f"--{name}", type=int, default=0)
+    asked = parser.parse_args()
+    root, told, chance = asked.root, Told(), random.Random(asked.seed)
+    assert len(list(Path("/proc/self/task").iterdir())) == 1, "a process with threads cannot be forked safely"
+    config = root / "config.yaml"
+    config.write_text(CONFIG)
+    began = time.perf_counter()
+    recording = root / "recording.json"
+    assert finished(forked(lambda: record(config, root / "whole" / "run", recording) or 0)) == 0
+    whole_training = time.perf_counter() - began
+    calls = json.loads(recording.read_text())
+    whole_replay = seconds_of(lambda number: lambda: replay(calls, root / f"whole-{number}" / "run"), 5)
+    count_rows(told)
+    replays = series(lambda folder: replay(calls, folder), root / "replays", asked.replays, whole_replay, chance, told)
+    trainings = series(
+        lambda folder: train(config, folder), root / "trainings", asked.trainings, whole_training, chance, told
+    )
+    resumed = [resumption(config, root / "resumed" / f"{number:03d}", told, chance) for number in range(asked.resumed)]
+    found = {"whole_replay_seconds": whole_replay, "whole_training_seconds": whole_training}
+    found |= {"replays": replays, "trainings": trainings, "resumed": resumed}
+    found["whole"] = left_behind(root / "whole" / "run", told)
+    json.dump(found, sys.stdout)
+    for name in ("replays", "trainings", "resumed"):
+        shutil.rmtree(root / name, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""Three hundred SIGKILLs at random moments of a run, the seal included.
+
+297 of them hit a *replay*: the recorder, driven by the calls that a real training made of it, with the trainer's own
+code for rows, documents, hashes and seal, on the real file system, in a process that has imported the trainer and
+computes nothing. 3 hit the trainer itself, devices, compilation, steps, checkpoints and all; its seconds are mostly
+computation, so most kills of it fall between two writes. `benchmarks/kills.py` kills the trainer more often.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+KILLS = Path(__file__).parents[1] / "support" / "kills.py"
+
+MAY_BE_LEFT = {
+    "TP601",  # a temporary file of the document that was being replaced
+    "TP130",  # a row that was being written
+}
+OF_THE_MODEL = {"TP410"}
+"""A model of twenty steps gives one output to every item, killed or not."""
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    root = tmp_path_factory.mktemp("kills")
+    command = [sys.executable, str(KILLS), str(root), "--replays", "297", "--trainings", "2", "--resumed", "1"]
+    done = subprocess.run([*command, "--seed", "8"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    outcomes: dict[str, Any] = json.loads(done.stdout)
+    return outcomes
+
+
+@pytest.fixture(scope="module")
+def left(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what every killed run left, where the kill came after its folder was made."""
+    killed = [*found["replays"], *found["trainings"], *(each["killed"] for each in found["resumed"])]
+    assert len(killed) == 300
+    return [outcome for outcome in killed if outcome["folder"]]
+
+
+@pytest.mark.slow
+def test_the_kills_come_at_every_stage(found: dict[str, Any], left: list[dict[str, Any]]) -> None:
+    assert found["whole"]["stated"] == "succeeded"
+    stages = Counter(outcome["last_file"] for outcome in left if outcome["ended"] == -9)
+    assert {"log.jsonl", "first_examples.json", "baseline_predictions.jsonl", "eval_summary.json"} <= set(stages)
+    assert sum(stages.values()) > 200
+
+
+@pytest.mark.slow
+def test_a_killed_run_is_shown_as_interrupted(left: list[dict[str, Any]]) -> None:
+    for outcome in left:
+        expected = "succeeded" if outcome["stated"] == "succeeded" else "interrupted"
+        if outcome["grade"] != "not a run":  # killed when its folder was still empty
+            assert outcome["status"] == expected, outcome
+            assert outcome["listed"] == [expected], outcome
+
+
+@pytest.mark.slow
+def test_no_row_is_lost(left: list[dict[str, Any]]) -> None:
+    for outcome in left:
+        assert not any(outcome["lost"].values()), outcome
+
+
+@pytest.mark.slow
+def test_a_killed_run_contradicts_nothing(found: dict[str, Any], left: list[dict[str, Any]]) -> None:
+    for outcome in left:
+        codes = set(outcome["codes"]) - OF_THE_MODEL
+        if outcome["stated"] == "succeeded":  # killed after the seal
+            assert (codes, outcome["grade"]) == (set(), found["whole"]["grade"]), outcome
+        elif outcome["stated"] == "running":
+            assert {"TP513"} <= codes <= {"TP513"} | MAY_BE_LEFT, outcome
+            assert outcome["grade"] in {"partial", "template"}, outcome
+        elif outcome["grade"] == "not a run":
+            assert codes == {"TP501"}, outcome
+        else:  # killed before the first manifest was whole: nothing was measured, and nothing says what was to run
+            assert {"TP503"} <= codes <= {"TP503"} | MAY_BE_LEFT, outcome
+            assert outcome["grade"] == "template", outcome
+
+
+@pytest.mark.slow
+def test_a_killed_training_goes_on_from_its_checkpoint(found: dict[str, Any]) -> None:
+    for outcome in found["resumed"]:
+        assert outcome["killed"]["checkpoint"] >= 5
+        assert (outcome["exit"], outcome["status"], outcome["errors"]) == (0, "succeeded", [])
+        assert not any(outcome["lost"].values())
