@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evidence.facts import Document, Facts
+from evidence.named import settings_of
 
 QUESTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("same model", ("model.name", "model.revision", "model.parameters")),
@@ -24,6 +25,34 @@ QUESTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("same shape of a step", ("training.microbatch_size", "training.sequence_length", "training.remat")),
 )
 """Each question, and the fields of the manifest that must be equal for a yes."""
+
+SETTINGS_QUESTION = "same settings but for size"
+SIZE_SETTINGS = frozenset(
+    {
+        "name",
+        "mode",
+        "schema_version",
+        "model.name",
+        "model.revision",
+        "model.weights",
+        "data.generated_rows",
+        "data.max_length",
+        "batch.microbatch_size",
+        "batch.accumulation_steps",
+        "optimizer.warmup_steps",
+        "checkpoint.save_every_steps",
+        "recording.log_every_steps",
+        "recording.first_examples",
+        "mesh.device",
+        "mesh.devices",
+        "evaluation.eval_set",
+        "evaluation.max_new_tokens",
+        "evaluation.batch_size",
+        "limits.steps",
+        "limits.max_minutes",
+    }
+)
+"""Settings that make a run small without making it another pipeline; the devices have questions of their own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,19 +87,21 @@ class SmokeCheck:
 
 def smoke_check(names: Sequence[str], facts: Sequence[Facts]) -> SmokeCheck | None:
     """Return what the smoke run among two runs says of the full one; None if they are not one of each."""
-    found = {
-        fact.manifest["mode"]: (name, fact.manifest) for name, fact in zip(names, facts, strict=True) if fact.manifest
-    }
+    found = {fact.manifest["mode"]: (name, fact) for name, fact in zip(names, facts, strict=True) if fact.manifest}
     if len(facts) != 2 or set(found) != {"smoke", "full"}:
         return None
-    (smoke_name, smoke), (full_name, full) = found["smoke"], found["full"]
-    answers = tuple(_answer(question, fields, smoke, full) for question, fields in QUESTIONS)
+    (smoke_name, smoke_facts), (full_name, full_facts) = found["smoke"], found["full"]
+    smoke, full = smoke_facts.manifest or {}, full_facts.manifest or {}
+    answers = (
+        *(_answer(question, fields, smoke, full) for question, fields in QUESTIONS),
+        _settings(smoke_facts, full_facts),
+    )
     return SmokeCheck(
         smoke=smoke_name,
         full=full_name,
         answers=answers,
-        proved=tuple(_proved(smoke)),
-        not_proved=tuple(_not_proved(smoke, full, answers)),
+        proved=tuple(_proved(smoke, smoke_facts.eval_summary)),
+        not_proved=(*_not_proved(smoke, full, answers), *_not_evaluated(smoke_facts, full_facts)),
     )
 
 
@@ -81,6 +112,23 @@ def _answer(question: str, fields: tuple[str, ...], smoke: Document, full: Docum
     return Answer(question=question, same=None if unknown else ours == theirs, smoke=ours, full=theirs)
 
 
+def _settings(smoke: Facts, full: Facts) -> Answer:
+    """Return whether the two were asked for the same apart from their size; the values are the settings that differ."""
+    ours, theirs = settings_of(smoke), settings_of(full)
+    names = [
+        name
+        for name in sorted({*ours, *theirs} - SIZE_SETTINGS)
+        if name not in ours or name not in theirs or ours[name] != theirs[name]
+    ]
+    same = None if smoke.config is None or full.config is None else not names
+    return Answer(
+        question=SETTINGS_QUESTION,
+        same=same,
+        smoke=tuple(f"{name} = {ours.get(name)}" for name in names) if same is False else (),
+        full=tuple(f"{name} = {theirs.get(name)}" for name in names) if same is False else (),
+    )
+
+
 def _field(manifest: Document, path: str) -> Any:
     value: Any = manifest
     for key in path.split("."):
@@ -88,7 +136,7 @@ def _field(manifest: Document, path: str) -> Any:
     return value
 
 
-def _proved(smoke: Document) -> list[str]:
+def _proved(smoke: Document, evaluation: Document | None) -> list[str]:
     """Return what the smoke run showed by itself."""
     training, result = smoke["training"], smoke["result"]
     if smoke["status"] != "succeeded":
@@ -100,7 +148,17 @@ def _proved(smoke: Document) -> list[str]:
         proved.append(f"The loss is finite: {result['first_loss']:.4f} at first, {result['last_loss']:.4f} at last.")
     if training["donation"]["effective"]:
         proved.append("The train state is updated in place.")
+    if evaluation is not None and evaluation["status"] == "complete":
+        proved.append(f"The evaluation runs to its end: {evaluation['eval_set']['items']:,} items were answered.")
     return proved
+
+
+def _not_evaluated(smoke: Facts, full: Facts) -> list[str]:
+    """Return that the evaluation was not rehearsed, if the full run has one that the smoke run has not."""
+    asked = settings_of(full).get("evaluation.eval_set")
+    if (asked is None and full.eval_summary is None) or smoke.eval_summary is not None:
+        return []
+    return ["That the evaluation works: the smoke run answered no items."]
 
 
 def _not_proved(smoke: Document, full: Document, answers: Sequence[Answer]) -> list[str]:
@@ -119,4 +177,6 @@ def _not_proved(smoke: Document, full: Document, answers: Sequence[Answer]) -> l
         left.append("That the code of the full run works: it is not known to be the same.")
     if "same training data" in differing:
         left.append("That the full run's data can be read: it is other data.")
+    if SETTINGS_QUESTION in differing:
+        left.append("That the full run's settings work together: they differ in more than size, or are not known.")
     return left

@@ -221,6 +221,7 @@ def test_smoke_against_full(tmp_path: Path):
         "same method and optimizer": True,
         "same number formats": True,
         "same shape of a step": True,
+        "same settings but for size": True,
     }
     assert check.proved[0] == "The pipeline runs to its end and seals its evidence: 2 of 2 steps on 1 × cpu."
     assert check.not_proved == (
@@ -228,6 +229,32 @@ def test_smoke_against_full(tmp_path: Path):
         "That it runs on 8 × TPU v5e: the smoke run used 1 × cpu.",
         "That the full run's data can be read: it is other data.",
     )
+
+
+def test_a_smoke_run_with_other_settings_is_another_pipeline(tmp_path: Path):
+    smoke, full = runs_of(
+        tmp_path,
+        {"mode": "smoke", "steps": 2, "items": 0, "config": {"optimizer": {"learning_rate": 0.01}}},
+        {"items": 8},
+    )
+    check = compared(smoke, full).smoke
+    assert check is not None
+    answer = check.answers[-1]
+    assert (answer.same, answer.smoke, answer.full) == (
+        False,
+        ("optimizer.learning_rate = 0.01",),
+        ("optimizer.learning_rate = 0.001",),
+    )
+    assert check.not_proved[-2:] == (
+        "That the full run's settings work together: they differ in more than size, or are not known.",
+        "That the evaluation works: the smoke run answered no items.",
+    )
+
+
+def test_a_smoke_run_that_was_evaluated_proves_that_evaluation_runs(tmp_path: Path):
+    check = compared(*runs_of(tmp_path, {"mode": "smoke", "steps": 2, "items": 4}, {})).smoke
+    assert check is not None
+    assert check.proved[-1] == "The evaluation runs to its end: 4 items were answered."
 
 
 def test_a_smoke_run_that_failed_proves_nothing(tmp_path: Path):
