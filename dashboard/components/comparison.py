@@ -7,11 +7,9 @@ from collections.abc import Sequence
 import streamlit as st
 
 from dashboard.components import markup
-from dashboard.logic import numbers
-from dashboard.logic.settings import shown
-from dashboard.logic.text import shortened
-from evidence.compare import ABSENT, Comparison, Flip, Pair, ScoreDifference, Setting
-from evidence.headlines import Headline
+from dashboard.logic import comparison_tables
+from dashboard.logic.text import plain, shortened
+from evidence.compare import Comparison, Flip, Pair, ScoreDifference, Setting
 from evidence.smoke import SmokeCheck
 
 _LONGEST = 160
@@ -21,10 +19,9 @@ _SETTINGS_SHOWN = 15
 
 def headlines(compared: Comparison) -> None:
     """Draw the same figures of each run, one run in a column."""
-    names = [headline.name for headline in compared.headlines[0]]
-    rows = [(name, *(_headline(of_run[index]) for of_run in compared.headlines)) for index, name in enumerate(names)]
-    columns = range(1, len(compared.names) + 1)
-    markup.table(["Figure", *compared.names], rows, numbers=columns)
+    head, rows = comparison_tables.headlines(compared)
+    markup.table(head, rows, numbers=range(1, len(head)))
+    _csv("figures", head, rows)
 
 
 def settings(compared: Comparison) -> None:
@@ -39,6 +36,7 @@ def settings(compared: Comparison) -> None:
             _settings(compared.names, compared.differing[_SETTINGS_SHOWN:])
     with st.expander(f"{len(compared.equal)} settings are equal"):
         _settings(compared.names[:1], compared.equal, title="All runs")
+    _csv("settings", *comparison_tables.settings(compared))
 
 
 def smoke(check: SmokeCheck) -> None:
@@ -59,108 +57,75 @@ def smoke(check: SmokeCheck) -> None:
         markup.bullets("It does not prove", check.not_proved)
 
 
-def score(pair: Pair) -> None:
-    """Draw the paired difference in score, or why there is none."""
-    st.header("Difference in score", anchor=False)
-    markup.note(f"{pair.second} against {pair.first}")
-    if pair.score is None:
-        markup.bullets("The scores of these two cannot be compared:", pair.refused)
-        return
-    _difference(pair.score)
-    _flips(pair, pair.score)
-
-
-def _headline(found: Headline) -> str:
-    """Return a figure as the other pages write it: fractions in percent."""
-    if found.unit != "fraction" or found.value is None:
-        return found.as_text()
-    said = numbers.percent(found.value)
-    if found.low is not None:
-        said += f" ({numbers.interval(found.low, found.high)})"
-    return said + (f", n = {numbers.count(found.of)}" if found.of is not None else "")
-
-
-def _difference(found: ScoreDifference) -> None:
-    verdict = "more than chance" if found.adjusted_p_value < 0.05 else "chance is enough to explain it"
-    table = found.table
-    markup.table(
-        [
-            "Difference",
-            "95 % interval",
-            f"{found.test}, p",
-            "Verdict at 0.05",
-            "Items",
-            "Smallest detectable, 80 % power",
-        ],
-        [
-            (
-                numbers.points(found.difference),
-                f"{numbers.points(found.low)} to {numbers.points(found.high)}",
-                _p_value(found),
-                verdict,
-                numbers.count(table.items),
-                numbers.points(found.detectable_difference),
-            )
-        ],
-    )
-    markup.table(
-        ["Both right", "Only the first", "Only the second", "Neither"],
-        [[numbers.count(cell) for cell in (table.both, table.only_first, table.only_second, table.neither)]],
-    )
-
-
-def _p_value(found: ScoreDifference) -> str:
-    text = f"p = {numbers.digits(found.p_value, 3)}"
-    if found.adjusted_p_value != found.p_value:
-        text += f", {numbers.digits(found.adjusted_p_value, 3)} after Holm's correction"
-    return text
+def scores(compared: Comparison) -> None:
+    """Draw the paired differences in score of the first run and each of the others, or why there are none."""
+    st.header("Differences in score", anchor=False)
+    stated = [(pair, pair.score) for pair in compared.pairs if pair.score is not None]
+    if stated:
+        head = comparison_tables.DIFFERENCES
+        rows = [comparison_tables.difference(pair, score) for pair, score in stated]
+        markup.table(head, rows, numbers=[1, 5, 6, 7, 8, 9, 10])
+        _csv("differences", head, rows)
+    for pair in compared.pairs:
+        if pair.score is None:
+            markup.bullets(f"The scores of {pair.second} and {pair.first} cannot be compared:", pair.refused)
+    for pair, score in stated:
+        _flips(pair, score)
 
 
 def _flips(pair: Pair, found: ScoreDifference) -> None:
     if not found.flips:
-        markup.note("No item was answered rightly by one run only.")
+        markup.note(f"{pair.second}: every item was answered rightly by both or by neither.")
         return
     fixed = sum(flip.kind == "fixed" for flip in found.flips)
-    with st.expander(f"{len(found.flips)} items flipped: {fixed} fixed, {len(found.flips) - fixed} broken"):
-        markup.table(
-            ["Item", "Change", "Prompt", "Expected", pair.first, pair.second],
-            [_flip(flip) for flip in found.flips[:_MOST_FLIPS]],
-        )
+    said = f"{pair.second}: {len(found.flips)} items flipped, {fixed} fixed and {len(found.flips) - fixed} broken"
+    with st.expander(plain(said)):
+        head = ["Item", "Change", "Prompt", "Expected", pair.first, pair.second]
+        markup.table(head, [_flip(flip) for flip in found.flips[:_MOST_FLIPS]])
+        if len(found.flips) > _MOST_FLIPS:
+            markup.note(f"The first {_MOST_FLIPS} are shown; the CSV has all of them.")
+        _csv(f"flips {pair.second}", head, [comparison_tables.flip(flip) for flip in found.flips])
 
 
 def _flip(flip: Flip) -> Sequence[str]:
+    """Return an item as a row: the answers are marked where they differ from what was expected."""
+    item, change, prompt, expected, first, second = comparison_tables.flip(flip)
     return (
-        flip.id,
-        "✓ fixed" if flip.kind == "fixed" else "✕ broken",
-        shortened(flip.prompt, _LONGEST),
-        flip.expected,
-        flip.first_answer if flip.first_answer is not None else "no answer",
-        flip.second_answer if flip.second_answer is not None else "no answer",
+        item,
+        change,
+        shortened(prompt, _LONGEST),
+        expected,
+        markup.changes(expected, first) if flip.first_answer is not None else first,
+        markup.changes(expected, second) if flip.second_answer is not None else second,
     )
 
 
 def _settings(names: Sequence[str], rows: Sequence[Setting], *, title: str | None = None) -> None:
     head = [title] if title is not None else list(names)
+    cells = [comparison_tables.setting(row, len(head)) for row in rows]
     markup.table(
-        ["Setting", "Stated in", *head],
-        [
-            (
-                row.name,
-                "run_manifest.json" if row.source == "effective" else "config.yaml",
-                *(_value(value) for value in row.values[: len(head)]),
-            )
-            for row in rows
-        ],
+        ["Setting", "Stated in", *head], [(name, place, *map(_short, values)) for name, place, *values in cells]
     )
 
 
 def _values(values: Sequence[object]) -> str:
-    return ", ".join(_value(value) for value in values)
+    return ", ".join(_short(comparison_tables.value(value)) for value in values)
 
 
-def _value(value: object) -> str:
-    if value == ABSENT:
-        return numbers.NOTHING
-    text = shown(value)
+def _short(text: str) -> str:
     # Hashes and commits are told apart by their beginning; the whole stands in the manifest.
     return text[:12] + "…" if len(text) in {40, 64} and text.isalnum() else shortened(text, _LONGEST)
+
+
+def _csv(name: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    st.download_button(
+        "CSV",
+        data=lambda: comparison_tables.as_csv(head, rows),
+        file_name=f"{name}.csv",
+        mime="text/csv",
+        icon=":material/download:",
+        on_click="ignore",
+        type="tertiary",
+        key=f"csv {name}",
+        help=f"The table above as CSV: {plain(name)}.",
+    )

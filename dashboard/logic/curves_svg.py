@@ -20,7 +20,7 @@ WIDTH = 860
 _LEFT, _RIGHT, _TOP, _GAP, _BOTTOM = 76, 16, 34, 46, 52
 _LEGEND_ROW, _LEGEND_COLUMNS, _LONGEST_NAME = 18, 3, 34
 _TALL, _LOW = 240, 120
-_STYLE = (
+STYLE = (
     "text{font-family:'Source Sans 3','Source Sans Pro','Helvetica Neue',Arial,sans-serif;font-size:12px;fill:#26323a}"
     ".title{font-size:13px;font-weight:600}.quiet{fill:#4a5761}.grid{stroke:#e3e8eb;stroke-width:1}"
     ".axis{stroke:#5c6973;stroke-width:1;fill:none}.mark{stroke-width:1;stroke-dasharray:2 3}"
@@ -29,7 +29,7 @@ _STYLE = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Scale:
+class Reach:
     """From values to user units, linear or logarithmic."""
 
     low: float
@@ -39,6 +39,7 @@ class _Scale:
     log: bool
 
     def at(self, values: np.ndarray | float) -> np.ndarray:
+        """Return where values lie."""
         low, high = self._of(self.low), self._of(self.high)
         share: np.ndarray = (self._of(values) - low) / ((high - low) or 1.0)
         return self.start + share * (self.end - self.start)
@@ -69,22 +70,22 @@ def svg(plot: Plot, *, title: str) -> str:
         parts.append(f'<text x="{_LEFT}" y="{_TOP}">Nothing was measured.</text>')
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
-        f'role="img"><title>{_safe(title)}</title><style>{_STYLE}</style>'
+        f'role="img"><title>{safe(title)}</title><style>{STYLE}</style>'
         f'<rect width="{WIDTH}" height="{height}" fill="#fff"/>{"".join(parts)}</svg>\n'
     )
 
 
-def _panel(panel: Plotted, plot: Plot, across: _Scale, top: int, height: int, *, is_last: bool) -> Iterator[str]:
+def _panel(panel: Plotted, plot: Plot, across: Reach, top: int, height: int, *, is_last: bool) -> Iterator[str]:
     low, high = _ends(panel)
-    y_ticks = _log_ticks(low, high) if panel.log else ticks(low, high, 5 if height == _TALL else 3)
-    down = _Scale(
+    y_ticks = log_ticks(low, high) if panel.log else ticks(low, high, 5 if height == _TALL else 3)
+    down = Reach(
         low=panel.low if panel.low is not None else min(low, y_ticks[0]),
         high=panel.high if panel.high is not None else max(high, y_ticks[-1]),
         start=top + height,
         end=top,
         log=panel.log,
     )
-    yield f'<text class="title" x="0" y="{top - 12}">{_safe(panel.title)}</text>'
+    yield f'<text class="title" x="0" y="{top - 12}">{safe(panel.title)}</text>'
     for tick in y_ticks:
         if down.low <= tick <= down.high:
             y = float(down.at(tick))
@@ -102,19 +103,19 @@ def _panel(panel: Plotted, plot: Plot, across: _Scale, top: int, height: int, *,
         yield from _curve(curve, across, down)
     for place in panel.resumed:
         x = float(across.at(place.x))
-        yield f'<path class="mark" stroke="{_safe(place.colour)}" d="M{x:.1f} {top}V{top + height}"/>'
+        yield f'<path class="mark" stroke="{safe(place.colour)}" d="M{x:.1f} {top}V{top + height}"/>'
     for place in panel.scores:
         x, y = float(across.at(place.x)), float(down.at(place.y))
-        yield f'<path fill="{_safe(place.colour)}" d="M{x:.1f} {y - 6:.1f}l6 6l-6 6l-6 -6z"/>'
+        yield f'<path fill="{safe(place.colour)}" d="M{x:.1f} {y - 6:.1f}l6 6l-6 6l-6 -6z"/>'
     yield "</g>"
     for place in panel.scores:
         x, y = float(across.at(place.x)), float(down.at(place.y))
         said = f"{place.text} {100 * (place.score or 0.0):.1f} %"
-        yield f'<text x="{x - 10:.1f}" y="{y - 10:.1f}" text-anchor="end">{_safe(said)}</text>'
+        yield f'<text x="{x - 10:.1f}" y="{y - 10:.1f}" text-anchor="end">{safe(said)}</text>'
 
 
-def _bottom(plot: Plot, across: _Scale, y: int, *, worded: bool) -> Iterator[str]:
-    x_ticks = _log_ticks(across.low, across.high) if across.log else ticks(across.low, across.high, 7)
+def _bottom(plot: Plot, across: Reach, y: int, *, worded: bool) -> Iterator[str]:
+    x_ticks = log_ticks(across.low, across.high) if across.log else ticks(across.low, across.high, 7)
     for tick in x_ticks:
         if across.low <= tick <= across.high:
             x = float(across.at(tick))
@@ -124,10 +125,10 @@ def _bottom(plot: Plot, across: _Scale, y: int, *, worded: bool) -> Iterator[str
                 yield f'<text class="quiet" x="{x:.1f}" y="{y + 19}" text-anchor="middle">{text}</text>'
     if worded:
         middle = (_LEFT + WIDTH - _RIGHT) / 2
-        yield f'<text x="{middle:.1f}" y="{y + 40}" text-anchor="middle">{_safe(plot.x_title)}</text>'
+        yield f'<text x="{middle:.1f}" y="{y + 40}" text-anchor="middle">{safe(plot.x_title)}</text>'
 
 
-def _curve(curve: Curve, across: _Scale, down: _Scale) -> Iterator[str]:
+def _curve(curve: Curve, across: Reach, down: Reach) -> Iterator[str]:
     faint = curve.smooth is not None
     dashes = ' stroke-dasharray="5 3"' if curve.quiet else ""
     layers = [(curve.y, 0.8 if faint else 1.4, 0.35 if faint else 0.6 if curve.quiet else 1.0)]
@@ -137,7 +138,7 @@ def _curve(curve: Curve, across: _Scale, down: _Scale) -> Iterator[str]:
         for x, y in _pieces(across.at(curve.x), down.at(values)):
             points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x.tolist(), y.tolist(), strict=True))
             yield (
-                f'<polyline points="{points}" stroke="{_safe(curve.colour)}" stroke-width="{width}" '
+                f'<polyline points="{points}" stroke="{safe(curve.colour)}" stroke-width="{width}" '
                 f'opacity="{opacity}"{dashes}/>'
             )
 
@@ -155,13 +156,13 @@ def _legend(names: Sequence[tuple[str, str]]) -> Iterator[str]:
     for index, (name, colour) in enumerate(names):
         row, column = divmod(index, _LEGEND_COLUMNS)
         x, y = column * width, 10 + row * _LEGEND_ROW
-        yield f'<path stroke="{_safe(colour)}" stroke-width="2" d="M{x:.0f} {y}h18"/>'
-        yield f'<text x="{x + 24:.0f}" y="{y + 4}">{_safe(shortened(name, _LONGEST_NAME))}</text>'
+        yield f'<path stroke="{safe(colour)}" stroke-width="2" d="M{x:.0f} {y}h18"/>'
+        yield f'<text x="{x + 24:.0f}" y="{y + 4}">{safe(shortened(name, _LONGEST_NAME))}</text>'
 
 
-def _across(plot: Plot) -> _Scale:
+def _across(plot: Plot) -> Reach:
     low, high = _extremes([curve.x for panel in plot.panels for curve in panel.curves])
-    return _Scale(low=low, high=high, start=_LEFT, end=WIDTH - _RIGHT, log=plot.log_x)
+    return Reach(low=low, high=high, start=_LEFT, end=WIDTH - _RIGHT, log=plot.log_x)
 
 
 def _ends(panel: Plotted) -> tuple[float, float]:
@@ -178,12 +179,13 @@ def _extremes(arrays: Sequence[np.ndarray]) -> tuple[float, float]:
     return min(float(array.min()) for array in finite), max(float(array.max()) for array in finite)
 
 
-def _log_ticks(low: float, high: float) -> list[float]:
+def log_ticks(low: float, high: float) -> list[float]:
     """Return the powers of ten in a range, with their twofold and fivefold where there are few of them."""
     powers = [10.0**power for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)]
     wide = sum(low <= power <= high for power in powers) > 2
     return powers if wide else [factor * power for power in powers for factor in (1, 2, 5)]
 
 
-def _safe(text: str) -> str:
+def safe(text: str) -> str:
+    """Return text as XML that shows it as it stands."""
     return html.escape(visible(text), quote=True)

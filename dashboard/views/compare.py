@@ -1,19 +1,20 @@
-"""The compare page: what differs, curves over each other, and whether the scores differ by more than chance."""
+"""The compare page: two to twenty runs side by side with statistics, and any number of runs in one picture."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import streamlit as st
 
 from dashboard import reading, state
-from dashboard.components import comparison, curves, markup
+from dashboard.components import comparison, curves, markup, relations
 from dashboard.components.lines import line_of
 from dashboard.logic import pairing
 from evidence.compare import compare_runs
 from evidence.index import RunSummary
 
 MOST_RUNS = 20
+"""Runs held against each other in detail; pictures take any number."""
 
 
 def page() -> None:
@@ -25,21 +26,27 @@ def page() -> None:
         markup.empty("Two runs are needed", "Start another one on the Launch page.")
         return
     chosen = _chosen(found, list(known))
-    if len(chosen) < 2:
-        markup.empty("Choose two or more runs", "Or let the preset pair a smoke run with the full run it rehearsed.")
-        return
-    folders = [known[name].path for name in chosen]
-    compared = compare_runs([reading.run_of(folder) for folder in folders])
-    comparison.headlines(compared)
-    if compared.smoke is not None:
-        comparison.smoke(compared.smoke)
-    comparison.settings(compared)
-    _curves(chosen, known)
-    for pair in compared.pairs:
-        comparison.score(pair)
+    many = [known[name] for name in chosen] if len(chosen) > 1 else found
+    parts: Mapping[str, Callable[[], None]] = {
+        "Side by side": lambda: _side_by_side(chosen, known),
+        "Scatter": lambda: relations.scatter(many),
+        "Parallel": lambda: relations.parallels(many),
+    }
+    for tab, draw in zip(st.tabs(list(parts), key="part", bind="query-params"), parts.values(), strict=True):
+        if tab.open:
+            with tab:
+                draw()
 
 
 def _chosen(found: Sequence[RunSummary], names: list[str]) -> list[str]:
+    """Return the runs that the address names; more than can be listed in a box are named by their number."""
+    asked = state.asked_for("runs", names)
+    if len(asked) > MOST_RUNS:
+        with st.container(horizontal=True, vertical_alignment="center"):
+            markup.note(f"{len(asked):,} runs. Side by side shows the first {MOST_RUNS}; pictures show all of them.")
+            if st.button("Choose others"):
+                state.go(state.COMPARE)
+        return asked
     with st.container(horizontal=True, vertical_alignment="bottom"):
         chosen = st.multiselect(
             "Runs", names, key="runs", bind="query-params", max_selections=MOST_RUNS, placeholder="newest first"
@@ -54,6 +61,24 @@ def _chosen(found: Sequence[RunSummary], names: list[str]) -> list[str]:
     if preset and pair is not None:
         state.go(state.COMPARE, runs=list(pair))
     return chosen
+
+
+def _side_by_side(chosen: Sequence[str], known: Mapping[str, RunSummary]) -> None:
+    names = chosen[:MOST_RUNS]
+    if len(names) < 2:
+        markup.empty(
+            "Choose two or more runs",
+            "Or let the preset pair a smoke run with the full run it rehearsed.",
+            "The pictures beside this one show all runs until some are chosen.",
+        )
+        return
+    compared = compare_runs([reading.run_of(known[name].path) for name in names])
+    comparison.headlines(compared)
+    if compared.smoke is not None:
+        comparison.smoke(compared.smoke)
+    comparison.settings(compared)
+    _curves(names, known)
+    comparison.scores(compared)
 
 
 def _curves(names: Sequence[str], known: Mapping[str, RunSummary]) -> None:

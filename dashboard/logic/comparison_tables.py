@@ -1,0 +1,108 @@
+"""A comparison as rows of text: the same for the page and for CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+
+from dashboard.logic import numbers
+from dashboard.logic.settings import shown
+from dashboard.logic.text import csv_cell, visible
+from evidence.compare import ABSENT, Comparison, Flip, Pair, ScoreDifference, Setting
+from evidence.headlines import Headline
+
+Row = tuple[str, ...]
+
+DIFFERENCES = (
+    "Against the first",
+    "Difference",
+    "95 % interval",
+    "Test and p",
+    "Verdict at 0.05",
+    "Items",
+    "Both right",
+    "Only the first",
+    "Only this",
+    "Neither",
+    "Smallest detectable, 80 % power",
+)
+"""Titles of the rows that `difference` gives."""
+
+
+def headlines(compared: Comparison) -> tuple[Row, list[Row]]:
+    """Return titles and rows of the same figures of each run, one run in a column."""
+    names = [headline.name for headline in compared.headlines[0]]
+    rows = [(name, *(_headline(of_run[index]) for of_run in compared.headlines)) for index, name in enumerate(names)]
+    return ("Figure", *compared.names), rows
+
+
+def settings(compared: Comparison) -> tuple[Row, list[Row]]:
+    """Return titles and rows of every setting, those that differ first."""
+    rows = [setting(row, len(compared.names)) for row in (*compared.differing, *compared.equal)]
+    return ("Setting", "Stated in", *compared.names), rows
+
+
+def setting(found: Setting, runs: int) -> Row:
+    """Return a setting: its name, the document that states it, its value in each of the first `runs` runs."""
+    place = "run_manifest.json" if found.source == "effective" else "config.yaml"
+    return (found.name, place, *(value(one) for one in found.values[:runs]))
+
+
+def difference(pair: Pair, found: ScoreDifference) -> Row:
+    """Return the paired difference in score of two runs."""
+    table = found.table
+    return (
+        pair.second,
+        numbers.points(found.difference),
+        f"{numbers.points(found.low)} to {numbers.points(found.high)}",
+        f"{found.test}, {_p_value(found)}",
+        "more than chance" if found.adjusted_p_value < 0.05 else "chance is enough to explain it",
+        *(
+            numbers.count(cell)
+            for cell in (table.items, table.both, table.only_first, table.only_second, table.neither)
+        ),
+        numbers.points(found.detectable_difference),
+    )
+
+
+def flip(found: Flip) -> Row:
+    """Return an item that one run alone answered rightly: id, change, prompt, expected, both answers."""
+    return (
+        found.id,
+        "✓ fixed" if found.kind == "fixed" else "✕ broken",
+        found.prompt,
+        found.expected,
+        found.first_answer if found.first_answer is not None else "no answer",
+        found.second_answer if found.second_answer is not None else "no answer",
+    )
+
+
+def value(found: object) -> str:
+    """Return a setting's value as YAML writes it, a dash where a run does not state it."""
+    return numbers.NOTHING if found == ABSENT else shown(found)
+
+
+def as_csv(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table as CSV, without formulas."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerows([csv_cell(visible(cell)) for cell in row] for row in (head, *rows))
+    return out.getvalue()
+
+
+def _headline(found: Headline) -> str:
+    """Return a figure as the other pages write it: fractions in percent."""
+    if found.unit != "fraction" or found.value is None:
+        return found.as_text()
+    said = numbers.percent(found.value)
+    if found.low is not None:
+        said += f" ({numbers.interval(found.low, found.high)})"
+    return said + (f", n = {numbers.count(found.of)}" if found.of is not None else "")
+
+
+def _p_value(found: ScoreDifference) -> str:
+    text = f"p = {numbers.digits(found.p_value, 3)}"
+    if found.adjusted_p_value != found.p_value:
+        text += f", {numbers.digits(found.adjusted_p_value, 3)} after Holm's correction"
+    return text

@@ -1,0 +1,148 @@
+"""Many runs in one picture: any two figures or settings against each other, or several side by side.
+
+What lives here: which names there are, and their values as places on an axis. How they are drawn is in `relation_svg`
+and `parallel`, and in the component.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from dashboard.logic.text import csv_cell, visible
+from evidence.index import RunSummary
+
+Value = str | float | None
+
+PLAIN: Mapping[str, Callable[[RunSummary], Value]] = {
+    "grade": lambda run: run.grade,
+    "mode": lambda run: run.mode,
+    "status": lambda run: run.status,
+    "model": lambda run: run.model,
+    "method": lambda run: run.method,
+    "device": lambda run: run.device,
+    "last loss": lambda run: run.last_loss,
+    "exact match": lambda run: run.score,
+    "steps": lambda run: run.steps_done,
+    "tokens": lambda run: run.tokens_seen,
+    "seconds": lambda run: run.duration_seconds,
+}
+"""What every run may state, by the name that a reader sees; settings and figures come besides."""
+
+_GOALS = ("exact match", "last loss", "steps")
+_MOST_AXES = 6
+_WIDE = 50
+MOST_WORDS = 30
+"""Different words that an axis tells apart; the rest stand together as `other`."""
+OTHER = "other"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """One name with the value of each run, as places on an axis.
+
+    Attributes:
+        name: What is shown.
+        places: `[runs]`; None where a run does not state it.
+        words: Names of the places 0, 1, … where the values are words; empty where they are numbers.
+    """
+
+    name: str
+    places: tuple[float | None, ...]
+    words: tuple[str, ...]
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the values are positive numbers so far apart that only a logarithmic axis shows the small ones."""
+        stated = [place for place in self.places if place is not None]
+        return not self.words and bool(stated) and 0 < min(stated) * _WIDE < max(stated)
+
+    def shown(self, index: int) -> str | float | None:
+        """Return the value of a run as it was stated."""
+        place = self.places[index]
+        return place if place is None or not self.words else self.words[int(place)]
+
+
+def names(runs: Sequence[RunSummary]) -> list[str]:
+    """Return every name that some run has a value for: plain ones, then figures, then settings."""
+    plain = [name for name, read in PLAIN.items() if any(read(run) is not None for run in runs)]
+    figures = sorted({name for run in runs for name in run.figures})
+    settings = sorted({name for run in runs for name in run.settings})
+    return list(dict.fromkeys([*plain, *figures, *settings]))
+
+
+def scale(runs: Sequence[RunSummary], name: str) -> Scale:
+    """Return the values of the runs under a name; numbers as they are, words in alphabetical order."""
+    values = [value_of(run, name) for run in runs]
+    stated = [value for value in values if value is not None]
+    if all(isinstance(value, int | float) for value in stated):
+        return Scale(name=name, places=tuple(None if value is None else float(value) for value in values), words=())
+    words = _words(str(value) for value in stated)
+    place = {word: float(index) for index, word in enumerate(words)}
+    rest = place.get(OTHER, 0.0)
+    return Scale(
+        name=name,
+        places=tuple(None if value is None else place.get(visible(str(value)), rest) for value in values),
+        words=words,
+    )
+
+
+def value_of(run: RunSummary, name: str) -> Value:
+    """Return what a run states under a name: a number, or text for anything else; None where it states nothing."""
+    if name in PLAIN:
+        return PLAIN[name](run)
+    value = run.figures.get(name, run.settings.get(name))
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value
+
+
+def telling(runs: Sequence[RunSummary]) -> list[str]:
+    """Return the settings that differ between the runs, numbers first: what somebody tried out on purpose."""
+    differing = []
+    for name in sorted({name for run in runs for name in run.settings}):
+        if name in {"name", "schema_version"}:
+            continue
+        values = {value_of(run, name) for run in runs}
+        if len(values) > 1:
+            differing.append((any(isinstance(value, str) for value in values), name))
+    # Seeds differ in every sweep and say the least.
+    return [name for _, name in sorted(differing, key=lambda item: (item[1] == "seed", item))]
+
+
+def first_axes(runs: Sequence[RunSummary]) -> tuple[str, str]:
+    """Return what a scatter begins with: the setting that was tried out, and what came of it."""
+    y = next((goal for goal in _GOALS if any(PLAIN[goal](run) is not None for run in runs)), _GOALS[-1])
+    x = next(iter(telling(runs)), "seconds")
+    return x, y
+
+
+def first_scales(runs: Sequence[RunSummary]) -> list[str]:
+    """Return what parallel coordinates begin with: the settings that were tried out, then what came of them."""
+    goals = [goal for goal in reversed(_GOALS) if any(PLAIN[goal](run) is not None for run in runs)]
+    return [*telling(runs)[: _MOST_AXES - len(goals)], *goals]
+
+
+def frame(runs: Sequence[RunSummary], shown: Sequence[str]) -> pd.DataFrame:
+    """Return the runs with their values under these names, as a table."""
+    columns: dict[str, list[Value]] = {"run": [visible(run.path.name) for run in runs]}
+    for name in dict.fromkeys(shown):
+        values = [value_of(run, name) for run in runs]
+        is_words = any(isinstance(value, str) for value in values)
+        columns[name] = [visible(str(value)) if is_words and value is not None else value for value in values]
+    return pd.DataFrame(columns)
+
+
+def relation_csv(runs: Sequence[RunSummary], shown: Sequence[str]) -> str:
+    """Return the same table as CSV, without formulas."""
+    return str(frame(runs, shown).map(csv_cell).to_csv(index=False, lineterminator="\n"))
+
+
+def _words(values: Iterable[str]) -> tuple[str, ...]:
+    """Return the different words, the most frequent ones where there are too many for an axis."""
+    counts = pd.Series([visible(value) for value in values]).value_counts()
+    if len(counts) <= MOST_WORDS:
+        return tuple(sorted(counts.index))
+    return (*sorted(set(counts.index[: MOST_WORDS - 1]) - {OTHER}), OTHER)

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree.ElementTree import fromstring
+
+import pytest
+
+from dashboard.logic import relation
+from dashboard.logic.parallel import parallel
+from dashboard.logic.relation_svg import parallel_svg, scatter_svg
+from evidence.summary import RunSummary
+
+
+def run(name: str, **more) -> RunSummary:
+    return RunSummary(path=Path(name), run_id=name, grade="verified", reasons=(), **more)
+
+
+RUNS = [
+    run(
+        "a", settings={"optimizer.learning_rate": 0.001, "optimizer.name": "adamw", "seed": 1}, last_loss=1.5, score=0.5
+    ),
+    run(
+        "b", settings={"optimizer.learning_rate": 0.1, "optimizer.name": "lion", "seed": 2}, last_loss=1.25, score=0.75
+    ),
+    run("=c", settings={}, figures={"result.mean_loss": 2.0}),
+]
+
+
+def test_numbers_keep_their_values_and_words_get_places() -> None:
+    rate, name = relation.scale(RUNS, "optimizer.learning_rate"), relation.scale(RUNS, "optimizer.name")
+    assert (rate.places, rate.words, rate.is_wide) == ((0.001, 0.1, None), (), True)
+    assert (name.places, name.words) == ((0, 1, None), ("adamw", "lion"))
+    assert [name.shown(index) for index in range(3)] == ["adamw", "lion", None]
+
+
+def test_a_setting_that_is_a_number_here_and_a_word_there_is_a_word() -> None:
+    mixed = [run("a", settings={"x": 3}), run("b", settings={"x": "auto"}), run("c", settings={"x": True})]
+    assert relation.scale(mixed, "x").words == ("3", "auto", "true")
+
+
+def test_words_beyond_what_an_axis_holds_stand_together() -> None:
+    many = [run(str(number), model=f"model {number:03}") for number in range(40)]
+    found = relation.scale(many, "model")
+    assert len(found.words) == relation.MOST_WORDS
+    assert found.words[-1] == "other"
+    assert sum(found.shown(index) == "other" for index in range(40)) == 11
+
+
+def test_pictures_begin_with_what_was_tried_out_and_what_came_of_it() -> None:
+    assert relation.telling(RUNS[:2]) == ["optimizer.learning_rate", "optimizer.name", "seed"]
+    assert relation.first_axes(RUNS[:2]) == ("optimizer.learning_rate", "exact match")
+    assert relation.first_scales(RUNS[:2]) == [
+        "optimizer.learning_rate", "optimizer.name", "seed", "last loss", "exact match",
+    ]  # fmt: skip
+    assert set(relation.first_scales(RUNS)) <= set(relation.names(RUNS))
+
+
+def test_a_run_that_states_nothing_there_is_a_gap() -> None:
+    scales = [relation.scale(RUNS, name) for name in ("optimizer.name", "last loss")]
+    option = parallel(scales, colour="#111111", chosen_colour="#222222", chosen=[1])
+    assert [axis["type"] for axis in option["parallelAxis"]] == ["category", "value"]
+    assert [lines["data"] for lines in option["series"]] == [[[0, 1.5], ["-", "-"]], [[1, 1.25]]]
+
+
+@pytest.mark.parametrize("runs", [RUNS, RUNS[2:], [run("<b>&", model="<script>", last_loss=0.0)]], ids=len)
+def test_the_pictures_for_print_are_sound_xml(runs: list[RunSummary]) -> None:
+    scales = [relation.scale(runs, name) for name in ("optimizer.learning_rate", "model", "last loss")]
+    fromstring(parallel_svg(scales, colour="#111", chosen=[0], title="<x>"))
+    text = scatter_svg(scales[1], scales[2], colour="#111", title="<x>")
+    assert "<script" not in text
+    assert len([one for one in fromstring(text).iter() if one.tag.endswith("circle")]) == sum(
+        item.model is not None and item.last_loss is not None for item in runs
+    )
+
+
+def test_the_csv_has_no_formula() -> None:
+    assert relation.relation_csv(RUNS, ["last loss", "optimizer.name"]) == (
+        "run,last loss,optimizer.name\na,1.5,adamw\nb,1.25,lion\n'=c,,\n"
+    )

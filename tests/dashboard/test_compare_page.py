@@ -1,0 +1,46 @@
+"""The compare page with two, three and many runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pages import Open, said
+from synthetic import write_run
+
+from dashboard import state
+
+
+@pytest.fixture
+def sweep(root: Path) -> list[str]:
+    names = [f"run-{number:02}" for number in range(23)]
+    for number, name in enumerate(names):
+        rate = 0.001 * (1 + number)
+        write_run(root, name, steps=4, items=6, seed=number, config={"optimizer": {"learning_rate": rate}})
+    return names
+
+
+def test_any_number_of_runs_is_drawn_in_one_picture(opened: Open, sweep: list[str]) -> None:
+    app = opened(state.COMPARE, part="Scatter")
+    assert [box.value for box in app.selectbox] == ["optimizer.learning_rate", "exact match", None]
+    assert len(app.get("plotly_chart")) == 1
+    assert app.dataframe[0].value.shape == (23, 3)
+    app = opened(state.COMPARE, part="Parallel", runs=sweep[:22])
+    assert "22 runs. Side by side shows the first 20; pictures show all of them." in said(app)
+    assert app.dataframe[0].value.shape[0] == 22
+
+
+def test_statistics_stay_with_twenty_runs_and_are_one_table(opened: Open, sweep: list[str]) -> None:
+    text = said(opened(state.COMPARE, runs=sweep))
+    assert text.count("exact McNemar, p") == 19
+    assert "run-19" in text
+    assert "run-20" not in text
+
+
+def test_runs_that_state_nothing_leave_the_pictures_empty(opened: Open, root: Path) -> None:
+    for name in ("one", "other"):
+        (root / name).mkdir(parents=True)
+        (root / name / "run_manifest.json").write_text("{}")
+    assert "These runs state no figure and no setting that can be read." in said(opened(state.COMPARE, part="Scatter"))
+    assert "Choose two axes or more" in said(opened(state.COMPARE, part="Parallel"))
+    opened(state.COMPARE, runs=["one", "other"])
