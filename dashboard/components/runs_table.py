@@ -1,4 +1,4 @@
-"""The table of runs as the browser's grid: sorted by a click on a title, rows chosen by their boxes."""
+"""The table of runs as the browser's grid: a page of them, whose rows are chosen by their boxes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,14 @@ from dashboard import state
 from dashboard.logic import runs_table
 from dashboard.logic.grades import GRADES, STATUSES, Tone, worded
 from dashboard.logic.numbers import NOTHING
+from dashboard.logic.run_rows import Row
+from dashboard.logic.text import plain
 from dashboard.reading import reader_zone
 
 KEY = "runs_table"
+"""Class of the table's container, by which the keyboard finds it."""
+_CHOSEN = "runs chosen"
+_CLEARED = "times the choice was cleared"
 _CLICK = "runs_table_open"
 _ROW_PIXELS = 36
 _MOST_ROWS = 16
@@ -24,47 +29,72 @@ _COLOURS: Mapping[Tone, Literal["green", "blue", "orange", "red", "gray"]] = {
     "bad": "red",
     "quiet": "gray",
 }
+_FORMATS: Mapping[runs_table.Kind, str] = {
+    "count": "localized",
+    "loss": "%.4f",
+    "number": "%.5g",
+    "share": "%.1f %%",
+    "minutes": "%.1f min",
+}
 
 
-def show_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> list[str]:
-    """Draw the rows and return the names of the chosen runs; a click on a name opens that run."""
-    chosen = st.dataframe(
-        runs_table.frame(rows, columns),
-        column_config={key: _config(runs_table.column(key)) for key in columns},
-        hide_index=True,
-        row_height=_ROW_PIXELS,
-        height=_ROW_PIXELS * (min(len(rows), _MOST_ROWS) + 1) + 3,
-        placeholder=NOTHING,
-        on_select="rerun",
-        selection_mode="multi-row",
-        key=KEY,
-        alt="Runs, one in a row",
-    )
+def show_table(rows: Sequence[Row], columns: Sequence[runs_table.Column]) -> None:
+    """Draw the rows; a click on a name opens that run, and a tick stays when search, order or page change."""
+    names = [row.name for row in rows]
+    before = chosen()
+    with st.container(key=KEY):
+        ticked = st.dataframe(
+            runs_table.frame(rows, columns),
+            column_config={column.key: _config(column) for column in columns},
+            hide_index=True,
+            row_height=_ROW_PIXELS,
+            height="content" if len(rows) <= _MOST_ROWS else _ROW_PIXELS * (_MOST_ROWS + 1),
+            placeholder=NOTHING,
+            on_select="rerun",
+            selection_mode="multi-row",
+            selection_default={"selection": {"rows": [place for place, name in enumerate(names) if name in before]}},
+            # The grid knows its ticks by row number: with other rows it must be another grid, or they would move.
+            key=f"{KEY} {hash(tuple(names))} {st.session_state.get(_CLEARED, 0)}",
+            alt="Runs, one in a row",
+        )
     click = st.session_state.get(_CLICK)
-    if click is not None:
-        state.go(state.RUN, run=str(rows[click["row"]]["run"]))
-    return [str(rows[index]["run"]) for index in chosen["selection"]["rows"] if index < len(rows)]
+    if click is not None and click["row"] < len(rows):
+        state.go(state.RUN, run=names[click["row"]])
+    here = set(names)
+    now = [names[place] for place in ticked["selection"]["rows"] if place < len(names)]
+    st.session_state[_CHOSEN] = [*(name for name in before if name not in here), *now]
+
+
+def chosen() -> list[str]:
+    """Return the names of the chosen runs, those on other pages of the table too."""
+    return list(st.session_state.get(_CHOSEN, []))
+
+
+def clear() -> None:
+    """Choose no run any more."""
+    st.session_state[_CHOSEN] = []
+    st.session_state[_CLEARED] = st.session_state.get(_CLEARED, 0) + 1
 
 
 def _config(column: runs_table.Column) -> Any:
     """Return how the grid shows a column."""
-    shared: Any = {"label": column.title, "help": column.meaning, "width": column.width}
+    shared: Any = {"label": column.title, "help": plain(column.meaning), "width": column.width}
     make = st.column_config
     if column.key == "run":
         return make.ButtonColumn(**shared, pinned=True, alignment="left", type="tertiary", key=_CLICK)
+    if column.kind in _FORMATS:
+        return make.NumberColumn(**shared, format=_FORMATS[column.kind])
     match column.kind:
-        case "count":
-            return make.NumberColumn(**shared, format="localized")
-        case "loss":
-            return make.NumberColumn(**shared, format="%.4f")
-        case "share":
-            return make.NumberColumn(**shared, format="%.1f %%")
-        case "minutes":
-            return make.NumberColumn(**shared, format="%.1f min")
         case "time":
-            return make.DatetimeColumn(**shared, format="YYYY-MM-DD HH:mm", timezone=str(reader_zone()))
+            zone = str(reader_zone())
+            shared["help"] = plain(f"In your time zone, {zone}. The column Started, UTC has it in UTC.")
+            return make.DatetimeColumn(**shared, format="YYYY-MM-DD HH:mm", timezone=zone)
+        case "utc":
+            return make.DatetimeColumn(**shared, format="YYYY-MM-DD HH:mm", timezone="UTC")
         case "line":
             return make.LineChartColumn(**shared)
+        case "words":
+            return make.ListColumn(**shared)
         case "sign":
             signs = GRADES if column.key == "grade" else STATUSES
             return make.MultiselectColumn(

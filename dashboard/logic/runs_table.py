@@ -1,19 +1,24 @@
-"""The table of runs: its columns, the values that the search box can ask for, and the rows as a frame or as CSV."""
+"""The table of runs: its columns, and rows as a frame for the grid or as CSV for a spreadsheet.
+
+Beside the fixed columns every setting and every figure of the runs can be one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import pandas as pd
 
-from dashboard.logic import numbers
 from dashboard.logic.grades import GRADES, STATUSES, Sign, worded
-from dashboard.logic.text import csv_cell, visible
-from evidence.index import RunSummary
+from dashboard.logic.run_rows import Row
+from dashboard.logic.text import csv_cell, shortened, visible
 
-Kind = Literal["text", "count", "loss", "share", "minutes", "time", "line", "sign"]
+Kind = Literal["text", "count", "loss", "share", "minutes", "time", "utc", "line", "sign", "words", "number"]
+
+LONGEST_CELL = 300
+"""Characters of a text that a cell holds; the run's own page and the CSV have all of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +31,10 @@ class Column:
     meaning: str
     is_first_choice: bool = True
     width: int | None = None
+
+
+def _more(key: str, title: str, kind: Kind, meaning: str, width: int | None = None) -> Column:
+    return Column(key=key, title=title, kind=kind, meaning=meaning, width=width, is_first_choice=False)
 
 
 COLUMNS = (
@@ -43,94 +52,106 @@ COLUMNS = (
     Column(key="tokens", title="Tokens", kind="count", meaning="Tokens seen, padding included.", width=90),
     Column(key="minutes", title="Duration", kind="minutes", meaning="From start to end, in minutes.", width=90),
     Column(key="started", title="Started", kind="time", meaning="In your time zone.", width=140),
+    Column(key="tag", title="Tags", kind="words", meaning="Words given to the run here, no evidence.", width=130),
     Column(key="method", title="Method", kind="text", meaning="Which parameters were trained.", width=72),
     Column(key="problems", title="Problems", kind="count", meaning="Findings of `trainproof check`.", width=84),
-    Column(key="planned", title="Planned", kind="count", meaning="Optimizer steps asked for.", is_first_choice=False),
-    Column(
-        key="baseline",
-        title="Untrained",
-        kind="share",
-        meaning="Score of the model before training, on the same items.",
-        is_first_choice=False,
-        width=90,
-    ),
-    Column(
-        key="problem",
-        title="First problem",
-        kind="text",
-        meaning="The worst finding.",
-        is_first_choice=False,
-        width=420,
-    ),
+    _more("note", "Note", "text", "What somebody wrote about the run here, no evidence.", 300),
+    _more("planned", "Planned", "count", "Optimizer steps asked for."),
+    _more("baseline", "Untrained", "share", "Score of the model before training, on the same items.", 90),
+    _more("problem", "First problem", "text", "The worst finding.", 420),
+    _more("started_utc", "Started, UTC", "utc", "The same moment for every reader.", 140),
+    _more("archived", "Archived", "text", "Whether it was taken out of the list.", 84),
 )
+BY_KEY: Mapping[str, Column] = {column.key: column for column in COLUMNS}
 FIRST_CHOICE = tuple(column.key for column in COLUMNS if column.is_first_choice)
 QUERY_FIELDS = tuple(
-    column.key for column in COLUMNS if column.kind not in {"line", "time"} and column.key != "interval"
+    column.key for column in COLUMNS if column.kind not in {"line", "utc"} and column.key != "interval"
 )
+SORT_FIELDS = QUERY_FIELDS
+GROUP_FIELDS = ("grade", "status", "mode", "model", "device", "method", "tag")
+"""Fixed columns in which runs can agree; any setting is one too."""
 
 
-def values(summary: RunSummary) -> dict[str, object]:
-    """Return a run's values by column: numbers as numbers, words without symbols, as the search box asks for them."""
-    has_score = summary.score is not None
-    return {
-        "run": summary.path.name,
-        "grade": summary.grade,
-        "status": summary.status,
-        "mode": summary.mode,
-        "model": summary.model,
-        "method": summary.method,
-        "device": summary.device,
-        "steps": summary.steps_done,
-        "planned": summary.steps_planned,
-        "tokens": summary.tokens_seen,
-        "curve": list(summary.loss_points),
-        "loss": summary.last_loss,
-        "score": summary.score,
-        "interval": numbers.interval(summary.score_low, summary.score_high) if has_score else None,
-        "baseline": summary.baseline_score,
-        "minutes": summary.duration_seconds / 60 if summary.duration_seconds is not None else None,
-        "started": numbers.parse_time(summary.started_at),
-        "problems": summary.problem_count,
-        "problem": _problem(summary),
-    }
+def column_of(key: str, rows: Sequence[Row] = ()) -> Column:
+    """Return the column of a key; of a setting or figure as its values in these rows ask for it."""
+    if key in BY_KEY:
+        return BY_KEY[key]
+    found = [value for row in rows if (value := row.get(key)) is not None]
+    meaning = (
+        "Figure of the run." if rows and any(key in row.summary.figures for row in rows) else "Setting of the run."
+    )
+    kind: Kind = "text"
+    if found and all(isinstance(value, int | float) and not isinstance(value, bool) for value in found):
+        kind = "count" if all(isinstance(value, int) for value in found) else "number"
+    return _more(key, key, kind, meaning)
 
 
-def frame(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> pd.DataFrame:
+def frame(rows: Sequence[Row], columns: Sequence[Column]) -> pd.DataFrame:
     """Return the rows as a frame with these columns, grades and statuses with their symbols."""
-    shown = [
-        {**row, "grade": _signed(GRADES, row["grade"]), "status": _signed(STATUSES, row["status"])} for row in rows
-    ]
-    data = {key: [row[key] for row in shown] for key in columns}
-    table = pd.DataFrame(data)
-    for column in COLUMNS:
-        if column.key in table and column.kind == "text":
-            table[column.key] = [None if cell is None else visible(str(cell)) for cell in table[column.key]]
-        if column.key in table and column.kind in {"count", "loss", "share", "minutes"}:
-            table[column.key] = pd.to_numeric(table[column.key])
-        if column.key in table and column.kind == "share":
-            table[column.key] *= 100
-        if column.key in table and column.kind == "time":
-            table[column.key] = pd.to_datetime(table[column.key], utc=True)
-    return table
+    return pd.DataFrame({column.key: _cells(column, [row.get(column.key) for row in rows]) for column in columns})
 
 
-def as_csv(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> bytes:
-    """Return the rows as CSV for a spreadsheet; no cell of it is a formula."""
-    keys = [key for key in columns if key != "curve"]
-    table = pd.DataFrame({key: [csv_cell(row[key]) for row in rows] for key in keys})
+def as_csv(rows: Sequence[Row], columns: Sequence[Column]) -> bytes:
+    """Return the rows as CSV for a spreadsheet, with every value whole; no cell of it is a formula."""
+    kept = [column for column in columns if column.kind != "line"]
+    table = pd.DataFrame({csv_cell(column.key): [_csv(row.get(column.key)) for row in rows] for column in kept})
     return table.to_csv(index=False).encode("utf-8")
 
 
-def column(key: str) -> Column:
-    """Return the column of a key."""
-    return next(item for item in COLUMNS if item.key == key)
+def _cells(column: Column, values: list[object]) -> Any:
+    return _MAKERS[column.kind](values)
 
 
-def _problem(summary: RunSummary) -> str | None:
-    found = summary.first_problem
-    return None if found is None else found.what
+def _texts(values: list[object]) -> Any:
+    return [None if value is None else shown_text(value) for value in values]
 
 
-def _signed(signs: Mapping[str, Sign], word: object) -> list[str]:
-    """Return a word with its symbol as the grid's labels take it; none for no word."""
-    return [worded(signs, word)] if isinstance(word, str) else []
+def _numbers(values: list[object]) -> Any:
+    return pd.to_numeric(pd.Series(values, dtype=object))
+
+
+def _percent(values: list[object]) -> Any:
+    return pd.to_numeric(pd.Series(values, dtype=object)) * 100
+
+
+def _times(values: list[object]) -> Any:
+    return pd.to_datetime(pd.Series(values, dtype=object), utc=True)
+
+
+def _lists(values: list[object]) -> Any:
+    return [list(value) if isinstance(value, tuple) else [] for value in values]
+
+
+def _signs(values: list[object]) -> Any:
+    """Return words with their symbols as the grid's labels take them; none for no word."""
+    return [[_SIGNED.get(value) or worded(_ALL, value)] if isinstance(value, str) else [] for value in values]
+
+
+_ALL: Mapping[str, Sign] = {**STATUSES, **GRADES}
+_SIGNED = {word: worded(_ALL, word) for word in _ALL}
+_MAKERS: Mapping[Kind, Callable[[list[object]], Any]] = {
+    "text": _texts,
+    "count": _numbers,
+    "loss": _numbers,
+    "number": _numbers,
+    "minutes": _numbers,
+    "share": _percent,
+    "time": _times,
+    "utc": _times,
+    "line": _lists,
+    "words": _lists,
+    "sign": _signs,
+}
+
+
+def shown_text(value: object) -> str:
+    """Return a value as one line of a cell, without characters that cannot be seen."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return shortened(visible(str(value)).replace("\n", " "), LONGEST_CELL)
+
+
+def _csv(value: object) -> object:
+    if isinstance(value, tuple):
+        value = " ".join(map(str, value))
+    return csv_cell(value)

@@ -1,8 +1,8 @@
 """Saved views of the runs page: names for addresses, in one file beside the queue: `<root>/.views/views.json`.
 
 A view is what the address says: search, filters, columns, order, grouping. Nothing of it stands in a run folder, and
-nothing in the file is trusted: a name is text, and of an address only known parameters with texts are taken. A file that
-is not valid is named and left as it is.
+nothing in the file is trusted: a name is text, and of an address only known parameters with texts are taken. A file
+that is not valid is named and left as it is.
 """
 
 from __future__ import annotations

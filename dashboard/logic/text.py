@@ -28,6 +28,8 @@ def plain(text: str) -> str:
 
 def visible(text: str) -> str:
     """Return the text without characters that hide or reorder what stands beside them (control, format, surrogate)."""
+    if text.isascii() and text.isprintable():
+        return text
     return "".join(
         letter for letter in text if letter in "\n\t" or unicodedata.category(letter) not in {"Cc", "Cf", "Cs"}
     )

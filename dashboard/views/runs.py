@@ -1,20 +1,18 @@
-"""The runs page: every folder under the root with what it is worth; search, filter, choose, open."""
+"""The runs page: every folder under the root with what it is worth; search, filter, group, choose, open, note."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import streamlit as st
 
 from dashboard import reading, state
-from dashboard.components import launching, markup
-from dashboard.components.runs_table import show_table
-from dashboard.logic import query, runs_table
+from dashboard.components import keys, launching, markup, run_groups, runs_actions
+from dashboard.components.runs_table import chosen, show_table
+from dashboard.components.runs_toolbar import Look, toolbar
+from dashboard.logic import query, run_order, runs_table
 from dashboard.logic.grades import GRADES, worded
-from evidence.index import RunSummary
-
-Row = dict[str, Any]
+from dashboard.logic.run_rows import Listing, Row, RowCache
 
 
 def page() -> None:
@@ -23,15 +21,24 @@ def page() -> None:
     if not found:
         _nothing_yet()
         return
-    rows = [runs_table.values(summary) for summary in found]
-    _heading(found)
-    columns = _toolbar(rows)
-    shown = _filtered(rows)
-    if not shown:
-        markup.empty("No run matches", "Take a word out of the search, or clear the filters.")
+    listing = _cache(str(state.root().resolve())).listing(found)
+    place = st.container()  # What the heading counts depends on the switches below it.
+    look = toolbar(listing)
+    with place:
+        _heading(listing)
+    rows = run_order.in_order(_filtered(listing), look.sort, descending=look.descending)
+    if not rows:
+        _no_match(listing)
         return
-    chosen = show_table(shown, columns)
-    _actions(chosen, shown, columns, total=len(rows))
+    if look.group:
+        rows = run_groups.show(rows, look.group)
+    _table(rows, look, listing)
+    keys.listen({row.shown_name: row.name for row in rows})
+
+
+@st.cache_resource(max_entries=4, show_spinner=False)
+def _cache(root: str) -> RowCache:
+    return RowCache()
 
 
 def _nothing_yet() -> None:
@@ -44,82 +51,64 @@ def _nothing_yet() -> None:
     launching.smoke_button()
 
 
-def _heading(found: Sequence[RunSummary]) -> None:
-    counts = {name: sum(summary.grade == name for summary in found) for name in GRADES}
+def _heading(listing: Listing) -> None:
+    counts = {name: sum(row.summary.grade == name for row in listing.rows) for name in GRADES}
     signs = "".join(
-        f'<span title="{markup.safe(GRADES[name].meaning)}">{markup.safe(worded(GRADES, name))} <b>{number}</b></span>'
+        f'<span title="{markup.safe(GRADES[name].meaning)}">'
+        f"{markup.safe(worded(GRADES, name))} <b>{number:,}</b></span>"
         for name, number in counts.items()
         if number
     )
-    runs = "run" if len(found) == 1 else "runs"
-    lines = [f"{len(found)} {runs} in {markup.safe(state.root())}", f'<span class="tp-counts">{signs}</span>']
-    markup.heading("Runs", lines=lines)
+    said = f"{markup.counted(len(listing.rows), 'run')} in {markup.safe(state.root())}"
+    hidden = sum(row.summary.archived for row in listing.rows)
+    if hidden and not st.session_state.get("archived"):
+        said += f" · {markup.counted(hidden, 'archived run')} not listed"
+    markup.heading("Runs", lines=[said, f'<span class="tp-counts">{signs}</span>'])
 
 
-def _toolbar(rows: Sequence[Row]) -> list[str]:
-    """Draw search and filters, whose values stand in the address; return the columns to show."""
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        st.text_input(
-            "Search",
-            key="q",
-            bind="query-params",
-            placeholder="gemma grade:verified loss<1.2",
-            icon=":material/search:",
-            help="Words must occur somewhere in the row. Conditions: field:word, field=word, field<number, "
-            f"-field:word for not. Fields: {', '.join(runs_table.QUERY_FIELDS)}.",
-        )
-        _choice("Grade", "grade", [name for name in GRADES if any(row["grade"] == name for row in rows)])
-        _choice("Mode", "mode", sorted({row["mode"] for row in rows if row["mode"]}))
-        _choice("Status", "status", sorted({row["status"] for row in rows if row["status"]}))
-        with st.popover("Columns", icon=":material/view_column:"):
-            columns = st.multiselect(
-                "Columns, in this order",
-                [column.key for column in runs_table.COLUMNS if column.key != "run"],
-                default=[key for key in runs_table.FIRST_CHOICE if key != "run"],
-                format_func=lambda key: runs_table.column(key).title,
-                key="columns",
-                bind="query-params",
-            )
-    return ["run", *columns]
-
-
-def _choice(label: str, key: str, options: Sequence[str]) -> None:
-    st.multiselect(label, options, key=key, bind="query-params", placeholder="all", width=170)
-
-
-def _filtered(rows: Sequence[Row]) -> list[Row]:
-    asked = query.parse(st.session_state.get("q", ""), runs_table.QUERY_FIELDS)
+def _filtered(listing: Listing) -> list[Row]:
+    asked = query.parse(st.session_state.get("q") or "", runs_table.QUERY_FIELDS, (*listing.settings, *listing.figures))
     for complaint in asked.complaints:
         markup.note(complaint)
-    kept = [row for row in rows if asked.matches(row)]
+    kept = [row for row in listing.rows if asked.matches(row)]
     for key in ("grade", "mode", "status"):
-        wanted = st.session_state.get(key)
-        if wanted:
-            kept = [row for row in kept if row[key] in wanted]
+        if wanted := set(st.session_state.get(key) or ()):
+            kept = [row for row in kept if row.cells[key] in wanted]
+    if tags := set(st.session_state.get("tag") or ()):
+        kept = [row for row in kept if not tags.isdisjoint(row.summary.tags)]
+    if not st.session_state.get("archived"):
+        kept = [row for row in kept if not row.summary.archived]
     return kept
 
 
-def _actions(chosen: Sequence[str], shown: Sequence[Row], columns: Sequence[str], *, total: int) -> None:
-    """Draw what can be done with the chosen runs, below the table where the eye ends."""
+def _no_match(listing: Listing) -> None:
+    lines = ["Take a word out of the search, or clear the filters."]
+    if not st.session_state.get("archived") and any(row.summary.archived for row in listing.rows):
+        lines.append("Archived runs are not searched; Columns and order has the switch that lists them.")
+    markup.empty("No run matches", *lines)
+
+
+@st.fragment
+def _table(rows: Sequence[Row], look: Look, listing: Listing) -> None:
+    """Draw the table and what can be done with its rows; a tick draws this part alone."""
+    columns = [runs_table.column_of(key, rows) for key in look.columns]
+    place = st.container()
+    part = _page(rows)
+    with place:
+        show_table(part.rows, columns)
+    by_name = {row.name: row for row in listing.rows}
+    runs_actions.show([by_name[name] for name in chosen() if name in by_name], rows, columns, total=len(listing.rows))
+
+
+def _page(rows: Sequence[Row]) -> run_order.Slice:
+    """Draw the pages of a long list and return the one that is asked for."""
+    pages = run_order.page_of(rows, 1).pages
+    if pages == 1:
+        return run_order.page_of(rows, 1)
     with st.container(horizontal=True, vertical_alignment="center"):
-        if st.button("Open", disabled=len(chosen) != 1, icon=":material/show_chart:", type="primary"):
-            state.go(state.RUN, run=chosen[0])
-        if st.button("Compare", disabled=len(chosen) < 2, icon=":material/compare_arrows:"):
-            state.go(state.COMPARE, runs=chosen)
-        if st.button("Package", disabled=not chosen, icon=":material/inventory_2:"):
-            state.go(state.PACKAGE, runs=chosen)
-        st.download_button(
-            "CSV",
-            data=lambda: runs_table.as_csv(shown, columns),
-            file_name="runs.csv",
-            mime="text/csv",
-            icon=":material/download:",
-            on_click="ignore",
-        )
-        picked = (
-            f"{len(chosen)} chosen" if chosen else "Click a name to open a run; tick rows to compare or package them"
-        )
-        markup.note(f"{picked}; {len(shown)} of {total} shown.")
+        part = run_order.page_of(rows, st.pagination(pages, key="page", bind="query-params"))
+        markup.note(f"{part.said(len(rows))}. Search and Sort by work on all of them.")
+    return part
 
 
 page()

@@ -23,7 +23,7 @@ def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Open:
     monkeypatch.chdir(tmp_path)
     config.get_config_options(force_reparse=True)
 
-    def open_page(page: state.Page, **parameters: str | list[str]) -> AppTest:
+    def open_page(page: state.Page, /, **parameters: str | list[str]) -> AppTest:
         app = AppTest.from_file(APP, default_timeout=60)
         if not page.is_first:
             app.run()

@@ -1,48 +1,15 @@
 from __future__ import annotations
 
-import csv
-import io
 from pathlib import Path
 
 import pytest
 from synthetic import write_run
 
-from dashboard.logic import forecast, headline, pairing, predictions_table, runs_table, settings
+from dashboard.logic import forecast, headline, pairing, predictions_table, settings
 from dashboard.logic.numbers import NOTHING, THIN
 from dashboard.logic.series import Tail
 from evidence.index import index_runs
 from evidence.read import read_run
-
-
-def test_a_row_for_each_run_with_numbers_as_numbers(tmp_path: Path) -> None:
-    write_run(tmp_path, "alpha", steps=30, items=10, correct=1.0)
-    row = runs_table.values(index_runs(tmp_path)[0])
-    assert (row["run"], row["grade"], row["mode"], row["steps"], row["score"]) == ("alpha", "verified", "full", 30, 1.0)
-    assert set(row) == {column.key for column in runs_table.COLUMNS}
-    table = runs_table.frame([row], runs_table.FIRST_CHOICE)
-    assert table["score"].tolist() == [100.0]
-    assert table["grade"].tolist() == [["✓ verified"]]
-
-
-def test_what_is_not_stated_is_empty_and_never_zero(tmp_path: Path) -> None:
-    (tmp_path / "nothing").mkdir()
-    row = runs_table.values(index_runs(tmp_path)[0])
-    table = runs_table.frame([row], runs_table.FIRST_CHOICE)
-    assert table[["steps", "tokens", "loss", "score", "minutes"]].isna().all(axis=None)
-    assert table["status"].tolist() == [[]]
-
-
-def test_the_csv_of_hostile_runs_has_no_formula(tmp_path: Path) -> None:
-    (tmp_path / "=cmd|'x'!A1").mkdir()
-    rows = [runs_table.values(summary) for summary in index_runs(tmp_path)]
-    cells = list(csv.reader(io.StringIO(runs_table.as_csv(rows, ["run", "grade", "curve"]).decode())))
-    assert cells == [["run", "grade"], ["'=cmd|'x'!A1", "not a run"]]
-
-
-def test_names_that_turn_text_round_are_shown_without_it(tmp_path: Path) -> None:
-    (tmp_path / "a\u202eb").mkdir()
-    rows = [runs_table.values(summary) for summary in index_runs(tmp_path)]
-    assert runs_table.frame(rows, ["run"])["run"].tolist() == ["ab"]
 
 
 def test_the_headline_of_a_whole_run(tmp_path: Path) -> None:

@@ -1,0 +1,54 @@
+"""The runs page by keyboard: a small local script, and the list of its keys for the reader.
+
+The table moves by arrows of its own. The script adds what a table of Streamlit lacks: `/` goes to the search, Enter
+opens the run of the row, Space ticks it, `c` compares the ticked runs. It sends nothing but the name in the row, and
+that counts only if it is one of the listed runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import streamlit as st
+
+from dashboard import state
+from dashboard.components import markup
+
+COMPARE = "compare_chosen"
+"""Key of the button that `c` presses; the script finds it by this name."""
+
+KEYS = (
+    ("/", "Go to the search"),
+    ("Tab", "Go on to the filters, the table and the buttons"),
+    ("Arrows", "Move in the table"),
+    ("Enter", "Open the run of the row"),
+    ("Space", "Tick the row, or take the tick away"),
+    ("c", "Compare the ticked runs"),
+    ("Ctrl F", "Find in the rows that are shown, while the table has the focus"),
+    ("?", "Show these keys"),
+)
+_SCRIPT = (Path(__file__).parents[1] / "static" / "keys.js").read_text("utf-8")
+_component = st.components.v2.component("runs_keys", js=_SCRIPT)
+
+
+def listen(listed: Mapping[str, str]) -> None:
+    """Listen to the keys and open the run that Enter was pressed on.
+
+    Args:
+        listed: The listed runs: the name of the folder by the name that is shown.
+    """
+    pressed = _component(key="runs_keys", on_open_change=_nothing)
+    name = listed.get(str(pressed.open)) if pressed.open else None
+    if name is not None:
+        state.go(state.RUN, run=name)
+
+
+def popover() -> None:
+    """Draw the button behind which the keys are listed."""
+    with st.popover("Keyboard", icon=":material/keyboard:", key="keyboard"):
+        markup.table(["Key", "What it does"], KEYS)
+
+
+def _nothing() -> None:
+    """Stand where Streamlit wants a function to know that `open` is sent."""

@@ -1,0 +1,84 @@
+"""What can be done with the chosen runs, below the table where the eye ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import streamlit as st
+
+from dashboard import state
+from dashboard.components import check_dialog, keys, markup, notes_dialog, problems
+from dashboard.components.runs_table import clear
+from dashboard.logic import runs_table
+from dashboard.logic.run_rows import Row
+from evidence.notes import Change, change_notes
+from schemas.problems import ProblemError
+
+
+def show(picked: Sequence[Row], listed: Sequence[Row], columns: Sequence[runs_table.Column], *, total: int) -> None:
+    """Draw the buttons.
+
+    Args:
+        picked: The chosen runs, on whatever page of the table they are.
+        listed: Every run that search and filters leave.
+        columns: Columns of the table.
+        total: Runs in the root.
+    """
+    names = [row.name for row in picked]
+    with st.container(horizontal=True, vertical_alignment="center", key="runs_actions"):
+        if st.button("Open", disabled=len(picked) != 1, icon=":material/show_chart:", type="primary"):
+            state.go(state.RUN, run=names[0])
+        if st.button("Compare", disabled=len(picked) < 2, icon=":material/compare_arrows:", key=keys.COMPARE):
+            state.go(state.COMPARE, runs=names)
+        if st.button("Package", disabled=not picked, icon=":material/inventory_2:"):
+            state.go(state.PACKAGE, runs=names)
+        if st.button("Tags and note", disabled=not picked, icon=":material/sell:"):
+            notes_dialog.edit(picked)
+        _archiving(picked)
+        if st.button(
+            "Check",
+            icon=":material/fact_check:",
+            help="Hold the chosen runs, or all that are listed, against their own evidence.",
+        ):
+            check_dialog.check([row.summary.path for row in picked or listed], asked=time.monotonic_ns())
+        st.download_button(
+            "CSV",
+            data=lambda: runs_table.as_csv(listed, columns),
+            file_name="runs.csv",
+            mime="text/csv",
+            icon=":material/download:",
+            on_click="ignore",
+            help="Every run that is listed, with these columns.",
+        )
+        keys.popover()
+        _said(picked, listed, total)
+
+
+def _said(picked: Sequence[Row], listed: Sequence[Row], total: int) -> None:
+    if not picked:
+        said = "Click a name to open a run; tick rows to compare, package, tag or archive them"
+        markup.note(f"{said}; {len(listed):,} of {total:,} shown.")
+        return
+    elsewhere = len(picked) - len({row.name for row in picked} & {row.name for row in listed})
+    more = f", {elsewhere:,} of them not in this list" if elsewhere else ""
+    markup.note(f"{len(picked):,} chosen{more}; {len(listed):,} of {total:,} shown.")
+    st.button("Choose none", on_click=clear, type="tertiary")
+
+
+def _archiving(picked: Sequence[Row]) -> None:
+    """Draw the button that archives the chosen runs, or restores them where all of them are archived."""
+    restore = bool(picked) and all(row.summary.archived for row in picked)
+    icon = ":material/unarchive:" if restore else ":material/archive:"
+    explained = "Takes runs out of this list, or back into it. Nothing is deleted."
+    if not st.button("Restore" if restore else "Archive", disabled=not picked, icon=icon, help=explained):
+        return
+    try:
+        change_notes([row.summary.path for row in picked], Change(archive=not restore), datetime.now(UTC))
+    except ProblemError as error:
+        problems.show(error.problems)
+        return
+    st.toast(f"{markup.counted(len(picked), 'run')} {'restored' if restore else 'archived'}")
+    clear()
+    st.rerun()

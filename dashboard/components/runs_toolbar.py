@@ -1,0 +1,122 @@
+"""Search, filters and the look of the list of runs; each value stands in the address under its own name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import streamlit as st
+
+from dashboard.components import saved_views
+from dashboard.logic.grades import GRADES
+from dashboard.logic.run_rows import Listing
+from dashboard.logic.runs_table import BY_KEY, FIRST_CHOICE, GROUP_FIELDS, QUERY_FIELDS, SORT_FIELDS
+
+_HELP = (
+    "Words must occur somewhere in the row. Conditions: field:word, field=word, field<number, started>2026-11-01, "
+    '-field:word for not, field="two words", field="" for runs that do not say. '
+    f"Fields: {', '.join(QUERY_FIELDS)}, and every setting and figure under Columns."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """How the list is shown.
+
+    Attributes:
+        columns: Keys of the columns, the run's name first.
+        sort: Key of the column that it is sorted by. None: newest first.
+        descending: Whether the largest come first.
+        group: Key of the column whose values make groups. None: no groups.
+    """
+
+    columns: tuple[str, ...]
+    sort: str | None
+    descending: bool
+    group: str | None
+
+
+def toolbar(listing: Listing) -> Look:
+    """Draw search, filters, saved views and the look; return the look."""
+    saved_views.apply_chosen(listing)
+    with st.container(horizontal=True, vertical_alignment="bottom", key="runs_toolbar"):
+        st.text_input(
+            "Search",
+            key="q",
+            bind="query-params",
+            placeholder="gemma grade:verified loss<1.2",
+            icon=":material/search:",
+            help=_HELP,
+        )
+        grades = {str(row.cells["grade"]) for row in listing.rows}
+        _choice("Grade", "grade", [name for name in GRADES if name in grades])
+        _choice("Mode", "mode", listing.words("mode"))
+        _choice("Status", "status", listing.words("status"))
+        if tags := _with_chosen(listing.tags(), st.session_state.get("tag", ())):
+            _choice("Tag", "tag", tags)
+        look = _look(listing)
+        saved_views.popover()
+    return look
+
+
+def _look(listing: Listing) -> Look:
+    named = (*listing.settings, *listing.figures)
+    with st.popover("Columns and order", icon=":material/view_column:", key="runs_look"):
+        columns = st.multiselect(
+            "Columns, in this order",
+            _with_chosen([key for key in BY_KEY if key != "run"] + list(named), st.session_state.get("columns", ())),
+            default=[key for key in FIRST_CHOICE if key != "run"],
+            key="columns",
+            bind="query-params",
+            help="Type to search: any setting (optimizer.learning_rate) or figure (last.grad_norm) of a run.",
+        )
+        sort = _one("Sort by", "sort", [*SORT_FIELDS, *named], "newest first")
+        order = st.segmented_control(
+            "Order",
+            ["ascending", "descending"],
+            default="ascending",
+            key="order",
+            bind="query-params",
+            disabled=sort is None,
+        )
+        group = _one("Group by", "group", [*GROUP_FIELDS, *listing.settings], "no groups")
+        st.toggle(
+            "Archived runs too",
+            key="archived",
+            bind="query-params",
+            help="Archived runs are out of this list only. Nothing of them is deleted.",
+        )
+    return Look(columns=("run", *columns), sort=sort, descending=order == "descending", group=group)
+
+
+def title(key: str) -> str:
+    """Return the title of a column; a setting or figure is called by its own name."""
+    return BY_KEY[key].title if key in BY_KEY else key
+
+
+def _one(label: str, key: str, options: Sequence[str], nothing: str) -> str | None:
+    chosen = st.session_state.get(key)
+    return st.selectbox(
+        label,
+        _with_chosen(options, [chosen] if chosen else []),
+        index=None,
+        placeholder=nothing,
+        key=key,
+        bind="query-params",
+    )
+
+
+def _choice(label: str, key: str, options: Sequence[str]) -> None:
+    st.multiselect(
+        label,
+        _with_chosen(options, st.session_state.get(key, ())),
+        key=key,
+        bind="query-params",
+        placeholder="all",
+        width=150,
+    )
+
+
+def _with_chosen(options: Iterable[str], chosen: Iterable[str]) -> list[str]:
+    """Return the options and what is chosen already, which may have gone from the list meanwhile."""
+    return list(dict.fromkeys([*options, *chosen]))

@@ -1,0 +1,165 @@
+"""The runs as rows: each computed once, and kept until the run's summary changes.
+
+A list of ten thousand runs is drawn again at every click, so nothing here is done twice for the same summary.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from dashboard.logic import numbers
+from dashboard.logic.text import visible
+from evidence.index import RunSummary
+
+_ASKABLE = re.compile(r"[A-Za-z][\w./@-]{0,99}")
+"""Names of settings and figures that the search box can ask for; a stranger's file may hold any others."""
+
+
+_YEARS = (1902, 2200)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Row:
+    """One run of the list.
+
+    Attributes:
+        summary: What it was made of.
+        shown_name: The folder's name without characters that cannot be seen.
+        cells: Values by the keys of the fixed columns: numbers as numbers, words without symbols.
+        text: Its words in lower case, for the search box.
+    """
+
+    summary: RunSummary
+    shown_name: str
+    cells: Mapping[str, object]
+    text: str
+
+    @property
+    def name(self) -> str:
+        """Name of the run's folder, which is how the address names it."""
+        return self.summary.path.name
+
+    def get(self, key: str) -> object:
+        """Return a value by the key of a column: a fixed one, else a setting, else a figure; None for none."""
+        if key in self.cells:
+            return self.cells[key]
+        settings = self.summary.settings
+        return settings[key] if key in settings else self.summary.figures.get(key)
+
+
+@dataclass(frozen=True, eq=False)
+class Listing:
+    """All rows of a root and what there is to choose among them.
+
+    Attributes:
+        rows: The runs in the order in which they were given.
+        settings: Names of settings that some run has, sorted.
+        figures: Names of figures that some run has and no fixed column shows, sorted.
+    """
+
+    rows: tuple[Row, ...]
+    settings: tuple[str, ...]
+    figures: tuple[str, ...]
+
+    def words(self, key: str) -> list[str]:
+        """Return the different texts of a fixed column, sorted."""
+        return sorted({str(value) for row in self.rows if (value := row.cells[key]) is not None})
+
+    def tags(self) -> list[str]:
+        """Return every tag in use, sorted."""
+        return sorted({tag for row in self.rows for tag in row.summary.tags})
+
+
+class RowCache:
+    """Rows of one root, kept between reruns; safe to share between threads."""
+
+    def __init__(self) -> None:
+        self._known: dict[Path, Row] = {}
+        self._last: Listing | None = None
+        self._busy = threading.Lock()
+
+    def listing(self, summaries: Sequence[RunSummary]) -> Listing:
+        """Return the rows of the summaries, in their order; only those that changed are made."""
+        with self._busy:
+            rows = tuple(self._row(summary) for summary in summaries)
+            last = self._last
+            if last is not None and len(last.rows) == len(rows) and all(map(_is, last.rows, rows)):
+                return last
+            self._known = {row.summary.path: row for row in rows}
+            self._last = Listing(rows, *_names(rows))
+            return self._last
+
+    def _row(self, summary: RunSummary) -> Row:
+        known = self._known.get(summary.path)
+        if known is not None and (known.summary is summary or known.summary == summary):
+            return known
+        return row_of(summary)
+
+
+def row_of(summary: RunSummary) -> Row:
+    """Return the row of a run."""
+    cells = cells_of(summary)
+    words = [value for value in cells.values() if isinstance(value, str)]
+    text = "\n".join([*words, *summary.tags]).lower()
+    return Row(summary, visible(summary.path.name), cells, text)
+
+
+def cells_of(summary: RunSummary) -> dict[str, object]:
+    """Return a run's values by the keys of the fixed columns."""
+    has_score = summary.score is not None
+    started = _bearable(numbers.parse_time(summary.started_at))
+    return {
+        "run": summary.path.name,
+        "grade": summary.grade,
+        "status": summary.status,
+        "mode": summary.mode,
+        "model": summary.model,
+        "method": summary.method,
+        "device": summary.device,
+        "steps": summary.steps_done,
+        "planned": summary.steps_planned,
+        "tokens": summary.tokens_seen,
+        "curve": summary.loss_points,
+        "loss": summary.last_loss,
+        "score": summary.score,
+        "interval": numbers.interval(summary.score_low, summary.score_high) if has_score else None,
+        "baseline": summary.baseline_score,
+        "minutes": summary.duration_seconds / 60 if summary.duration_seconds is not None else None,
+        "started": started,
+        "started_utc": started,
+        "problems": summary.problem_count,
+        "problem": summary.first_problem.what if summary.first_problem else None,
+        "tag": summary.tags,
+        "note": summary.note,
+        "archived": "yes" if summary.archived else "no",
+    }
+
+
+def _bearable(at: datetime | None) -> datetime | None:
+    """Return a time that every calendar on the way to the screen can hold; a stranger may state the year 1."""
+    return at if at is not None and _YEARS[0] <= at.year <= _YEARS[1] else None
+
+
+def _is(one: Row, other: Row) -> bool:
+    return one is other
+
+
+def _names(rows: Iterable[Row]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    settings: set[str] = set()
+    figures: set[str] = set()
+    fixed: set[str] = set()
+    for row in rows:
+        settings.update(row.summary.settings)
+        figures.update(row.summary.figures)
+        fixed.update(row.cells)
+    settings -= fixed
+    return _askable(settings), _askable(figures - fixed - settings)
+
+
+def _askable(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(name for name in names if _ASKABLE.fullmatch(name)))

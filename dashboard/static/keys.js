@@ -1,0 +1,46 @@
+// The keyboard of the runs page. It reads no text but the name in the focused row, which Python holds against its list.
+const CELL = /^glide-cell-\d+-\d+$/;
+
+function isTyping(element) {
+  return element && (element.isContentEditable || ["INPUT", "TEXTAREA", "SELECT"].includes(element.tagName));
+}
+
+function focusedCell() {
+  const cell = document.activeElement;
+  return cell && CELL.test(cell.id) && cell.closest(".st-key-runs_table") ? cell : null;
+}
+
+function press(selector) {
+  const button = document.querySelector(selector);
+  if (button && !button.disabled) button.click();
+  return Boolean(button);
+}
+
+export default function ({ setTriggerValue }) {
+  const onKey = (event) => {
+    const plain = !event.ctrlKey && !event.metaKey && !event.altKey && event.isTrusted;
+    if (!plain || isTyping(document.activeElement) || document.querySelector("[role=dialog]")) return;
+    const cell = focusedCell();
+    let taken = true;
+    if (event.key === "/") {
+      const search = document.querySelector(".st-key-q input");
+      if (search) { search.focus(); search.select(); }
+    } else if (event.key === "c") {
+      taken = press(".st-key-compare_chosen button");
+    } else if (event.key === "?") {
+      taken = press(".st-key-keyboard button");
+    } else if (cell && event.key === "Enter") {
+      setTriggerValue("open", cell.parentElement.querySelector("[aria-colindex='1']").textContent);
+    } else if (cell && event.key === " " && !event.shiftKey) {
+      // The grid itself ticks a row by Shift and Space.
+      cell.dispatchEvent(new KeyboardEvent("keydown", {
+        key: " ", code: "Space", keyCode: 32, shiftKey: true, bubbles: true, cancelable: true,
+      }));
+    } else {
+      taken = false;
+    }
+    if (taken) { event.preventDefault(); event.stopPropagation(); }
+  };
+  document.addEventListener("keydown", onKey, true);
+  return () => document.removeEventListener("keydown", onKey, true);
+}

@@ -1,0 +1,179 @@
+"""The runs page in its states, without a browser: columns, order, groups, pages, notes, views, hostile text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from pages import Open, said
+from streamlit.testing.v1 import AppTest
+from synthetic import STARTED, write_run
+
+from dashboard.logic import run_order, saved_views
+from dashboard.state import RUNS
+from evidence.notes import Change, change_notes, read_notes
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+HOSTILE = "<img src=x onerror=alert(1)> **b** :red[c] [d](javascript:e) =1+1"
+
+
+@pytest.fixture
+def three(root: Path) -> Path:
+    for number, (name, model) in enumerate((("alpha", "big"), ("beta", "small"), ("gamma", "small"))):
+        started = STARTED - timedelta(days=number)
+        changes = {"config": {"model": {"name": model}}, "steps": 10 * (number + 1)}
+        write_run(root, name, items=8, seed=number, started=started, **changes)
+    return root
+
+
+def listed(app: AppTest) -> list[str]:
+    return app.dataframe[-1].value["run"].tolist()
+
+
+def chosen(app: AppTest, names: Sequence[str]) -> AppTest:
+    """Tick rows, as a click on their boxes does."""
+    app.session_state["runs chosen"] = list(names)
+    app.session_state["times the choice was cleared"] = len(
+        names
+    )  # The grid takes a choice from outside when it is new.
+    return app.run()
+
+
+def press(app: AppTest, label: str) -> AppTest:
+    app = next(button for button in app.button if button.label == label).click().run()
+    assert not app.exception, app.exception
+    return app
+
+
+def test_columns_and_order_stand_in_the_address(opened: Open, three: Path) -> None:
+    app = opened(RUNS, columns=["steps", "optimizer.learning_rate", "last.grad_norm", "no.such"], sort="steps")
+    table = app.dataframe[0].value
+    assert table.columns.tolist() == ["run", "steps", "optimizer.learning_rate", "last.grad_norm"]
+    assert table["run"].tolist() == ["alpha", "beta", "gamma"]
+    assert table["optimizer.learning_rate"].tolist() == [0.001] * 3
+    assert listed(opened(RUNS, sort="steps", order="descending")) == ["gamma", "beta", "alpha"]
+    assert listed(opened(RUNS, sort="no.such")) == ["alpha", "beta", "gamma"]
+    assert listed(opened(RUNS, q="last.step>15 optimizer.learning_rate<0.01 -run:beta")) == ["gamma"]
+
+
+def test_groups_are_summed_up_and_their_runs_stand_together(opened: Open, three: Path) -> None:
+    app = opened(RUNS, group="model")
+    groups, table = app.dataframe[0].value, app.dataframe[1].value
+    assert groups[["value", "runs", "verified"]].values.tolist() == [["small", 2, 2], ["big", 1, 1]]
+    assert table["run"].tolist() == ["beta", "gamma", "alpha"]
+    assert "2 groups by Model; a click on one adds it to the search." in said(app)
+    assert len(opened(RUNS, group="optimizer.learning_rate").dataframe[0].value) == 1
+
+
+def test_a_long_list_has_pages_and_order_works_on_all_of_them(
+    opened: Open, three: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_order.page_of, "__defaults__", (2,))
+    assert "1–2 of 3" in said(opened(RUNS))
+    app = opened(RUNS, page="2", sort="steps", order="descending")
+    assert listed(app) == ["alpha"]
+    assert "3–3 of 3" in said(app)
+    assert listed(opened(RUNS, page="9")) == ["alpha", "beta"]
+    # A tick on another page stays, and the buttons know it.
+    app = chosen(opened(RUNS, page="2"), ["alpha", "gamma"])
+    assert "2 chosen; 3 of 3 shown." in said(app)
+
+
+def test_archived_runs_are_hidden_counted_and_come_back(opened: Open, three: Path) -> None:
+    press(chosen(opened(RUNS), ["beta"]), "Archive")
+    assert read_notes(three / "beta").archived_at is not None
+    app = opened(RUNS)
+    assert listed(app) == ["alpha", "gamma"]
+    assert "3 runs in" in said(app)
+    assert "1 archived run not listed" in said(app)
+    assert "Archived runs are not searched" in said(opened(RUNS, q="beta"))
+    app = opened(RUNS, archived="true", q="archived:yes")
+    assert listed(app) == ["beta"]
+    assert "not listed" not in said(app)
+    press(chosen(app, ["beta"]), "Restore")
+    assert read_notes(three / "beta").archived_at is None
+    assert (three / "beta" / "run_manifest.json").exists()
+
+
+def test_tags_and_notes_are_columns_and_fields_and_never_more_than_text(opened: Open, three: Path) -> None:
+    change_notes([three / "alpha", three / "beta"], Change(add=("baseline", "good"), note=HOSTILE), NOW)
+    app = opened(RUNS, q="tag:baseline note:onerror", columns=["tag", "note", "grade"])
+    table = app.dataframe[0].value
+    assert table["note"].tolist() == [HOSTILE, HOSTILE]
+    assert [list(cell) for cell in table["tag"]] == [["baseline", "good"]] * 2
+    assert [list(cell) for cell in table["grade"]] == [["✓ verified"]] * 2
+    assert "<img" not in said(app)
+
+
+def test_damaged_notes_are_listed_as_a_problem_and_left_alone(opened: Open, three: Path) -> None:
+    (three / "alpha" / "notes.json").write_text("{")
+    app = opened(RUNS)
+    assert app.dataframe[0].value["problems"].tolist()[0] > 0
+    app = press(chosen(app, ["alpha"]), "Archive")
+    assert "notes.json cannot be read, so it was left as it is." in said(app)
+    assert (three / "alpha" / "notes.json").read_text() == "{"
+
+
+def test_a_view_is_saved_chosen_renamed_and_deleted(opened: Open, three: Path) -> None:
+    app = opened(RUNS, q="steps>15", sort="steps", order="descending", columns=["steps"], group="model")
+    next(field for field in app.text_input if field.label == "Name").set_value(f"best {HOSTILE[:40]}").run()
+    press(app, "Save")
+    (view,) = saved_views.saved_views(three)
+    assert view.address == {
+        "q": ("steps>15",),
+        "columns": ("steps",),
+        "sort": ("steps",),
+        "order": ("descending",),
+        "group": ("model",),
+    }
+    app = opened(RUNS)
+    assert listed(app) == ["alpha", "beta", "gamma"]
+    app = next(box for box in app.selectbox if box.label == "Saved views").select(view.name).run()
+    assert not app.exception
+    assert listed(app) == ["gamma", "beta"]
+    assert app.dataframe[-1].value.columns.tolist() == ["run", "steps"]
+    assert app.code[0].value.endswith(view.link)
+    next(field for field in app.text_input if field.label == "Name").set_value("slow").run()
+    app = press(app, "Rename")
+    assert [view.name for view in saved_views.saved_views(three)] == ["slow"]
+    press(app, "Delete")
+    assert saved_views.saved_views(three) == []
+
+
+def test_views_of_a_stranger_ask_for_nothing_that_is_not_there(opened: Open, three: Path) -> None:
+    path = saved_views.path_of(three)
+    path.parent.mkdir()
+    address = {
+        "q": ["steps>15"],
+        "grade": ["nonsense"],
+        "columns": ["run", "../x", "<b>"],
+        "sort": ["x"],
+        "group": ["y"],
+    }
+    path.write_text(json.dumps({"schema_version": "1.0", "views": [{"name": HOSTILE, "address": address}]}))
+    app = opened(RUNS)
+    app = next(box for box in app.selectbox if box.label == "Saved views").select(HOSTILE).run()
+    assert not app.exception
+    assert "No run matches" in said(app)
+    assert "<img" not in said(app)
+
+
+def test_damaged_views_are_said_and_the_list_still_stands(opened: Open, three: Path) -> None:
+    saved_views.path_of(three).parent.mkdir()
+    saved_views.path_of(three).write_text("{")
+    app = opened(RUNS)
+    assert listed(app) == ["alpha", "beta", "gamma"]
+    assert "The saved views cannot be read." in said(app)
+
+
+def test_many_runs_are_checked_at_once_with_their_findings(opened: Open, three: Path) -> None:
+    (three / "beta" / "metrics.jsonl").write_text("{}\n")
+    app = press(opened(RUNS), "Check")
+    text = said(app)
+    assert "3 runs checked: 2 without error or warning." in text
+    assert "<b>beta</b>" in text
+    app = press(chosen(opened(RUNS), ["alpha"]), "Check")
+    assert "1 run checked: 1 without error or warning." in said(app)
