@@ -16,7 +16,9 @@ import yaml
 
 from dashboard.logic.jobs import process
 from dashboard.logic.jobs.folder import (
+    ANY_DEVICE,
     CONFIG,
+    DEVICES,
     Job,
     enqueue,
     exchange_positions,
@@ -26,9 +28,10 @@ from dashboard.logic.jobs.folder import (
     new_job_folder,
     read_job,
 )
-from evidence import lock
+from evidence import layout, lock
 from evidence.layout import new_run_id
 from evidence.write import write_text
+from schemas.validate import read_document
 
 _RUN_TIME = re.compile(r"-\d{8}-\d{6}-[0-9a-f]{4}$")
 """What `new_run_id` adds to a run's name."""
@@ -68,7 +71,8 @@ def start(root: Path, config: Mapping[str, Any], *, force: bool = False) -> Job:
     folder = new_job_folder(root, now)
     write_text(folder / CONFIG, config_text(config))
     run = new_run_id(str(config.get("name", "run")), now)
-    return _put(root, folder, run, train_arguments(folder / CONFIG, root / run, force=force), now)
+    arguments = train_arguments(folder / CONFIG, root / run, force=force)
+    return _put(root, folder, run, arguments, now, device=_device(config))
 
 
 def resume(root: Path, run: str) -> Job:
@@ -81,7 +85,26 @@ def resume(root: Path, run: str) -> Job:
     root = root.resolve()
     continued = new_run_id(_RUN_TIME.sub("", run), now)
     arguments = ["train", "--resume", str(root / run), "--output", str(root / continued)]
-    return _put(root, new_job_folder(root, now), continued, arguments, now)
+    config = read_document(root / run / layout.CONFIG, "train_config").value or {}
+    return _put(root, new_job_folder(root, now), continued, arguments, now, device=_device(config))
+
+
+def retry(root: Path, job: Job) -> Job:
+    """Put the same again into the queue, as a run of its own; what the first attempt wrote stays.
+
+    Raises:
+        OSError: The job could not be written under the root, or its configuration is gone.
+    """
+    now = datetime.now(UTC)
+    root = root.resolve()
+    folder = new_job_folder(root, now)
+    if (job.folder / CONFIG).is_file():
+        write_text(folder / CONFIG, (job.folder / CONFIG).read_text("utf-8"))
+    run = new_run_id(_RUN_TIME.sub("", job.run), now)
+    # Nothing else in the command names the first attempt.
+    renamed = {str(job.folder / CONFIG): str(folder / CONFIG), str(root / job.run): str(root / run)}
+    command = [renamed.get(part, part) for part in job.command]
+    return _put(root, folder, run, command[len(PROGRAM) :], now, device=job.device)
 
 
 def cancel(job: Job) -> None:
@@ -127,8 +150,15 @@ def start_worker(root: Path) -> None:
     threading.Thread(target=worker.wait, name="reap queue worker", daemon=True).start()
 
 
-def _put(root: Path, folder: Path, run: str, arguments: list[str], now: datetime) -> Job:
-    enqueue(folder, run=run, command=[*PROGRAM, *arguments], working_folder=Path.cwd(), now=now)
+def _device(config: Mapping[str, Any]) -> str:
+    """Return the device that a configuration asks for; `ANY_DEVICE` where it leaves that open."""
+    mesh = config.get("mesh")
+    asked = mesh.get("device") if isinstance(mesh, Mapping) else None
+    return str(asked) if asked in DEVICES else ANY_DEVICE
+
+
+def _put(root: Path, folder: Path, run: str, arguments: list[str], now: datetime, *, device: str) -> Job:
+    enqueue(folder, run=run, command=[*PROGRAM, *arguments], working_folder=Path.cwd(), now=now, device=device)
     start_worker(root)
     job = read_job(folder)
     assert job is not None  # It was written just now.

@@ -1,7 +1,7 @@
 """What is on disk of a job: `<root>/.launch/<job id>/`, and the state that follows from the files there.
 
     config.yaml    the configuration, as checked on the page
-    job.json       command, run folder, when it was asked for; never changed
+    job.json       command, run folder, device, when it was asked for; never changed
     position       place in the queue, a whole number; the smallest comes first
     cancelled      there once somebody asked to stop it
     process.json   process id and start time of it and of the worker that waits for it, once started
@@ -27,13 +27,19 @@ from evidence.write import write_json, write_text
 LAUNCH = ".launch"
 CONFIG = "config.yaml"
 OUTPUT = "output.log"
+PROCESS = "process.json"
 _JOB = "job.json"
 _POSITION = "position"
 _CANCELLED = "cancelled"
-_PROCESS = "process.json"
 _EXIT_CODE = "exit_code"
 
 State = Literal["waiting", "running", "stopping", "finished", "interrupted", "refused", "failed", "cancelled", "lost"]
+
+ANY_DEVICE = "auto"
+"""Device of a job that takes whichever it finds, so that nothing else may run beside it."""
+
+DEVICES = ("cpu", "gpu", "tpu")
+"""Devices that each run one job at a time, side by side with the others."""
 
 ENDED: frozenset[State] = frozenset({"finished", "interrupted", "refused", "failed", "cancelled", "lost"})
 _RUN_NAME = re.compile("[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -49,6 +55,7 @@ class Job:
         run: name of the run folder that it writes, inside the root.
         command: what is started, one argument each; never a shell line.
         working_folder: where relative paths of the configuration start.
+        device: cpu, gpu or tpu; `ANY_DEVICE` where that is decided only when it starts.
         exit_code: as the process gave it, negative for a signal; None while it has given none.
         state: lost means that it was started, and it and its worker are gone without an exit code (a machine that was
             switched off, for instance).
@@ -58,6 +65,7 @@ class Job:
     run: str
     command: tuple[str, ...]
     working_folder: str
+    device: str
     created_at: str
     position: int
     started: Started | None
@@ -68,6 +76,10 @@ class Job:
     def job_id(self) -> str:
         """Name of the job's folder."""
         return self.folder.name
+
+    def shares_device(self, other: Job) -> bool:
+        """Whether the two may not run at the same time."""
+        return ANY_DEVICE in {self.device, other.device} or self.device == other.device
 
     @property
     def has_ended(self) -> bool:
@@ -87,7 +99,15 @@ def new_job_folder(root: Path, now: datetime) -> Path:
     return folder
 
 
-def enqueue(folder: Path, *, run: str, command: list[str], working_folder: Path, now: datetime) -> None:
+def enqueue(
+    folder: Path,
+    *,
+    run: str,
+    command: list[str],
+    working_folder: Path,
+    now: datetime,
+    device: str = ANY_DEVICE,
+) -> None:
     """Put the job at the end of the queue. `job.json` comes last: without it the folder is no job yet."""
     # Nanoseconds since 1970 put it behind every other; moving a job exchanges two of these numbers.
     write_text(folder / _POSITION, f"{int(now.timestamp() * 1e9)}\n")
@@ -95,6 +115,7 @@ def enqueue(folder: Path, *, run: str, command: list[str], working_folder: Path,
         "run": run,
         "command": command,
         "working_folder": str(working_folder),
+        "device": device,
         "created_at": now.isoformat(),
     }
     write_json(folder / _JOB, value)
@@ -105,8 +126,21 @@ def jobs(root: Path) -> list[Job]:
     folder = launch_folder(root)
     if not folder.is_dir():
         return []
-    found = [read_job(path) for path in folder.iterdir() if path.is_dir() and not path.is_symlink()]
+    found = [_remembered(path) for path in folder.iterdir() if path.is_dir() and not path.is_symlink()]
     return sorted((job for job in found if job is not None), key=lambda job: (job.position, job.job_id))
+
+
+_ENDED: dict[Path, Job] = {}
+"""Jobs whose exit code is written down: nothing about them changes any more, so their files are read once."""
+
+
+def _remembered(folder: Path) -> Job | None:
+    known = _ENDED.get(folder)
+    if known is None:
+        known = read_job(folder)
+        if known is not None and known.exit_code is not None:
+            _ENDED[folder] = known
+    return known
 
 
 def read_job(folder: Path) -> Job | None:
@@ -114,7 +148,7 @@ def read_job(folder: Path) -> Job | None:
     value = _document(folder / _JOB)
     if value is None or _RUN_NAME.fullmatch(str(value.get("run"))) is None:
         return None
-    processes = _document(folder / _PROCESS) or {}
+    processes = _document(folder / PROCESS) or {}
     started = _started(processes.get("job"))
     code = _number(folder / _EXIT_CODE)
     return Job(
@@ -122,6 +156,7 @@ def read_job(folder: Path) -> Job | None:
         run=str(value.get("run", "")),
         command=tuple(str(part) for part in value.get("command", [])),
         working_folder=str(value.get("working_folder", "")),
+        device=value["device"] if value.get("device") in DEVICES else ANY_DEVICE,
         created_at=str(value.get("created_at", "")),
         position=_number(folder / _POSITION) or 0,
         started=started,
@@ -143,7 +178,7 @@ def mark_cancelled(job: Job, now: datetime) -> None:
 
 def mark_started(job: Job, started: Started, worker: Started) -> None:
     """Note which process runs the job, and which will write its exit code down."""
-    write_json(job.folder / _PROCESS, {"job": asdict(started), "worker": asdict(worker)})
+    write_json(job.folder / PROCESS, {"job": asdict(started), "worker": asdict(worker)})
 
 
 def mark_ended(job: Job, exit_code: int) -> None:

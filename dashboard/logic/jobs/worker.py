@@ -1,8 +1,9 @@
 """The process that works through the queue of one root: `python -m dashboard.logic.jobs.worker ROOT`.
 
-It starts one job at a time, waits for it, writes its exit code down, and ends when nothing waits. It is the parent of
-every job, so no zombie stays; it holds no pipe, so nobody has to read; and it leads a session of its own, so that
-neither a closed browser nor a stopped dashboard nor a logout reaches it. A lock keeps it alone.
+It starts the first job that waits for each device (one on a CPU may run beside one on a GPU), waits for every job that
+it started, writes exit codes down, and ends when nothing waits. It is the parent of every job, so no zombie stays; it
+holds no pipe, so nobody has to read; and it leads a session of its own, so that neither a closed browser nor a stopped
+dashboard nor a logout reaches it. A lock keeps it alone.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from dashboard.logic.jobs.folder import OUTPUT, Job, jobs, launch_folder, mark_ended, mark_started, read_job
@@ -32,22 +35,46 @@ def main(root: Path) -> None:
     launch_folder(root).mkdir(parents=True, exist_ok=True)
     try:
         with RunLock(launch_folder(root)):
-            while (job := _next(root)) is not None:
-                _run(job)
+            _work(root)
     except ProblemError:
         return  # Somebody else holds the queue, and looks for new jobs before letting go.
 
 
-def _next(root: Path) -> Job | None:
-    """Return the first job that waits, having waited for any job that an earlier worker left running."""
+def _work(root: Path) -> None:
+    """Start jobs as devices become free, until none waits and none that was started here is at work."""
+    waits: list[threading.Thread] = []
     while True:
+        waits = [wait for wait in waits if wait.is_alive()]
         known = jobs(root)
-        if not any(job.state in {"running", "stopping"} for job in known):
-            return next((job for job in known if job.state == "waiting"), None)
+        # Jobs that an earlier worker left running have nobody here who waits for them, but their devices are taken.
+        if not waits and all(job.has_ended for job in known):
+            return
+        for job in startable(known):
+            process = _start(job)
+            if process is not None:
+                waits.append(threading.Thread(target=_wait, args=(job, process), name=job.job_id))
+                waits[-1].start()
         time.sleep(_POLL_SECONDS)
 
 
-def _run(job: Job) -> None:
+def startable(known: Sequence[Job]) -> list[Job]:
+    """Return the waiting jobs that may start now, in their order.
+
+    A job starts when no job before it, be it at work or waiting, needs the same device. So nobody is overtaken on a
+    device, and a job that takes whichever device it finds runs alone.
+    """
+    at_work = [job for job in known if job.state in {"running", "stopping"}]
+    chosen, before = [], list(at_work)
+    for job in known:
+        if job.state == "waiting":
+            if not any(job.shares_device(other) for other in before):
+                chosen.append(job)
+            before.append(job)
+    return chosen
+
+
+def _start(job: Job) -> subprocess.Popen[bytes] | None:
+    """Start a job and note its process; None if it could not be started, which is noted too."""
     with (job.folder / OUTPUT).open("ab") as output:
         try:
             process = subprocess.Popen(
@@ -62,12 +89,16 @@ def _run(job: Job) -> None:
         except OSError as error:
             output.write(f"The run could not be started: {error}\n".encode())
             mark_ended(job, CANNOT_START)
-            return
+            return None
     started = started_now(process.pid)
     mark_started(job, started, worker=started_now(os.getpid()))
     again = read_job(job.folder)
     if again is not None and again.state == "stopping":
         interrupt(started)  # Somebody cancelled in the instant before the process was noted.
+    return process
+
+
+def _wait(job: Job, process: subprocess.Popen[bytes]) -> None:
     mark_ended(job, process.wait())
 
 

@@ -17,6 +17,7 @@ import pytest
 from dashboard.logic.jobs import control, process
 from dashboard.logic.jobs.folder import OUTPUT, Job, enqueue, jobs, launch_folder, new_job_folder, read_job
 from dashboard.logic.jobs.process import Started
+from dashboard.logic.jobs.worker import startable
 
 POLITE = """
 import signal, sys, time
@@ -32,11 +33,12 @@ STUBBORN = (
 )
 
 
-def put(root: Path, code: str, run: str = "a-run") -> Job:
+def put(root: Path, code: str, run: str = "a-run", device: str = "auto") -> Job:
     """Queue a Python program instead of a training run."""
     now = datetime.now(UTC)
     folder = new_job_folder(root, now)
-    enqueue(folder, run=run, command=[sys.executable, "-c", code], working_folder=root, now=now)
+    command = [sys.executable, "-c", code]
+    enqueue(folder, run=run, command=command, working_folder=root, now=now, device=device)
     job = read_job(folder)
     assert job is not None
     return job
@@ -79,6 +81,45 @@ def test_jobs_run_one_at_a_time_in_order_and_leave_their_output_and_exit_code(ro
     assert times[0][1] <= times[1][0]
     assert times[1][1] <= times[2][0]
     wait_for(lambda: not control.is_worked_on(root))
+
+
+def test_each_device_runs_one_job_at_a_time_beside_the_others(root: Path) -> None:
+    first, second, third = put(root, POLITE, device="cpu"), put(root, "", device="cpu"), put(root, "", device="gpu")
+    last = put(root, "")
+    control.start_worker(root)
+    wait_for(lambda: now(third).has_ended)
+    assert [now(job).state for job in (first, second, last)] == ["running", "waiting", "waiting"]
+    control.cancel(now(first))
+    wait_for(lambda: now(last).has_ended)
+    assert [now(job).exit_code for job in (first, second, third, last)] == [5, 0, 0, 0]
+
+
+def test_a_job_that_takes_any_device_is_not_overtaken_for_ever(root: Path) -> None:
+    put(root, "", device="cpu")
+    any_device, gpu = put(root, ""), put(root, "", device="gpu")
+    assert [job.device for job in startable(jobs(root))] == ["cpu"]
+    control.move_up(root, gpu)
+    assert [job.device for job in startable(jobs(root))] == ["cpu", "gpu"]
+    assert any_device.shares_device(gpu)
+
+
+def test_a_failed_job_is_tried_again_as_a_run_of_its_own(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "PROGRAM", (sys.executable, "-c", "import sys; print(sys.argv[1:]); sys.exit(4)"))
+    failed = control.start(root, {"name": "x", "mesh": {"device": "cpu"}}, force=True)
+    wait_for(lambda: now(failed).has_ended)
+    again = control.retry(root, now(failed))
+    wait_for(lambda: now(again).has_ended)
+    assert (now(failed).state, again.device) == ("failed", "cpu")
+    assert again.run != failed.run
+    assert (again.folder / "config.yaml").read_text("utf-8") == "name: x\nmesh:\n  device: cpu\n"
+    assert json.loads(output(again).replace("'", '"')) == [
+        "train",
+        "--config",
+        str(again.folder / "config.yaml"),
+        "--output",
+        str(root / again.run),
+        "--force",
+    ]
 
 
 @pytest.mark.parametrize(("code", "state"), [(0, "finished"), (3, "refused"), (4, "failed"), (5, "interrupted")])

@@ -1,0 +1,148 @@
+"""Asking what a configuration needs before it runs: `trainproof plan` as a process of its own, its answer kept on disk.
+
+    <root>/.launch/plans/<hash of the configuration>/
+        config.yaml    the configuration that was asked about
+        process.json   process id and start time of the one who waits for the answer
+        answer.json    what `trainproof plan --json` printed
+        output.log     what it printed besides
+        exit_code      once it has ended
+
+The same configuration gets the same folder, so that its answer is found again after any restart; free memory changes,
+so it can be asked anew. Run as `python -m dashboard.logic.jobs.planning FOLDER`, this file waits for the answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from dashboard.logic.jobs.control import PROGRAM, config_text
+from dashboard.logic.jobs.folder import CONFIG, OUTPUT, PROCESS, launch_folder
+from dashboard.logic.jobs.output import tail
+from dashboard.logic.jobs.process import Started, is_alive, kill, started_now
+from evidence.write import write_json, write_text
+
+TIME_LIMIT_SECONDS = 900.0
+"""A compiler may take minutes; what takes longer is stopped."""
+
+TIMED_OUT = 124
+"""Exit code noted for a plan that took too long, as the command `timeout` uses it."""
+
+_PLANS = "plans"
+_ANSWER = "answer.json"
+_EXIT_CODE = "exit_code"
+
+State = Literal["none", "running", "answered", "failed"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planning:
+    """What is known of one question.
+
+    Attributes:
+        state: none: never asked. failed: it ended without an answer.
+        plan: The answer as `plan.json` would hold it; None unless it was answered.
+        exit_code: None while it has given none, or if it was killed.
+        output: What it printed besides the answer: why there is none, as a rule.
+    """
+
+    state: State
+    plan: Mapping[str, Any] | None = None
+    exit_code: int | None = None
+    output: str = ""
+
+
+def planning(root: Path, config: Mapping[str, Any]) -> Planning:
+    """Return what is known about the need of a configuration."""
+    folder = folder_of(root, config)
+    if not (folder / CONFIG).is_file():
+        return Planning(state="none")
+    code = _exit_code(folder)
+    plan = _answer(folder)
+    if code is not None and plan is not None:
+        return Planning(state="answered", plan=plan, exit_code=code)
+    if code is None and _is_waited_for(folder):
+        return Planning(state="running")
+    return Planning(state="failed", exit_code=code, output=tail(folder / OUTPUT))
+
+
+def ask(root: Path, config: Mapping[str, Any]) -> None:
+    """Start planning a checked configuration; one that is being planned already goes on.
+
+    Raises:
+        OSError: The question could not be written under the root.
+    """
+    folder = folder_of(root.resolve(), config)
+    if planning(root, config).state == "running":
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in (_ANSWER, _EXIT_CODE, OUTPUT):
+        (folder / name).unlink(missing_ok=True)
+    write_text(folder / CONFIG, config_text(config))
+    waiting = subprocess.Popen(
+        [sys.executable, "-m", "dashboard.logic.jobs.planning", str(folder)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    write_json(folder / PROCESS, {"job": asdict(started_now(waiting.pid))})
+    # Whoever starts a process must wait for it, or it stays in the process table after its end.
+    threading.Thread(target=waiting.wait, name="reap plan", daemon=True).start()
+
+
+def main(folder: Path, limit_seconds: float = TIME_LIMIT_SECONDS) -> None:
+    """Ask the program, wait for its answer no longer than the limit, and write its exit code down."""
+    command = [*PROGRAM, "plan", "--config", str(folder / CONFIG), "--json"]
+    with (folder / _ANSWER).open("wb") as answer, (folder / OUTPUT).open("wb") as output:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=answer, stderr=output, start_new_session=True
+        )
+        try:
+            code = process.wait(timeout=limit_seconds)
+        except subprocess.TimeoutExpired:
+            kill(started_now(process.pid))
+            process.wait()
+            code = TIMED_OUT
+            output.write(f"Planning was stopped after {limit_seconds / 60:.0f} minutes.\n".encode())
+    write_text(folder / _EXIT_CODE, f"{code}\n")
+
+
+def folder_of(root: Path, config: Mapping[str, Any]) -> Path:
+    """Return the folder of the question about a configuration, be it there or not."""
+    digest = hashlib.sha256(config_text(config).encode("utf-8")).hexdigest()
+    return launch_folder(root) / _PLANS / digest[:24]
+
+
+def _answer(folder: Path) -> dict[str, Any] | None:
+    try:
+        value = json.loads((folder / _ANSWER).read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) and "need_bytes" in value else None
+
+
+def _exit_code(folder: Path) -> int | None:
+    try:
+        return int((folder / _EXIT_CODE).read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _is_waited_for(folder: Path) -> bool:
+    try:
+        process = json.loads((folder / PROCESS).read_text("utf-8"))["job"]
+        return is_alive(Started(pid=int(process["pid"]), created=float(process["created"])))
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
