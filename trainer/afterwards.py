@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from evidence import layout
+from evidence.disk import not_written
 from evidence.hashes import sha256_manifest
 from evidence.lock import RunLock
 from evidence.read import read_existing_run
@@ -17,7 +19,7 @@ from trainer.assemble import first_params
 from trainer.config.load import load_config
 from trainer.config.tree import Config
 from trainer.data.rows import read_eval_set
-from trainer.evaluation.evaluate import summary_of
+from trainer.evaluation.evaluate import Answered, summary_of
 from trainer.evaluation.exam import Exam, in_words
 from trainer.loop.checkpoint import restore
 from trainer.loop.program import start_state
@@ -39,7 +41,8 @@ def evaluate_run(folder: Path, eval_set: str | None, watch: Watch) -> dict[str, 
 
     Raises:
         ProblemError: exit code 2; the run is evaluated already, names no set, or has no checkpoint. Exit code 5:
-            stopped before every item was answered; the run is as before.
+            stopped before every item was answered; the run is as before. Exit code 2 also: it could not be written,
+            and the run is as before.
     """
     refuse_second_evaluation(folder)
     config = config_of_run(folder)
@@ -60,10 +63,20 @@ def evaluate_run(folder: Path, eval_set: str | None, watch: Watch) -> dict[str, 
             watch=watch,
         )
         (folder / layout.PREDICTIONS).unlink(missing_ok=True)  # left by an evaluation that was stopped
+        try:
+            summary = add_evaluation(folder, exam, state)
+        except OSError as error:
+            raise not_written(error, folder, what="The evaluation") from error
+    watch.say(in_words(summary, exam.items.name))
+    return summary
+
+
+def add_evaluation(folder: Path, exam: Exam, state: TrainState) -> dict[str, Any]:
+    """Answer the set, write answers and summary, seal the run again and return the summary; or leave it as it was."""
+    log_bytes = (folder / layout.LOG).stat().st_size
+    try:
         trained = exam.put_to(state, layout.PREDICTIONS, "evaluation")
-        if not trained.evaluated.complete:
-            (folder / layout.PREDICTIONS).unlink()
-            raise ProblemError([stopped(folder, stop)], exit_code=5)
+        refuse_a_part(folder, trained, exam.stop)
         summary = summary_of(
             trained,
             None,
@@ -74,7 +87,11 @@ def evaluate_run(folder: Path, eval_set: str | None, watch: Watch) -> dict[str, 
         )
         write_json(folder / layout.EVAL_SUMMARY, summary)
         seal_again(folder)
-    watch.say(in_words(summary, exam.items.name))
+    except BaseException:
+        for name in (layout.PREDICTIONS, layout.EVAL_SUMMARY):
+            (folder / name).unlink(missing_ok=True)
+        os.truncate(folder / layout.LOG, log_bytes)
+        raise
     return summary
 
 
@@ -86,7 +103,10 @@ def export_run(folder: Path, output: Path | None, watch: Watch) -> Path:
     """
     target = output or folder / layout.EXPORT
     prepared, _, state = reopened(folder, config_of_run(folder))
-    export(target, state.params, prepared.source)
+    try:
+        export(target, state.params, prepared.source)
+    except OSError as error:
+        raise not_written(error, target, what="The export") from error
     watch.say(f"exported step {int(state.step)} to {target}")
     return target
 
@@ -160,12 +180,15 @@ def no_eval_set(folder: Path) -> Problem:
     )
 
 
-def stopped(folder: Path, stop: StopRequest) -> Problem:
-    """Return the problem of an evaluation that was stopped."""
-    return Problem(
+def refuse_a_part(folder: Path, answered: Answered, stop: StopRequest) -> None:
+    """Refuse to keep an evaluation that was stopped before every item was answered."""
+    if answered.evaluated.complete:
+        return
+    problem = Problem(
         code="TP072",
         severity="error",
         file=str(folder),
         what=f"The evaluation was stopped ({stop.reason()}); the run is as it was before.",
         next="Run the same command again.",
     )
+    raise ProblemError([problem], exit_code=5)

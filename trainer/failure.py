@@ -7,6 +7,7 @@ log.jsonl, so that it can be reported.
 from __future__ import annotations
 
 import errno
+import os
 import traceback
 from dataclasses import dataclass
 
@@ -61,11 +62,12 @@ def not_written(error: OSError, file: str) -> Failure:
     """Return the end of a run whose evidence could not be written: a full disk above all."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     where = error.filename or file
+    needed = f": {error.strerror}" if full and error.strerror != os.strerror(error.errno or 0) else ""
     problem = Problem(
         code="TP722",
         severity="error",
         file=str(where),
-        what="The disk is full; the run cannot be recorded any further."
+        what=f"The disk is full{needed}; the run cannot be recorded any further."
         if full
         else f"The run folder could not be written: {error.strerror}.",
         why="A run that is not recorded cannot be believed, so it stops here; what was written before is intact.",

@@ -77,6 +77,12 @@ RULES: tuple[Rule, ...] = (
         "The file of saved views is not valid or cannot be written, or a view has no proper name.",
         "Correct the file or move it away; it holds nothing but names and addresses of views.",
     ),
+    error(
+        "TP089",
+        "Output not written",
+        "An import, an export or an evaluation could not be written, for example because the disk is full.",
+        "Free space, or give another place; what was there before is as it was.",
+    ),
     error("TP090", "Folder in use", "Another process is writing the run folder.", "Wait, or use another --output."),
     error("TP091", "No such path", "A run, folder or document that was named is not there.", "Check the path."),
     error(

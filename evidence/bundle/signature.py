@@ -66,6 +66,8 @@ def new_key(path: Path) -> str:
         pem = serialization.PublicFormat.SubjectPublicKeyInfo
         public_path.write_bytes(key.public_key().public_bytes(serialization.Encoding.PEM, pem))
     except OSError as error:
+        for each in (path, public_path):
+            each.unlink(missing_ok=True)  # neither was there before
         what = f"The key cannot be written: {error.strerror or error}."
         raise ProblemError([refusal(BAD_OUTPUT, str(path), what)], exit_code=2) from None
     return _key_id(key.public_key())

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence import layout
+from evidence.disk import not_written
 from evidence.foreign import rules
 from evidence.foreign.judgement import looks_like_run
 from evidence.foreign.read import entries, is_weights, read_foreign
@@ -58,17 +59,17 @@ def import_run(folder: Path, *, name: str, root: Path, now: datetime) -> Importe
         now: The time, in UTC.
 
     Raises:
-        ProblemError: Exit code 2: no such folder, a name that no run can have, or a root inside the folder. Exit
-            code 1: the folder is a run of trainproof, or nothing in it is recognised.
-        OSError: It could not be copied; nothing is left behind.
+        ProblemError: Exit code 2: no such folder, a name that no run can have, a root inside the folder, or it could
+            not be written and nothing is left behind. Exit code 1: the folder is a run of trainproof, or nothing in it
+            is recognised.
     """
     folder, root = Path(folder), Path(root)
     run_id = layout.new_run_id(name, now)
     _refuse(folder, name, run_id, root)
     target = root / run_id
     making = root / f".{run_id}.tmp"
-    root.mkdir(parents=True, exist_ok=True)
     try:
+        root.mkdir(parents=True, exist_ok=True)
         originals, notes = _copy(folder, making / layout.ORIGINAL)
         view = read_foreign(making / layout.ORIGINAL)
         document = {
@@ -86,8 +87,10 @@ def import_run(folder: Path, *, name: str, root: Path, now: datetime) -> Importe
         _keep_rows(view, making)
         write_json(making / layout.IMPORT, document)
         making.rename(target)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(making, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise not_written(error, root, what="The import") from error
         raise
     return Imported(path=target, view=read_foreign(target / layout.ORIGINAL), document=document, notes=tuple(notes))
 

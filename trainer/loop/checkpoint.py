@@ -6,6 +6,10 @@ checkpoint. The state holds all that the next step depends on; data order follow
 
 from __future__ import annotations
 
+import errno
+import os
+import re
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -17,31 +21,61 @@ from evidence.layout import CHECKPOINTS, CONFIG
 from schemas.problems import Problem, ProblemError
 from trainer.loop.step import TrainState
 
+UNFINISHED = ".orbax-checkpoint-tmp"
+"""End of the name of a checkpoint that is being written."""
+
 
 class Checkpoints:
     """The checkpoints of one run folder; the newest `keep` stay."""
 
     def __init__(self, run_folder: Path, *, keep: int) -> None:
         """Open the folder's checkpoints; nothing is written yet."""
+        self._folder = (run_folder / CHECKPOINTS).absolute()
         self._manager = ocp.CheckpointManager(
-            (run_folder / CHECKPOINTS).absolute(),
+            self._folder,
             options=ocp.CheckpointManagerOptions(max_to_keep=keep, create=True, enable_async_checkpointing=False),
         )
         self.seconds = 0.0
         """How long the last save took."""
 
     def save(self, state: TrainState) -> int:
-        """Write the state and return its step; returns when it is complete on disk."""
+        """Write the state and return its step; returns when it is complete on disk.
+
+        Raises:
+            OSError: it could not be written, for example because the disk is full; earlier checkpoints are whole.
+        """
         began = time.perf_counter()
         step = int(state.step)
-        self._manager.save(step, args=ocp.args.StandardSave(state._asdict()))
-        self._manager.wait_until_finished()
+        refuse_full_disk(self._folder, state)
+        try:
+            self._manager.save(step, args=ocp.args.StandardSave(state._asdict()))
+            self._manager.wait_until_finished()
+        except ValueError as error:
+            # What is half written is of no use, and on a full disk its space is needed to record how the run ended.
+            for unfinished in self._folder.glob(f"*{UNFINISHED}"):
+                shutil.rmtree(unfinished, ignore_errors=True)
+            raise written_badly(error, self._folder) from error
         self.seconds = time.perf_counter() - began
         return step
 
     def close(self) -> None:
         """Release what Orbax holds."""
         self._manager.close()
+
+
+def refuse_full_disk(folder: Path, state: TrainState) -> None:
+    """Refuse to begin a checkpoint that the disk has no room for, while there is room to record how the run ended."""
+    needed = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        what = f"a checkpoint needs {needed:,} bytes, and {free:,} are free"
+        raise OSError(errno.ENOSPC, what, str(folder))
+
+
+def written_badly(error: ValueError, folder: Path) -> Exception:
+    """Return the operating system's error inside one of Orbax, whose text states its number; else the error itself."""
+    number = re.search(r"\[os_error_code='(\d+)'\]", str(error))
+    return OSError(int(number[1]), os.strerror(int(number[1])), str(folder)) if number else error
 
 
 def latest_step(run_folder: Path) -> int | None:

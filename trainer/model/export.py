@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 import jax
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from evidence.write import write_json
@@ -66,13 +68,22 @@ def write_weights(folder: Path, params: Params, links: tuple[TensorLink, ...], s
     for name, shard in zip(names, shards, strict=True):
         tensors = {link.tensor: joined(link, params) for link in shard}
         # transformers refuses a file that does not say which framework's layout it has; "pt" is the one of these names.
-        save_file(tensors, folder / name, metadata={"format": "pt"})
+        try:
+            save_file(tensors, folder / name, metadata={"format": "pt"})
+        except SafetensorError as error:
+            raise written_badly(error, folder / name) from error
         # The library closes its files to others; an export is as open as the folder that the user's umask made.
         (folder / name).chmod(folder.stat().st_mode & 0o666)
     if len(shards) > 1:
         total = sum(tensor_bytes(link, params) for link in links)
         places = {link.tensor: name for name, shard in zip(names, shards, strict=True) for link in shard}
         write_json(folder / files.WEIGHTS_INDEX, {"metadata": {"total_size": total}, "weight_map": places})
+
+
+def written_badly(error: SafetensorError, file: Path) -> Exception:
+    """Return the operating system's error inside one of the library's, which states its number; else the error."""
+    number = re.search(r"\(os error (\d+)\)", str(error))
+    return OSError(int(number[1]), os.strerror(int(number[1])), str(file)) if number else error
 
 
 def split_by_size(links: tuple[TensorLink, ...], params: Params, shard_bytes: int) -> list[list[TensorLink]]:
