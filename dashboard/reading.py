@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import streamlit as st
 
+from dashboard.components.reading_bar import reading_bar
 from dashboard.logic.log_tail import Log, LogTail
 from dashboard.logic.series import Series, Tail
 from dashboard.state import root
@@ -26,12 +27,13 @@ from evidence.report import RunReport
 Signature = tuple[tuple[str, int, int], ...]
 
 
-def summaries() -> list[RunSummary]:
+def summaries() -> Sequence[RunSummary]:
     """Return every run under the root, newest first; none where the root does not exist.
 
     A link among the folders may lead anywhere on this machine, so it is not followed.
     """
-    return [summary for summary in _index(str(root().resolve())).refresh() if not summary.path.is_symlink()]
+    with reading_bar() as progress:
+        return _index(str(root().resolve())).refresh(progress=progress, rest=True)
 
 
 def by_name(found: Sequence[RunSummary]) -> dict[str, RunSummary]:
@@ -55,8 +57,13 @@ def run_of(folder: Path) -> Run:
 
 
 def checked(folder: Path) -> RunReport:
-    """Return a run's grade and findings; read and checked again when one of its files changed."""
-    return _checked(str(folder), signature(folder))
+    """Return the grade and findings of a run as the list of runs has them; a run that is not in it is checked now."""
+    return _index(str(root().resolve())).report(folder) or judge(read_run(folder)).report
+
+
+def look_again() -> None:
+    """Have the next look at the runs see what a page has just changed, however many runs there are."""
+    _index(str(root().resolve())).refresh()
 
 
 def signature(folder: Path) -> Signature:
@@ -84,9 +91,9 @@ def reader_zone() -> tzinfo:
         return UTC
 
 
-@st.cache_resource(max_entries=4, show_spinner="Reading the runs")
+@st.cache_resource(max_entries=4, show_spinner=False)
 def _index(root: str) -> RunIndex:
-    return RunIndex(Path(root))
+    return RunIndex(Path(root), follow_links=False)
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
@@ -102,8 +109,3 @@ def _log_tail(path: str) -> LogTail:
 @st.cache_resource(max_entries=16, show_spinner=False)
 def _run(folder: str, signature: Signature) -> Run:
     return read_run(Path(folder))
-
-
-@st.cache_resource(max_entries=16, show_spinner=False)
-def _checked(folder: str, signature: Signature) -> RunReport:
-    return judge(read_run(Path(folder))).report

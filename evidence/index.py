@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import os
 import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,8 @@ from typing import Any
 from evidence import layout
 from evidence.judge import together
 from evidence.lock import is_alive
-from evidence.many import Entry, read_entries
+from evidence.many import Entry, Progress, read_entries
+from evidence.report import RunReport
 from evidence.rules.finding import problem_of
 from evidence.rules.reading import UNREADABLE_FOLDER
 from evidence.summary import MOST_POINTS, RunSummary, summary_of, with_report
@@ -25,56 +29,114 @@ __all__ = ["MOST_POINTS", "RunIndex", "RunSummary", "index_folder", "index_runs"
 
 Signature = tuple[Any, ...]
 
+LONG_SECONDS = 0.2
+REST = 10
+"""How many times as long as it took a result may be kept by who asks every second.
+
+A run of a million rows that is under way changes every second and takes seconds to read; a page that follows it would
+do nothing else.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Known:
+    signature: Signature
+    entry: Entry
+    read_at: float
+    seconds: float
+
 
 class RunIndex:
-    """The runs of one root, kept in memory; safe to share between threads."""
+    """The runs of one root, kept in memory; safe to share between threads.
 
-    def __init__(self, root: Path) -> None:
+    Args:
+        root: Folder of runs; it need not exist.
+        follow_links: Whether a link to a folder is a run as that folder is. It may lead anywhere on the machine.
+    """
+
+    def __init__(self, root: Path, *, follow_links: bool = True) -> None:
         self.root = Path(root)
-        self._known: dict[Path, tuple[Signature, Entry]] = {}
+        self._follow_links = follow_links
+        self._known: dict[Path, _Known] = {}
+        self._reports: dict[Path, RunReport] = {}
+        self._summaries: list[RunSummary] = []
+        self._looked_at = self._look_seconds = 0.0
         self._busy = threading.Lock()
 
-    def refresh(self) -> list[RunSummary]:
+    def refresh(self, *, progress: Progress | None = None, rest: bool = False) -> Sequence[RunSummary]:
         """Return a summary of every folder in the root, newest first; only changed folders are read again.
 
         Folders whose name begins with a dot and files are left out. A root that does not exist has no runs; one that
-        cannot be read is listed itself, with its problem.
+        cannot be read is listed itself, with its problem. While nothing changes, the same objects are returned.
+
+        Args:
+            progress: Told how many of the changed folders are read.
+            rest: Whether what took long (`LONG_SECONDS`) to look at or to read may be `REST` times as old as it took.
         """
         with self._busy:
+            if rest and _rests(self._looked_at, self._look_seconds):
+                return self._summaries
             try:
-                folders = sorted(
-                    child for child in self.root.iterdir() if child.is_dir() and not child.name.startswith(".")
-                )
+                folders = _folders(self.root, follow_links=self._follow_links)
             except FileNotFoundError:
                 folders = []
             except OSError as error:
                 return [_unreadable(self.root, error)]
-            self._read(folders)
-            entries = [entry for _, entry in self._known.values()]
-            reports = together([entry.judged for entry in entries])
-            summaries = [with_report(entry.summary, report) for entry, report in zip(entries, reports, strict=True)]
-            return sorted(summaries, key=_when, reverse=True)
+            self._read(folders, progress, rest=rest)
+            return self._summaries
 
-    def _read(self, folders: list[Path]) -> None:
+    def report(self, folder: Path) -> RunReport | None:
+        """Return the findings and the grade of a run as of the last look; None for a folder that was not there."""
+        return self._reports.get(folder)
+
+    def _read(self, folders: Sequence[Path], progress: Progress | None, *, rest: bool) -> None:
         """Read the folders whose signature is new, and forget those that are gone."""
         # A signature is taken before its folder is read: a change in between is then seen the next time.
-        signatures = {folder: _signature(folder) for folder in folders}
+        began = time.monotonic()
+        signatures = {folder: _signature(str(folder)) for folder in folders}
+        self._looked_at = time.monotonic()
+        self._look_seconds = self._looked_at - began
         known = {
-            folder: self._known[folder]
-            for folder in folders
-            if folder in self._known and self._known[folder][0] == signatures[folder]
+            folder: self._known[folder] for folder in folders if self._is_fresh(folder, signatures[folder], rest=rest)
         }
         changed = [folder for folder in folders if folder not in known]
-        fresh = dict(zip(changed, read_entries(changed), strict=True))
-        self._known = {folder: known.get(folder) or (signatures[folder], fresh[folder]) for folder in folders}
+        if not changed and len(known) == len(self._known):
+            return
+        began = time.monotonic()
+        entries = read_entries(changed, progress=progress)
+        ended = time.monotonic()
+        each = (ended - began) / max(1, len(changed))
+        for folder, entry in zip(changed, entries, strict=True):
+            known[folder] = _Known(signature=signatures[folder], entry=entry, read_at=ended, seconds=each)
+        self._known = known
+        self._sum_up()
+
+    def _is_fresh(self, folder: Path, signature: Signature, *, rest: bool) -> bool:
+        one = self._known.get(folder)
+        return one is not None and (one.signature == signature or (rest and _rests(one.read_at, one.seconds)))
+
+    def _sum_up(self) -> None:
+        """Hold the runs against each other, and put them in order."""
+        entries = [known.entry for known in self._known.values()]
+        reports = together([entry.judged for entry in entries])
+        self._reports = {report.path: report for report in reports}
+        summaries = [
+            entry.summary if report is entry.judged.report else with_report(entry.summary, report)
+            for entry, report in zip(entries, reports, strict=True)
+        ]
+        self._summaries = sorted(summaries, key=_when, reverse=True)
 
 
-def index_runs(root: Path) -> list[RunSummary]:
+def _rests(ended: float, seconds: float) -> bool:
+    return seconds > LONG_SECONDS and time.monotonic() - ended < REST * seconds
+
+
+def index_runs(root: Path) -> Sequence[RunSummary]:
     """Return a summary of every run of a root, newest first, reading all of them; `RunIndex` remembers."""
     return RunIndex(root).refresh()
 
 
-def index_folder(root: Path) -> list[RunSummary]:
+def index_folder(root: Path) -> Sequence[RunSummary]:
     """Return what `index_runs` returns, of a folder that somebody named.
 
     Raises:
@@ -85,29 +147,45 @@ def index_folder(root: Path) -> list[RunSummary]:
     return index_runs(root)
 
 
-def _signature(folder: Path) -> Signature:
+def _folders(root: Path, *, follow_links: bool) -> list[Path]:
+    """Return the folders in a root, by name.
+
+    Raises:
+        OSError: The root cannot be read.
+    """
+    with os.scandir(root) as listing:
+        names = sorted(
+            entry.name
+            for entry in listing
+            if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=follow_links)
+        )
+    return [root / name for name in names]
+
+
+def _signature(folder: str) -> Signature:
     """Return what changes when a file of the run is written, added or removed, or its process ends."""
-    return (is_alive(folder), *_entries(folder, ""))
+    found = _entries(folder, "")
+    is_held = any(name == layout.LOCK for name, _, _ in found) and is_alive(Path(folder))
+    return (is_held, *found)
 
 
-def _entries(folder: Path, prefix: str) -> list[tuple[str, int, int]]:
+def _entries(folder: str, prefix: str) -> list[tuple[str, int, int]]:
+    found = []
     try:
         with os.scandir(folder) as listing:
-            entries = sorted(listing, key=lambda entry: entry.name)
+            for entry in listing:
+                name = prefix + entry.name
+                if not entry.is_dir(follow_symlinks=False):
+                    try:
+                        status = entry.stat(follow_symlinks=False)
+                    except OSError:
+                        continue  # Replaced while it was being looked at; the next look sees the new one.
+                    found.append((name, status.st_mtime_ns, status.st_size))
+                elif name not in layout.WEIGHT_FOLDERS:
+                    found += _entries(entry.path, f"{name}/")
     except OSError:
         return [(prefix, -1, -1)]
-    found = []
-    for entry in entries:
-        name = prefix + entry.name
-        if entry.is_dir(follow_symlinks=False):
-            if name not in layout.WEIGHT_FOLDERS:
-                found += _entries(Path(entry.path), f"{name}/")
-            continue
-        try:
-            status = entry.stat(follow_symlinks=False)
-        except OSError:
-            continue  # Replaced while it was being looked at; the next look sees the new one.
-        found.append((name, status.st_mtime_ns, status.st_size))
+    found.sort()
     return found
 
 

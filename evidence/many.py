@@ -7,14 +7,17 @@ that may be a page of the dashboard.
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from evidence.judge import Judged, judge
 from evidence.read import read_run
@@ -25,6 +28,12 @@ Progress = Callable[[int, int], None]
 
 WORTH_A_PROCESS = 100
 """Runs that take longer to read than a further process takes to start."""
+
+BATCH = 25
+"""Runs given to a process at a time: about as long as a reader waits for a sign of progress."""
+
+LENGTH_BYTES = 8
+"""An answer of a further process begins with its length, as this many bytes, the highest first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,46 +56,81 @@ def read_entries(folders: Sequence[Path], *, progress: Progress | None = None) -
 
     Args:
         folders: The run folders.
-        progress: Told of the runs that this process reads; the others are told of together at the end.
+        progress: Told, in the caller's own thread, each time that some more runs are read.
     """
-    helpers = min(_processors(), len(folders) // WORTH_A_PROCESS) - 1
-    if helpers < 1:
-        return _read_here(folders, len(folders), progress)
-    parts = [folders[first :: helpers + 1] for first in range(helpers + 1)]
-    with ThreadPoolExecutor(helpers) as threads:
-        elsewhere = [threads.submit(_read_elsewhere, part) for part in parts[1:]]
-        read = [_read_here(parts[0], len(folders), progress), *(one.result() for one in elsewhere)]
-    if progress:
-        progress(len(folders), len(folders))
-    return [read[number % len(parts)][number // len(parts)] for number in range(len(folders))]
+    helpers = min(_processors(), len(folders) // WORTH_A_PROCESS)
+    if helpers < 2:
+        return _read_here(folders, progress)
+    batches = [folders[first : first + BATCH] for first in range(0, len(folders), BATCH)]
+    read: dict[int, list[Entry]] = {}
+    with _Helpers() as helping, ThreadPoolExecutor(helpers) as threads:
+        numbers = {threads.submit(helping.read, batch): number for number, batch in enumerate(batches)}
+        for future in as_completed(numbers):
+            read[numbers[future]] = future.result()
+            if progress:
+                progress(sum(map(len, read.values())), len(folders))
+    return [entry for number in range(len(batches)) for entry in read[number]]
 
 
-def _read_here(folders: Sequence[Path], total: int, progress: Progress | None) -> list[Entry]:
+def _read_here(folders: Sequence[Path], progress: Progress | None) -> list[Entry]:
     entries = []
     for done, folder in enumerate(folders, start=1):
         entries.append(read_entry(folder))
         if progress:
-            progress(done, total)
+            progress(done, len(folders))
     return entries
 
 
-def _read_elsewhere(folders: Sequence[Path]) -> list[Entry]:
-    """Read the runs in another process; here, if it cannot be started or dies."""
-    home = str(Path(__file__).resolve().parents[1])
-    path = os.pathsep.join([home, *filter(None, [os.environ.get("PYTHONPATH")])])
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "evidence.many_worker"],
-            input=pickle.dumps([str(folder) for folder in folders]),
-            capture_output=True,
-            check=True,
-            env={**os.environ, "PYTHONPATH": path},
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return [read_entry(folder) for folder in folders]
-    # Our own process wrote this from our own classes; no file of a run is ever unpickled.
-    entries: list[Entry] = pickle.loads(done.stdout)  # noqa: S301
-    return entries
+class _Helpers:
+    """One further process for each thread that asks; all are gone at the end of the block."""
+
+    def __init__(self) -> None:
+        self._of_thread = threading.local()
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._started:
+            process.kill()
+            process.communicate()
+
+    def read(self, batch: Sequence[Path]) -> list[Entry]:
+        """Return the entries of a batch from this thread's process; read here, if it cannot be started or dies."""
+        try:
+            process = self._process()
+            answer = _ask(process, batch)
+        except OSError:
+            answer = b""
+        # Our own process wrote this from our own classes; no file of a run is ever unpickled.
+        return pickle.loads(answer) if answer else [read_entry(folder) for folder in batch]  # noqa: S301
+
+    def _process(self) -> subprocess.Popen[bytes]:
+        if not hasattr(self._of_thread, "process"):
+            home = str(Path(__file__).resolve().parents[1])
+            path = os.pathsep.join([home, *filter(None, [os.environ.get("PYTHONPATH")])])
+            self._of_thread.process = subprocess.Popen(
+                [sys.executable, "-m", "evidence.many_worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": path},
+            )
+            self._started.append(self._of_thread.process)
+        process: subprocess.Popen[bytes] = self._of_thread.process
+        return process
+
+
+def _ask(process: subprocess.Popen[bytes], batch: Sequence[Path]) -> bytes:
+    """Send paths as one line of JSON; return the answer, which comes after its length. Empty: there is none."""
+    if process.stdin is None or process.stdout is None:
+        return b""
+    process.stdin.write(json.dumps([os.fsencode(folder).hex() for folder in batch]).encode() + b"\n")
+    process.stdin.flush()
+    size = process.stdout.read(LENGTH_BYTES)
+    answer = process.stdout.read(int.from_bytes(size, "big"))
+    return answer if len(size) == LENGTH_BYTES and len(answer) == int.from_bytes(size, "big") else b""
 
 
 def _processors() -> int:

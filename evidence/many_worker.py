@@ -1,14 +1,18 @@
-"""A process that reads runs for `evidence.many`: folders come in on standard input, what was read goes out."""
+"""A process that reads runs for `evidence.many`: lines of paths come in, what was read goes out."""
 
 from __future__ import annotations
 
+import json
+import os
 import pickle
 import sys
 from pathlib import Path
 
-from evidence.many import read_entry
+from evidence.many import LENGTH_BYTES, read_entry
 
 if __name__ == "__main__":
-    folders = pickle.loads(sys.stdin.buffer.read())  # noqa: S301 - the process that started this one wrote it
-    entries = [read_entry(Path(folder)) for folder in folders]
-    sys.stdout.buffer.write(pickle.dumps(entries, protocol=pickle.HIGHEST_PROTOCOL))
+    for line in sys.stdin.buffer:
+        folders = [Path(os.fsdecode(bytes.fromhex(name))) for name in json.loads(line)]
+        answer = pickle.dumps([read_entry(folder) for folder in folders], protocol=pickle.HIGHEST_PROTOCOL)
+        sys.stdout.buffer.write(len(answer).to_bytes(LENGTH_BYTES, "big") + answer)
+        sys.stdout.buffer.flush()

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import streamlit as st
 
+from dashboard import reading
 from dashboard.components import markup, problems
 from dashboard.components.runs_table import clear
 from dashboard.logic.run_rows import Row
@@ -49,5 +50,6 @@ def _save(rows: Sequence[Row], change: Change) -> None:
     except ProblemError as error:
         problems.show(error.problems)
         return
+    reading.look_again()
     clear()
     st.rerun()

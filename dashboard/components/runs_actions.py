@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import streamlit as st
 
-from dashboard import state
+from dashboard import reading, state
 from dashboard.components import check_dialog, keys, markup, notes_dialog, problems
 from dashboard.components.runs_table import clear
 from dashboard.logic import runs_table
@@ -80,5 +80,6 @@ def _archiving(picked: Sequence[Row]) -> None:
         problems.show(error.problems)
         return
     st.toast(f"{markup.counted(len(picked), 'run')} {'restored' if restore else 'archived'}")
+    reading.look_again()
     clear()
     st.rerun()

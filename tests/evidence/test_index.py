@@ -139,7 +139,7 @@ def test_root_that_cannot_be_read_is_listed_itself(tmp_path: Path, monkeypatch: 
     def refuse(path: Path) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(Path, "iterdir", refuse)
+    monkeypatch.setattr("evidence.index.os.scandir", refuse)
     (summary,) = index_runs(tmp_path)
     assert summary.first_problem is not None
     assert summary.first_problem.what == "The folder cannot be read: Permission denied."
@@ -163,3 +163,38 @@ def test_named_pipe_does_not_block_the_list(tmp_path: Path) -> None:
     (folder / "metrics.jsonl").unlink()
     os.mkfifo(folder / "metrics.jsonl")
     assert [summary.grade for summary in index_runs(tmp_path)] == ["partial"]
+
+
+def test_what_took_long_rests_for_who_asks_every_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_run(tmp_path, "run")
+    monkeypatch.setattr("evidence.index.LONG_SECONDS", -1.0)
+    monkeypatch.setattr("evidence.index.REST", 1e9)
+    index = RunIndex(tmp_path)
+    assert [summary.grade for summary in index.refresh(rest=True)] == ["verified"]
+    apply(folder, {"file": "metrics.jsonl", "line": 1, "pointer": "/loss", "value": 1.0})
+    assert [summary.grade for summary in index.refresh(rest=True)] == ["verified"]
+    assert [summary.grade for summary in index.refresh()] == ["contradictory"]
+
+
+def test_unchanged_runs_are_the_same_objects_and_reports_are_kept(tmp_path: Path) -> None:
+    folders = [
+        write_run(tmp_path, f"run-{number}", seed=number, started=STARTED + timedelta(hours=number))
+        for number in range(3)
+    ]
+    index = RunIndex(tmp_path)
+    first = {summary.path: summary for summary in index.refresh()}
+    apply(folders[0], {"file": "metrics.jsonl", "line": 1, "pointer": "/loss", "value": 1.0})
+    again = {summary.path: summary for summary in index.refresh()}
+    assert [again[folder] is first[folder] for folder in folders] == [False, True, True]
+    reports = [index.report(folder) for folder in folders]
+    assert [report.grade.name for report in reports if report] == ["contradictory", "verified", "verified"]
+    assert index.report(tmp_path / "absent") is None
+
+
+def test_links_are_left_out_where_that_is_asked(tmp_path: Path) -> None:
+    outside = write_run(tmp_path / "outside", "run")
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "link").symlink_to(outside)
+    assert [summary.path.name for summary in RunIndex(root).refresh()] == ["link"]
+    assert RunIndex(root, follow_links=False).refresh() == []

@@ -25,6 +25,7 @@ def folders(tmp_path: Path) -> list[Path]:
 @pytest.fixture
 def helpers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(many, "WORTH_A_PROCESS", 2)
+    monkeypatch.setattr(many, "BATCH", 2)
     monkeypatch.setattr(many, "_processors", lambda: 3)
 
 
@@ -33,7 +34,9 @@ def test_same_entries_in_the_same_order(folders: list[Path], helpers: None) -> N
     assert read_entries(folders, progress=lambda done, total: told.append((done, total))) == [
         read_entry(folder) for folder in folders
     ]
-    assert told == [(1, 7), (2, 7), (3, 7), (7, 7)]
+    assert sorted(told) == told
+    assert len(told) == 4
+    assert told[-1] == (7, 7)
 
 
 def test_process_that_dies_is_made_up_for(
@@ -46,6 +49,6 @@ def test_process_that_dies_is_made_up_for(
 
 def test_few_runs_start_no_process(folders: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.executable", "/never")
-    monkeypatch.setattr("evidence.many.subprocess.run", pytest.fail)
+    monkeypatch.setattr("evidence.many.subprocess.Popen", pytest.fail)
     assert len(read_entries(folders)) == 7
     assert read_entries([]) == []
