@@ -11,10 +11,15 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
+import evidence
+import schemas
 from evidence.bundle.layout import RUNS
+from evidence.hashes import sha256_file
 
 PROGRAM = "trainproof"
 _LINE = re.compile(r"([0-9a-f]{64})  (\S.*)")
@@ -47,6 +52,21 @@ class StatedRun:
 def program_version() -> str:
     """Return the version of the program that builds or verifies."""
     return version(PROGRAM)
+
+
+@cache
+def program_build() -> str:
+    """Return a hash over the sources that judge and pack: equal hashes make the same report of the same runs.
+
+    Two commits of one version can differ in a word of a finding; each would else call the other's report forged.
+    """
+    lines = {}
+    for package in (evidence, schemas):
+        root = Path(package.__path__[0])
+        for file in sorted(root.rglob("*")):
+            if file.suffix in {".py", ".json"}:
+                lines[f"{root.name}/{file.relative_to(root).as_posix()}"] = sha256_file(file)
+    return hashlib.sha256(hash_lines(lines).encode("utf-8")).hexdigest()
 
 
 def hash_lines(hashes: Mapping[str, str]) -> str:
@@ -88,7 +108,7 @@ def bundle_manifest(
     ordered = sorted(files, key=lambda file: file.path)
     return {
         "schema_version": "1.0",
-        "made_by": {"name": PROGRAM, "version": program_version()},
+        "made_by": {"name": PROGRAM, "version": program_version(), "build": program_build()},
         "content_sha256": content_sha256(ordered),
         "partial": partial,
         "runs": [

@@ -24,8 +24,11 @@ from evidence.bundle.codes import (
 from evidence.bundle.documents import FileHash, content_sha256, read_hash_lines
 from evidence.bundle.layout import BUNDLE_MANIFEST, HASHES, RUNS, SCHEMAS
 from evidence.bundle.rules import refusal
-from schemas.catalog import folder_of
+from schemas.catalog import VERSIONS, folder_of, kind_of
 from schemas.problems import Problem
+
+_IN_RUN = 3
+"""Parts of the path of a file that lies directly in a run folder."""
 
 
 def list_problems(found: Mapping[str, FileHash], hash_text: bytes | None) -> Iterator[Problem]:
@@ -91,8 +94,18 @@ def _run_list_problems(found: Mapping[str, FileHash], manifest: Mapping[str, Any
             yield refusal(RUN_NOT_LISTED, BUNDLE_MANIFEST, what, expected=f"`{RUNS}/{run['run_id']}`")
 
 
+def needed_schema_problems(found: Mapping[str, FileHash]) -> Iterator[Problem]:
+    """Yield which schemas an archive lacks of those that its own documents follow; later kinds need not be there."""
+    documents = [path.split("/") for path in found if path.startswith(f"{RUNS}/")]
+    kinds = {kind for parts in documents if len(parts) == _IN_RUN and (kind := kind_of(parts[-1]))}
+    for kind in sorted(kinds | {"bundle_manifest", "types"}):
+        path = f"{SCHEMAS}/{folder_of(VERSIONS[0])}/{kind}.schema.json"
+        if path not in found:
+            yield refusal(OTHER_SCHEMA, path, "The schema is missing.")
+
+
 def schema_problems(found: Mapping[str, FileHash]) -> Iterator[Problem]:
-    """Yield in what the schemas of an archive differ from the published ones."""
+    """Yield in what the schemas of an archive differ from those that this build packs."""
     ours, theirs = published_schemas(), {path for path in found if path.startswith(f"{SCHEMAS}/")}
     for path in sorted(ours.keys() | theirs):
         if path not in ours:

@@ -160,9 +160,9 @@ RULES = (
     ),
     _rule(
         codes.OTHER_VERSION,
-        "Built by another version",
+        "Built by another version or build",
         "Of the report, the crate and the schemas, only the hashes are checked. The runs are checked as ever.",
-        "Read the run folders rather than the report, or verify with the version that the bundle names.",
+        "Read the run folders rather than the report, or verify with the version and commit that built the bundle.",
         severity="warning",
     ),
     _rule(

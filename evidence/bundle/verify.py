@@ -27,10 +27,16 @@ from evidence.bundle.codes import (
 from evidence.bundle.container import has_our_form
 from evidence.bundle.content import Progress, hash_entries, stream
 from evidence.bundle.crate import crate_text
-from evidence.bundle.documents import FileHash, program_version
+from evidence.bundle.documents import FileHash, program_build, program_version
 from evidence.bundle.hostile import Limits, harmless_entries
 from evidence.bundle.inspection import FIT_GRADES, LABELLED_GRADES, is_weights
-from evidence.bundle.integrity import list_problems, manifest_problems, run_names, schema_problems
+from evidence.bundle.integrity import (
+    list_problems,
+    manifest_problems,
+    needed_schema_problems,
+    run_names,
+    schema_problems,
+)
 from evidence.bundle.judgement import judged_together, within_run
 from evidence.bundle.layout import BUNDLE_MANIFEST, CRATE, HASHES, REPORT, RUNS
 from evidence.bundle.redact import (
@@ -245,12 +251,18 @@ def _made_problems(
     made: Mapping[str, bytes | None],
 ) -> Iterator[Problem]:
     """Yield in what the files that the program made differ from what it makes; only its own version can tell."""
-    version = manifest["made_by"]["version"]
+    made_by = manifest["made_by"]
+    version = made_by["version"]
     missing = [name for name, content in made.items() if content is None]
     yield from (refusal(NO_BUNDLE, name, f"The archive has no {name}.") for name in missing)
     if version != program_version():
         what = f"The bundle was built by version {version}, and this is {program_version()}."
         yield refusal(OTHER_VERSION, BUNDLE_MANIFEST, what)
+        yield from needed_schema_problems(found)
+    elif made_by.get("build") != program_build():
+        what = f"The bundle was built by another build of version {version}."
+        yield refusal(OTHER_VERSION, BUNDLE_MANIFEST, what)
+        yield from needed_schema_problems(found)
     elif not missing:
         yield from schema_problems(found)
         partial = manifest["partial"]

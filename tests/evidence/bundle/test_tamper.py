@@ -177,6 +177,7 @@ MANIFEST_LIES: dict[str, tuple[Callable[[dict], object], set[str]]] = {
     "other folder": (lambda m: m["runs"][0].update(path="runs/demo-2"), {"TP829"}),
     "not our shape": (lambda m: m.update(extra=1), {"TP123"}),
     "other version": (lambda m: m["made_by"].update(version="0.0.1"), {"TP830"}),
+    "other build": (lambda m: m["made_by"].update(build="0" * 64), {"TP830"}),
 }
 
 
