@@ -18,7 +18,7 @@ from dashboard.reading import reader_zone
 KEY = "runs_table"
 """Class of the table's container, by which the keyboard finds it."""
 _CHOSEN = "runs chosen"
-_CLEARED = "times the choice was cleared"
+_GRID = "rows and number of the grid"
 _CLICK = "runs_table_open"
 _ROW_PIXELS = 36
 _MOST_ROWS = 16
@@ -53,8 +53,7 @@ def show_table(rows: Sequence[Row], columns: Sequence[runs_table.Column]) -> Non
             on_select="rerun",
             selection_mode="multi-row",
             selection_default={"selection": {"rows": [place for place, name in enumerate(names) if name in before]}},
-            # The grid knows its ticks by row number: with other rows it must be another grid, or they would move.
-            key=f"{KEY} {hash(tuple(names))} {st.session_state.get(_CLEARED, 0)}",
+            key=_grid_key(names, before),
             alt="Runs, one in a row",
         )
     click = st.session_state.get(_CLICK)
@@ -65,6 +64,18 @@ def show_table(rows: Sequence[Row], columns: Sequence[runs_table.Column]) -> Non
     st.session_state[_CHOSEN] = [*(name for name in before if name not in here), *now]
 
 
+def _grid_key(names: Sequence[str], ticked: Sequence[str]) -> str:
+    """Return the key of the grid, which knows its ticks by row number.
+
+    With other rows it must be another grid, or the ticks would move; without ticks it may stay, which draws faster.
+    """
+    drawn, number = st.session_state.get(_GRID, ([], 0))
+    if ticked and drawn != names:
+        number += 1
+    st.session_state[_GRID] = (list(names), number)
+    return f"{KEY} {number}"
+
+
 def chosen() -> list[str]:
     """Return the names of the chosen runs, those on other pages of the table too."""
     return list(st.session_state.get(_CHOSEN, []))
@@ -72,8 +83,9 @@ def chosen() -> list[str]:
 
 def clear() -> None:
     """Choose no run any more."""
+    drawn, number = st.session_state.get(_GRID, ([], 0))
     st.session_state[_CHOSEN] = []
-    st.session_state[_CLEARED] = st.session_state.get(_CLEARED, 0) + 1
+    st.session_state[_GRID] = (drawn, number + 1)
 
 
 def _config(column: runs_table.Column) -> Any:
