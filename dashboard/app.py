@@ -9,8 +9,9 @@ from pathlib import Path
 
 import streamlit as st
 
-from dashboard.components.gate import closed
-from dashboard.state import PAGES
+from dashboard.components import announcements
+from dashboard.components.gate import closed, signed_in
+from dashboard.state import PAGES, root
 
 HERE = Path(__file__).parent
 
@@ -27,6 +28,8 @@ def main() -> None:
         for page in PAGES
     ]
     st.navigation(pages, position="top").run()
+    announcements.show(root())
+    signed_in()
 
 
 main()

@@ -78,6 +78,12 @@ RULES: tuple[Rule, ...] = (
         "Correct the file or move it away; it holds nothing but names and addresses of views.",
     ),
     error(
+        "TP085",
+        "No role",
+        "An account that logged in to the dashboard is listed neither as operator nor as viewer.",
+        "List it in the [roles] section of .streamlit/secrets.toml.",
+    ),
+    error(
         "TP089",
         "Output not written",
         "An import, an export or an evaluation could not be written, for example because the disk is full.",

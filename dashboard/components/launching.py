@@ -9,6 +9,7 @@ import streamlit as st
 
 from dashboard import state
 from dashboard.components import markup
+from dashboard.components.gate import may_operate
 from dashboard.logic import configs
 from dashboard.logic.jobs import control
 
@@ -16,7 +17,7 @@ from dashboard.logic.jobs import control
 def smoke_button() -> None:
     """Draw the button that starts the smallest smoke run."""
     with st.container(horizontal=True, horizontal_alignment="center"):
-        if st.button("Start a smoke run", type="primary", icon=":material/play_arrow:"):
+        if may_operate() and st.button("Start a smoke run", type="primary", icon=":material/play_arrow:"):
             start(configs.quick_smoke())
         if st.button("Choose a configuration"):
             state.go(state.LAUNCH)
@@ -24,6 +25,8 @@ def smoke_button() -> None:
 
 def start(config: Mapping[str, Any], *, force: bool = False) -> None:
     """Put a checked configuration into the queue and show the queue, or say why that was not possible."""
+    if not may_operate():
+        return
     try:
         job = control.start(state.root(), config, force=force)
     except OSError as error:

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import streamlit as st
 
 from dashboard import reading, state
 from dashboard.components import markup
+from dashboard.components.gate import may_operate
 from dashboard.logic import numbers
 from dashboard.logic.documents import number_at
 from dashboard.logic.grades import JOBS
 from dashboard.logic.jobs import control
-from dashboard.logic.jobs.folder import OUTPUT, Job, jobs
+from dashboard.logic.jobs.folder import ANY_DEVICE, OUTPUT, Job, jobs
 from dashboard.logic.jobs.output import tail
-from dashboard.logic.text import plain
 
 TICK_SECONDS = 1.5
 _ENDED_SHOWN = 6
 _LINES_LIVE, _LINES_ENDED = 7, 40
-_SEEN = "states of jobs seen last"
 
 
 def show(root: Path) -> None:
@@ -31,7 +29,6 @@ def show(root: Path) -> None:
 
 def _body(root: Path, *, was_active: bool) -> None:
     known = jobs(root)
-    _announce(known)
     active = [job for job in known if not job.has_ended]
     ended = [job for job in known if job.has_ended][::-1]
     if was_active and not active:
@@ -39,7 +36,7 @@ def _body(root: Path, *, was_active: bool) -> None:
     waiting = [job for job in active if job.state == "waiting"]
     if waiting and not control.is_worked_on(root) and len(waiting) == len(active):
         markup.note("Jobs wait, and nobody works through the queue: the machine or its worker was stopped.")
-        if st.button("Continue the queue", type="primary"):
+        if may_operate() and st.button("Continue the queue", type="primary"):
             control.start_worker(root)
     for job in active:
         _job(root, job, first_waiting=bool(waiting) and job.job_id == waiting[0].job_id)
@@ -51,22 +48,20 @@ def _body(root: Path, *, was_active: bool) -> None:
         st.caption(f"{len(ended) - _ENDED_SHOWN} earlier jobs are not shown; their runs are on the Runs page.")
 
 
-def _announce(known: Sequence[Job]) -> None:
-    """Say once when a job has ended since this reader last looked."""
-    before = st.session_state.get(_SEEN, {})
-    for job in known:
-        if job.has_ended and before.get(job.job_id) not in {None, job.state}:
-            st.toast(f"{plain(job.run)}: {job.state}", icon=":material/flag:")
-    st.session_state[_SEEN] = {job.job_id: job.state for job in known}
-
-
 def _job(root: Path, job: Job, *, first_waiting: bool) -> None:
     with st.container(border=True):
         with st.container(horizontal=True, vertical_alignment="center"):
             asked = numbers.moment(job.created_at, reading.reader_zone())
             line = f"{markup.sign(JOBS, job.state)} <b>{markup.safe(job.run)}</b>"
-            st.html(f'<div class="tp-sub">{line} <span class="tp-dim">asked for {asked}{_exit(job)}</span></div>')
-            _buttons(root, job, first_waiting=first_waiting)
+            more = f"{_device(job)}asked for {asked}{_exit(job)}"
+            st.html(f'<div class="tp-sub">{line} <span class="tp-dim">{more}</span></div>')
+            with st.container(horizontal=True, width="content"):
+                if (root / job.run).is_dir() and st.button(
+                    "Open run", key=f"open {job.job_id}", icon=":material/show_chart:"
+                ):
+                    state.go(state.RUN, run=job.run)
+                if may_operate():
+                    _buttons(root, job, first_waiting=first_waiting)
         if job.state in {"running", "stopping"}:
             _progress(root / job.run)
         at_work = job.state in {"running", "stopping"}
@@ -84,34 +79,46 @@ def _exit(job: Job) -> str:
     return f" · exit code {job.exit_code}" if job.exit_code >= 0 else f" · ended by signal {-job.exit_code}"
 
 
+def _device(job: Job) -> str:
+    return "" if job.device == ANY_DEVICE else f"on a {job.device.upper()} · "
+
+
 def _buttons(root: Path, job: Job, *, first_waiting: bool) -> None:
+    """Draw what an operator can do with a job."""
     key = job.job_id
-    with st.container(horizontal=True, width="content"):
-        if (root / job.run).is_dir() and st.button("Open run", key=f"open {key}", icon=":material/show_chart:"):
-            state.go(state.RUN, run=job.run)
-        if job.state == "waiting":
-            if not first_waiting and st.button("Earlier", key=f"up {key}", icon=":material/arrow_upward:"):
-                control.move_up(root, job)
-                st.rerun()
-            if st.button("Remove", key=f"remove {key}", icon=":material/close:"):
-                control.cancel(job)
-                st.rerun()
-        if job.state == "running" and st.button("Stop", key=f"stop {key}", icon=":material/stop:", help=_STOP):
+    if job.state == "waiting":
+        if not first_waiting and st.button("Earlier", key=f"up {key}", icon=":material/arrow_upward:"):
+            control.move_up(root, job)
+            st.rerun()
+        if st.button("Remove", key=f"remove {key}", icon=":material/close:"):
             control.cancel(job)
             st.rerun()
-        if job.state == "stopping" and st.button("Kill", key=f"kill {key}", icon=":material/dangerous:", help=_KILL):
-            control.kill(job)
-            st.rerun()
-        if (
-            job.state in {"interrupted", "cancelled", "lost"}
-            and (root / job.run / "checkpoints").is_dir()
-            and st.button("Resume", key=f"resume {key}", icon=":material/resume:")
-        ):
-            control.resume(root, job.run)
-            st.rerun()
+    if job.state == "running" and st.button("Stop", key=f"stop {key}", icon=":material/stop:", help=_STOP):
+        control.cancel(job)
+        st.rerun()
+    if job.state == "stopping" and st.button("Kill", key=f"kill {key}", icon=":material/dangerous:", help=_KILL):
+        control.kill(job)
+        st.rerun()
+    if (
+        job.state in {"interrupted", "cancelled", "lost"}
+        and (root / job.run / "checkpoints").is_dir()
+        and st.button("Resume", key=f"resume {key}", icon=":material/resume:")
+    ):
+        control.resume(root, job.run)
+        st.rerun()
+    if job.state in {"failed", "refused", "cancelled", "lost"} and st.button(
+        "Retry", key=f"retry {key}", icon=":material/replay:", help=_RETRY
+    ):
+        try:
+            again = control.retry(root, job)
+        except OSError as error:
+            markup.note(f"It could not be tried again: {error}.")
+            return
+        state.go(state.LAUNCH, job=again.job_id)
 
 
 _STOP = "Asks the run to finish its step, save a checkpoint, seal its evidence and end, as Ctrl-C does."
+_RETRY = "Puts the same configuration into the queue once more, as a run of its own. What is there stays."
 _KILL = "Ends the process at once. Rows written so far stay; nothing is sealed."
 
 

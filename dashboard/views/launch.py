@@ -9,7 +9,7 @@ from typing import Any
 import streamlit as st
 
 from dashboard import reading, state
-from dashboard.components import config_form, launching, markup, problems, queue
+from dashboard.components import config_form, gate, launching, markup, plan_answer, problems, queue
 from dashboard.logic import configs, form
 from dashboard.logic.configs import Source
 from dashboard.logic.jobs import control
@@ -21,6 +21,7 @@ def page() -> None:
     """Draw the page."""
     root = state.root()
     markup.heading("Launch", lines=["A run goes on when this page is closed, and is found again when it is opened."])
+    gate.viewer_note()
     if jobs(root):
         queue.show(root)
         st.header("Start another run", anchor=False)
@@ -50,7 +51,8 @@ def _source(root: Path) -> Source | None:
             width=420,
             help="A configuration that ships with the program, or that of an earlier run.",
         )
-        if not jobs(root) and st.button("Just start a smoke run", icon=":material/play_arrow:"):
+        unused = not jobs(root) and gate.may_operate()
+        if unused and st.button("Just start a smoke run", icon=":material/play_arrow:"):
             launching.start(configs.quick_smoke())
     return known[key]
 
@@ -69,17 +71,8 @@ def _result(edited: Mapping[str, Any]) -> None:
     config = configs.smoke_of(edited) if rehearse == "as a smoke run" else dict(edited)
     resolved = form.with_defaults(config)
     found = check_value(form.KIND, resolved, file=CONFIG)
-    force = st.toggle("Start even if it is planned not to fit", help="The run records that it was forced.")
-    errors = [problem for problem in found if problem.severity == "error"]
-    if st.button(
-        "Start",
-        type="primary",
-        icon=":material/play_arrow:",
-        disabled=bool(errors),
-        help="Mend what is named below first." if errors else None,
-        width="stretch",
-    ):
-        launching.start(resolved, force=force)
+    sound = not any(problem.severity == "error" for problem in found)
+    force = gate.may_operate() and _start(resolved, sound=sound)
     problems.show(found)
     name = Path(f"{config.get('name', 'run')}.yaml")
     text = control.config_text(resolved)
@@ -91,6 +84,22 @@ def _result(edited: Mapping[str, Any]) -> None:
     )
     st.download_button("Configuration", data=text, file_name=name.name, icon=":material/download:", on_click="ignore")
     st.code(text, language="yaml")
+
+
+def _start(resolved: Mapping[str, Any], *, sound: bool) -> bool:
+    """Draw planning and starting; return whether the reader wants to start what is planned not to fit."""
+    plan_answer.show(state.root(), resolved, allowed=sound)
+    force = st.toggle("Start even if it is planned not to fit", help="The run records that it was forced.")
+    if st.button(
+        "Start",
+        type="primary",
+        icon=":material/play_arrow:",
+        disabled=not sound,
+        help=None if sound else "Mend what is named below first.",
+        width="stretch",
+    ):
+        launching.start(resolved, force=force)
+    return force
 
 
 page()

@@ -8,7 +8,7 @@ from pathlib import Path
 import streamlit as st
 
 from dashboard import reading
-from dashboard.components import markup, problems, verdict
+from dashboard.components import gate, markup, problems, verdict
 from dashboard.logic import bundles, numbers
 from dashboard.logic.grades import Sign
 from evidence.bundle.build import build_bundle
@@ -51,23 +51,44 @@ def _build() -> None:
         _made()
         return
     folders = [known[name].path for name in names]
-    items = checklist(folders)
+    items = _items(tuple(map(str, folders)), tuple(map(reading.signature, folders)))
     _checklist(items)
-    blocked = any(item.state == "blocked" for item in items)
-    markup.step(3, "Build")
+    if gate.may_operate():
+        markup.step(3, "Build")
+        _build_form(names, folders, blocked=any(item.state == "blocked" for item in items))
+    _made()
+
+
+@st.cache_data(max_entries=8, show_spinner="Looking through the runs")
+def _items(folders: Sequence[str], signatures: Sequence[reading.Signature]) -> list[ChecklistItem]:
+    """Return the checklist; every file is looked into for secrets, so it is kept until a run changes."""
+    return checklist([Path(folder) for folder in folders])
+
+
+def _build_form(names: Sequence[str], folders: Sequence[Path], *, blocked: bool) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         name = st.text_input("Name of the zip", value=bundles.suggested(names), width=380)
-        partial = st.toggle(
+        partial = st.checkbox(
             "Label as partial",
             disabled=not blocked,
             help="Pack runs that are no results, with a label that says so. Secrets are never packed.",
         )
-        pressed = st.button("Build", type="primary", icon=":material/inventory_2:", disabled=blocked and not partial)
+        redact = st.checkbox(
+            "Mask secrets and home folders",
+            help="In the copies inside the zip, which says so. The run folders stay as they are, and files from which "
+            "numbers are computed are never masked.",
+        )
+        pressed = st.button(
+            "Build",
+            type="primary",
+            icon=":material/inventory_2:",
+            disabled=blocked and not (partial or redact),
+            help="Mend what blocks it, or tick one of the boxes." if blocked and not (partial or redact) else None,
+        )
     if not bundles.is_name(name):
         markup.note("A name has letters, digits, dot, underscore and hyphen, at most 100 of them.")
     elif pressed:
-        _make(folders, bundles.path_of(name), allow_partial=partial)
-    _made()
+        _make(folders, bundles.path_of(name), allow_partial=partial, redact=redact)
 
 
 def _checklist(items: Sequence[ChecklistItem]) -> None:
@@ -84,10 +105,10 @@ def _checklist(items: Sequence[ChecklistItem]) -> None:
         )
 
 
-def _make(folders: Sequence[Path], output: Path, *, allow_partial: bool) -> None:
+def _make(folders: Sequence[Path], output: Path, *, allow_partial: bool, redact: bool) -> None:
     bar = st.progress(0.0, text="Scanning, hashing, writing, verifying")
     try:
-        report = build_bundle(folders, output, allow_partial=allow_partial, progress=_told(bar.progress))
+        report = build_bundle(folders, output, allow_partial=allow_partial, redact=redact, progress=_told(bar.progress))
     except ProblemError as error:
         bar.empty()
         problems.show(error.problems)
@@ -95,6 +116,9 @@ def _make(folders: Sequence[Path], output: Path, *, allow_partial: bool) -> None
     bar.empty()
     st.query_params["bundle"] = report.output.stem
     markup.note(f"Built and verified: {report.output}, {numbers.memory(report.size_bytes)}, {report.files} files.")
+    if report.redactions:
+        masked = ", ".join(f"{one.path} ({one.count})" for one in report.redactions)
+        markup.note(f"Masked in {markup.counted(len(report.redactions), 'file')}: {masked}.")
     problems.show(report.warnings)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import streamlit as st
 
 from dashboard import reading, state
-from dashboard.components import curves, figures, log, markup, predictions, reproduction, run_sections, sources
+from dashboard.components import curves, figures, gate, log, markup, predictions, reproduction, run_sections, sources
 from dashboard.components.lines import line_of
 from dashboard.logic import configs, foreign_run, headline, numbers
 from dashboard.logic.documents import number_at, text_at
@@ -131,7 +131,8 @@ def _head(name: str, run: Run, summary: RunSummary) -> None:
 
 def _buttons(name: str, run: Run) -> None:
     with st.container(horizontal=True, width="content"):
-        if run.status == "interrupted" and st.button("Resume", icon=":material/resume:", type="primary"):
+        may_resume = run.status == "interrupted" and gate.may_operate()
+        if may_resume and st.button("Resume", icon=":material/resume:", type="primary"):
             job = control.resume(state.root(), name)
             state.go(state.LAUNCH, job=job.job_id)
         if st.button("Same again, but …", icon=":material/edit:", help="Open the Launch page with this configuration."):

@@ -1,0 +1,131 @@
+"""The launch page: planning, the queue, who may do what, and the word on any page when a run has ended."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import yaml
+from pages import Open, labels, said
+from streamlit.testing.v1 import AppTest
+from synthetic import write_run
+
+from dashboard import state
+from dashboard.logic.jobs import planning
+from dashboard.logic.jobs.folder import OUTPUT, Job, enqueue, mark_ended, new_job_folder, read_job
+
+
+def job_in(root: Path, run: str = "a-run", exit_code: int | None = None, output: str = "") -> Job:
+    now = datetime.now(UTC)
+    folder = new_job_folder(root, now)
+    enqueue(folder, run=run, command=[sys.executable, "-c", ""], working_folder=root, now=now, device="gpu")
+    (folder / OUTPUT).write_text(output)
+    job = read_job(folder)
+    assert job is not None
+    if exit_code is not None:
+        mark_ended(job, exit_code)
+    return job
+
+
+def test_a_failed_job_shows_why_and_can_be_tried_again(opened: Open, root: Path) -> None:
+    job_in(root, exit_code=4, output="step 3\nerror TP301: The loss is not finite.\ntoken=abcdefghijklmnop\n")
+    app = opened(state.LAUNCH)
+    assert "on a GPU" in said(app)
+    assert "exit code 4" in said(app)
+    assert "error TP301: The loss is not finite.\ntoken=[hidden]" in [
+        block.value.partition("step 3\n")[2] for block in app.code
+    ]
+    assert "Retry" in labels(app)
+
+
+def test_a_queue_that_nobody_works_through_can_be_continued(opened: Open, root: Path) -> None:
+    job_in(root)
+    app = opened(state.LAUNCH)
+    assert "Jobs wait, and nobody works through the queue" in said(app)
+    assert {"Continue the queue", "Remove"} <= set(labels(app))
+
+
+def test_the_answer_of_a_plan_is_shown_with_what_would_make_it_smaller(opened: Open, root: Path) -> None:
+    resolved = opened(state.LAUNCH, source="tiny.yaml").code[-1].value
+    folder = planning.folder_of(root, yaml.safe_load(resolved))
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text("name: x\n")
+    (folder / "answer.json").write_text(
+        '{"verdict": "does_not_fit", "need_bytes": 30064771072, "available_bytes": 16911433728, "error_fraction": 0.25,'
+        '"method": "compiler", "target": {"name": "TPU v5e", "devices": 8},'
+        '"parts": [{"name": "logits", "bytes": 1073741824, "because": "<b>tokens</b> × words"}],'
+        '"changes": [{"set": "memory.donate=true", "saves_bytes": 9663676416, "fits": true}]}'
+    )
+    (folder / "exit_code").write_text("3\n")
+    app = opened(state.LAUNCH, source="tiny.yaml")
+    text = said(app)
+    assert "does not fit" in text
+    assert "28.0\u202fGiB needed on each device ± 25 %" in text
+    assert "15.8\u202fGiB available on 8 × TPU v5e; read from the compiled program." in text
+    assert "&lt;b&gt;tokens&lt;/b&gt; × words" in text
+    assert "memory.donate=true" in text
+    assert "Plan anew" in labels(app)
+    assert "Start" in labels(app)
+
+
+def test_any_page_says_once_that_a_run_has_ended(opened: Open, root: Path) -> None:
+    write_run(root, "alpha")
+    first, second = job_in(root, run="first"), job_in(root, run="second", exit_code=0)
+    app = opened(state.RUN, run="alpha")
+    assert [toast.value for toast in app.toast] == []
+    mark_ended(first, 4)
+    app.run()
+    assert [toast.value for toast in app.toast] == ["first: failed. It ended with an error."]
+    app.run()
+    assert [toast.value for toast in app.toast] == []
+    assert second.run == "second"
+
+
+CHANGING = {
+    "Start",
+    "Plan",
+    "Retry",
+    "Stop",
+    "Remove",
+    "Just start a smoke run",
+    "Continue the queue",
+    "Build",
+    "Resume",
+}
+OPERATOR, VIEWER, STRANGER = "ann@example.com", "bob@example.com", "eve@elsewhere.org"
+
+
+def logged_in(opened: Open, page: state.Page, email: str | None, **parameters: str) -> AppTest:
+    """Open a page where a login is configured, as somebody who has logged in, or has not."""
+    app = opened(page, **parameters)
+    app.secrets["auth"] = {"client_id": "x"}
+    app.secrets["roles"] = {"operators": [OPERATOR], "viewers": ["*@example.com"]}
+    app.user = {"is_logged_in": email is not None, **({"email": email} if email else {})}
+    return app.run()
+
+
+@pytest.mark.parametrize("page", [state.LAUNCH, state.RUN, state.PACKAGE], ids=lambda page: page.title)
+def test_a_viewer_sees_everything_and_changes_nothing(opened: Open, root: Path, page: state.Page) -> None:
+    write_run(root, "alpha", status="interrupted")
+    job_in(root)
+    job_in(root, exit_code=4)
+    parameters = {"runs": "alpha"} if page is state.PACKAGE else {"run": "alpha"}
+    app = logged_in(opened, page, OPERATOR, **parameters)
+    assert CHANGING & {button.label for button in app.button}
+    assert "Logged in as ann@example.com, operator." in said(app)
+    app = logged_in(opened, page, VIEWER, **parameters)
+    assert not CHANGING & {button.label for button in app.button}
+    assert "Logged in as bob@example.com, viewer." in said(app)
+    assert "alpha" in said(app) or page is not state.RUN
+
+
+@pytest.mark.parametrize(("email", "button"), [(None, "Log in"), (STRANGER, "Log out")])
+def test_who_has_not_logged_in_or_has_no_role_sees_nothing(
+    opened: Open, root: Path, email: str | None, button: str
+) -> None:
+    write_run(root, "alpha")
+    app = logged_in(opened, state.RUN, email, run="alpha")
+    assert [found.label for found in app.button] == [button]
+    assert "alpha" not in said(app)
