@@ -19,6 +19,7 @@ from dashboard.logic.series import Series, Tail
 from dashboard.state import root
 from evidence.check import judge
 from evidence.index import RunIndex, RunSummary
+from evidence.kept_columns import default_folder
 from evidence.layout import LOG, METRICS
 from evidence.lock import is_alive
 from evidence.read import Run, read_run
@@ -93,12 +94,12 @@ def reader_zone() -> tzinfo:
 
 @st.cache_resource(max_entries=4, show_spinner=False)
 def _index(root: str) -> RunIndex:
-    return RunIndex(Path(root), follow_links=False)
+    return RunIndex(Path(root), follow_links=False, columns_in=default_folder())
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)
 def _tail(path: str) -> Tail:
-    return Tail(Path(path))
+    return Tail(Path(path), columns_in=default_folder())
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)

@@ -7,7 +7,7 @@ its own problems say why.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ class Facts:
     """What a run states, where it states it in the right shape; None: absent, or not of the right shape.
 
     Attributes:
+        run: The run that states it.
         folder: The run folder.
         files: As in `Run`.
         status: The status in effect, as in `Run`.
@@ -33,12 +34,9 @@ class Facts:
         plan: plan.json.
         first_examples: first_examples.json.
         eval_summary: eval_summary.json.
-        metrics: All rows of metrics.jsonl, each valid; so for the other rows. A torn tail is left out.
-        log: log.jsonl.
-        predictions: predictions.jsonl.
-        baseline_predictions: baseline_predictions.jsonl.
     """
 
+    run: Run = field(repr=False)
     folder: Path
     files: tuple[str, ...]
     status: str | None
@@ -47,10 +45,26 @@ class Facts:
     plan: Document | None
     first_examples: Document | None
     eval_summary: Document | None
-    metrics: Sequence[Document] | None
-    log: Sequence[Document] | None
-    predictions: Sequence[Document] | None
-    baseline_predictions: Sequence[Document] | None
+
+    @cached_property
+    def metrics(self) -> Sequence[Document] | None:
+        """All rows of metrics.jsonl, each valid; a torn tail is left out. Read at the first question, as all rows."""
+        return self._rows(layout.METRICS)
+
+    @cached_property
+    def log(self) -> Sequence[Document] | None:
+        """The rows of log.jsonl."""
+        return self._rows(layout.LOG)
+
+    @cached_property
+    def predictions(self) -> Sequence[Document] | None:
+        """The rows of predictions.jsonl."""
+        return self._rows(layout.PREDICTIONS)
+
+    @cached_property
+    def baseline_predictions(self) -> Sequence[Document] | None:
+        """The rows of baseline_predictions.jsonl."""
+        return self._rows(layout.BASELINE_PREDICTIONS)
 
     @cached_property
     def columns(self) -> Columns:
@@ -77,19 +91,20 @@ class Facts:
         """Whether the run says that it did all it was to do."""
         return self.manifest is not None and self.manifest["status"] == "succeeded"
 
+    def _rows(self, name: str) -> Sequence[Document] | None:
+        read = self.run.rows(name)
+        return None if name not in self.files or _has_errors(read.problems) else read.values
+
 
 def facts_of(run: Run) -> Facts:
-    """Return the facts of a run; reads its rows."""
+    """Return the facts of a run."""
     unsound = {problem.file for problem in run.problems if problem.severity == "error"}
 
     def sound(name: str, value: Document | None) -> Document | None:
         return None if str(run.path / name) in unsound else value
 
-    def rows(name: str) -> Sequence[Document] | None:
-        read = run.rows(name)
-        return None if name not in run.files or _has_errors(read.problems) else read.values
-
     return Facts(
+        run=run,
         folder=run.path,
         files=run.files,
         status=run.status,
@@ -98,10 +113,6 @@ def facts_of(run: Run) -> Facts:
         plan=sound(layout.PLAN, run.plan),
         first_examples=sound(layout.FIRST_EXAMPLES, run.first_examples),
         eval_summary=sound(layout.EVAL_SUMMARY, run.eval_summary),
-        metrics=rows(layout.METRICS),
-        log=rows(layout.LOG),
-        predictions=rows(layout.PREDICTIONS),
-        baseline_predictions=rows(layout.BASELINE_PREDICTIONS),
     )
 
 

@@ -52,10 +52,12 @@ class RunIndex:
     Args:
         root: Folder of runs; it need not exist.
         follow_links: Whether a link to a folder is a run as that folder is. It may lead anywhere on the machine.
+        columns_in: Folder where the columns of long runs are kept (`evidence.kept_columns`). None: nowhere.
     """
 
-    def __init__(self, root: Path, *, follow_links: bool = True) -> None:
+    def __init__(self, root: Path, *, follow_links: bool = True, columns_in: Path | None = None) -> None:
         self.root = Path(root)
+        self._columns_in = columns_in
         self._follow_links = follow_links
         self._known: dict[Path, _Known] = {}
         self._reports: dict[Path, RunReport] = {}
@@ -103,7 +105,7 @@ class RunIndex:
         if not changed and len(known) == len(self._known):
             return
         began = time.monotonic()
-        entries = read_entries(changed, progress=progress)
+        entries = read_entries(changed, progress=progress, columns_in=self._columns_in)
         ended = time.monotonic()
         each = (ended - began) / max(1, len(changed))
         for folder, entry in zip(changed, entries, strict=True):

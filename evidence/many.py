@@ -20,8 +20,11 @@ from pathlib import Path
 from typing import Self
 
 from evidence.judge import Judged, judge
+from evidence.kept_columns import keep, signature_of
+from evidence.layout import METRICS
 from evidence.read import read_run
 from evidence.summary import RunSummary, summary_of
+from schemas.columns import Table
 
 Progress = Callable[[int, int], None]
 """Called with runs done and runs in all."""
@@ -44,26 +47,34 @@ class Entry:
     summary: RunSummary
 
 
-def read_entry(folder: Path) -> Entry:
-    """Read, judge and sum up one run."""
+def read_entry(folder: Path, *, columns_in: Path | None = None) -> Entry:
+    """Read, judge and sum up one run, and keep the columns of a long one in a folder of `evidence.kept_columns`."""
+    signature = signature_of(folder / METRICS)
     run = read_run(folder)
     judged = judge(run)
+    rows = run.metrics()
+    # Of a file with a torn tail nothing is kept: it may still grow.
+    if columns_in and signature and isinstance(rows.values, Table) and rows.bytes_read == signature[1]:
+        keep(columns_in, folder / METRICS, signature, rows.values.columns)
     return Entry(judged=judged, summary=summary_of(run, judged.report))
 
 
-def read_entries(folders: Sequence[Path], *, progress: Progress | None = None) -> list[Entry]:
+def read_entries(
+    folders: Sequence[Path], *, progress: Progress | None = None, columns_in: Path | None = None
+) -> list[Entry]:
     """Read, judge and sum up runs, in the order given.
 
     Args:
         folders: The run folders.
+        columns_in: As for `read_entry`.
         progress: Told, in the caller's own thread, each time that some more runs are read.
     """
     helpers = min(_processors(), len(folders) // WORTH_A_PROCESS)
     if helpers < 2:
-        return _read_here(folders, progress)
+        return _read_here(folders, progress, columns_in)
     batches = [folders[first : first + BATCH] for first in range(0, len(folders), BATCH)]
     read: dict[int, list[Entry]] = {}
-    with _Helpers() as helping, ThreadPoolExecutor(helpers) as threads:
+    with _Helpers(columns_in) as helping, ThreadPoolExecutor(helpers) as threads:
         numbers = {threads.submit(helping.read, batch): number for number, batch in enumerate(batches)}
         for future in as_completed(numbers):
             read[numbers[future]] = future.result()
@@ -72,10 +83,10 @@ def read_entries(folders: Sequence[Path], *, progress: Progress | None = None) -
     return [entry for number in range(len(batches)) for entry in read[number]]
 
 
-def _read_here(folders: Sequence[Path], progress: Progress | None) -> list[Entry]:
+def _read_here(folders: Sequence[Path], progress: Progress | None, columns_in: Path | None) -> list[Entry]:
     entries = []
     for done, folder in enumerate(folders, start=1):
-        entries.append(read_entry(folder))
+        entries.append(read_entry(folder, columns_in=columns_in))
         if progress:
             progress(done, len(folders))
     return entries
@@ -84,7 +95,8 @@ def _read_here(folders: Sequence[Path], progress: Progress | None) -> list[Entry
 class _Helpers:
     """One further process for each thread that asks; all are gone at the end of the block."""
 
-    def __init__(self) -> None:
+    def __init__(self, columns_in: Path | None) -> None:
+        self._columns_in = columns_in
         self._of_thread = threading.local()
         self._started: list[subprocess.Popen[bytes]] = []
 
@@ -104,14 +116,14 @@ class _Helpers:
         except OSError:
             answer = b""
         # Our own process wrote this from our own classes; no file of a run is ever unpickled.
-        return pickle.loads(answer) if answer else [read_entry(folder) for folder in batch]  # noqa: S301
+        return pickle.loads(answer) if answer else _read_here(batch, None, self._columns_in)  # noqa: S301
 
     def _process(self) -> subprocess.Popen[bytes]:
         if not hasattr(self._of_thread, "process"):
             home = str(Path(__file__).resolve().parents[1])
             path = os.pathsep.join([home, *filter(None, [os.environ.get("PYTHONPATH")])])
             self._of_thread.process = subprocess.Popen(
-                [sys.executable, "-m", "evidence.many_worker"],
+                [sys.executable, "-m", "evidence.many_worker", *([str(self._columns_in)] if self._columns_in else [])],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

@@ -11,8 +11,11 @@ from pathlib import Path
 from evidence.many import LENGTH_BYTES, read_entry
 
 if __name__ == "__main__":
+    columns_in = Path(sys.argv[1]) if len(sys.argv) > 1 else None
     for line in sys.stdin.buffer:
         folders = [Path(os.fsdecode(bytes.fromhex(name))) for name in json.loads(line)]
-        answer = pickle.dumps([read_entry(folder) for folder in folders], protocol=pickle.HIGHEST_PROTOCOL)
+        answer = pickle.dumps(
+            [read_entry(folder, columns_in=columns_in) for folder in folders], protocol=pickle.HIGHEST_PROTOCOL
+        )
         sys.stdout.buffer.write(len(answer).to_bytes(LENGTH_BYTES, "big") + answer)
         sys.stdout.buffer.flush()

@@ -16,6 +16,8 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from evidence.kept_columns import kept
+
 CHUNK_BYTES = 4 * 2**20
 """Bytes decoded at a time, so that a large file never exists as Python objects as a whole."""
 
@@ -79,10 +81,15 @@ class Tail:
     """Reads one growing file; safe for several pages at a time.
 
     An unfinished last line is left for the next reading. A file that was replaced or cut is read afresh.
+
+    Args:
+        path: The file.
+        columns_in: Folder of `evidence.kept_columns` where a long file may have been kept. None: none.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, columns_in: Path | None = None) -> None:
         self._path = path
+        self._columns_in = columns_in
         self._lock = threading.Lock()
         self._forget()
 
@@ -108,6 +115,7 @@ class Tail:
                 if status.st_ino != self._inode or status.st_size < self._offset:
                     self._forget()
                     self._inode = status.st_ino
+                    self._take_kept(status.st_size)
                 file.seek(self._offset)
                 while chunk := file.read(CHUNK_BYTES):
                     whole = chunk[: chunk.rfind(b"\n") + 1]
@@ -118,6 +126,12 @@ class Tail:
                     file.seek(self._offset)
         except OSError:
             self._forget()
+
+    def _take_kept(self, size: int) -> None:
+        """Begin with what the index kept of the file, if it is of the file as it is now."""
+        table = kept(self._columns_in, self._path) if self._columns_in else None
+        if table is not None:
+            self._parts, self._offset = [table], size
 
     def _take(self, lines: bytes) -> None:
         rows, unread = _decoded(lines)
