@@ -137,10 +137,11 @@ def _told(draw: Callable[[float], object]) -> Callable[[int, int], None]:
 
 def _made() -> None:
     """Draw the bundles made here, the one in the address first, with its verdict."""
+    markup.step(4, "Verify and hand in")
     found = bundles.made()
     if not found:
+        markup.note(f"Nothing is built yet. What is built lies in {bundles.FOLDER} and can be verified and taken here.")
         return
-    markup.step(4, "Verify and hand in")
     asked = st.query_params.get("bundle")
     paths = {path.stem: path for path in found}
     with st.container(horizontal=True, vertical_alignment="bottom"):
