@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from urllib.parse import urlsplit, urlunsplit
 
 import streamlit as st
 
@@ -129,5 +130,5 @@ def _address() -> dict[str, tuple[str, ...]]:
 
 
 def _link() -> str:
-    base = (st.context.url or "").partition("?")[0]
-    return base + View(name="", address=_address()).link
+    here = urlsplit(st.context.url or "")
+    return urlunsplit(here._replace(path=here.path or "/", query="")) + View(name="", address=_address()).link

@@ -42,5 +42,9 @@ export default function ({ setTriggerValue }) {
     if (taken) { event.preventDefault(); event.stopPropagation(); }
   };
   document.addEventListener("keydown", onKey, true);
-  return () => document.removeEventListener("keydown", onKey, true);
+  document.body.dataset.runsKeys = "heard";
+  return () => {
+    document.removeEventListener("keydown", onKey, true);
+    delete document.body.dataset.runsKeys;
+  };
 }

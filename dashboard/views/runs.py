@@ -106,7 +106,9 @@ def _page(rows: Sequence[Row]) -> run_order.Slice:
     if pages == 1:
         return run_order.page_of(rows, 1)
     with st.container(horizontal=True, vertical_alignment="center"):
-        part = run_order.page_of(rows, st.pagination(pages, key="page", bind="query-params", width=340))
+        part = run_order.page_of(
+            rows, st.pagination(pages, key="page", bind="query-params", width=48 * (min(pages, 7) + 2))
+        )
         markup.note(f"{part.said(len(rows))}. Search and Sort by work on all of them.")
     return part
 

@@ -1,0 +1,209 @@
+"""The runs page as a user lives it: by keyboard, with ticks that stay with their runs, tags, archive, saved views."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from browser import serving
+from playwright.sync_api import Locator, Page, expect
+from synthetic import STARTED, write_run
+
+from dashboard.logic import saved_views
+from evidence.notes import read_notes
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+ROW_PIXELS = 36
+HOSTILE = "<img src=x onerror=window.pwned=1> **a** :red[b] [c](javascript:alert(1))"
+
+
+def settled(page: Page) -> None:
+    """Wait until nothing runs on the server and nothing is drawn as a placeholder."""
+    expect(page.locator(".st-key-runs_actions")).to_be_visible()
+    expect(page.locator("[data-testid=stStatusWidget]")).to_have_count(0)
+    expect(page.locator("[data-testid=stSkeleton]")).to_have_count(0)
+    expect(page.locator("body[data-runs-keys=heard]")).to_be_attached()
+
+
+def lists(page: Page, names: list[str]) -> None:
+    """Wait until the table lists these runs in this order."""
+    expect(page.locator(".st-key-runs_table tbody tr td[aria-colindex='1']")).to_have_text(names)
+
+
+def cell(page: Page, column: int, row: int) -> Locator:
+    """Return a cell as a screen reader finds it; the boxes are column 0."""
+    return page.locator(f".st-key-runs_table #glide-cell-{column}-{row}")
+
+
+def click_row(page: Page, row: int, *, x: int = 17) -> None:
+    """Click into a row of the table, counted from 1; by default on its box."""
+    box = page.locator(".st-key-runs_table [data-testid=stDataFrame]").bounding_box()
+    assert box is not None
+    page.mouse.click(box["x"] + x, box["y"] + ROW_PIXELS * row + ROW_PIXELS // 2)
+
+
+def search(page: Page, text: str) -> None:
+    field = page.get_by_role("textbox", name="Search")
+    field.fill(text)
+    field.press("Enter")
+
+
+def four_runs(root: Path) -> None:
+    for number, name in enumerate(("delta", "alpha", "gamma", "beta")):
+        write_run(root, name, steps=10 * (number + 1), seed=number, started=STARTED - timedelta(days=number))
+
+
+def test_by_keyboard_alone(tmp_path: Path, page: Page, keep) -> None:
+    four_runs(tmp_path / "runs")
+    with serving(tmp_path / "runs", tmp_path) as address:
+        page.goto(address)
+        settled(page)
+        page.keyboard.press("?")
+        expect(page.get_by_text("Compare the ticked runs")).to_be_visible()
+        keep(page, "runs-keyboard")
+        page.keyboard.press("Escape")
+        expect(page.get_by_text("Compare the ticked runs")).to_have_count(0)
+
+        page.keyboard.press("/")
+        expect(page.get_by_role("textbox", name="Search")).to_be_focused()
+        page.keyboard.type("steps<40 c/?")  # In a field, letters are letters.
+        expect(page.get_by_role("textbox", name="Search")).to_have_value("steps<40 c/?")
+        search(page, "steps<40")
+        expect(page.get_by_text("3 of 4 shown")).to_be_visible()
+
+        click_row(page, 1, x=400)
+        expect(cell(page, 2, 0)).to_be_focused()
+        page.keyboard.press("Space")
+        expect(page.get_by_text("1 chosen")).to_be_visible()
+        page.keyboard.press("ArrowDown")
+        expect(cell(page, 2, 1)).to_be_focused()
+        page.keyboard.press("Space")
+        expect(page.get_by_text("2 chosen")).to_be_visible()
+        page.keyboard.press("c")
+        expect(page).to_have_url(re.compile(r"/compare\?runs=delta&runs=alpha"))
+
+        page.get_by_role("link", name="Runs").click()
+        expect(page.get_by_text("2 chosen; 3 of 4 shown")).to_be_visible()
+        settled(page)
+        click_row(page, 2, x=400)
+        expect(cell(page, 2, 1)).to_be_focused()
+        page.keyboard.press("ArrowDown")
+        expect(cell(page, 2, 2)).to_be_focused()
+        page.keyboard.press("Enter")
+        expect(page).to_have_url(re.compile(r"/run\?run=gamma"))
+
+
+def test_ticks_stay_with_their_runs_and_notes_go_where_they_should(tmp_path: Path, page: Page, keep) -> None:
+    root = tmp_path / "runs"
+    four_runs(root)
+    with serving(root, tmp_path) as address:
+        page.goto(address)
+        settled(page)
+        click_row(page, 1)
+        expect(page.get_by_text("1 chosen; 4 of 4 shown")).to_be_visible()
+        search(page, "-run:delta")
+        expect(page.get_by_text("1 chosen, 1 of them not in this list; 3 of 4 shown")).to_be_visible()
+        settled(page)
+        click_row(page, 3)
+        expect(page.get_by_text("2 chosen, 1 of them not in this list")).to_be_visible()
+        search(page, "")
+        expect(page.get_by_text("2 chosen; 4 of 4 shown")).to_be_visible()
+
+        page.get_by_role("button", name="Tags and note").click()
+        dialog = page.get_by_role("dialog")
+        expect(dialog.get_by_text("2 runs: delta, beta.")).to_be_visible()
+        dialog.get_by_role("textbox", name="Add tags").fill("two <b>words</b>")
+        dialog.get_by_role("textbox", name="Note", exact=True).fill(f"{HOSTILE}\n=1+1")
+        dialog.get_by_role("button", name="Save").click()
+        expect(dialog.get_by_text("cannot be a tag.")).to_be_visible()
+        assert not (root / "delta" / "notes.json").exists()
+        dialog.get_by_role("textbox", name="Add tags").fill("baseline, seed-3")
+        dialog.get_by_role("button", name="Save").click()
+        expect(dialog).to_have_count(0)
+        for name in ("delta", "beta"):
+            assert (read_notes(root / name).tags, read_notes(root / name).note) == (
+                ("baseline", "seed-3"),
+                f"{HOSTILE}\n=1+1",
+            )
+        assert not (root / "alpha" / "notes.json").exists()
+
+        page.goto(f"{address}/?tag=baseline&columns=tag&columns=note&columns=grade")
+        settled(page)
+        expect(page.get_by_text("2 of 4 shown")).to_be_visible()
+        keep(page, "runs-notes")
+        assert page.evaluate("window.pwned") is None
+        click_row(page, 1)
+        expect(page.get_by_text("1 chosen")).to_be_visible()
+        page.get_by_role("button", name="Archive", exact=True).click()
+        expect(page.get_by_text("1 archived run not listed")).to_be_visible()
+        expect(page.get_by_text("1 of 4 shown")).to_be_visible()
+        assert read_notes(root / "delta").archived_at is not None
+        page.goto(f"{address}/?archived=true&q=archived:yes")
+        settled(page)
+        click_row(page, 1)
+        page.get_by_role("button", name="Restore", exact=True).click()
+        expect(page.get_by_text("No run matches")).to_be_visible()
+        assert read_notes(root / "delta").archived_at is None
+
+
+def test_a_view_is_a_name_for_an_address(tmp_path: Path, page: Page, keep) -> None:
+    root = tmp_path / "runs"
+    four_runs(root)
+    with serving(root, tmp_path) as address:
+        link = "/?q=steps%3E15&columns=steps&columns=optimizer.learning_rate&sort=steps&order=descending&group=model"
+        page.goto(address + link)
+        settled(page)
+        lists(page, ["beta", "gamma", "alpha"])
+        views = page.get_by_role("button", name="Views")
+        views.click()
+        expect(page.get_by_text(f"{address}{link}")).to_be_visible()
+        page.get_by_role("textbox", name="Name").fill("slow ones")
+        page.get_by_role("textbox", name="Name").press("Enter")
+        page.get_by_role("button", name="Save").click()
+        expect(page.get_by_role("combobox", name="Saved views")).to_have_value("slow ones")
+        keep(page, "runs-views")
+        assert [view.name for view in saved_views.saved_views(root)] == ["slow ones"]
+
+        page.goto(address)
+        settled(page)
+        lists(page, ["delta", "alpha", "gamma", "beta"])
+        views.click()
+        page.get_by_role("combobox", name="Saved views").click()
+        page.get_by_role("option", name="slow ones").click()
+        expect(page.get_by_text("3 of 4 shown")).to_be_visible()
+        for part in ("q=steps", "sort=steps", "order=descending", "group=model", "columns=optimizer.learning_rate"):
+            expect(page).to_have_url(re.compile(re.escape(part)))
+        lists(page, ["beta", "gamma", "alpha"])
+
+
+def test_hostile_names_settings_and_views_are_text(tmp_path: Path, page: Page) -> None:
+    root = tmp_path / "runs"
+    write_run(root, "x").rename(root / HOSTILE)
+    (root / HOSTILE / "config.yaml").write_text(f'{{"{HOSTILE}": 1, "name": "{HOSTILE}"}}')
+    path = saved_views.path_of(root)
+    path.parent.mkdir()
+    path.write_text(json.dumps({"schema_version": "1.0", "views": [{"name": HOSTILE, "address": {"q": [HOSTILE]}}]}))
+    with serving(root, tmp_path) as address:
+        page.goto(f"{address}/?group=model&archived=true")
+        settled(page)
+        page.get_by_role("button", name="Check", exact=True).click()
+        expect(page.get_by_role("dialog").get_by_text("1 run checked")).to_be_visible()
+        expect(page.get_by_role("dialog").get_by_text(HOSTILE, exact=True)).to_be_visible()
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("dialog")).to_have_count(0)
+        click_row(page, 1, x=400)
+        expect(cell(page, 2, 0)).to_be_focused()
+        page.keyboard.press("Enter")
+        expect(page).to_have_url(re.compile(r"/run\?run=%3Cimg"))
+        page.goto(address)
+        settled(page)
+        page.get_by_role("button", name="Views").click()
+        page.get_by_role("combobox", name="Saved views").click()
+        page.get_by_role("option").first.click()
+        expect(page.get_by_role("textbox", name="Name")).to_have_value(HOSTILE)
+        assert page.evaluate("window.pwned") is None
+        assert page.locator("[data-testid=stMain] img[src=x]").count() == 0
