@@ -1,93 +1,78 @@
-"""Runs in groups: one line for each value that runs agree in, and a click that narrows the list to it."""
+"""Runs in groups: one line for each value that runs agree in, and a choice that narrows the list to it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from datetime import tzinfo
 
-import pandas as pd
 import streamlit as st
 
 from dashboard.components import markup
 from dashboard.components.runs_toolbar import title
-from dashboard.logic.numbers import NOTHING
+from dashboard.logic import numbers
 from dashboard.logic.query import condition_text
 from dashboard.logic.run_order import Group, in_groups
 from dashboard.logic.run_rows import Row
 from dashboard.logic.runs_table import shown_text
 from dashboard.reading import reader_zone
 
-_CLICK = "run_groups_open"
-_ROW_PIXELS = 36
-_MOST_ROWS = 10
-MOST_GROUPS = 500
+_ONLY = "only_group"
+MOST_LINES = 20
+"""Groups in the table; the choice beside it has all of them."""
+
+_HEAD = ("Runs", "Verified", "Best score", "Mean score", "Lowest last loss", "Mean last loss", "Newest")
 
 
 def show(rows: Sequence[Row], key: str) -> list[Row]:
     """Draw the groups that a column makes, and return the rows with those of a group together, the largest first."""
     groups = in_groups(rows, key)
-    shown = groups[:MOST_GROUPS]
-    st.dataframe(
-        _frame(shown),
-        column_config=_config(key, shown),
-        hide_index=True,
-        row_height=_ROW_PIXELS,
-        height="content" if len(shown) <= _MOST_ROWS else _ROW_PIXELS * (_MOST_ROWS + 1),
-        placeholder=NOTHING,
-        key="run_groups",
-        alt=f"Groups of runs by {title(key)}",
+    zone = reader_zone()
+    # A table of HTML: a second grid on the page would take the keyboard from the first.
+    markup.table(
+        [title(key), *_HEAD], [_line(group, zone) for group in groups[:MOST_LINES]], numbers=range(1, len(_HEAD))
     )
-    more = f" The first {MOST_GROUPS} are shown." if len(groups) > MOST_GROUPS else ""
-    said = f"{markup.counted(len(groups), 'group')} by {title(key)}; a click on one adds it to the search."
-    markup.note(f"{said} Below, the runs of a group stand together.{more}")
+    more = f"; the largest {MOST_LINES} are shown" if len(groups) > MOST_LINES else ""
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        st.selectbox(
+            "Show one group only",
+            range(len(groups)),
+            index=None,
+            format_func=lambda place: _name(groups[place]),
+            key=_ONLY,
+            placeholder="all groups",
+            width=280,
+            on_change=_narrow,
+            args=(key, [group.value for group in groups]),
+            help="Adds a condition to the search, where it can be taken out again.",
+        )
+        said = f"{markup.counted(len(groups), 'group')} by {title(key)}{more}. Each run counts once in a mean."
+        markup.note(f"{said} Below, the runs of a group stand together.")
     return list(dict.fromkeys(row for group in groups for row in group.rows))
 
 
-def _frame(groups: Sequence[Group]) -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "value": [NOTHING if group.value is None else shown_text(group.value) for group in groups],
-            "runs": [len(group.rows) for group in groups],
-            "verified": [group.verified for group in groups],
-            "best_score": [_percent(group.best_score) for group in groups],
-            "mean_score": [_percent(group.mean_score) for group in groups],
-            "lowest_loss": [group.lowest_loss for group in groups],
-            "mean_loss": [group.mean_loss for group in groups],
-            "newest": pd.to_datetime(pd.Series([group.newest for group in groups], dtype=object), utc=True),
-        }
-    ).astype(dict.fromkeys(("best_score", "mean_score", "lowest_loss", "mean_loss"), "float64"))
+def _line(group: Group, zone: tzinfo) -> list[str]:
+    newest = numbers.NOTHING if group.newest is None else f"{group.newest.astimezone(zone):%Y-%m-%d %H:%M}"
+    return [
+        _name(group),
+        numbers.count(len(group.rows)),
+        numbers.count(group.verified),
+        numbers.percent(group.best_score),
+        numbers.percent(group.mean_score),
+        numbers.digits(group.lowest_loss),
+        numbers.digits(group.mean_loss),
+        newest,
+    ]
 
 
-def _percent(fraction: float | None) -> float | None:
-    return None if fraction is None else 100 * fraction
-
-
-def _config(key: str, groups: Sequence[Group]) -> dict[str, Any]:
-    make = st.column_config
-    return {
-        "value": make.ButtonColumn(
-            title(key),
-            width=270,
-            pinned=True,
-            alignment="left",
-            type="tertiary",
-            key=_CLICK,
-            on_click=_narrow,
-            args=(key, [group.value for group in groups]),
-        ),
-        "runs": make.NumberColumn("Runs", format="localized", width=70),
-        "verified": make.NumberColumn("Verified", format="localized", width=84),
-        "best_score": make.NumberColumn("Best score", format="%.1f %%", width=100),
-        "mean_score": make.NumberColumn("Mean score", format="%.1f %%", width=100, help="Each run counts once."),
-        "lowest_loss": make.NumberColumn("Lowest last loss", format="%.4f", width=120),
-        "mean_loss": make.NumberColumn("Mean last loss", format="%.4f", width=120),
-        "newest": make.DatetimeColumn("Newest", format="YYYY-MM-DD HH:mm", timezone=str(reader_zone()), width=140),
-    }
+def _name(group: Group) -> str:
+    return numbers.NOTHING if group.value is None else shown_text(group.value)
 
 
 def _narrow(key: str, values: Sequence[str | None]) -> None:
-    click = st.session_state.get(_CLICK)
-    if click is not None and click["row"] < len(values):
-        asked = condition_text(key, values[click["row"]])
-        before = st.session_state.get("q") or ""
-        st.session_state["q"] = before if asked in before else f"{before} {asked}".strip()
+    place = st.session_state.get(_ONLY)
+    if place is None:
+        return
+    asked = condition_text(key, values[place])
+    before = st.session_state.get("q") or ""
+    st.session_state["q"] = before if asked in before else f"{before} {asked}".strip()
+    st.session_state[_ONLY] = None

@@ -60,11 +60,14 @@ def test_columns_and_order_stand_in_the_address(opened: Open, three: Path) -> No
 
 def test_groups_are_summed_up_and_their_runs_stand_together(opened: Open, three: Path) -> None:
     app = opened(RUNS, group="model")
-    groups, table = app.dataframe[0].value, app.dataframe[1].value
-    assert groups[["value", "runs", "verified"]].values.tolist() == [["small", 2, 2], ["big", 1, 1]]
-    assert table["run"].tolist() == ["beta", "gamma", "alpha"]
-    assert "2 groups by Model; a click on one adds it to the search." in said(app)
-    assert len(opened(RUNS, group="optimizer.learning_rate").dataframe[0].value) == 1
+    assert listed(app) == ["beta", "gamma", "alpha"]
+    text = said(app)
+    assert "2 groups by Model. Each run counts once in a mean." in text
+    assert text.index(">small</td>") < text.index(">big</td>")
+    app = next(box for box in app.selectbox if box.label == "Show one group only").select_index(1).run()
+    assert listed(app) == ["alpha"]
+    assert app.text_input(key="q").value == 'model="big"'
+    assert "1 group by optimizer.learning_rate" in said(opened(RUNS, group="optimizer.learning_rate"))
 
 
 def test_a_long_list_has_pages_and_order_works_on_all_of_them(
