@@ -10,6 +10,7 @@ import streamlit as st
 from dashboard import state
 from dashboard.components import curves, markup
 from dashboard.logic import relation
+from dashboard.logic.numbers import NOTHING
 from dashboard.logic.parallel import HEIGHT, parallel
 from dashboard.logic.relation import Scale
 from dashboard.logic.relation_svg import parallel_svg, scatter_svg
@@ -156,6 +157,7 @@ def _table(runs: Sequence[RunSummary], names: Sequence[str], picked: Sequence[in
     ticked = st.dataframe(
         table,
         hide_index=True,
+        placeholder=NOTHING,
         key="related_runs",
         on_select="rerun",
         selection_mode="multi-row",

@@ -28,14 +28,14 @@ def section(run: Run) -> None:
             _download(CONFIG, (run.path / CONFIG).read_bytes)
     left, right = st.columns(2, gap="large")
     with left:
-        st.subheader("To make it again", anchor=False)
+        st.header("To make it again", anchor=False)
         st.code("\n".join(found.steps), language=None, wrap_lines=True)
         st.caption(f"In a checkout of the code, with {REQUIREMENTS}, {CONFIG} and the run's folder beside you.")
         if found.typed:
-            st.subheader("As it was typed", anchor=False)
+            st.header("As it was typed", anchor=False)
             st.code(found.typed, language=None, wrap_lines=True)
     with right:
-        st.subheader("What must be the same", anchor=False)
+        st.header("What must be the same", anchor=False)
         markup.table(["What", "Value", "Stated in run_manifest.json at"], found.facts)
 
 

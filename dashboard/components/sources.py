@@ -26,7 +26,7 @@ def section(view: ForeignRun) -> None:
         st.caption(f"{len(facts) - _MOST_FACTS} more are not shown; `trainproof show --json` prints them all.")
     scores = foreign_run.score_rows(view)
     if scores:
-        st.subheader("Scores, as stated", anchor=False)
+        st.header("Scores, as stated", anchor=False)
         markup.table(["Score", "Value", "Checkpoint", "How", "Source", "Note"], scores, numbers=[1])
-    st.subheader("Files", anchor=False)
+    st.header("Files", anchor=False)
     markup.table(["File", "Written by", "What it gave"], foreign_run.file_rows(view))

@@ -187,7 +187,14 @@ def _mark_line(places: Sequence[Place], *, worded: bool) -> dict[str, Any]:
             {
                 "xAxis": place.x,
                 "lineStyle": {"color": place.colour},
-                "label": {"show": worded, "formatter": place.text, "fontSize": 11, "rotate": 0, "position": "end"},
+                "label": {
+                    "show": worded,
+                    "formatter": place.text,
+                    "fontSize": 11,
+                    "rotate": 0,
+                    "position": "end",
+                    "align": "left",
+                },
             }
             for place in places
         ],

@@ -63,7 +63,7 @@ def svg(plot: Plot, *, title: str) -> str:
     across = _across(plot)
     for index, panel in enumerate(plot.panels):
         height = _TALL if panel.panel.height > 150 else _LOW
-        parts += _panel(panel, plot, across, top, height, is_last=index == len(plot.panels) - 1)
+        parts += _panel(panel, plot, across, top, height, is_first=index == 0, is_last=index == len(plot.panels) - 1)
         top += height + _GAP
     height = top - _GAP + _BOTTOM if plot.panels else _TOP * 2
     if not plot.panels:
@@ -75,7 +75,9 @@ def svg(plot: Plot, *, title: str) -> str:
     )
 
 
-def _panel(panel: Plotted, plot: Plot, across: Reach, top: int, height: int, *, is_last: bool) -> Iterator[str]:
+def _panel(
+    panel: Plotted, plot: Plot, across: Reach, top: int, height: int, *, is_first: bool, is_last: bool
+) -> Iterator[str]:
     low, high = _ends(panel)
     y_ticks = log_ticks(low, high) if panel.log else ticks(low, high, 5 if height == _TALL else 3)
     down = Reach(
@@ -108,6 +110,8 @@ def _panel(panel: Plotted, plot: Plot, across: Reach, top: int, height: int, *, 
         x, y = float(across.at(place.x)), float(down.at(place.y))
         yield f'<path fill="{safe(place.colour)}" d="M{x:.1f} {y - 6:.1f}l6 6l-6 6l-6 -6z"/>'
     yield "</g>"
+    for place in panel.resumed if is_first else ():
+        yield f'<text class="quiet" x="{float(across.at(place.x)) + 4:.1f}" y="{top + 12}">{safe(place.text)}</text>'
     for place in panel.scores:
         x, y = float(across.at(place.x)), float(down.at(place.y))
         said = f"{place.text} {100 * (place.score or 0.0):.1f} %"

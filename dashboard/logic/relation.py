@@ -105,7 +105,7 @@ def telling(runs: Sequence[RunSummary]) -> list[str]:
     for name in sorted({name for run in runs for name in run.settings}):
         if name in {"name", "schema_version"}:
             continue
-        values = {value_of(run, name) for run in runs}
+        values = {value for run in runs if (value := value_of(run, name)) is not None}
         if len(values) > 1:
             differing.append((any(isinstance(value, str) for value in values), name))
     # Seeds differ in every sweep and say the least.

@@ -1,0 +1,80 @@
+"""The package page: four steps from runs to a bundle, masking, labels, and bundles of strangers."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+
+from pages import Open, said
+from streamlit.testing.v1 import AppTest
+from synthetic import seal, write_run
+
+from dashboard import state
+from evidence.bundle.verify import verify_bundle
+from evidence.layout import LOG
+
+SECRET = "hf_" + "Ab1" * 12
+
+
+def press(app: AppTest, label: str) -> AppTest:
+    return next(button for button in app.button if button.label == label).click().run()
+
+
+def tick(app: AppTest, label: str) -> AppTest:
+    return next(box for box in app.checkbox if box.label == label).check().run()
+
+
+def test_the_steps_are_shown_from_the_start(opened: Open, root: Path) -> None:
+    write_run(root, "alpha")
+    text = said(opened(state.PACKAGE, runs="alpha"))
+    titles = ["Choose runs", "Look at the checklist", "Build", "Verify and hand in"]
+    steps = [f'<p class="tp-step"><b>{number}</b>{title}</p>' for number, title in enumerate(titles, start=1)]
+    assert [step in text for step in steps] == [True] * 4
+    assert "Nothing is built yet." in text
+
+
+def test_a_secret_blocks_and_is_masked_in_the_copy_alone(opened: Open, root: Path, tmp_path: Path) -> None:
+    log = write_run(root, "alpha") / LOG
+    rows = [json.loads(line) for line in log.read_text("utf-8").splitlines()]
+    rows[0]["message"] += f" token {SECRET}"
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    seal(log.parent)
+    app = opened(state.PACKAGE, runs="alpha")
+    assert next(button for button in app.button if button.label == "Build").disabled
+    app = press(tick(app, "Mask secrets and home folders"), "Build")
+    assert "Masked in 1 file: runs/alpha/log.jsonl (1)." in said(app)
+    bundle = tmp_path / "bundles" / "alpha.zip"
+    assert verify_bundle(bundle).ok
+    with zipfile.ZipFile(bundle) as archive:
+        assert SECRET.encode() not in b"".join(archive.read(name) for name in archive.namelist())
+    assert SECRET in log.read_text("utf-8")
+
+
+def test_an_unfinished_run_is_packed_with_a_label_only(opened: Open, root: Path, tmp_path: Path) -> None:
+    write_run(root, "alpha", status="failed")
+    app = opened(state.PACKAGE, runs="alpha")
+    assert "blocked" in said(app)
+    press(tick(app, "Label as partial"), "Build")
+    assert verify_bundle(tmp_path / "bundles" / "alpha.zip").partial
+
+
+def test_a_bundle_of_a_stranger_is_judged_and_leaves_nothing_behind(opened: Open, root: Path, tmp_path: Path) -> None:
+    app = opened(state.PACKAGE, part="Verify")
+    assert "Verify as a judge would" in said(app)
+    before = sorted(tmp_path.rglob("*"))
+    app.get("file_uploader")[0].upload("evil.zip", hostile(), "application/zip").run()
+    text = said(app)
+    assert "does not hold" in text
+    assert "../../evil" in text
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def hostile() -> bytes:
+    """Return a zip whose only entry climbs out of the folder that it is unpacked into."""
+    import io
+
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("../../evil", "x")
+    return content.getvalue()

@@ -1,0 +1,107 @@
+"""The run page: resumed, followed, foreign and hostile runs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from pages import Open, labels, said
+from synthetic import write_rows, write_run
+
+from dashboard import state
+from evidence.layout import LOG, MANIFEST, PREDICTIONS
+from evidence.lock import RunLock
+
+FOREIGN = Path(__file__).parents[1] / "cases" / "foreign"
+SECRET = "hf_" + "Ab1" * 12
+
+
+def rows_of(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def change(path: Path, **values: object) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | values), "utf-8")
+
+
+def options(app) -> dict:
+    """Return the drawing of the page's chart."""
+    return json.loads(app.get("echarts_chart")[0].proto.spec)
+
+
+def test_a_resumed_run_goes_on_from_its_parent(opened: Open, root: Path) -> None:
+    write_run(root, "first", steps=40, status="interrupted")
+    change(write_run(root, "second", steps=40) / MANIFEST, parent={"run_id": "first", "step": 12})
+    drawn = options(opened(state.RUN, run="second"))
+    lines = [part for part in drawn["series"] if part["type"] == "line" and part["yAxisIndex"] == 0]
+    assert [part["lineStyle"]["type"] for part in lines] == ["dashed", "solid"]
+    assert lines[1]["markLine"]["data"][0]["label"]["formatter"] == "resumed after step 12"
+    shutil.rmtree(root / "first")
+    text = said(opened(state.RUN, run="second"))
+    assert "Its parent first is not under this root, so nothing before it is drawn." in text
+
+
+def test_the_view_of_a_curve_stands_in_the_address(opened: Open, root: Path) -> None:
+    write_run(root, "alpha", steps=300)
+    app = opened(state.RUN, run="alpha", scale=["log loss", "no outliers"], x="Tokens", smooth="0.9")
+    drawn = options(app)
+    assert drawn["yAxis"][0]["type"] == "log"
+    assert drawn["xAxis"][-1]["name"] == "thousand tokens"
+    assert "1 point is outside the range shown." in said(app)
+    exports = [button.label for button in app.get("download_button")]
+    assert exports == ["SVG, for print", "CSV, every row", "JSONL, the file itself"]
+
+
+def test_a_log_is_followed_with_secrets_hidden(opened: Open, root: Path) -> None:
+    folder = write_run(root, "alpha", steps=40, status="running")
+    rows = rows_of(folder / LOG)
+    with RunLock(folder):
+        app = opened(state.RUN, run="alpha", view="Log")
+        assert "1 of 1 records; the newest first, while the run is at work." in said(app)
+        write_rows(folder / LOG, [*rows, rows[0] | {"level": "warning", "message": f"token={SECRET} <b>bold</b>"}])
+        text = said(app.run())
+    assert SECRET not in text
+    assert "token=[hidden] &lt;b&gt;bold&lt;/b&gt;" in text
+    assert text.index("token=[hidden]") < text.index("Run alpha started.")
+
+
+def test_answers_are_held_against_what_was_expected_letter_by_letter(opened: Open, root: Path) -> None:
+    path = write_run(root, "alpha", items=40) / PREDICTIONS
+    rows = rows_of(path)
+    rows[3] |= {"expected": "118", "extracted_answer": "<u>181", "correct": False, "finish_reason": "length"}
+    write_rows(path, rows)
+    app = opened(state.RUN, run="alpha", view="Predictions", finish_reason="length")
+    assert "1 of 40 items. Choose a row to read its output." in said(app)
+    assert [box.label for box in app.multiselect] == ["Section", "Category", "Difficulty", "Ended by"]
+    app.session_state["predictions_table"] = {"selection": {"rows": [0], "columns": [], "cells": []}}
+    text = said(app.run())
+    assert "<del>" in text
+    assert "<ins>&lt;u&gt;" in text
+    assert "<u>" not in text
+
+
+def test_how_to_make_it_again_names_unsaved_code(opened: Open, root: Path) -> None:
+    folder = write_run(root, "alpha", manifest={"code": {"dirty": True, "diff_sha256": "d" * 64}})
+    app = opened(state.RUN, run=folder.name, view="Reproduce")
+    assert "The code had uncommitted changes." in said(app)
+    assert [button.label for button in app.get("download_button")] == ["requirements.txt", "config.yaml"]
+    assert any("pip install -r requirements.txt" in block.value for block in app.code)
+
+
+@pytest.mark.parametrize("view", ["Curves", "Sources", "Predictions", "Files", "Problems"])
+@pytest.mark.parametrize("case", ["hf_trainer", "predictions_jsonl", "broken_files"])
+def test_a_run_of_another_tool_shows_what_its_files_state(opened: Open, root: Path, case: str, view: str) -> None:
+    shutil.copytree(FOREIGN / case / "folder", root / "other")
+    text = said(opened(state.RUN, run="other", view=view))
+    if view == "Sources" and case == "hf_trainer":
+        assert "trainer_state.json at /global_step (line 7)" in text
+    if view == "Curves" and case == "hf_trainer":
+        assert "Read from trainer_state.json, lines" in text
+
+
+def test_a_run_at_work_has_no_button_to_resume(opened: Open, root: Path) -> None:
+    folder = write_run(root, "alpha", status="running")
+    with RunLock(folder):
+        assert "Resume" not in labels(opened(state.RUN, run="alpha"))
