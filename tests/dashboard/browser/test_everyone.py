@@ -1,0 +1,122 @@
+"""Every page for everyone: axe-core finds nothing serious in either theme, and no page is too wide for a phone.
+
+What the pages look like at three widths in both themes is kept as pictures.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from browser import serving
+from playwright.sync_api import Page, expect
+from synthetic import STARTED, seal, write_run
+
+from dashboard.logic.jobs.folder import OUTPUT, enqueue, mark_ended, new_job_folder, read_job
+from evidence.layout import MANIFEST
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+CASES = Path(__file__).parents[2] / "cases" / "foreign"
+SCREENSHOTS = Path(__file__).parents[3] / "screenshots"
+WIDTHS = (400, 1400, 2560)
+PAGES = {
+    "runs": "/",
+    "run": "/run?run=beta",
+    "examples": "/run?run=beta&view=Examples",
+    "predictions": "/run?run=beta&view=Predictions",
+    "log": "/run?run=beta&view=Log",
+    "reproduce": "/run?run=beta&view=Reproduce",
+    "problems": "/run?run=torn&view=Problems",
+    "sources": "/run?run=other-tool&view=Sources",
+    "compare": "/compare?runs=alpha&runs=beta",
+    "scatter": "/compare?part=Scatter",
+    "parallel": "/compare?part=Parallel",
+    "launch": "/launch",
+    "package": "/package?runs=beta&runs=alpha",
+    "verify": "/package?part=Verify",
+}
+PICTURED = ("runs", "run", "compare", "launch", "package")
+FITS = """() => {
+    const main = document.querySelector("[data-testid=stMain]");
+    return main.scrollWidth <= main.clientWidth && document.documentElement.scrollWidth <= innerWidth;
+}"""
+
+COLOURS_CHANGED = "document.getAnimations().every(one => one.effect.getTiming().iterations === Infinity)"
+
+
+def corpus(root: Path) -> None:
+    """Write a run of every kind: whole, smoke, resumed with unsaved code, broken, of another tool; and a failed job."""
+    write_run(root, "alpha", steps=60, items=20, correct=0.4, seed=2, started=STARTED - timedelta(days=1))
+    write_run(root, "stopped", steps=60, status="interrupted", started=STARTED - timedelta(days=2))
+    write_run(root, "small", steps=2, mode="smoke", items=0, started=STARTED - timedelta(days=3))
+    resumed = write_run(root, "beta", steps=60, items=20, correct=0.7, seed=1, started=STARTED)
+    manifest = json.loads((resumed / MANIFEST).read_text("utf-8"))
+    manifest["parent"] = {"run_id": "stopped", "step": 20}
+    manifest["code"] |= {"dirty": True, "diff_sha256": "d" * 64}
+    (resumed / MANIFEST).write_text(json.dumps(manifest), "utf-8")
+    seal(resumed)
+    (root / "torn").mkdir()
+    (root / "torn" / MANIFEST).write_text('{"run_id": ')
+    shutil.copytree(CASES / "hf_trainer" / "folder", root / "other-tool")
+    folder = new_job_folder(root, STARTED)
+    enqueue(folder, run="beta", command=["trainproof"], working_folder=root, now=STARTED)
+    (folder / OUTPUT).write_text("error TP301: The loss is not finite.\n")
+    job = read_job(folder)
+    assert job is not None
+    mark_ended(job, 4)
+
+
+def settle(page: Page) -> None:
+    expect(page.locator("[data-testid=stMainBlockContainer] h1").first).to_be_visible()
+    expect(page.locator("[data-testid=stStatusWidget]")).to_have_count(0)
+    expect(page.locator("[data-testid=stSkeleton]")).to_have_count(0)
+
+
+def serious(page: Page, theme: str) -> list[str]:
+    """Return what axe-core finds that stops somebody from using the page; themes differ in nothing but colours."""
+    rules = {} if theme == "light" else {"runOnly": ["color-contrast"]}
+    found = Axe().run(page, options={"resultTypes": ["violations"], **rules}).response["violations"]
+    return [
+        f"{rule['id']}: {node['html'][:160]}"
+        for rule in found
+        if rule["impact"] in {"serious", "critical"}
+        for node in rule["nodes"]
+    ]
+
+
+def test_every_page_is_for_everyone(tmp_path: Path, page: Page) -> None:
+    corpus(tmp_path / "runs")
+    with serving(tmp_path / "runs", tmp_path) as address:
+        for name, path in PAGES.items():
+            page.set_viewport_size({"width": WIDTHS[1], "height": 900})
+            tab = page.get_by_role("tab", name=name.capitalize(), exact=True)
+            if "run=beta&view" in path and tab.count():
+                tab.click()  # As fast as a reader, and faster than a new page.
+            else:
+                page.goto(f"{address}{path}")
+            settle(page)
+            for theme in ("light", "dark"):
+                page.emulate_media(color_scheme=theme)
+                page.wait_for_timeout(100)
+                page.wait_for_function(COLOURS_CHANGED)
+                assert serious(page, theme) == [], (name, theme)
+                if name in PICTURED:
+                    pictures(page, f"{name}-{theme}")
+            for width in (WIDTHS[0], WIDTHS[2]):
+                page.set_viewport_size({"width": width, "height": 900})
+                # Pictures are drawn anew for the new width, which takes a moment.
+                page.wait_for_function(FITS)
+
+
+def pictures(page: Page, name: str) -> None:
+    SCREENSHOTS.mkdir(exist_ok=True)
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 900})
+        page.wait_for_timeout(200)
+        page.screenshot(path=SCREENSHOTS / f"{name}-{width}.png")
+    page.set_viewport_size({"width": WIDTHS[1], "height": 900})
