@@ -18,6 +18,7 @@ from dashboard.logic.log_tail import Log, LogTail
 from dashboard.logic.series import Series, Tail
 from dashboard.state import root
 from evidence.check import judge
+from evidence.compare import Comparison, compare_runs
 from evidence.index import RunIndex, RunSummary
 from evidence.kept_columns import default_folder
 from evidence.layout import LOG, METRICS
@@ -55,6 +56,11 @@ def log_of(folder: Path) -> Log:
 def run_of(folder: Path) -> Run:
     """Return a run, read again when one of its files changed but those that grow (`series_of`, `log_of`)."""
     return _run(str(folder), tuple(entry for entry in signature(folder) if entry[0] not in {METRICS, LOG}))
+
+
+def compared(folders: Sequence[Path]) -> Comparison:
+    """Return how runs differ, worked out again when one of their files changed."""
+    return _compared(tuple(map(str, folders)), tuple(map(signature, folders)))
 
 
 def checked(folder: Path) -> RunReport:
@@ -105,6 +111,11 @@ def _tail(path: str) -> Tail:
 @st.cache_resource(max_entries=16, show_spinner=False)
 def _log_tail(path: str) -> LogTail:
     return LogTail(Path(path))
+
+
+@st.cache_resource(max_entries=8, show_spinner=False)
+def _compared(folders: tuple[str, ...], signatures: tuple[Signature, ...]) -> Comparison:
+    return compare_runs([read_run(Path(folder)) for folder in folders])
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)

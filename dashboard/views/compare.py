@@ -10,7 +10,6 @@ from dashboard import reading, state
 from dashboard.components import comparison, curves, markup, relations
 from dashboard.components.lines import line_of
 from dashboard.logic import pairing
-from evidence.compare import compare_runs
 from evidence.index import RunSummary
 
 MOST_RUNS = 20
@@ -72,7 +71,7 @@ def _side_by_side(chosen: Sequence[str], known: Mapping[str, RunSummary]) -> Non
             "The pictures beside this one show all runs until some are chosen.",
         )
         return
-    compared = compare_runs([reading.run_of(known[name].path) for name in names])
+    compared = reading.compared([known[name].path for name in names])
     comparison.headlines(compared)
     if compared.smoke is not None:
         comparison.smoke(compared.smoke)
