@@ -32,7 +32,7 @@ _COLOURS: Mapping[Tone, Literal["green", "blue", "orange", "red", "gray"]] = {
 _FORMATS: Mapping[runs_table.Kind, str] = {
     "count": "localized",
     "loss": "%.4f",
-    "number": "%.5g",
+    "number": "%.6g",
     "share": "%.1f %%",
     "minutes": "%.1f min",
 }

@@ -76,13 +76,14 @@ def column_of(key: str, rows: Sequence[Row] = ()) -> Column:
     """Return the column of a key; of a setting or figure as its values in these rows ask for it."""
     if key in BY_KEY:
         return BY_KEY[key]
-    found = [value for row in rows if (value := row.get(key)) is not None]
+    found: list[Any] = [value for row in rows if (value := row.get(key)) is not None]
     meaning = (
         "Figure of the run." if rows and any(key in row.summary.figures for row in rows) else "Setting of the run."
     )
     kind: Kind = "text"
     if found and all(isinstance(value, int | float) and not isinstance(value, bool) for value in found):
-        kind = "count" if all(isinstance(value, int) for value in found) else "number"
+        # Figures are floats all of them; a count or a number of bytes has no fraction.
+        kind = "count" if all(float(value).is_integer() for value in found) else "number"
     return _more(key, key, kind, meaning)
 
 

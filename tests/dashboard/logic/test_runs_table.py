@@ -68,11 +68,16 @@ def test_a_time_that_no_calendar_holds_is_left_out(started: str) -> None:
 
 def test_any_setting_or_figure_is_a_column_of_its_own_kind() -> None:
     rows = rows_of(
-        summary("a", settings={"limits.steps": 20, "rate": 3e-5, "shuffle": True, "mixed": 1}, figures={"last.x": 0.5}),
+        summary(
+            "a",
+            settings={"limits.steps": 20, "rate": 3e-5, "shuffle": True, "mixed": 1},
+            figures={"last.x": 0.5, "last.bytes": 2.0**29},
+        ),
         summary("b", settings={"limits.steps": None, "rate": 1, "shuffle": False, "mixed": "x\ny"}),
     )
-    kinds = {key: column_of(key, rows).kind for key in ("limits.steps", "rate", "shuffle", "mixed", "last.x")}
-    assert kinds == {"limits.steps": "count", "rate": "number", "shuffle": "text", "mixed": "text", "last.x": "number"}
+    kinds = {key: column_of(key, rows).kind for key in ("limits.steps", "rate", "shuffle", "last.x", "last.bytes")}
+    assert list(kinds.values()) == ["count", "number", "text", "number", "count"]
+    assert column_of("mixed", rows).kind == "text"
     table = runs_table.frame(rows, columns("rate", "shuffle", "mixed", rows=rows))
     assert table["rate"].tolist() == [3e-5, 1]
     assert table["shuffle"].tolist() == ["true", "false"]
@@ -80,7 +85,7 @@ def test_any_setting_or_figure_is_a_column_of_its_own_kind() -> None:
     assert column_of("last.x", rows).meaning == "Figure of the run."
     listing = RowCache().listing([row.summary for row in rows])
     assert listing.settings == ("limits.steps", "mixed", "rate", "shuffle")
-    assert listing.figures == ("last.x",)
+    assert listing.figures == ("last.bytes", "last.x")
 
 
 def test_names_that_nobody_could_ask_for_are_no_columns() -> None:
