@@ -15,6 +15,7 @@ import streamlit as st
 
 from dashboard.components.reading_bar import reading_bar
 from dashboard.logic.log_tail import Log, LogTail
+from dashboard.logic.run_rows import Listing, RowCache
 from dashboard.logic.series import Series, Tail
 from dashboard.state import root
 from evidence.check import judge
@@ -36,6 +37,11 @@ def summaries() -> Sequence[RunSummary]:
     """
     with reading_bar() as progress:
         return _index(str(root().resolve())).refresh(progress=progress, rest=True)
+
+
+def listing(found: Sequence[RunSummary]) -> Listing:
+    """Return the runs as rows, and what can be asked of them; rows are made once and again when a run changes."""
+    return _rows(str(root().resolve())).listing(found)
 
 
 def by_name(found: Sequence[RunSummary]) -> dict[str, RunSummary]:
@@ -101,6 +107,11 @@ def reader_zone() -> tzinfo:
 @st.cache_resource(max_entries=4, show_spinner=False)
 def _index(root: str) -> RunIndex:
     return RunIndex(Path(root), follow_links=False, columns_in=default_folder())
+
+
+@st.cache_resource(max_entries=4, show_spinner=False)
+def _rows(root: str) -> RowCache:
+    return RowCache()
 
 
 @st.cache_resource(max_entries=64, show_spinner=False)

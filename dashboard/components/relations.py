@@ -23,6 +23,9 @@ _ROW_PIXELS = 36
 
 def scatter(runs: Sequence[RunSummary]) -> None:
     """Draw any two figures or settings of the runs against each other; points can be chosen."""
+    if not runs:
+        markup.empty("No run matches", "Take a word or a condition out of the search.")
+        return
     names = relation.names(runs)
     if len(names) < 2:
         markup.empty("Nothing to draw", "These runs state no figure and no setting that can be read.")
@@ -60,6 +63,9 @@ def scatter(runs: Sequence[RunSummary]) -> None:
 
 def parallels(runs: Sequence[RunSummary]) -> None:
     """Draw several figures and settings side by side, a line through them for each run."""
+    if not runs:
+        markup.empty("No run matches", "Take a word or a condition out of the search.")
+        return
     with st.container(horizontal=True, vertical_alignment="bottom"):
         names = st.multiselect(
             "Axes, from left to right",

@@ -10,6 +10,7 @@ import streamlit as st
 
 from dashboard import reading, state
 from dashboard.components import check_dialog, keys, markup, notes_dialog, problems
+from dashboard.components.gate import may_operate
 from dashboard.components.runs_table import clear
 from dashboard.logic import runs_table
 from dashboard.logic.run_rows import Row
@@ -34,9 +35,10 @@ def show(picked: Sequence[Row], listed: Sequence[Row], columns: Sequence[runs_ta
             state.go(state.COMPARE, runs=names)
         if st.button("Package", disabled=not picked, icon=":material/inventory_2:"):
             state.go(state.PACKAGE, runs=names)
-        if st.button("Tags and note", disabled=not picked, icon=":material/sell:"):
-            notes_dialog.edit(picked)
-        _archiving(picked)
+        if may_operate():
+            if st.button("Tags and note", disabled=not picked, icon=":material/sell:"):
+                notes_dialog.edit(picked)
+            _archiving(picked)
         if st.button(
             "Check",
             icon=":material/fact_check:",

@@ -9,6 +9,7 @@ import streamlit as st
 
 from dashboard import state
 from dashboard.components import problems
+from dashboard.components.gate import may_operate
 from dashboard.logic import saved_views
 from dashboard.logic.run_rows import Listing
 from dashboard.logic.runs_table import BY_KEY, FIRST_CHOICE, GROUP_FIELDS, SORT_FIELDS
@@ -42,14 +43,20 @@ def popover() -> None:
             on_change=_ask_for,
             args=(views,),
         )
-        st.text_input("Name", key=_NAME, max_chars=saved_views.LONGEST_NAME, placeholder="best of gemma")
-        chosen = st.session_state.get(_CHOSEN)
-        with st.container(horizontal=True):
-            st.button("Save", on_click=_save, icon=":material/bookmark_add:", help="Keep what is shown now.")
-            st.button("Rename", on_click=_rename, disabled=chosen is None, help="Give the chosen view this name.")
-            st.button("Delete", on_click=_delete, disabled=chosen is None, icon=":material/delete:")
+        if may_operate():
+            _changing()
         st.caption("Link to what is shown now")
         st.code(_link(), language=None, wrap_lines=True)
+
+
+def _changing() -> None:
+    """Draw what changes the saved views, which all readers share."""
+    st.text_input("Name", key=_NAME, max_chars=saved_views.LONGEST_NAME, placeholder="best of gemma")
+    chosen = st.session_state.get(_CHOSEN)
+    with st.container(horizontal=True):
+        st.button("Save", on_click=_save, icon=":material/bookmark_add:", help="Keep what is shown now.")
+        st.button("Rename", on_click=_rename, disabled=chosen is None, help="Give the chosen view this name.")
+        st.button("Delete", on_click=_delete, disabled=chosen is None, icon=":material/delete:")
 
 
 def apply_chosen(listing: Listing) -> None:

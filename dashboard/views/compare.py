@@ -9,7 +9,7 @@ import streamlit as st
 from dashboard import reading, state
 from dashboard.components import comparison, curves, markup, relations
 from dashboard.components.lines import line_of
-from dashboard.logic import pairing
+from dashboard.logic import pairing, query, runs_table
 from evidence.index import RunSummary
 
 MOST_RUNS = 20
@@ -25,11 +25,11 @@ def page() -> None:
         markup.empty("Two runs are needed", "Start another one on the Launch page.")
         return
     chosen = _chosen(found, list(known))
-    many = [known[name] for name in chosen] if len(chosen) > 1 else found
+    picked = [known[name] for name in chosen]
     parts: Mapping[str, Callable[[], None]] = {
         "Side by side": lambda: _side_by_side(chosen, known),
-        "Scatter": lambda: relations.scatter(many),
-        "Parallel": lambda: relations.parallels(many),
+        "Scatter": lambda: relations.scatter(_many(picked, found)),
+        "Parallel": lambda: relations.parallels(_many(picked, found)),
     }
     for tab, draw in zip(st.tabs(list(parts), key="part", bind="query-params"), parts.values(), strict=True):
         if tab.open:
@@ -60,6 +60,27 @@ def _chosen(found: Sequence[RunSummary], names: list[str]) -> list[str]:
     if preset and pair is not None:
         state.go(state.COMPARE, runs=list(pair))
     return chosen
+
+
+def _many(picked: Sequence[RunSummary], found: Sequence[RunSummary]) -> Sequence[RunSummary]:
+    """Return the runs of a picture: those chosen, else those that a search leaves; archived ones when asked for."""
+    if len(picked) > 1:
+        return picked
+    text = st.text_input(
+        "Runs that match",
+        key="match",
+        bind="query-params",
+        placeholder="mode:full loss<1.2, all runs when empty",
+        icon=":material/search:",
+        help="As in the search of the Runs page: words, and conditions on any setting or figure.",
+    )
+    listing = reading.listing(found)
+    asked = query.parse(text or "", runs_table.QUERY_FIELDS, (*listing.settings, *listing.figures))
+    for complaint in asked.complaints:
+        markup.note(complaint)
+    wants_archived = any(condition.field == "archived" for condition in asked.conditions)
+    kept = [row.summary for row in listing.rows if asked.matches(row)]
+    return kept if wants_archived else [run for run in kept if not run.archived]
 
 
 def _side_by_side(chosen: Sequence[str], known: Mapping[str, RunSummary]) -> None:

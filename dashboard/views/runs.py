@@ -12,7 +12,7 @@ from dashboard.components.runs_table import chosen, show_table
 from dashboard.components.runs_toolbar import Look, toolbar
 from dashboard.logic import query, run_order, runs_table
 from dashboard.logic.grades import GRADES, worded
-from dashboard.logic.run_rows import Listing, Row, RowCache
+from dashboard.logic.run_rows import Listing, Row
 
 
 def page() -> None:
@@ -21,7 +21,7 @@ def page() -> None:
     if not found:
         _nothing_yet()
         return
-    listing = _cache(str(state.root().resolve())).listing(found)
+    listing = reading.listing(found)
     place = st.container()  # What the heading counts depends on the switches below it.
     look = toolbar(listing)
     with place:
@@ -34,11 +34,6 @@ def page() -> None:
         rows = run_groups.show(rows, look.group)
     _table(rows, look, listing)
     keys.listen({row.shown_name: row.name for row in rows})
-
-
-@st.cache_resource(max_entries=4, show_spinner=False)
-def _cache(root: str) -> RowCache:
-    return RowCache()
 
 
 def _nothing_yet() -> None:

@@ -30,6 +30,13 @@ def test_any_number_of_runs_is_drawn_in_one_picture(opened: Open, sweep: list[st
     assert app.dataframe[0].value.shape[0] == 22
 
 
+def test_pictures_show_what_a_search_leaves(opened: Open, sweep: list[str]) -> None:
+    app = opened(state.COMPARE, part="Scatter", match="optimizer.learning_rate<0.0055")
+    assert app.dataframe[0].value.shape[0] == 5
+    assert "No run matches" in said(opened(state.COMPARE, part="Parallel", match="nothing-like-it"))
+    assert "No field is called colour" in said(opened(state.COMPARE, part="Parallel", match="colour:red"))
+
+
 def test_statistics_stay_with_twenty_runs_and_are_one_table(opened: Open, sweep: list[str]) -> None:
     text = said(opened(state.COMPARE, runs=sweep))
     assert text.count("exact McNemar, p") == 19

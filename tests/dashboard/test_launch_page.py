@@ -83,17 +83,9 @@ def test_any_page_says_once_that_a_run_has_ended(opened: Open, root: Path) -> No
     assert second.run == "second"
 
 
-CHANGING = {
-    "Start",
-    "Plan",
-    "Retry",
-    "Stop",
-    "Remove",
-    "Just start a smoke run",
-    "Continue the queue",
-    "Build",
-    "Resume",
-}
+CHANGING = frozenset(
+    ("Start", "Plan", "Retry", "Stop", "Remove", "Just start a smoke run", "Continue the queue", "Build", "Resume")
+) | {"Tags and note", "Archive", "Save", "Rename", "Delete"}
 OPERATOR, VIEWER, STRANGER = "ann@example.com", "bob@example.com", "eve@elsewhere.org"
 
 
@@ -106,7 +98,7 @@ def logged_in(opened: Open, page: state.Page, email: str | None, **parameters: s
     return app.run()
 
 
-@pytest.mark.parametrize("page", [state.LAUNCH, state.RUN, state.PACKAGE], ids=lambda page: page.title)
+@pytest.mark.parametrize("page", [state.RUNS, state.LAUNCH, state.RUN, state.PACKAGE], ids=lambda page: page.title)
 def test_a_viewer_sees_everything_and_changes_nothing(opened: Open, root: Path, page: state.Page) -> None:
     write_run(root, "alpha", status="interrupted")
     job_in(root)
