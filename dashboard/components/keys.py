@@ -28,6 +28,8 @@ KEYS = (
     ("Ctrl F", "Find in the rows that are shown, while the table has the focus"),
     ("?", "Show these keys"),
 )
+_ON = "keys_on"
+_SWITCHED = "keys were switched"
 _SCRIPT = (Path(__file__).parents[1] / "static" / "keys.js").read_text("utf-8")
 _component = st.components.v2.component("runs_keys", js=_SCRIPT)
 
@@ -38,6 +40,8 @@ def listen(listed: Mapping[str, str]) -> None:
     Args:
         listed: The listed runs: the name of the folder by the name that is shown.
     """
+    if not st.session_state.get(_ON, True):
+        return
     pressed = _component(key="runs_keys", on_open_change=_nothing)
     name = listed.get(str(pressed.open)) if pressed.open else None
     if name is not None:
@@ -48,6 +52,14 @@ def popover() -> None:
     """Draw the button behind which the keys are listed."""
     with st.popover("Keyboard", icon=":material/keyboard:", key="keyboard"):
         markup.table(["Key", "What it does"], KEYS)
+        # Who speaks to the machine instead of typing must be able to turn single letters off.
+        st.toggle("Listen to these keys", value=True, key=_ON, persist_state="session", on_change=_switched)
+        if st.session_state.pop(_SWITCHED, False):
+            st.rerun()  # The script stands outside this part of the page.
+
+
+def _switched() -> None:
+    st.session_state[_SWITCHED] = True
 
 
 def _nothing() -> None:

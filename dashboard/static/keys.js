@@ -6,8 +6,10 @@ function isTyping(element) {
 }
 
 function focusedCell() {
-  const cell = document.activeElement;
-  return cell && CELL.test(cell.id) && cell.closest(".st-key-runs_table") ? cell : null;
+  const active = document.activeElement;
+  if (!active || !active.closest(".st-key-runs_table")) return null;
+  if (CELL.test(active.id)) return active;
+  return active.tagName === "CANVAS" ? active.querySelector("td[aria-selected=true]") : null;
 }
 
 function press(selector) {
@@ -33,7 +35,7 @@ export default function ({ setTriggerValue }) {
       setTriggerValue("open", cell.parentElement.querySelector("[aria-colindex='1']").textContent);
     } else if (cell && event.key === " " && !event.shiftKey) {
       // The grid itself ticks a row by Shift and Space.
-      cell.dispatchEvent(new KeyboardEvent("keydown", {
+      document.activeElement.dispatchEvent(new KeyboardEvent("keydown", {
         key: " ", code: "Space", keyCode: 32, shiftKey: true, bubbles: true, cancelable: true,
       }));
     } else {

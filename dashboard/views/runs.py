@@ -33,7 +33,7 @@ def page() -> None:
     if look.group:
         rows = run_groups.show(rows, look.group)
     _table(rows, look, listing)
-    keys.listen({row.shown_name: row.name for row in rows})
+    keys.listen({row.shown_name: row.name for row in rows} | {row.name: row.name for row in rows})
 
 
 def _nothing_yet() -> None:
