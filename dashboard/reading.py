@@ -17,6 +17,7 @@ from dashboard.components.reading_bar import reading_bar
 from dashboard.logic.log_tail import Log, LogTail
 from dashboard.logic.run_rows import Listing, RowCache
 from dashboard.logic.series import Series, Tail
+from dashboard.logic.shared_index import SharedIndex
 from dashboard.state import root
 from evidence.check import judge
 from evidence.compare import Comparison, compare_runs
@@ -36,7 +37,7 @@ def summaries() -> Sequence[RunSummary]:
     A link among the folders may lead anywhere on this machine, so it is not followed.
     """
     with reading_bar() as progress:
-        return _index(str(root().resolve())).refresh(progress=progress, rest=True)
+        return _shared().look(progress)
 
 
 def listing(found: Sequence[RunSummary]) -> Listing:
@@ -71,12 +72,12 @@ def compared(folders: Sequence[Path]) -> Comparison:
 
 def checked(folder: Path) -> RunReport:
     """Return the grade and findings of a run as the list of runs has them; a run that is not in it is checked now."""
-    return _index(str(root().resolve())).report(folder) or judge(read_run(folder)).report
+    return _shared().index.report(folder) or judge(read_run(folder)).report
 
 
 def look_again() -> None:
     """Have the next look at the runs see what a page has just changed, however many runs there are."""
-    _index(str(root().resolve())).refresh()
+    _shared().index.refresh()
 
 
 def signature(folder: Path) -> Signature:
@@ -104,9 +105,13 @@ def reader_zone() -> tzinfo:
         return UTC
 
 
+def _shared() -> SharedIndex:
+    return _index(str(root().resolve()))
+
+
 @st.cache_resource(max_entries=4, show_spinner=False)
-def _index(root: str) -> RunIndex:
-    return RunIndex(Path(root), follow_links=False, columns_in=default_folder())
+def _index(root: str) -> SharedIndex:
+    return SharedIndex(RunIndex(Path(root), follow_links=False, columns_in=default_folder()))
 
 
 @st.cache_resource(max_entries=4, show_spinner=False)

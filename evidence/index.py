@@ -84,26 +84,26 @@ class RunIndex:
                 folders = []
             except OSError as error:
                 return [_unreadable(self.root, error)]
-            self._read(folders, progress, rest=rest)
+            look_seconds = self._read(folders, progress, rest=rest)
+            self._looked_at, self._look_seconds = time.monotonic(), look_seconds
             return self._summaries
 
     def report(self, folder: Path) -> RunReport | None:
         """Return the findings and the grade of a run as of the last look; None for a folder that was not there."""
         return self._reports.get(folder)
 
-    def _read(self, folders: Sequence[Path], progress: Progress | None, *, rest: bool) -> None:
-        """Read the folders whose signature is new, and forget those that are gone."""
+    def _read(self, folders: Sequence[Path], progress: Progress | None, *, rest: bool) -> float:
+        """Read the folders whose signature is new, forget those that are gone; return the seconds of looking at all."""
         # A signature is taken before its folder is read: a change in between is then seen the next time.
         began = time.monotonic()
         signatures = {folder: _signature(str(folder)) for folder in folders}
-        self._looked_at = time.monotonic()
-        self._look_seconds = self._looked_at - began
+        look_seconds = time.monotonic() - began
         known = {
             folder: self._known[folder] for folder in folders if self._is_fresh(folder, signatures[folder], rest=rest)
         }
         changed = [folder for folder in folders if folder not in known]
         if not changed and len(known) == len(self._known):
-            return
+            return look_seconds
         began = time.monotonic()
         entries = read_entries(changed, progress=progress, columns_in=self._columns_in)
         ended = time.monotonic()
@@ -112,6 +112,7 @@ class RunIndex:
             known[folder] = _Known(signature=signatures[folder], entry=entry, read_at=ended, seconds=each)
         self._known = known
         self._sum_up()
+        return look_seconds
 
     def _is_fresh(self, folder: Path, signature: Signature, *, rest: bool) -> bool:
         one = self._known.get(folder)

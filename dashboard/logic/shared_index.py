@@ -1,0 +1,43 @@
+"""The index of runs shared by all visitors: one reads at a time, and the others watch how far it is.
+
+The reading has a thread of its own. A page's script may be stopped at any moment, and what it waits for must go on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from evidence.index import RunIndex, RunSummary
+from evidence.many import Progress
+
+_TOLD_EVERY_SECONDS = 0.1
+
+
+class SharedIndex:
+    """An index, and the look at it that is under way."""
+
+    def __init__(self, index: RunIndex) -> None:
+        self.index = index
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="index")
+        self._starting = threading.Lock()
+        self._look: Future[Sequence[RunSummary]] | None = None
+        self._progress = (0, 0)
+
+    def look(self, tell: Progress) -> Sequence[RunSummary]:
+        """Return the runs, newest first, and tell how many of how many are read as long as that takes."""
+        with self._starting:
+            if self._look is None or self._look.done():
+                self._progress = (0, 0)
+                self._look = self._reader.submit(self.index.refresh, progress=self._note, rest=True)
+            look = self._look
+        while True:
+            try:
+                return look.result(timeout=_TOLD_EVERY_SECONDS)
+            except TimeoutError:
+                if self._progress[1]:
+                    tell(*self._progress)
+
+    def _note(self, done: int, total: int) -> None:
+        self._progress = (done, total)

@@ -1,0 +1,50 @@
+"""The shared index: visitors watch one reading, and a visitor who leaves does not stop it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from synthetic import write_run
+
+from dashboard.logic.shared_index import SharedIndex
+from evidence.index import RunIndex
+
+
+class Slow(RunIndex):
+    """An index whose reading waits for a word, and counts."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.go_on = threading.Event()
+        self.looks = 0
+
+    def refresh(self, *, progress: Callable[[int, int], None] | None = None, rest: bool = False):
+        self.looks += 1
+        if progress:
+            progress(1, 2)
+        self.go_on.wait()
+        return super().refresh(progress=progress, rest=rest)
+
+
+def test_a_visitor_is_told_and_may_leave(tmp_path: Path) -> None:
+    write_run(tmp_path, "run")
+    index = Slow(tmp_path)
+    shared = SharedIndex(index)
+
+    class Left(Exception):  # noqa: N818 - what happens to a script, not an error
+        pass
+
+    def leave(done: int, total: int) -> None:
+        assert (done, total) == (1, 2)
+        raise Left
+
+    with pytest.raises(Left):
+        shared.look(leave)
+    with pytest.raises(Left):
+        shared.look(leave)
+    assert index.looks == 1
+    index.go_on.set()
+    assert [summary.path.name for summary in shared.look(lambda done, total: None)] == ["run"]
