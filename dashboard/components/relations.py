@@ -137,8 +137,6 @@ def _figure(runs: Sequence[RunSummary], x: Scale, y: Scale, groups: Scale | None
         yaxis_title=_plotly_text(y.name),
         showlegend=groups is not None,
         legend_title_text=_plotly_text(groups.name) if groups is not None else None,
-        dragmode="select",
-        clickmode="event+select",
     )
     return figure
 

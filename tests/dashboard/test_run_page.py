@@ -90,8 +90,16 @@ def test_how_to_make_it_again_names_unsaved_code(opened: Open, root: Path) -> No
     assert any("pip install -r requirements.txt" in block.value for block in app.code)
 
 
-@pytest.mark.parametrize("view", ["Curves", "Sources", "Predictions", "Files", "Problems"])
-@pytest.mark.parametrize("case", ["hf_trainer", "predictions_jsonl", "broken_files"])
+@pytest.mark.parametrize(
+    ("case", "view"),
+    [
+        ("hf_trainer", "Curves"),
+        ("hf_trainer", "Sources"),
+        ("predictions_jsonl", "Predictions"),
+        ("broken_files", "Sources"),
+        ("broken_files", "Problems"),
+    ],
+)
 def test_a_run_of_another_tool_shows_what_its_files_state(opened: Open, root: Path, case: str, view: str) -> None:
     shutil.copytree(FOREIGN / case / "folder", root / "other")
     text = said(opened(state.RUN, run="other", view=view))

@@ -80,7 +80,7 @@ def test_look_sort_open_and_compare(tmp_path: Path, page: Page, keep) -> None:
         expect(page.get_by_text("of 300 planned")).to_be_visible()
         expect(page.locator("[data-testid=stEChartsChart] canvas")).to_be_visible()
         keep(page, "run")
-        for tab in ("Plan", "Configuration", "Examples", "Predictions", "Log", "Files", "Problems"):
+        for tab in ("Plan", "Configuration", "Examples", "Predictions", "Log", "Reproduce", "Files", "Problems"):
             page.get_by_role("tab", name=tab).click()
             expect(page).to_have_url(re.compile(f"view={tab}"))
             settled(page)

@@ -1,0 +1,85 @@
+"""What a reader takes from a picture: files for print, the run behind a point; and the word that a run has ended."""
+
+from __future__ import annotations
+
+import re
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from xml.etree.ElementTree import fromstring
+
+import pytest
+from browser import serving
+from playwright.sync_api import Page, expect
+from synthetic import write_run
+
+from dashboard.logic.jobs import control
+from dashboard.logic.jobs.folder import enqueue, new_job_folder
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+CHART = "[data-testid=stEChartsChart] canvas"
+PNG = {"right": 31, "top": 20}
+"""Where the chart's own button for a PNG is, in pixels from its corner."""
+
+
+def taken(page: Page, label: str) -> bytes:
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name=label).click()
+    return waiting.value.path().read_bytes()
+
+
+def waits_for(root: Path, file: Path) -> None:
+    """Start a job that ends when a file is there."""
+    now = datetime.now(UTC)
+    code = "import pathlib, sys, time\nwhile not pathlib.Path(sys.argv[1]).exists(): time.sleep(0.1)"
+    command = [sys.executable, "-c", code, str(file)]
+    enqueue(new_job_folder(root, now), run="long-run", command=command, working_folder=root, now=now)
+    control.start_worker(root)
+
+
+def test_curves_are_taken_as_png_svg_and_csv_and_any_page_says_that_a_run_has_ended(
+    tmp_path: Path, root: Path, page: Page
+) -> None:
+    write_run(root, "alpha", steps=120, items=10)
+    waits_for(root, tmp_path / "go")
+    with serving(root, tmp_path) as address:
+        page.goto(f"{address}/run?run=alpha&scale=log+loss&smooth=0.9")
+        box = page.locator(CHART).first.bounding_box()
+        assert box is not None
+        page.wait_for_timeout(500)
+        with page.expect_download() as waiting:
+            page.mouse.click(box["x"] + box["width"] - PNG["right"], box["y"] + PNG["top"])
+        assert waiting.value.suggested_filename == "curves.png"
+        assert waiting.value.path().read_bytes().startswith(b"\x89PNG")
+        page.get_by_role("button", name="Export").click()
+        drawn = fromstring(taken(page, "SVG, for print"))
+        # Raw and smoothed, of loss, gradient norm and speed, and the learning rate as it is.
+        assert len([one for one in drawn.iter() if one.tag.endswith("polyline")]) == 7
+        rows = taken(page, "CSV, every row").decode().splitlines()
+        assert rows[0].startswith("run,part,step,tokens_seen,seconds,loss")
+        assert len(rows) == 121
+        (tmp_path / "go").touch()
+        expect(page.get_by_text("long-run: finished. It ended with exit code 0.")).to_be_visible()
+
+
+def test_a_point_of_the_scatter_leads_to_its_run(tmp_path: Path, page: Page) -> None:
+    for number, rate in enumerate((0.001, 0.002, 0.004)):
+        name = f"rate-{number}"
+        config = {"optimizer": {"learning_rate": rate}}
+        write_run(tmp_path / "runs", name, items=20, correct=0.3 * number, seed=0, config=config)
+    with serving(tmp_path / "runs", tmp_path) as address:
+        page.goto(f"{address}/compare?part=Scatter")
+        points = page.locator(".scatterlayer .point")
+        expect(points).to_have_count(3)
+        expect(page.get_by_text("0 runs chosen of 3.")).to_be_visible()
+        box = points.nth(1).bounding_box()
+        assert box is not None
+        page.mouse.move(box["x"] + 2, box["y"] + 4)
+        page.mouse.move(box["x"] + 4, box["y"] + 4)
+        # The picture knows which point is meant only once it shows its name.
+        expect(page.locator(".hoverlayer .hovertext")).to_be_visible()
+        page.mouse.click(box["x"] + 4, box["y"] + 4)
+        expect(page.get_by_text("1 run chosen of 3.")).to_be_visible()
+        page.get_by_test_id("stBaseButton-primary").click()
+        expect(page).to_have_url(re.compile(r"/run\?run=rate-1"))
