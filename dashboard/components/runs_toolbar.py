@@ -12,11 +12,16 @@ from dashboard.logic.grades import GRADES
 from dashboard.logic.run_rows import Listing
 from dashboard.logic.runs_table import BY_KEY, FIRST_CHOICE, GROUP_FIELDS, QUERY_FIELDS, SORT_FIELDS
 
-_HELP = (
-    "Words must occur somewhere in the row. Conditions: field:word, field=word, field<number, started>2026-11-01, "
-    '-field:word for not, field="two words", field="" for runs that do not say. '
-    f"Fields: {', '.join(QUERY_FIELDS)}, and every setting and figure under Columns."
-)
+_HELP = f"""Words must occur somewhere in the row. Conditions, all of which must hold:
+
+- `status:failed` the field has this word; `-status:failed` it does not
+- `grade:verified,measured` it has one of them
+- `model="my model"` it is exactly this; `model=""` the run does not say
+- `loss<1.2`, `steps>=100`, `started>2026-11-01`
+- `optimizer.learning_rate<0.001` any setting or figure of a run
+
+Fields: {", ".join(QUERY_FIELDS)}.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
