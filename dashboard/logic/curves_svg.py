@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from dashboard.logic.curves import Curve, Plot, Plotted
+from dashboard.logic.curves import Curve, Place, Plot, Plotted
 from dashboard.logic.text import shortened, visible
 from evidence.bundle.chart import tick_text, ticks
 
@@ -59,7 +59,8 @@ def svg(plot: Plot, *, title: str) -> str:
     names = list(dict.fromkeys((curve.name, curve.colour) for panel in plot.panels for curve in panel.curves))
     rows = 0 if plot.single else math.ceil(len(names) / _LEGEND_COLUMNS)
     top = _TOP + rows * _LEGEND_ROW
-    parts = [] if plot.single else list(_legend(names))
+    scores = {place.name: _score(place) for panel in plot.panels for place in panel.scores}
+    parts = [] if plot.single else list(_legend(names, scores))
     across = _across(plot)
     for index, panel in enumerate(plot.panels):
         height = _TALL if panel.panel.height > 150 else _LOW
@@ -112,9 +113,10 @@ def _panel(
     yield "</g>"
     for place in panel.resumed if is_first else ():
         yield f'<text class="quiet" x="{float(across.at(place.x)) + 4:.1f}" y="{top + 12}">{safe(place.text)}</text>'
-    for place in panel.scores:
+    # With several runs the legend says it, where no two can lie upon each other.
+    for place in panel.scores if plot.single else ():
         x, y = float(across.at(place.x)), float(down.at(place.y))
-        said = f"{place.text} {100 * (place.score or 0.0):.1f} %"
+        said = _score(place)
         yield f'<text x="{x - 10:.1f}" y="{y - 10:.1f}" text-anchor="end">{safe(said)}</text>'
 
 
@@ -155,13 +157,20 @@ def _pieces(x: np.ndarray, y: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarr
             yield x[piece], y[piece]
 
 
-def _legend(names: Sequence[tuple[str, str]]) -> Iterator[str]:
+def _score(place: Place) -> str:
+    return f"{place.text} {100 * (place.score or 0.0):.1f} %"
+
+
+def _legend(names: Sequence[tuple[str, str]], scores: Mapping[str, str]) -> Iterator[str]:
     width = (WIDTH - _RIGHT) / _LEGEND_COLUMNS
     for index, (name, colour) in enumerate(names):
         row, column = divmod(index, _LEGEND_COLUMNS)
         x, y = column * width, 10 + row * _LEGEND_ROW
+        text = safe(shortened(name, _LONGEST_NAME if name not in scores else _LONGEST_NAME - 12))
+        if name in scores:
+            text += f'<tspan class="quiet"> ◆ {safe(scores[name])}</tspan>'
         yield f'<path stroke="{safe(colour)}" stroke-width="2" d="M{x:.0f} {y}h18"/>'
-        yield f'<text x="{x + 24:.0f}" y="{y + 4}">{safe(shortened(name, _LONGEST_NAME))}</text>'
+        yield f'<text x="{x + 24:.0f}" y="{y + 4}">{text}</text>'
 
 
 def _across(plot: Plot) -> Reach:
@@ -184,10 +193,13 @@ def _extremes(arrays: Sequence[np.ndarray]) -> tuple[float, float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Return the powers of ten in a range, with their twofold and fivefold where there are few of them."""
+    """Return powers of ten that enclose a range, with their twofold and fivefold where there are few of them."""
     powers = [10.0**power for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)]
     wide = sum(low <= power <= high for power in powers) > 2
-    return powers if wide else [factor * power for power in powers for factor in (1, 2, 5)]
+    found = powers if wide else [factor * power for power in powers for factor in (1, 2, 5)]
+    first = max((tick for tick in found if tick <= low), default=found[0])
+    last = min((tick for tick in found if tick >= high), default=found[-1])
+    return [tick for tick in found if first <= tick <= last]
 
 
 def safe(text: str) -> str:

@@ -163,7 +163,7 @@ def test_the_drawing_for_print_is_sound_xml_whatever_a_run_is_called(view) -> No
     text = svg(plot(lines, View(**view)), title="</title><script>")
     root = fromstring(text)
     assert {element.tag.rpartition("}")[2] for element in root.iter()} <= {
-        "svg", "title", "style", "rect", "text", "path", "polyline", "g", "clipPath",
+        "svg", "title", "style", "rect", "text", "tspan", "path", "polyline", "g", "clipPath",
     }  # fmt: skip
     lines_drawn = [element for element in root.iter() if element.tag.endswith("polyline")]
     assert len(lines_drawn) == (8 if "smoothing" in view else 4)  # The gap makes two of each.
