@@ -1,7 +1,7 @@
 """The independent judge of RO-Crates, roc-validator, run offline: its HTTP cache is filled with the context beforehand.
 
 Run as a program with the interpreter that has roc-validator, so that its dependencies and warnings stay out of the
-tests: `python crate_judge.py FOLDER CONTEXT` prints how many checks ran and what they found, as JSON.
+tests: `python crate_judge.py CONTEXT FOLDER…` prints how many checks ran and what they found, as JSON.
 """
 
 from __future__ import annotations
@@ -68,4 +68,4 @@ def fill(cache: Path, context: Path) -> None:
 
 
 if __name__ == "__main__":
-    json.dump(judge(Path(sys.argv[1]), Path(sys.argv[2])), sys.stdout)
+    json.dump([judge(Path(folder), Path(sys.argv[1])) for folder in sys.argv[2:]], sys.stdout)
