@@ -1,6 +1,6 @@
 """How fast runs are listed and checked; run it with `python benchmarks/runs.py`.
 
-Goals on two processors: 2,000 runs checked in 20 s, 1,000,000 metric rows in 3 s; 2,000 runs listed in 6 s, and again in
+Goals on two processors: 2,000 runs checked in 20 s, 1,000,000 metric rows in 3 s; 2,000 runs listed in 6 s, and in
 0.3 s after one changed. Every act is timed three times on one corpus. Writes benchmarks/results/runs.json.
 """
 
