@@ -7,13 +7,14 @@ that counts only if it is one of the listed runs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 
 import streamlit as st
 
 from dashboard import state
 from dashboard.components import markup
+from dashboard.logic.run_rows import Row
 
 COMPARE = "compare_chosen"
 """Key of the button that `c` presses; the script finds it by this name."""
@@ -34,18 +35,14 @@ _SCRIPT = (Path(__file__).parents[1] / "static" / "keys.js").read_text("utf-8")
 _component = st.components.v2.component("runs_keys", js=_SCRIPT)
 
 
-def listen(listed: Mapping[str, str]) -> None:
-    """Listen to the keys and open the run that Enter was pressed on.
-
-    Args:
-        listed: The listed runs: the name of the folder by the name that is shown.
-    """
+def listen(listed: Sequence[Row]) -> None:
+    """Listen to the keys and open the run that Enter was pressed on, if it is one of those that are listed."""
     if not st.session_state.get(_ON, True):
         return
     pressed = _component(key="runs_keys", on_open_change=_nothing)
-    name = listed.get(str(pressed.open)) if pressed.open else None
-    if name is not None:
-        state.go(state.RUN, run=name)
+    names = [row.name for row in listed if row.shown_name == pressed.open] if pressed.open else []
+    if names:
+        state.go(state.RUN, run=names[0])
 
 
 def popover() -> None:

@@ -53,11 +53,10 @@ def toolbar(listing: Listing) -> Look:
             icon=":material/search:",
             help=_HELP,
         )
-        grades = {str(row.cells["grade"]) for row in listing.rows}
-        _choice("Grade", "grade", [name for name in GRADES if name in grades])
-        _choice("Mode", "mode", listing.words("mode"))
-        _choice("Status", "status", listing.words("status"))
-        if tags := _with_chosen(listing.tags(), st.session_state.get("tag", ())):
+        _choice("Grade", "grade", [name for name in GRADES if name in listing.grades])
+        _choice("Mode", "mode", listing.modes)
+        _choice("Status", "status", listing.statuses)
+        if tags := _with_chosen(listing.tags, st.session_state.get("tag", ())):
             _choice("Tag", "tag", tags)
         look = _look(listing)
         saved_views.popover()

@@ -48,6 +48,11 @@ class Query:
     conditions: tuple[Condition, ...]
     complaints: tuple[str, ...]
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether every run matches."""
+        return not self.words and not self.conditions
+
     def matches(self, row: Searched) -> bool:
         """Return whether a run meets every word and condition."""
         return all(word in row.text for word in self.words) and all(

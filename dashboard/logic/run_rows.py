@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import re
 import threading
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 
 from dashboard.logic import numbers
@@ -29,20 +31,17 @@ class Row:
 
     Attributes:
         summary: What it was made of.
+        name: Name of the run's folder, which is how the address names it.
         shown_name: The folder's name without characters that cannot be seen.
         cells: Values by the keys of the fixed columns: numbers as numbers, words without symbols.
         text: Its words in lower case, for the search box.
     """
 
     summary: RunSummary
+    name: str
     shown_name: str
     cells: Mapping[str, object]
     text: str
-
-    @property
-    def name(self) -> str:
-        """Name of the run's folder, which is how the address names it."""
-        return self.summary.path.name
 
     def get(self, key: str) -> object:
         """Return a value by the key of a column: a fixed one, else a setting, else a figure; None for none."""
@@ -66,13 +65,35 @@ class Listing:
     settings: tuple[str, ...]
     figures: tuple[str, ...]
 
-    def words(self, key: str) -> list[str]:
-        """Return the different texts of a fixed column, sorted."""
-        return sorted({str(value) for row in self.rows if (value := row.cells[key]) is not None})
+    @cached_property
+    def grades(self) -> Mapping[str, int]:
+        """How many runs have each grade."""
+        return Counter(row.summary.grade for row in self.rows)
 
+    @cached_property
+    def modes(self) -> list[str]:
+        """Every mode that a run states, sorted."""
+        return sorted({row.summary.mode for row in self.rows if row.summary.mode})
+
+    @cached_property
+    def statuses(self) -> list[str]:
+        """Every status that a run is in, sorted."""
+        return sorted({row.summary.status for row in self.rows if row.summary.status})
+
+    @cached_property
     def tags(self) -> list[str]:
-        """Return every tag in use, sorted."""
+        """Every tag in use, sorted."""
         return sorted({tag for row in self.rows for tag in row.summary.tags})
+
+    @cached_property
+    def archived(self) -> int:
+        """How many runs are archived."""
+        return sum(row.summary.archived for row in self.rows)
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Row]:
+        """The rows by the names of their folders."""
+        return {row.name: row for row in self.rows}
 
 
 class RowCache:
@@ -106,7 +127,8 @@ def row_of(summary: RunSummary) -> Row:
     cells = cells_of(summary)
     words = [value for value in cells.values() if isinstance(value, str)]
     text = "\n".join([*words, *summary.tags]).lower()
-    return Row(summary, visible(summary.path.name), cells, text)
+    name = summary.path.name
+    return Row(summary, name, visible(name), cells, text)
 
 
 def cells_of(summary: RunSummary) -> dict[str, object]:

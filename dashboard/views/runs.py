@@ -33,7 +33,7 @@ def page() -> None:
     if look.group:
         rows = run_groups.show(rows, look.group)
     _table(rows, look, listing)
-    keys.listen({row.shown_name: row.name for row in rows} | {row.name: row.name for row in rows})
+    keys.listen(rows)
 
 
 def _nothing_yet() -> None:
@@ -47,17 +47,15 @@ def _nothing_yet() -> None:
 
 
 def _heading(listing: Listing) -> None:
-    counts = {name: sum(row.summary.grade == name for row in listing.rows) for name in GRADES}
     signs = "".join(
         f'<span title="{markup.safe(GRADES[name].meaning)}">'
         f"{markup.safe(worded(GRADES, name))} <b>{number:,}</b></span>"
-        for name, number in counts.items()
-        if number
+        for name in GRADES
+        if (number := listing.grades.get(name))
     )
     said = f"{markup.counted(len(listing.rows), 'run')} in {markup.safe(state.root())}"
-    hidden = sum(row.summary.archived for row in listing.rows)
-    if hidden and not st.session_state.get("archived"):
-        said += f" · {markup.counted(hidden, 'archived run')} not listed"
+    if listing.archived and not st.session_state.get("archived"):
+        said += f" · {markup.counted(listing.archived, 'archived run')} not listed"
     markup.heading("Runs", lines=[said, f'<span class="tp-counts">{signs}</span>'])
 
 
@@ -65,20 +63,20 @@ def _filtered(listing: Listing) -> list[Row]:
     asked = query.parse(st.session_state.get("q") or "", runs_table.QUERY_FIELDS, (*listing.settings, *listing.figures))
     for complaint in asked.complaints:
         markup.note(complaint)
-    kept = [row for row in listing.rows if asked.matches(row)]
+    kept = list(listing.rows) if asked.is_empty else [row for row in listing.rows if asked.matches(row)]
     for key in ("grade", "mode", "status"):
         if wanted := set(st.session_state.get(key) or ()):
             kept = [row for row in kept if row.cells[key] in wanted]
     if tags := set(st.session_state.get("tag") or ()):
         kept = [row for row in kept if not tags.isdisjoint(row.summary.tags)]
-    if not st.session_state.get("archived"):
+    if listing.archived and not st.session_state.get("archived"):
         kept = [row for row in kept if not row.summary.archived]
     return kept
 
 
 def _no_match(listing: Listing) -> None:
     lines = ["Take a word out of the search, or clear the filters."]
-    if not st.session_state.get("archived") and any(row.summary.archived for row in listing.rows):
+    if listing.archived and not st.session_state.get("archived"):
         lines.append("Archived runs are not searched; Columns and order has the switch that lists them.")
     markup.empty("No run matches", *lines)
 
@@ -91,8 +89,8 @@ def _table(rows: Sequence[Row], look: Look, listing: Listing) -> None:
     part = _page(rows)
     with place:
         show_table(part.rows, columns)
-    by_name = {row.name: row for row in listing.rows}
-    runs_actions.show([by_name[name] for name in chosen() if name in by_name], rows, columns, total=len(listing.rows))
+    picked = [listing.by_name[name] for name in chosen() if name in listing.by_name]
+    runs_actions.show(picked, rows, columns, total=len(listing.rows))
 
 
 def _page(rows: Sequence[Row]) -> run_order.Slice:
