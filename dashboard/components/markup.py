@@ -6,12 +6,14 @@ Text of runs never goes into a Markdown command, since Markdown there knows link
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import tzinfo
 from html import escape
 
 import streamlit as st
 
 from dashboard.logic.difference import difference
 from dashboard.logic.grades import UNKNOWN, Sign
+from dashboard.logic.numbers import moment
 from dashboard.logic.text import visible
 
 _WORD = 22
@@ -44,6 +46,11 @@ def changes(expected: str, got: str) -> Safe:
     pieces = difference(visible(expected), visible(got))
     inside = "".join(f"{tags[kind][0]}{safe(text)}{tags[kind][1]}" for kind, text in pieces)
     return Safe(f'<span class="tp-changes">{inside}</span>')
+
+
+def when(stated: str | None, zone: tzinfo) -> Safe:
+    """Return a stated time in the reader's zone, in UTC on hover; a dash for none."""
+    return Safe(f'<span title="{safe(moment(stated))} UTC">{safe(moment(stated, zone))}</span>')
 
 
 def heading(title: str, *, signs: str = "", lines: Sequence[str] = ()) -> None:

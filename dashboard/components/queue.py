@@ -51,7 +51,7 @@ def _body(root: Path, *, was_active: bool) -> None:
 def _job(root: Path, job: Job, *, first_waiting: bool) -> None:
     with st.container(border=True):
         with st.container(horizontal=True, vertical_alignment="center"):
-            asked = numbers.moment(job.created_at, reading.reader_zone())
+            asked = markup.when(job.created_at, reading.reader_zone())
             line = f"{markup.sign(JOBS, job.state)} <b>{markup.safe(job.run)}</b>"
             more = f"{_device(job)}asked for {asked}{_exit(job)}"
             st.html(f'<div class="tp-sub">{line} <span class="tp-dim">{more}</span></div>')

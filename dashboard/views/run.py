@@ -114,13 +114,13 @@ def _head(name: str, run: Run, summary: RunSummary) -> None:
         _of(text_at(manifest, "training", "method"), "fine-tuning"),
         _of(text_at(manifest, "devices", "kind"), f"× {numbers.count(number_at(manifest, 'devices', 'count'))}"),
         _of(text_at(manifest, "mode"), "run"),
-        f"started {numbers.moment(started, zone)}" if started else None,
+        markup.Safe(f"started {markup.when(started, zone)}") if started else None,
         _of("code", (text_at(manifest, "code", "commit") or "")[:10]) if text_at(manifest, "code", "commit") else None,
     ]
     signs = markup.sign(GRADES, summary.grade) + (markup.sign(STATUSES, run.status) if run.status else "")
     if summary.problem_count:
         signs += f'<span class="tp-dim">{markup.counted(summary.problem_count, "problem")}</span>'
-    said = [markup.safe(" · ".join(fact for fact in facts if fact))]
+    said = [" · ".join(fact if isinstance(fact, markup.Safe) else markup.safe(fact) for fact in facts if fact)]
     if summary.grade != "verified" and summary.reasons:
         said.append(markup.safe(f"Not verified: {' '.join(summary.reasons[:3])}"))
     with st.container(horizontal=True, vertical_alignment="center"):

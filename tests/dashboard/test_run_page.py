@@ -85,7 +85,9 @@ def test_answers_are_held_against_what_was_expected_letter_by_letter(opened: Ope
 def test_how_to_make_it_again_names_unsaved_code(opened: Open, root: Path) -> None:
     folder = write_run(root, "alpha", manifest={"code": {"dirty": True, "diff_sha256": "d" * 64}})
     app = opened(state.RUN, run=folder.name, view="Reproduce")
-    assert "The code had uncommitted changes." in said(app)
+    text = said(app)
+    assert "The code had uncommitted changes." in text
+    assert 'started <span title="2026-11-20 12:00:00 UTC">' in text
     assert [button.label for button in app.get("download_button")] == ["requirements.txt", "config.yaml"]
     assert any("pip install -r requirements.txt" in block.value for block in app.code)
 
