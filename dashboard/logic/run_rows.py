@@ -23,6 +23,8 @@ _ASKABLE = re.compile(r"[A-Za-z][\w./@-]{0,99}")
 
 
 _YEARS = (1902, 2200)
+_NO_WORDS = frozenset({"archived", "interval"})
+"""Cells that a search for a word passes over: a "no" in each row would be found by every search for it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,7 +127,7 @@ class RowCache:
 def row_of(summary: RunSummary) -> Row:
     """Return the row of a run."""
     cells = cells_of(summary)
-    words = [value for value in cells.values() if isinstance(value, str)]
+    words = [value for key, value in cells.items() if isinstance(value, str) and key not in _NO_WORDS]
     text = "\n".join([*words, *summary.tags]).lower()
     name = summary.path.name
     return Row(summary, name, visible(name), cells, text)

@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[2]
         ("baseline_predictions.jsonl", "prediction_row"),
         ("eval_summary.json", "eval_summary"),
         ("bundle_manifest.json", "bundle_manifest"),
+        ("notes.json", "notes"),
         ("notes.txt", None),
         ("", None),
     ],

@@ -47,6 +47,8 @@ def test_a_row_for_each_run_with_numbers_as_numbers(tmp_path: Path) -> None:
     assert found == ["alpha", "verified", "full", 30, 1.0, ("baseline",), "odd", "no"]
     assert set(row.cells) == set(runs_table.BY_KEY)
     assert (row.get("optimizer.learning_rate"), row.get("last.step_seconds"), row.get("nothing")) == (0.001, 0.5, None)
+    assert all(parse(word, []).matches(row) for word in ("alpha", "BASELINE", "odd", "full"))
+    assert not any(parse(word, []).matches(row) for word in ("no", "%"))
     table = runs_table.frame([row], columns(*runs_table.FIRST_CHOICE))
     assert table["score"].tolist() == [100.0]
     assert table["grade"].tolist() == [["✓ verified"]]
