@@ -15,7 +15,7 @@ from dashboard.logic.grades import GRADES, STATUSES
 from dashboard.logic.jobs import control
 from evidence.foreign.view import ForeignRun
 from evidence.index import RunSummary
-from evidence.layout import METRICS
+from evidence.layout import CONFIG, METRICS
 from evidence.read import Run
 
 TICK_SECONDS = 2.0
@@ -135,12 +135,16 @@ def _buttons(name: str, run: Run) -> None:
         if may_resume and st.button("Resume", icon=":material/resume:", type="primary"):
             job = control.resume(state.root(), name)
             state.go(state.LAUNCH, job=job.job_id)
-        if st.button("Same again, but …", icon=":material/edit:", help="Open the Launch page with this configuration."):
+        has_config = CONFIG in run.files
+        if has_config and st.button("Same again, but …", icon=":material/edit:", help=_AGAIN):
             state.go(state.LAUNCH, source=configs.same_as(name))
         if st.button("Compare", icon=":material/compare_arrows:"):
             state.go(state.COMPARE, runs=[name])
         if st.button("Package", icon=":material/inventory_2:"):
             state.go(state.PACKAGE, runs=[name])
+
+
+_AGAIN = "Open the Launch page with this configuration."
 
 
 def _progress(planned: float | None, done: float | None) -> None:

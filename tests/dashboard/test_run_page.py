@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from pages import Open, labels, said
 from synthetic import write_rows, write_run
 
 from dashboard import state
+from evidence.foreign.importing import import_run
 from evidence.layout import LOG, MANIFEST, PREDICTIONS
 from evidence.lock import RunLock
 
@@ -109,6 +111,13 @@ def test_a_run_of_another_tool_shows_what_its_files_state(opened: Open, root: Pa
         assert "trainer_state.json at /global_step (line 7)" in text
     if view == "Curves" and case == "hf_trainer":
         assert "Read from trainer_state.json, lines" in text
+
+
+def test_an_import_shows_what_its_originals_state(opened: Open, root: Path) -> None:
+    imported = import_run(FOREIGN / "hf_trainer" / "folder", name="kept", root=root, now=datetime.now(UTC))
+    app = opened(state.RUN, run=imported.path.name, view="Sources")
+    assert "trainer_state.json at /global_step (line 7)" in said(app)
+    assert "Same again, but …" not in labels(app)
 
 
 def test_a_run_at_work_has_no_button_to_resume(opened: Open, root: Path) -> None:
