@@ -106,7 +106,12 @@ def record_start(recorder: Recorder, prepared: Prepared, order: Order, parent: d
         layout.FIRST_EXAMPLES,
         first_examples(prepared.data, prepared.first_rows(), prepared.tokenizer, run_id=recorder.run_id),
     )
-    recorder.log("info", "run_started", f"run {recorder.run_id}: {prepared.config.model.name}, {prepared.config.mode}")
+    recorder.log(
+        "info",
+        "run_started",
+        f"run {recorder.run_id}: {prepared.config.model.name}, {prepared.config.mode}",
+        run_id=recorder.run_id,
+    )
     recorder.log(
         "info",
         "devices_chosen",
@@ -143,6 +148,10 @@ def record_what_runs(recorder: Recorder, prepared: Prepared, assembly: Assembly,
         f"{model['dtypes']['compute']} compute, {donated[training['donation']['effective']]}; "
         f"compiled in {program.compile_seconds:.1f} s",
         compile_seconds=program.compile_seconds,
+        family=model["family"],
+        weights_sha256=model["weights_sha256"],
+        state_bytes=training["donation"]["state_bytes"],
+        aliased_bytes=training["donation"]["aliased_bytes"],
     )
 
 
@@ -183,12 +192,15 @@ def train(prepared: Prepared, assembly: Assembly, recorder: Recorder, stop: Stop
         loop.save(outcome.state)
     checkpoints.close()
     recorder.update("training", steps_done=int(outcome.state.step))
-    recorder.record_result(
+    peak = peak_memory_bytes(prepared.devices)
+    recorder.record_result(train_seconds=outcome.seconds, peak_memory_bytes=peak, stopped_because=outcome.because)
+    recorder.log(
+        "info",
+        "trained",
+        f"{int(outcome.state.step)} steps in {outcome.seconds:.1f} s: {outcome.because}",
         train_seconds=outcome.seconds,
-        peak_memory_bytes=peak_memory_bytes(prepared.devices),
-        stopped_because=outcome.because,
+        peak_memory_bytes=peak,
     )
-    recorder.log("info", "trained", f"{int(outcome.state.step)} steps in {outcome.seconds:.1f} s: {outcome.because}")
     return outcome
 
 

@@ -17,6 +17,7 @@ from evidence.rules import (
     placeholders,
     plausibility,
     reading,
+    whole_config,
 )
 from schemas.rules import Rule
 
@@ -25,6 +26,7 @@ CHECKS = (
     *contradiction.CHECKS,
     *plausibility.CHECKS,
     *completeness.CHECKS,
+    *whole_config.CHECKS,
     *hygiene.CHECKS,
     *imported.CHECKS,
 )
@@ -39,6 +41,7 @@ RULES: tuple[Rule, ...] = tuple(
             *plausibility.RULES,
             *across.RULES,
             *completeness.RULES,
+            *whole_config.RULES,
             *placeholders.RULES,
             *hygiene.RULES,
             *FOREIGN_RULES,

@@ -113,7 +113,7 @@ PARTIAL_EVALUATION = Rule(
     fix="Continue the run with `trainproof train --resume`, which evaluates at its end.",
 )
 
-REQUIRED = (layout.MANIFEST, layout.CONFIG, layout.METRICS, layout.LOG, layout.FIRST_EXAMPLES)
+REQUIRED = (layout.MANIFEST, layout.CONFIG, layout.PLAN, layout.METRICS, layout.LOG, layout.FIRST_EXAMPLES)
 """Files without which a finished run cannot be followed."""
 
 

@@ -67,7 +67,9 @@ def value_at(document: Any, pointer: str) -> Any:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Return whether two values state the same: numbers within `TOLERANCE`, anything else equal."""
+    """Return whether two values state the same: counts and the like exactly, other numbers within `TOLERANCE`."""
+    if type(one) is int and type(other) is int:
+        return one == other
     if _is_number(one) and _is_number(other):
         return bool(abs(one - other) <= TOLERANCE * max(1.0, abs(one), abs(other)))
     return type(one) is type(other) and bool(one == other)

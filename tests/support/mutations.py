@@ -33,7 +33,7 @@ def apply(folder: Path, change: Change) -> None:
 def reseal(folder: Path, changes: list[Change]) -> None:
     """Make every stated hash fit the files that are there now; the plan's own, unless the plan itself was changed."""
     plan, config = folder / layout.PLAN, folder / layout.CONFIG
-    if not any(change["file"] == layout.PLAN for change in changes):
+    if plan.is_file() and not any(change["file"] == layout.PLAN for change in changes):
         _set(plan, {"pointer": "/config_sha256", "value": sha256_json(yaml.safe_load(config.read_text("utf-8")))})
     path = folder / layout.EVAL_SUMMARY
     if path.is_file():
@@ -61,13 +61,17 @@ def _set(path: Path, change: Change) -> None:
 
 
 def _remove(path: Path, change: Change) -> None:
-    document = json.loads(path.read_text("utf-8"))
+    is_yaml = path.suffix == ".yaml"
+    document = yaml.safe_load(path.read_text("utf-8")) if is_yaml else json.loads(path.read_text("utf-8"))
     *groups, key = change["remove"].split("/")[1:]
     group = document
     for name in groups:
         group = group[int(name) if isinstance(group, list) else name]
     del group[int(key) if isinstance(group, list) else key]
-    write_document(path, document)
+    if is_yaml:
+        _write(path, yaml.safe_dump(document, sort_keys=False))
+    else:
+        write_document(path, document)
 
 
 def _changed(document: Any, pointer: str, value: Any) -> Any:

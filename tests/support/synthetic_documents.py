@@ -94,7 +94,7 @@ def first_examples_of(run_id: str) -> dict[str, Any]:
                 "row": 0,
                 "text": "".join(text for text, _ in pieces),
                 "tokens": [
-                    {"id": number + 3, "text": text, "supervised": supervised}
+                    {"id": 1 if text == "<end>" else number + 3, "text": text, "supervised": supervised}
                     for number, (text, supervised) in enumerate(pieces)
                 ],
                 "truncated": False,

@@ -53,7 +53,14 @@ class Exam:
             stop_token_id=self.stop_token_id,
         )
         recorder.document(layout.EVAL_SUMMARY, summary)
-        recorder.log("info", "evaluated", in_words(summary, self.items.name), metrics=summary["metrics"])
+        recorder.log(
+            "info",
+            "evaluated",
+            in_words(summary, self.items.name),
+            metrics=summary["metrics"],
+            eval_set_sha256=summary["eval_set"]["sha256"],
+            params_sha256=summary["checkpoint"]["params_sha256"],
+        )
         return trained.evaluated.complete
 
     def put_to(self, state: TrainState, file: str, what: str) -> Answered:

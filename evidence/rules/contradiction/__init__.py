@@ -2,7 +2,7 @@
 
 One file for each fact: `identity` (which run), `settings` (declared and effective), `devices` (what ran where),
 `arithmetic` (figures that follow from others), `examples` (training data), `results` (metrics), `order` (times and
-steps), `ending` (status), `log` (events), `scores` and `questions` (evaluation).
+steps), `ending` (status), `log` and `events` (events), `scores` and `questions` (evaluation).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from evidence.rules.contradiction import (
     arithmetic,
     devices,
     ending,
+    events,
     examples,
     identity,
     log,
@@ -31,6 +32,7 @@ MODULES = (
     order,
     ending,
     log,
+    events,
     scores,
     questions,
 )

@@ -129,9 +129,21 @@ def plan_adds_up(facts: Facts) -> Iterator[Problem]:
     total = sum(part["bytes"] for part in plan["parts"])
     if total != need:
         yield _wrong(facts, layout.PLAN, "/need_bytes", need, total, "the sum of the parts")
-    verdict = "unknown" if available is None else "fits" if need <= available else "does_not_fit"
+    if plan["target"]["memory_bytes"] != available:
+        meaning = "target.memory_bytes, the same memory,"
+        yield _wrong(facts, layout.PLAN, "/available_bytes", available, plan["target"]["memory_bytes"], meaning)
+    verdict = _verdict(need, available)
     if plan["verdict"] != verdict:
         yield _wrong(facts, layout.PLAN, "/verdict", plan["verdict"], verdict, f"{need} of {shown(available)} bytes")
+    for index, change in enumerate(plan["changes"]):
+        fits = _verdict(need - change["saves_bytes"], available) == "fits"
+        if change["fits"] != fits:
+            meaning = f"{need} bytes less {change['saves_bytes']}, of {shown(available)},"
+            yield _wrong(facts, layout.PLAN, f"/changes/{index}/fits", change["fits"], fits, meaning)
+
+
+def _verdict(need: int, available: int | None) -> str:
+    return "unknown" if available is None else "fits" if need <= available else "does_not_fit"
 
 
 def plan_let_the_run_start(facts: Facts) -> Iterator[Problem]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from evidence import layout
 from evidence.facts import Document, Facts
@@ -15,6 +16,14 @@ OTHER_COUNTS = Rule(
     severity="error",
     title="Counts that the examples do not bear out",
     meaning="The examples are rows of the data that the counts are taken over, so they cannot hold more than all rows.",
+    fix="Restore first_examples.json as the run wrote it.",
+)
+
+ODD_EXAMPLE = Rule(
+    code="TP366",
+    severity="error",
+    title="Example that contradicts itself",
+    meaning="The prompt is not supervised, the completion is from its first token to its last; tokens spell the text.",
     fix="Restore first_examples.json as the run wrote it.",
 )
 
@@ -37,9 +46,28 @@ def counts_hold_the_examples(facts: Facts) -> Iterator[Problem]:
         yield _other(facts, f"Row {last_row} is shown, and there are {counts['rows']} rows.", "/counts/rows")
     if counts["rows_without_answer"] > counts["rows"] or counts["truncated_rows"] > counts["rows"]:
         yield _other(facts, f"More rows are counted than the {counts['rows']} there are.", "/counts/rows")
+    for index, example in enumerate(examples):
+        yield from _own_contradictions(facts, example, f"/examples/{index}")
     if counts["end_token_supervised"] and (row := _row_with_open_end(examples)) is not None:
         what = f"The last token of row {row} is not supervised, and the end token is said to be in every row."
         yield _other(facts, what, "/counts/end_token_supervised")
+
+
+def _own_contradictions(facts: Facts, example: Document, pointer: str) -> Iterator[Problem]:
+    """Yield problems for supervision that is no completion, and a text that its tokens do not spell."""
+    supervised = [token["supervised"] for token in example["tokens"]]
+    row = example["row"]
+    if supervised[:1] == [True]:
+        what = f"The first token of row {row} is supervised, and nothing stands before it to predict it from."
+        yield _odd(facts, what, f"{pointer}/tokens/0/supervised")
+    elif supervised != sorted(supervised):
+        place = next(index for index, (one, then) in enumerate(pairwise(supervised), start=1) if one > then)
+        what = f"Token {place} of row {row} is not supervised, and the token before it is; a completion has no gap."
+        yield _odd(facts, what, f"{pointer}/tokens/{place}/supervised")
+    spelt = "".join(token["text"] for token in example["tokens"])
+    # A token alone may lose its spaces, or be a part of a character.
+    if "\ufffd" not in spelt and "".join(spelt.split()) != "".join(example["text"].split()):
+        yield _odd(facts, f"The tokens of row {row} do not spell its text.", f"{pointer}/text")
 
 
 def _row_with_open_end(examples: list[Document]) -> int | None:
@@ -49,9 +77,13 @@ def _row_with_open_end(examples: list[Document]) -> int | None:
     return None
 
 
+def _odd(facts: Facts, what: str, pointer: str) -> Problem:
+    return found(facts.folder, ODD_EXAMPLE, layout.FIRST_EXAMPLES, what, pointer=pointer)
+
+
 def _other(facts: Facts, what: str, pointer: str) -> Problem:
     return found(facts.folder, OTHER_COUNTS, layout.FIRST_EXAMPLES, what, pointer=pointer)
 
 
-RULES = (OTHER_COUNTS,)
+RULES = (OTHER_COUNTS, ODD_EXAMPLE)
 CHECKS = (counts_hold_the_examples,)

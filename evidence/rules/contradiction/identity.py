@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import PurePath
 
 from evidence import layout
 from evidence.facts import Facts
@@ -43,6 +44,24 @@ def run_id_in_documents(facts: Facts) -> Iterator[Problem]:
             )
 
 
+def run_id_in_command(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem where the command line gave the run another folder than its name."""
+    if facts.manifest is None or "--output" not in facts.manifest["command"][:-1]:
+        return
+    command = facts.manifest["command"]
+    index = command.index("--output") + 1
+    name = PurePath(command[index].replace("\\", "/")).name
+    if name not in {facts.manifest["run_id"], "", "..", "."}:
+        yield found(
+            facts.folder,
+            OTHER_RUN,
+            layout.MANIFEST,
+            f"The command line asked for the folder {name}; the run is {facts.manifest['run_id']}.",
+            expected=facts.manifest["run_id"],
+            pointer=f"/command/{index}",
+        )
+
+
 def run_id_in_log(facts: Facts) -> Iterator[Problem]:
     """Yield a problem for each event that names another run."""
     if facts.manifest is not None and facts.log:
@@ -71,4 +90,4 @@ def folder_name(facts: Facts) -> Iterator[Problem]:
 
 
 RULES = (OTHER_RUN, RENAMED)
-CHECKS = (run_id_in_documents, run_id_in_log, folder_name)
+CHECKS = (run_id_in_documents, run_id_in_command, run_id_in_log, folder_name)

@@ -36,6 +36,16 @@ LOGGED = (
     Logged(event="devices_chosen", field="count", document=layout.MANIFEST, pointer="/devices/count"),
     Logged(event="planned", field="need_bytes", document=layout.PLAN, pointer="/need_bytes"),
     Logged(event="compiled", field="compile_seconds", document=layout.MANIFEST, pointer="/result/compile_seconds"),
+    Logged(event="compiled", field="family", document=layout.MANIFEST, pointer="/model/family"),
+    Logged(event="compiled", field="weights_sha256", document=layout.MANIFEST, pointer="/model/weights_sha256"),
+    Logged(event="compiled", field="state_bytes", document=layout.MANIFEST, pointer="/training/donation/state_bytes"),
+    Logged(
+        event="compiled", field="aliased_bytes", document=layout.MANIFEST, pointer="/training/donation/aliased_bytes"
+    ),
+    Logged(event="trained", field="train_seconds", document=layout.MANIFEST, pointer="/result/train_seconds"),
+    Logged(event="trained", field="peak_memory_bytes", document=layout.MANIFEST, pointer="/result/peak_memory_bytes"),
+    Logged(event="evaluated", field="eval_set_sha256", document=layout.EVAL_SUMMARY, pointer="/eval_set/sha256"),
+    Logged(event="evaluated", field="params_sha256", document=layout.EVAL_SUMMARY, pointer="/checkpoint/params_sha256"),
 )
 
 
@@ -59,7 +69,7 @@ def log_ends_with_the_run(facts: Facts) -> Iterator[Problem]:
 
 
 def _differences(facts: Facts, log: Sequence[Document]) -> Iterator[Problem]:
-    documents = {layout.MANIFEST: facts.manifest, layout.PLAN: facts.plan}
+    documents = {layout.MANIFEST: facts.manifest, layout.PLAN: facts.plan, layout.EVAL_SUMMARY: facts.eval_summary}
     for line, record in enumerate(log, start=1):
         for logged in LOGGED:
             if record["event"] != logged.event or logged.field not in record["fields"]:

@@ -44,6 +44,8 @@ TOO_LONG = Rule(
     fix="Restore metrics.jsonl and the manifest as the run wrote them.",
 )
 
+START_SECONDS = 300.0
+"""Longest time from the plan to the start of the run, and from there to its first event: nothing waits in between."""
 CLOCK_SECONDS = 2.0
 """How far a clock may be set back while a run writes: time services correct clocks by less than this."""
 _TIMER_FRACTION = 0.02
@@ -82,6 +84,23 @@ def rows_are_written_in_order(facts: Facts) -> Iterator[Problem]:
     if facts.metrics and not _surely_in_order(facts.columns.seconds, facts.manifest):
         yield from first_few(_times_in_order(facts, facts.manifest, layout.METRICS, facts.metrics))
     yield from first_few(_times_in_order(facts, facts.manifest, layout.LOG, facts.log or []))
+
+
+def start_is_one_moment(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem where plan, start and first event are not of the same few minutes."""
+    if facts.manifest is None:
+        return
+    started = facts.manifest["started_at"]
+    first = facts.log[0]["time"] if facts.log else None
+    for name, pointer, what, earlier, later in (
+        (layout.PLAN, "/made_at", "The plan was made", facts.plan["made_at"] if facts.plan else None, started),
+        (layout.MANIFEST, "/started_at", "The run started", started, first),
+    ):
+        seconds = seconds_between(earlier, later) if earlier and later else None
+        if seconds is not None and seconds > START_SECONDS:
+            then = "the run started" if name == layout.PLAN else "its first event was logged"
+            text = f"{what} at {earlier}, and {then} {seconds:,.0f} s later."
+            yield found(facts.folder, OUT_OF_ORDER, name, text, pointer=pointer)
 
 
 def steps_increase(facts: Facts) -> Iterator[Problem]:
@@ -169,4 +188,4 @@ def _steps_going_back(facts: Facts) -> Iterator[Problem]:
 
 
 RULES = (OUT_OF_ORDER, NO_SUCH_DAY, STEPS_GO_BACK, TOO_LONG)
-CHECKS = (run_starts_before_it_ends, rows_are_written_in_order, steps_increase, durations_fit)
+CHECKS = (run_starts_before_it_ends, rows_are_written_in_order, start_is_one_moment, steps_increase, durations_fit)

@@ -56,6 +56,14 @@ UNLIKE_BASELINE = Rule(
     fix="Restore the predictions as the evaluation wrote them, or evaluate again.",
 )
 
+OTHER_END = Rule(
+    code="TP356",
+    severity="error",
+    title="Answers ended by another token than was taught",
+    meaning="Training examples end with the end token, and an answer ends where the model writes that same token.",
+    fix="Restore eval_summary.json and first_examples.json as the run wrote them.",
+)
+
 _HASHED = (("id", "ids_sha256"), ("prompt", "prompts_sha256"), ("expected", "expected_sha256"))
 
 
@@ -156,9 +164,27 @@ def baseline_is_the_declared_one(facts: Facts) -> Iterator[Problem]:
     """Yield a problem where the untrained model was evaluated although config.yaml asks for no baseline."""
     if facts.config is None or facts.eval_summary is None or facts.eval_summary["baseline"] is None:
         return
-    if facts.config.get("evaluation", {}).get("baseline") is False:
+    declared = facts.config.get("evaluation", {})
+    if "eval_set" in declared and declared["eval_set"] is None:
+        what = "There is a baseline, which only a run evaluates; config.yaml states null at /evaluation/eval_set."
+        yield found(facts.folder, OTHER_EVALUATION, layout.EVAL_SUMMARY, what, expected="null", pointer="/baseline")
+    if declared.get("baseline") is False:
         what = "There is a baseline; config.yaml states false at /evaluation/baseline."
         yield found(facts.folder, OTHER_EVALUATION, layout.EVAL_SUMMARY, what, expected="null", pointer="/baseline")
+
+
+def outputs_end_with_the_end_token(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem where answers end at another token than the training examples do."""
+    if facts.eval_summary is None or facts.first_examples is None:
+        return
+    stop = facts.eval_summary["generation"]["stop_token_id"]
+    for example in facts.first_examples["examples"]:
+        whole = facts.first_examples["counts"]["end_token_supervised"] and not example["truncated"]
+        if whole and example["tokens"] and (last := example["tokens"][-1]["id"]) != stop:
+            what = f"Answers end at token {stop}; row {example['row']} of the training data ends with token {last}."
+            pointer = "/generation/stop_token_id"
+            yield found(facts.folder, OTHER_END, layout.EVAL_SUMMARY, what, expected=str(last), pointer=pointer)
+            return
 
 
 def _repeated(facts: Facts, answers: Answers) -> Iterator[Problem]:
@@ -174,13 +200,14 @@ def _last_part(value: object) -> object:
     return value.rsplit("/", 1)[-1] if isinstance(value, str) else value
 
 
-RULES = (OTHER_COUNT, ASKED_TWICE, OTHER_QUESTIONS, OTHER_GENERATION, OTHER_EVALUATION, UNLIKE_BASELINE)
+RULES = (OTHER_COUNT, ASKED_TWICE, OTHER_QUESTIONS, OTHER_GENERATION, OTHER_EVALUATION, UNLIKE_BASELINE, OTHER_END)
 CHECKS = (
     predictions_are_as_many_as_stated,
     items_are_answered_once,
     questions_are_those_of_the_set,
     baseline_answers_the_same,
     generation_has_its_hash,
+    outputs_end_with_the_end_token,
     evaluation_is_the_declared_one,
     baseline_is_the_declared_one,
 )

@@ -57,6 +57,13 @@ OTHER_PEAK = Rule(
     meaning="Device memory in the rows is a peak so far: it never falls, and the run's peak is not below it.",
     fix="Restore metrics.jsonl and the manifest as the run wrote them.",
 )
+MEMORY_NOW_AND_THEN = Rule(
+    code="TP316",
+    severity="error",
+    title="Device memory where none is reported",
+    meaning="A device reports its memory at every row or, as a CPU does, at none.",
+    fix="Restore metrics.jsonl and the manifest as the run wrote them.",
+)
 
 _SPEED_TOLERANCE = 0.01
 """Relative; the two figures may have been rounded before they were written."""
@@ -126,6 +133,7 @@ def memory_is_a_peak(facts: Facts) -> Iterator[Problem]:
     """Yield problems where the peak memory falls from row to row, or the run's peak is below a row's."""
     if facts.manifest is None or facts.metrics is None:
         return
+    yield from _reported_now_and_then(facts, facts.manifest["devices"]["platform"])
     memory = np.nan_to_num(facts.columns.device_memory_bytes)
     peaks = np.maximum.accumulate(memory)
     yield from first_few(
@@ -149,6 +157,17 @@ def memory_is_a_peak(facts: Facts) -> Iterator[Problem]:
             expected=f"at least {highest}",
             pointer="/result/peak_memory_bytes",
         )
+
+
+def _reported_now_and_then(facts: Facts, platform: str) -> Iterator[Problem]:
+    """Yield a problem where some rows state device memory and others do not, or a CPU states any."""
+    stated = ~np.isnan(facts.columns.device_memory_bytes)
+    if not stated.any() or (stated.all() and platform != "cpu"):
+        return
+    reason = "a cpu reports none" if platform == "cpu" else "other rows state none"
+    line = int(np.argmax(stated)) + 1
+    what = f"device_memory_bytes is stated, and {reason}."
+    yield _row_problem(facts, MEMORY_NOW_AND_THEN, line, "device_memory_bytes", what)
 
 
 def _confused_with(name: str, stated: Any, computed: Document) -> str:
@@ -208,5 +227,5 @@ def _row_problem(facts: Facts, rule: Rule, line: int, key: str, what: str, expec
     return found(facts.folder, rule, layout.METRICS, what, expected=expected, line=line, pointer=f"/{key}")
 
 
-RULES = (OTHER_RESULT, OTHER_STEPS, OTHER_TOKENS, OTHER_SPEED, OTHER_RATE, OTHER_PEAK)
+RULES = (OTHER_RESULT, OTHER_STEPS, OTHER_TOKENS, OTHER_SPEED, OTHER_RATE, OTHER_PEAK, MEMORY_NOW_AND_THEN)
 CHECKS = (result_follows_from_rows, steps_done_have_rows, rows_follow_from_settings, memory_is_a_peak)

@@ -160,9 +160,19 @@ def recording_is_as_declared(facts: Facts) -> Iterator[Problem]:
         for index in where((steps % every != 0) & ~np.isin(steps, kept))[:1]:
             what = f"Step {steps[index]:.0f} has a row; config.yaml asks for one every {every} steps."
             yield found(facts.folder, NOT_WHAT_RAN, layout.METRICS, what, line=index + 1, pointer="/step")
-    shown_examples = len(facts.first_examples["examples"]) if facts.first_examples else 0
-    if examples and shown_examples > examples:
-        what = f"{shown_examples} examples are shown; config.yaml asks for {examples}."
+    if examples and facts.first_examples is not None:
+        yield from _other_number_of_examples(facts, facts.first_examples, examples)
+
+
+def _other_number_of_examples(facts: Facts, document: Document, asked: int) -> Iterator[Problem]:
+    """Yield a problem where not as many examples are shown as were asked for, or as the first step has."""
+    shown_ones = len(document["examples"])
+    there = facts.training["batch_size"] if facts.training else asked
+    if shown_ones != min(asked, there):
+        seen = "1 example is shown" if shown_ones == 1 else f"{shown_ones} examples are shown"
+        what = f"{seen}; config.yaml asks for {asked}."
+        if there < asked:
+            what = f"{seen}; config.yaml asks for {asked}, and the first step has {there}."
         yield found(facts.folder, NOT_WHAT_RAN, layout.FIRST_EXAMPLES, what, pointer="/examples")
 
 

@@ -1,0 +1,62 @@
+"""TP516: config.yaml as a run writes it is whole, every key stated, so that feeding it back gives the same run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from evidence import layout
+from evidence.facts import Facts
+from evidence.rules.finding import first_few, found
+from schemas.catalog import resolved, schema
+from schemas.problems import Problem, pointer_to
+from schemas.rules import Rule
+
+NOT_WHOLE = Rule(
+    code="TP516",
+    severity="error",
+    title="Setting not stated",
+    meaning="A run writes config.yaml with every key, defaults included; what is left out was not written by it.",
+    fix="Restore config.yaml as the run wrote it.",
+)
+
+
+def every_setting_is_stated(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem for each key that config.yaml leaves out."""
+    if facts.config is None or facts.manifest is None:
+        return
+    config = facts.config
+    yield from first_few(
+        found(facts.folder, NOT_WHOLE, layout.CONFIG, f"{'.'.join(keys)} is not stated.", pointer=pointer_to(keys[:-1]))
+        for keys in settings()
+        if not _has(config, keys)
+    )
+
+
+@cache
+def settings() -> tuple[tuple[str, ...], ...]:
+    """Return the keys of every setting, in the order of the schema: `("limits", "steps")`."""
+    return tuple(_settings(schema("train_config"), ()))
+
+
+def _settings(node: dict[str, Any], above: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    document = schema("train_config")
+    for key, item in resolved(node, document).get("properties", {}).items():
+        if "properties" in (inner := resolved(item, document)):
+            yield from _settings(inner, (*above, key))
+        else:
+            yield (*above, key)
+
+
+def _has(config: Any, keys: tuple[str, ...]) -> bool:
+    for key in keys:
+        if not isinstance(config, dict) or key not in config:
+            return False
+        config = config[key]
+    return True
+
+
+RULES = (NOT_WHOLE,)
+CHECKS = (every_setting_is_stated,)
+"""Rules and functions of this topic."""
