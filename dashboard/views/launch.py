@@ -16,6 +16,9 @@ from dashboard.logic.jobs import control
 from dashboard.logic.jobs.folder import CONFIG, jobs
 from schemas.validate import check_value
 
+_EARLIER = 100
+"""Newest runs whose configurations are offered."""
+
 
 def page() -> None:
     """Draw the page."""
@@ -39,7 +42,10 @@ def page() -> None:
 
 def _source(root: Path) -> Source | None:
     folders = [summary.path for summary in reading.summaries()]
-    known = {source.key: source for source in configs.sources(folders)}
+    asked = st.query_params.get("source")
+    # A box of thousands of runs helps nobody; the one that a link asks for is always among them.
+    near = [folder for at, folder in enumerate(folders) if at < _EARLIER or configs.same_as(folder.name) == asked]
+    known = {source.key: source for source in configs.sources(near)}
     if not known:
         return None
     with st.container(horizontal=True, vertical_alignment="bottom"):

@@ -70,6 +70,17 @@ def test_the_answer_of_a_plan_is_shown_with_what_would_make_it_smaller(opened: O
     assert "Start" in labels(app)
 
 
+def test_of_many_runs_the_newest_are_offered_and_the_one_that_a_link_asks_for(opened: Open, root: Path) -> None:
+    for number in range(104):
+        folder = root / f"run-{number:03}"
+        folder.mkdir(parents=True)
+        (folder / "config.yaml").write_text("name: x\n")
+    offered = opened(state.LAUNCH, source="same as run-000").selectbox[0]
+    earlier = [option for option in offered.options if option.startswith("same as")]
+    assert offered.value == "same as run-000"
+    assert len(earlier) in {100, 101}
+
+
 def test_any_page_says_once_that_a_run_has_ended(opened: Open, root: Path) -> None:
     write_run(root, "alpha")
     first, second = job_in(root, run="first"), job_in(root, run="second", exit_code=0)
