@@ -1,6 +1,6 @@
 """Kills runs with SIGKILL at random moments and says what each left behind.
 
-A program, because it forks: `python kills.py ROOT --replays 297 --trainings 2 --seed 0` prints its outcomes as JSON. It
+A program, because it forks: `python kills.py ROOT --replays 298 --trainings 1 --seed 0` prints its outcomes as JSON. It
 imports the trainer once, starts no thread and no device, and forks a child for every run:
 
 - A *training* is the trainer itself: it prepares, compiles, trains, saves checkpoints, evaluates twice and seals.
