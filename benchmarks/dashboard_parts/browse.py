@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, Page, WebSocket
 
 __all__ = ["FLAGS", "Visit", "chromium", "free_port", "fresh", "memory_mb", "served"]
 
-PATIENCE_SECONDS = 180
+PATIENCE_SECONDS = 100
 
 ROWS_PAINTED = "document.querySelectorAll('[data-testid=\"stDataFrame\"] canvas td').length > 10"
 CHART_PAINTED = """

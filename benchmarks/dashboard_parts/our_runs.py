@@ -8,9 +8,11 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
-from synthetic import STARTED, seal, write_run
+from synthetic import STARTED, seal, write_document, write_run
 
 from dashboard_parts.corpus import LONG_ROWS, ROWS, SPIKES
+from evidence.recompute import result_of
+from schemas.rows import read_rows
 
 WITH_PREDICTIONS = 10
 
@@ -25,13 +27,16 @@ def write_ours(root: Path, runs: int) -> None:
 def write_long(root: Path) -> Path:
     """Write a run of a million rows into a root of its own."""
     run = write_run(root, "long", steps=LONG_ROWS)
-    metrics = run / "metrics.jsonl"
+    metrics, manifest = run / "metrics.jsonl", run / "run_manifest.json"
     rows = metrics.read_text("utf-8").split("\n")
     for step in SPIKES:
         row = json.loads(rows[step - 1])
         row["loss"] = round(row["loss"] + 5, 6)
         rows[step - 1] = json.dumps(row)
     metrics.write_text("\n".join(rows), "utf-8")
+    stated = json.loads(manifest.read_text("utf-8"))
+    stated["result"] |= result_of(read_rows(metrics, "metric_row").values)
+    write_document(manifest, stated)
     seal(run)
     return run
 

@@ -115,7 +115,7 @@ def _long_run(visit: Visit, address: str) -> Figures:
     visit.open(f"{address}/?q=long", ROWS_PAINTED.replace("> 10", "> 5"))
     visit.rest(2)
     before = visit.socket_bytes
-    figures = {"long_click": visit.act(lambda: _click_grid(visit, 110, 54), CHART_PAINTED)}
+    figures = {"long_click": visit.act(lambda: _click_grid(visit, 62, 54), CHART_PAINTED)}
     visit.rest()
     figures["long_kb"] = (visit.socket_bytes - before) / 1000
     tab = page.get_by_test_id("stTab").filter(has_text="Configuration")
