@@ -44,7 +44,7 @@ def put(root: Path, code: str, run: str = "a-run", device: str = "auto") -> Job:
     return job
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 20) -> None:
+def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "the condition did not come true"
