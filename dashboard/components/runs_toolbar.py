@@ -75,11 +75,16 @@ def _look(listing: Listing) -> Look:
             help="Type to search: any setting (optimizer.learning_rate) or figure (last.grad_norm) of a run.",
         )
         sort = _one("Sort by", "sort", [*SORT_FIELDS, *named], "newest first")
-        order = "ascending"
-        if sort is not None:
-            order = st.segmented_control(
-                "Order", ["ascending", "descending"], default=order, key="order", bind="query-params", required=True
-            )
+        order = st.segmented_control(
+            "Order",
+            ["ascending", "descending"],
+            default="ascending",
+            key="order",
+            bind="query-params",
+            required=True,
+            disabled=sort is None,
+            label_visibility="collapsed",
+        )
         group = _one("Group by", "group", [*GROUP_FIELDS, *listing.settings], "no groups")
         st.toggle(
             "Archived runs too",
