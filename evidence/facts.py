@@ -101,7 +101,7 @@ def facts_of(run: Run) -> Facts:
     unsound = {problem.file for problem in run.problems if problem.severity == "error"}
 
     def sound(name: str, value: Document | None) -> Document | None:
-        return None if str(run.path / name) in unsound else value
+        return None if unsound and str(run.path / name) in unsound else value
 
     return Facts(
         run=run,

@@ -41,10 +41,25 @@ def placeholders(run: Run) -> Iterator[Problem]:
         (layout.EVAL_SUMMARY, run.eval_summary),
     )
     for name, document in documents:
+        if not _TEXT.search("\n".join(_texts(document))):
+            continue
         yield from first_few(
             found(run.path, PLACEHOLDER, name, f"The value is still {shown(text)}.", pointer=pointer)
             for pointer, text in _placeholders(document, ())
         )
+
+
+def _texts(document: Any) -> list[str]:
+    """Return every text of a document, to be searched at once: placeholders are rare and documents many."""
+    found, waiting = [], [document]
+    for value in waiting:
+        if isinstance(value, str):
+            found.append(value)
+        elif isinstance(value, dict):
+            waiting.extend(value.values())
+        elif isinstance(value, list):
+            waiting.extend(value)
+    return found
 
 
 def _placeholders(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[str, str]]:
