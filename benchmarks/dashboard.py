@@ -49,7 +49,7 @@ def main() -> None:
         browser.close()
     for runs in asked.runs:
         for _ in range(asked.repeat):
-            _add(measured[f"trainproof, {runs} runs"], _index(asked.corpus / "ours" / str(runs)))
+            _add(measured[f"trainproof_{runs}"], _index(asked.corpus / "ours" / str(runs)))
     result = {"about": about, "seconds": {name: _middle(rounds) for name, rounds in measured.items()}}
     RESULT.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
     write_plot(result["seconds"], RESULT.with_suffix(".svg"))
@@ -58,16 +58,14 @@ def main() -> None:
 
 def _round(browser: Browser, asked: argparse.Namespace) -> list[tuple[str, Figures]]:
     """Measure every tool once."""
-    found = [("Streamlit's floor", floor(browser))]
+    found = [("floor", floor(browser))]
     for runs in asked.runs:
         print(f"{time.strftime('%H:%M:%S')} {runs} runs", file=sys.stderr, flush=True)
-        found.append(
-            (f"trainproof, {runs} runs", ours(browser, asked.corpus / "ours" / str(runs), asked.corpus / "cache"))
-        )
+        found.append((f"trainproof_{runs}", ours(browser, asked.corpus / "ours" / str(runs), asked.corpus / "cache")))
         if asked.peers and (asked.corpus / "tensorboard" / str(runs)).is_dir():
             logs, base = asked.corpus / "tensorboard" / str(runs), asked.corpus / "mlflow" / str(runs)
-            found.append((f"TensorBoard, {runs} runs", tensorboard(browser, asked.peers, logs)))
-            found.append((f"MLflow, {runs} runs", mlflow(browser, asked.peers, base)))
+            found.append((f"tensorboard_{runs}", tensorboard(browser, asked.peers, logs)))
+            found.append((f"mlflow_{runs}", mlflow(browser, asked.peers, base)))
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,20 +16,21 @@ WAITS = {
     "compare_warm": "ten curves, by their link",
     "long_click": "a million rows",
 }
+TITLES = {"floor": "Streamlit's floor", "trainproof": "trainproof", "tensorboard": "TensorBoard", "mlflow": "MLflow"}
 COLOURS = ("#5c6973", "#1f5b8f", "#c0721d", "#8a4a9e")
 LEFT, WIDTH, BAR, GAP = 190, 620, 11, 14
 
 
 def write_plot(seconds: Seconds, path: Path, runs: int = 2000) -> None:
     """Write the chart of one size of corpus as SVG."""
-    tools = [name for name in seconds if name.endswith(f", {runs} runs") or "," not in name]
+    tools = [name for name in seconds if name.endswith(f"_{runs}") or name == "floor"]
     longest = max(seconds[tool][wait]["median"] for tool in tools for wait in WAITS if wait in seconds[tool])
     scale = (WIDTH - LEFT - 60) / longest
     parts, top = [], 46
     for number, tool in enumerate(tools):
         x = LEFT + number * 140
         parts.append(f'<rect x="{x}" y="14" width="10" height="10" fill="{COLOURS[number % 4]}"/>')
-        parts.append(f'<text x="{x + 15}" y="23">{html.escape(tool.partition(",")[0])}</text>')
+        parts.append(f'<text x="{x + 15}" y="23">{TITLES[tool.partition("_")[0]]}</text>')
     for wait, title in WAITS.items():
         measured = [(number, seconds[tool][wait]) for number, tool in enumerate(tools) if wait in seconds[tool]]
         if not measured:

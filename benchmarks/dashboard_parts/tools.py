@@ -129,7 +129,7 @@ def tensorboard(browser: Browser, python: Path, logs: Path) -> Figures:
     command = [str(python.parent / "tensorboard"), f"--logdir={logs}", f"--port={port}", "--host=127.0.0.1"]
     address = f"http://127.0.0.1:{port}/"
     rows = "document.querySelectorAll('tb-data-table-content-row').length >= 10"
-    drawn = "document.querySelectorAll('card-view tb-data-table-content-row').length >= 3"
+    drawn = "document.querySelector('card-view line-chart canvas') && !document.querySelector('card-view mat-spinner')"
     with served(command, address) as (pid, ready), fresh(browser) as visit:
         figures = {"start": ready, "list_cold": visit.open(f"{address}#timeseries", rows)}
         visit.rest(2)

@@ -27,11 +27,13 @@ def code_identity(source: Path = SOURCE) -> dict[str, Any]:
     commit = git(source, "rev-parse", "HEAD")
     # An installed copy may lie inside somebody's checkout (a .venv in a repository): then git does not track it.
     if commit is None or not git(source, "ls-files", "trainer/run.py"):
-        return {"version": version("trainproof"), "commit": None, "branch": None, "dirty": None, "diff_sha256": None}
+        unknown = dict.fromkeys(("commit", "committed_at", "branch", "dirty", "diff_sha256"))
+        return {"version": version("trainproof"), **unknown}
     difference = difference_from_commit(source)
     return {
         "version": version("trainproof"),
         "commit": commit.strip(),
+        "committed_at": (git(source, "show", "--no-patch", "--format=%cI", "HEAD") or "").strip() or None,
         "branch": (git(source, "symbolic-ref", "--short", "-q", "HEAD") or "").strip() or None,
         "dirty": bool(difference),
         "diff_sha256": hashlib.sha256(difference).hexdigest() if difference else None,

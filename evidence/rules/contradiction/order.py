@@ -58,6 +58,9 @@ def run_starts_before_it_ends(facts: Facts) -> Iterator[Problem]:
         return
     manifest, evaluated, plan = facts.manifest, facts.eval_summary, facts.plan
     started = ("the run started", manifest["started_at"])
+    if committed_at := manifest["code"].get("committed_at"):
+        committed = ("the commit of its code was made", committed_at)
+        yield from _order(facts, layout.MANIFEST, "/code/committed_at", committed, started)
     if manifest["finished_at"] is not None:
         yield from _order(facts, layout.MANIFEST, "/finished_at", started, ("ended", manifest["finished_at"]))
         if plan is not None:
