@@ -81,10 +81,14 @@ class Table(Sequence[dict[str, Any]]):
         if isinstance(index, slice):
             return [self[one] for one in range(*index.indices(len(self)))]
         place = range(len(self))[index]
+        # The rows that are asked for most, the first and the last, need no table of ends.
+        if place == 0:
+            return msgspec.json.decode(self._text[: self._text.find(b"\n")])
+        if place == len(self) - 1:
+            return msgspec.json.decode(self._text[self._text.rfind(b"\n", 0, -1) + 1 :])
         if self._ends is None:
-            self._ends = np.flatnonzero(np.frombuffer(self._text, dtype=np.uint8) == ord("\n"))
-        start = int(self._ends[place - 1]) + 1 if place else 0
-        return msgspec.json.decode(self._text[start : int(self._ends[place])])
+            self._ends = np.flatnonzero(np.frombuffer(self._text, dtype=np.uint8) == _LINE_END)
+        return msgspec.json.decode(self._text[int(self._ends[place - 1]) + 1 : int(self._ends[place])])
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)
