@@ -9,7 +9,7 @@ demo: setup ## train two small models, check, pack and verify them, then open th
 	$(BIN)/trainproof demo $(if $(filter 0,$(SERVE)),--no-serve)
 
 test: setup ## run every test
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses auto --dist loadfile --durations 25
 
 check: setup ## format, lint, types and import contracts
 	$(BIN)/ruff format --check .
