@@ -16,6 +16,7 @@ import os
 import platform
 import subprocess
 import sys
+import tempfile
 import time
 from importlib.metadata import version
 from pathlib import Path
@@ -70,16 +71,23 @@ def _round(browser: Browser, asked: argparse.Namespace) -> list[tuple[str, Figur
 
 
 def _index(root: Path) -> Figures:
-    """Return the seconds of a first index, of a second one, and of one after a run changed; in a process of its own."""
+    """Return the seconds of a first index, of one after a run changed, of one more, and of the next process's first."""
     code = (
         "import sys, time; from pathlib import Path; from evidence.index import RunIndex\n"
-        "root = Path(sys.argv[1]); index = RunIndex(root)\n"
+        "root, cache = map(Path, sys.argv[1:]); index = RunIndex(root, entries_in=cache)\n"
         "def took():\n    began = time.perf_counter(); index.refresh(); return time.perf_counter() - began\n"
         "first = took(); (root / 'run-00007' / 'config.yaml').touch(); print(first, took(), took())"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(root)], capture_output=True, text=True, check=True)
-    first, changed, again = map(float, done.stdout.split())
-    return {"index_first": first, "index_one_changed": changed, "index_unchanged": again}
+    with tempfile.TemporaryDirectory() as cache:
+        ask = [sys.executable, "-c", code, str(root), cache]
+        first, changed, again = map(float, subprocess.check_output(ask, text=True).split())
+        restarted = float(subprocess.check_output(ask, text=True).split()[0])
+    return {
+        "index_first": first,
+        "index_one_changed": changed,
+        "index_unchanged": again,
+        "index_restarted": restarted,
+    }
 
 
 def _corpus(corpus: Path, runs: int, peers: Path | None) -> None:

@@ -19,10 +19,10 @@ from dashboard.logic.run_rows import Listing, RowCache
 from dashboard.logic.series import Series, Tail
 from dashboard.logic.shared_index import SharedIndex
 from dashboard.state import root
+from evidence import kept_columns, kept_entries
 from evidence.check import judge
 from evidence.compare import Comparison, compare_runs
 from evidence.index import RunIndex, RunSummary
-from evidence.kept_columns import default_folder
 from evidence.layout import LOG, METRICS
 from evidence.lock import is_alive
 from evidence.read import Run, read_run
@@ -111,7 +111,8 @@ def _shared() -> SharedIndex:
 
 @st.cache_resource(max_entries=4, show_spinner=False)
 def _index(root: str) -> SharedIndex:
-    return SharedIndex(RunIndex(Path(root), follow_links=False, columns_in=default_folder()))
+    columns, entries = kept_columns.default_folder(), kept_entries.default_folder()
+    return SharedIndex(RunIndex(Path(root), follow_links=False, columns_in=columns, entries_in=entries))
 
 
 @st.cache_resource(max_entries=4, show_spinner=False)
@@ -121,7 +122,7 @@ def _rows(root: str) -> RowCache:
 
 @st.cache_resource(max_entries=64, show_spinner=False)
 def _tail(path: str) -> Tail:
-    return Tail(Path(path), columns_in=default_folder())
+    return Tail(Path(path), columns_in=kept_columns.default_folder())
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)

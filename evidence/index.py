@@ -5,16 +5,17 @@ The grade of a summary is the grade that `evidence.check` gives: there is no qui
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from evidence import layout
+from evidence import kept_entries, layout
 from evidence.judge import together
 from evidence.lock import is_alive
 from evidence.many import Entry, Progress, read_entries
@@ -28,6 +29,9 @@ from schemas.times import moment
 __all__ = ["MOST_POINTS", "RunIndex", "RunSummary", "index_folder", "index_runs", "summary_of"]
 
 Signature = tuple[Any, ...]
+
+WORTH_KEEPING = 100
+"""Runs read since entries were kept last that are worth writing all of them again."""
 
 LONG_SECONDS = 0.2
 REST = 10
@@ -53,11 +57,21 @@ class RunIndex:
         root: Folder of runs; it need not exist.
         follow_links: Whether a link to a folder is a run as that folder is. It may lead anywhere on the machine.
         columns_in: Folder where the columns of long runs are kept (`evidence.kept_columns`). None: nowhere.
+        entries_in: Folder where what was read is kept for the next process (`evidence.kept_entries`). None: nowhere.
     """
 
-    def __init__(self, root: Path, *, follow_links: bool = True, columns_in: Path | None = None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        *,
+        follow_links: bool = True,
+        columns_in: Path | None = None,
+        entries_in: Path | None = None,
+    ) -> None:
         self.root = Path(root)
         self._columns_in = columns_in
+        self._entries_in = entries_in
+        self._unkept = 0
         self._follow_links = follow_links
         self._known: dict[Path, _Known] = {}
         self._reports: dict[Path, RunReport] = {}
@@ -98,11 +112,13 @@ class RunIndex:
         began = time.monotonic()
         signatures = {folder: _signature(str(folder)) for folder in folders}
         look_seconds = time.monotonic() - began
+        if not self._known:
+            self._take_kept(signatures)
         known = {
             folder: self._known[folder] for folder in folders if self._is_fresh(folder, signatures[folder], rest=rest)
         }
         changed = [folder for folder in folders if folder not in known]
-        if not changed and len(known) == len(self._known):
+        if not changed and len(known) == len(self._summaries):
             return look_seconds
         began = time.monotonic()
         entries = read_entries(changed, progress=progress, columns_in=self._columns_in)
@@ -112,7 +128,27 @@ class RunIndex:
             known[folder] = _Known(signature=signatures[folder], entry=entry, read_at=ended, seconds=each)
         self._known = known
         self._sum_up()
+        self._keep(len(changed))
         return look_seconds
+
+    def _take_kept(self, signatures: Mapping[Path, Signature]) -> None:
+        """Take over what an earlier process read of the folders as they are now."""
+        if self._entries_in is None:
+            return
+        digests = {folder.name: _digest(signature) for folder, signature in signatures.items()}
+        for name, entry in kept_entries.kept(self._entries_in, self.root, digests).items():
+            folder = self.root / name
+            if entry.summary.path == folder:
+                self._known[folder] = _Known(signature=signatures[folder], entry=entry, read_at=0.0, seconds=0.0)
+
+    def _keep(self, changed: int) -> None:
+        """Keep all entries for the next process, each time that many runs were read."""
+        self._unkept += changed
+        if self._entries_in is None or self._unkept < WORTH_KEEPING:
+            return
+        entries = ((folder.name, _digest(one.signature), one.entry) for folder, one in self._known.items())
+        kept_entries.keep(self._entries_in, self.root, entries)
+        self._unkept = 0
 
     def _is_fresh(self, folder: Path, signature: Signature, *, rest: bool) -> bool:
         one = self._known.get(folder)
@@ -168,11 +204,15 @@ def _folders(root: Path, *, follow_links: bool) -> list[Path]:
 def _signature(folder: str) -> Signature:
     """Return what changes when a file of the run is written, added or removed, or its process ends."""
     found = _entries(folder, "")
-    is_held = any(name == layout.LOCK for name, _, _ in found) and is_alive(Path(folder))
+    is_held = any(name == layout.LOCK for name, *_ in found) and is_alive(Path(folder))
     return (is_held, *found)
 
 
-def _entries(folder: str, prefix: str) -> list[tuple[str, int, int]]:
+def _digest(signature: Signature) -> str:
+    return hashlib.sha256(repr(signature).encode()).hexdigest()
+
+
+def _entries(folder: str, prefix: str) -> list[tuple[str, int, int, int]]:
     found = []
     try:
         with os.scandir(folder) as listing:
@@ -183,11 +223,12 @@ def _entries(folder: str, prefix: str) -> list[tuple[str, int, int]]:
                         status = entry.stat(follow_symlinks=False)
                     except OSError:
                         continue  # Replaced while it was being looked at; the next look sees the new one.
-                    found.append((name, status.st_mtime_ns, status.st_size))
+                    # An editor can set the time of change, not the time of the last change of anything (ctime).
+                    found.append((name, status.st_mtime_ns, status.st_ctime_ns, status.st_size))
                 elif name not in layout.WEIGHT_FOLDERS:
                     found += _entries(entry.path, f"{name}/")
     except OSError:
-        return [(prefix, -1, -1)]
+        return [(prefix, -1, -1, -1)]
     found.sort()
     return found
 

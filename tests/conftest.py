@@ -1,6 +1,7 @@
 """What every test runs under: a CPU, eight virtual devices, no hub, and no colour or width from the terminal."""
 
 import os
+from pathlib import Path
 
 from hypothesis import settings
 
@@ -11,6 +12,10 @@ os.environ["XLA_FLAGS"] = (
     "--xla_force_host_platform_device_count=8 "
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 )
+# Hundreds of tests train the same few small models: what one has compiled, the others take.
+os.environ["JAX_COMPILATION_CACHE_DIR"] = str(Path(__file__).parents[1] / ".pytest_cache" / "jax")
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["COLUMNS"] = "200"
 os.environ.pop("FORCE_COLOR", None)
