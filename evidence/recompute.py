@@ -34,13 +34,13 @@ def result_of(metric_rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """
     losses = column(metric_rows, "loss")
     measured = losses[np.isfinite(losses)].tolist()
-    best = int(np.nanargmin(losses)) if measured else None
+    best = metric_rows[int(np.nanargmin(losses))] if measured else None
     return {
         "first_loss": metric_rows[0]["loss"] if metric_rows else None,
         "last_loss": metric_rows[-1]["loss"] if metric_rows else None,
         "mean_loss": math.fsum(measured) / len(measured) if measured else None,
-        "best_loss": float(losses[best]) if best is not None else None,
-        "best_step": int(column(metric_rows, "step")[best]) if best is not None else None,
+        "best_loss": best["loss"] if best else None,
+        "best_step": best["step"] if best else None,
         "tokens_seen": metric_rows[-1]["tokens_seen"] if metric_rows else None,
     }
 

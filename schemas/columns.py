@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from operator import attrgetter
 from typing import Any, cast, overload
 
@@ -32,6 +32,7 @@ _TIMES = {
     for form in (b"0000-00-00T00:00:00+00:00", b"0000-00-00T00:00:00.000+00:00", b"0000-00-00T00:00:00.000000+00:00")
 }
 """Times as they are written, to the second, millisecond or microsecond, by their length; 0 stands for any digit."""
+_BLOCK_BYTES = 2**16
 _LINE_END, _MARK = ord("\n"), ord('"')
 _OFFSET = len("+00:00")
 _FIRST_YEAR = np.datetime64("0001-01-01")
@@ -67,7 +68,6 @@ class Table(Sequence[dict[str, Any]]):
     def __init__(self, text: bytes, columns: Columns) -> None:
         self.columns = columns
         self._text = text
-        self._ends: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.columns.step)
@@ -83,14 +83,27 @@ class Table(Sequence[dict[str, Any]]):
         if isinstance(index, slice):
             return [self[one] for one in range(*index.indices(len(self)))]
         place = range(len(self))[index]
-        # The rows that are asked for most, the first and the last, need no table of ends.
+        start = self._start(place)
+        return msgspec.json.decode(self._text[start : self._text.find(b"\n", start)])
+
+    def _start(self, place: int) -> int:
+        """Return where the text of a row begins."""
+        # The rows that are asked for most, the first and the last, need no search.
         if place == 0:
-            return msgspec.json.decode(self._text[: self._text.find(b"\n")])
+            return 0
         if place == len(self) - 1:
-            return msgspec.json.decode(self._text[self._text.rfind(b"\n", 0, -1) + 1 :])
-        if self._ends is None:
-            self._ends = np.flatnonzero(np.frombuffer(self._text, dtype=np.uint8) == _LINE_END)
-        return msgspec.json.decode(self._text[int(self._ends[place - 1]) + 1 : int(self._ends[place])])
+            return self._text.rfind(b"\n", 0, -1) + 1
+        block = int(np.searchsorted(self._ends_before, place)) - 1
+        start = block * _BLOCK_BYTES
+        for _ in range(place - int(self._ends_before[block])):
+            start = self._text.find(b"\n", start) + 1
+        return start
+
+    @cached_property
+    def _ends_before(self) -> NDArray[np.int64]:
+        """The number of line ends before each block of the text, and at last in all of it."""
+        starts = range(0, len(self._text), _BLOCK_BYTES)
+        return np.cumsum([0, *(self._text.count(b"\n", start, start + _BLOCK_BYTES) for start in starts)])
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)

@@ -141,3 +141,11 @@ def test_columns_of_rows_written_in_other_ways():
     assert math.isnan(columns.seconds[2])
     assert columns.loss[0] == 2.5
     assert math.isnan(columns.loss[1])
+
+
+def test_any_row_of_a_long_table_is_found():
+    rows = [GOOD | {"step": step} for step in range(1, 2001)]
+    table = read_table(text_of(rows))
+    assert table is not None
+    assert [table[index] for index in range(len(rows))] == rows
+    assert table[-2:1990:-1] == rows[-2:1990:-1]
