@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 from browser import serving
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Request, expect
 from synthetic import seal, write_run
 
 from evidence.layout import FIRST_EXAMPLES, LOG, PREDICTIONS
@@ -125,6 +125,31 @@ def test_no_name_in_a_link_leads_out_of_the_root(tmp_path: Path, page: Page) -> 
             expect(page.get_by_text("Choose two or more runs")).to_be_visible()
         page.goto(f"{address}/package?runs={names[0]}&bundle=../../etc/passwd")
         expect(page.get_by_text("Choose the runs to hand in")).to_be_visible()
+
+
+def test_what_is_larger_than_any_bundle_is_not_taken(tmp_path: Path, page: Page) -> None:
+    write_run(tmp_path / "runs", "good")
+    small = tmp_path / "small.zip"
+    small.write_bytes(b"PK")
+    uploads: list[Request] = []
+    page.on("request", lambda request: uploads.append(request) if request.method == "PUT" else None)
+    with serving(tmp_path / "runs", tmp_path) as address:
+        page.goto(f"{address}/package?tab=Verify")
+        page.get_by_role("tab", name="Verify").click()
+        page.locator("input[type=file]").set_input_files(small)
+        expect(page.locator(".tp-sign", has_text="does not hold")).to_be_visible()
+        # A forger asks without the page, whose own limit is only a courtesy.
+        answer = page.evaluate(
+            """async ([url, headers, size]) => {
+              const form = new FormData();
+              form.append('file', new Blob([new Uint8Array(size)]), 'large.zip');
+              delete headers['content-type'];
+              try { return (await fetch(url, {method: 'PUT', headers, body: form})).status } catch { return 'cut off' }
+            }""",
+            [uploads[0].url, uploads[0].headers, 201 * 2**20],
+        )
+        assert answer in {400, 413, "cut off"}
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["runs", "small.zip"]
 
 
 def handshake(port: int, host: str, origin: str | None) -> int:
