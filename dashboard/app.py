@@ -11,6 +11,7 @@ import streamlit as st
 
 from dashboard.components import announcements
 from dashboard.components.gate import closed, signed_in
+from dashboard.reading import catch_up
 from dashboard.state import PAGES, root
 
 HERE = Path(__file__).parent
@@ -30,6 +31,7 @@ def main() -> None:
     st.navigation(pages, position="top").run()
     announcements.show(root())
     signed_in()
+    catch_up()
 
 
 main()

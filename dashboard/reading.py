@@ -6,6 +6,7 @@ read again and an unchanged one is not. Nothing kept here is ever changed by a p
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from datetime import UTC, tzinfo
 from pathlib import Path
@@ -30,14 +31,41 @@ from evidence.report import RunReport
 
 Signature = tuple[tuple[str, int, int], ...]
 
+_PATIENCE_SECONDS = 0.02
+
+
+_SHOWN = "runs as they are shown"
+_CAUGHT_UP = "drawn again for the runs"
+
 
 def summaries() -> Sequence[RunSummary]:
     """Return every run under the root, newest first; none where the root does not exist.
 
-    A link among the folders may lead anywhere on this machine, so it is not followed.
+    They are as the last look found them (`catch_up`), unless the address names one that was not there then. A link
+    among the folders may lead anywhere on this machine, so it is not followed.
     """
     with reading_bar() as progress:
-        return _shared().look(progress)
+        found = _shared().known(progress)
+        asked = {*st.query_params.get_all("run"), *st.query_params.get_all("runs")}
+        if asked and not asked <= by_name(found).keys():
+            found = _shared().look(progress)
+    st.session_state[_SHOWN] = found
+    return found
+
+
+def catch_up() -> None:
+    """Look at the folders once the page stands, and have it drawn again if something is new; at most once a click."""
+    shown, caught_up = st.session_state.pop(_SHOWN, None), st.session_state.pop(_CAUGHT_UP, False)
+    if shown is None or caught_up:
+        return
+    look = _shared().started()
+    while not look.done():
+        time.sleep(_PATIENCE_SECONDS)
+        # To touch the session lets Streamlit stop this script for the next click.
+        st.session_state.get(_SHOWN)
+    if look.result() is not shown:
+        st.session_state[_CAUGHT_UP] = True
+        st.rerun()
 
 
 def listing(found: Sequence[RunSummary]) -> Listing:
@@ -76,8 +104,9 @@ def checked(folder: Path) -> RunReport:
 
 
 def look_again() -> None:
-    """Have the next look at the runs see what a page has just changed, however many runs there are."""
+    """Have the pages know at once what one of them has just changed, however many runs there are."""
     _shared().index.refresh()
+    _shared().look(lambda _done, _all: None)
 
 
 def signature(folder: Path) -> Signature:

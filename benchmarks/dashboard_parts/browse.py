@@ -25,9 +25,9 @@ CHART_PAINTED = """
   const side = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
   for (let i = 3; i < side.length; i += 4) if (side[i]) return true;
   return false;
-}) && !document.querySelector('[data-testid="stApp"][data-test-script-state="running"]')
+})
 """
-"""Something is drawn on a chart's canvas, and the script that draws has ended."""
+"""Something is drawn on a chart's canvas; a chart is drawn with all its curves at once."""
 
 
 @contextmanager

@@ -48,3 +48,21 @@ def test_a_visitor_is_told_and_may_leave(tmp_path: Path) -> None:
     assert index.looks == 1
     index.go_on.set()
     assert [summary.path.name for summary in shared.look(lambda done, total: None)] == ["run"]
+
+
+def test_pages_are_given_what_is_known_and_a_look_finds_what_is_new(tmp_path: Path) -> None:
+    write_run(tmp_path, "run")
+    index = Slow(tmp_path)
+    index.go_on.set()
+    shared = SharedIndex(index)
+    first = shared.known(lambda done, total: None)
+    assert [summary.path.name for summary in first] == ["run"]
+    write_run(tmp_path, "second")
+    index.go_on.clear()
+    look = shared.started()
+    assert shared.started() is look, "one look at a time"
+    assert shared.known(lambda done, total: None) is first, "nobody waits for a look but the first"
+    index.go_on.set()
+    assert {summary.path.name for summary in look.result()} == {"run", "second"}
+    assert shared.known(lambda done, total: None) is look.result()
+    assert shared.look(lambda done, total: None) is look.result(), "nothing changed: the same objects"
