@@ -43,10 +43,11 @@ with RunLock(folder):
         row["step"] += 1
         row["tokens_seen"] = row["step"] * 2048
         row["time"] = datetime.now(UTC).isoformat(timespec="milliseconds")
-        rows.write(row)
+        rows.append(row)
+        rows.sync()
         time.sleep(0.5)
     rows.close()
-    time.sleep(20)
+    time.sleep(120)
 """
 
 
@@ -62,7 +63,6 @@ def main() -> None:
         live = write_run(root, LIVE, steps=10**6, status="running", started=started - timedelta(days=7), items=0)
         lines = (live / "metrics.jsonl").read_text("utf-8").splitlines(keepends=True)[:100]
         (live / "metrics.jsonl").write_text("".join(lines), "utf-8")
-        writer = subprocess.Popen([sys.executable, "-c", WRITER, str(live), str(60 * minutes)])
         port = free_port()
         address = f"http://127.0.0.1:{port}"
         command = [sys.executable, "-m", "trainproof", "dashboard", f"--root={root}", f"--port={port}", "--no-browser"]
@@ -70,16 +70,27 @@ def main() -> None:
         browser = playwright.chromium.launch(executable_path=chromium(), args=list(FLAGS))
         with served(command, f"{address}/_stcore/health", env=env) as (pid, _):
             idle = _idle_cost(browser.new_page(), address, pid)
+            writer = subprocess.Popen([sys.executable, "-c", WRITER, str(live), str(60 * minutes)])
             followers = [browser.new_context().new_page() for _ in range(3)]
             for page in followers:
                 page.goto(f"{address}/run?run={LIVE}")
             watched = _watch(browser.new_context().new_page(), address, pid, minutes)
             writer_ended = time.monotonic()
+            if writer.poll() is not None:
+                message = "the writer of the run died, so nothing was followed"
+                raise RuntimeError(message)
             missed = [_steps_missed(page, live) for page in followers]
             watched |= {"seconds_until_the_last_row_shows": round(time.monotonic() - writer_ended, 1)}
         writer.terminate()
         browser.close()
-    result = {"minutes": minutes, "idle_page_core_percent": idle, "steps_missed_by_each_follower": missed, **watched}
+        rows = len((live / "metrics.jsonl").read_text("utf-8").splitlines()) - len(lines)
+    result = {
+        "minutes": minutes,
+        "rows_written": rows,
+        "idle_page_core_percent": idle,
+        "steps_missed_by_each_follower": missed,
+        **watched,
+    }
     RESULT.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
     print(json.dumps({key: value for key, value in result.items() if key != "memory_mb"}, indent=1))
 
