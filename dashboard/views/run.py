@@ -60,6 +60,7 @@ def _body(name: str, known: Mapping[str, RunSummary], *, was_running: bool) -> N
     folder = summary.path
     run = reading.run_of(folder)
     if was_running and run.status != "running":
+        reading.look_again()
         st.rerun()
     _head(name, run, summary)
     view = run.foreign()
