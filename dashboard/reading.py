@@ -31,9 +31,7 @@ from evidence.report import RunReport
 
 Signature = tuple[tuple[str, int, int], ...]
 
-_PATIENCE_SECONDS = 0.02
-
-
+_POLL_SECONDS = 0.02
 _SHOWN = "runs as they are shown"
 _CAUGHT_UP = "drawn again for the runs"
 
@@ -60,7 +58,7 @@ def catch_up() -> None:
         return
     look = _shared().started()
     while not look.done():
-        time.sleep(_PATIENCE_SECONDS)
+        time.sleep(_POLL_SECONDS)
         # To touch the session lets Streamlit stop this script for the next click.
         st.session_state.get(_SHOWN)
     if look.result() is not shown:
@@ -105,8 +103,7 @@ def checked(folder: Path) -> RunReport:
 
 def look_again() -> None:
     """Have the pages know at once what one of them has just changed, however many runs there are."""
-    _shared().index.refresh()
-    _shared().look(lambda _done, _all: None)
+    _shared().look_again()
 
 
 def signature(folder: Path) -> Signature:

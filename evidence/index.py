@@ -223,7 +223,7 @@ def _entries(folder: str, prefix: str) -> list[tuple[str, int, int, int]]:
                         status = entry.stat(follow_symlinks=False)
                     except OSError:
                         continue  # Replaced while it was being looked at; the next look sees the new one.
-                    # An editor can set the time of change, not the time of the last change of anything (ctime).
+                    # Anyone can set a file's mtime back; its ctime nobody can.
                     found.append((name, status.st_mtime_ns, status.st_ctime_ns, status.st_size))
                 elif name not in layout.WEIGHT_FOLDERS:
                     found += _entries(entry.path, f"{name}/")

@@ -42,6 +42,10 @@ class SharedIndex:
                 if self._progress[1]:
                     tell(*self._progress)
 
+    def look_again(self) -> None:
+        """Look at the folders after any look that is under way, however lately they were looked at."""
+        self._reader.submit(self._refresh, rest=False).result()
+
     def started(self) -> Future[Sequence[RunSummary]]:
         """Return the look that is under way, begun now if there is none."""
         with self._starting:
@@ -50,8 +54,8 @@ class SharedIndex:
                 self._look = self._reader.submit(self._refresh)
             return self._look
 
-    def _refresh(self) -> Sequence[RunSummary]:
-        self._found = self.index.refresh(progress=self._note, rest=True)
+    def _refresh(self, *, rest: bool = True) -> Sequence[RunSummary]:
+        self._found = self.index.refresh(progress=self._note, rest=rest)
         return self._found
 
     def _note(self, done: int, total: int) -> None:

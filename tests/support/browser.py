@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from playwright.sync_api import Page, expect
+
 FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -62,6 +64,13 @@ def serving(root: Path, folder: Path) -> Iterator[str]:
     finally:
         server.send_signal(signal.SIGTERM)
         server.wait(timeout=20)
+
+
+def settled(page: Page) -> None:
+    """Wait until a page is drawn, no script of it runs, and nothing is a placeholder or left over from before."""
+    expect(page.locator("[data-testid=stMainBlockContainer] h1").first).to_be_visible()
+    expect(page.locator("[data-testid=stApp]")).to_have_attribute("data-test-script-state", "notRunning")
+    expect(page.locator("[data-testid=stSkeleton]")).to_have_count(0)
 
 
 def _wait_until_ready(address: str, server: subprocess.Popen[bytes]) -> None:

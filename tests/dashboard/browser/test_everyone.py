@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from browser import serving
-from playwright.sync_api import Page, expect
+from browser import serving, settled
+from playwright.sync_api import Page
 from synthetic import STARTED, seal, write_run
 
 from dashboard.logic.jobs.folder import OUTPUT, enqueue, mark_ended, new_job_folder, read_job
@@ -71,12 +71,6 @@ def corpus(root: Path) -> None:
     mark_ended(job, 4)
 
 
-def settle(page: Page) -> None:
-    expect(page.locator("[data-testid=stMainBlockContainer] h1").first).to_be_visible()
-    expect(page.locator("[data-testid=stStatusWidget]")).to_have_count(0)
-    expect(page.locator("[data-testid=stSkeleton]")).to_have_count(0)
-
-
 def serious(page: Page, theme: str) -> list[str]:
     """Return what axe-core finds that stops somebody from using the page; themes differ in nothing but colours."""
     rules = {} if theme == "light" else {"runOnly": ["color-contrast"]}
@@ -99,7 +93,7 @@ def test_every_page_is_for_everyone(tmp_path: Path, page: Page) -> None:
                 tab.click()  # As fast as a reader, and faster than a new page.
             else:
                 page.goto(f"{address}{path}")
-            settle(page)
+            settled(page)
             for theme in ("light", "dark"):
                 page.emulate_media(color_scheme=theme)
                 page.wait_for_timeout(100)

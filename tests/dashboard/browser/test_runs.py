@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from browser import serving
+from browser import serving, settled
 from playwright.sync_api import Locator, Page, expect
 from synthetic import STARTED, write_run
 
@@ -21,11 +21,10 @@ ROW_PIXELS = 36
 HOSTILE = "<img src=x onerror=window.pwned=1> **a** :red[b] [c](javascript:alert(1))"
 
 
-def settled(page: Page) -> None:
-    """Wait until nothing runs on the server and nothing is drawn as a placeholder."""
+def ready(page: Page) -> None:
+    """Wait until the table is drawn and the keys are heard."""
+    settled(page)
     expect(page.locator(".st-key-runs_actions")).to_be_visible()
-    expect(page.locator("[data-testid=stStatusWidget]")).to_have_count(0)
-    expect(page.locator("[data-testid=stSkeleton]")).to_have_count(0)
     expect(page.locator("body[data-runs-keys=heard]")).to_be_attached()
 
 
@@ -71,7 +70,7 @@ def test_by_keyboard_alone(tmp_path: Path, page: Page, keep) -> None:
     four_runs(tmp_path / "runs")
     with serving(tmp_path / "runs", tmp_path) as address:
         page.goto(address)
-        settled(page)
+        ready(page)
         page.keyboard.press("?")
         expect(page.get_by_text("Compare the ticked runs")).to_be_visible()
         keep(page, "runs-keyboard")
@@ -89,7 +88,7 @@ def test_by_keyboard_alone(tmp_path: Path, page: Page, keep) -> None:
         expect(page.get_by_role("textbox", name="Search")).to_have_value("steps<40 c/?")
         search(page, "steps<40")
         expect(page.get_by_text("3 of 4 shown")).to_be_visible()
-        settled(page)
+        ready(page)
         focus_row(page, 1)
         page.keyboard.press("Space")
         expect(page.get_by_text("1 chosen")).to_be_visible()
@@ -102,7 +101,7 @@ def test_by_keyboard_alone(tmp_path: Path, page: Page, keep) -> None:
 
         page.get_by_role("link", name="Runs").click()
         expect(page.get_by_text("2 chosen; 3 of 4 shown")).to_be_visible()
-        settled(page)
+        ready(page)
         focus_row(page, 2)
         page.keyboard.press("ArrowDown")
         expect(cell(page, 2, 2)).to_be_focused()
@@ -115,12 +114,12 @@ def test_ticks_stay_with_their_runs_and_notes_go_where_they_should(tmp_path: Pat
     four_runs(root)
     with serving(root, tmp_path) as address:
         page.goto(address)
-        settled(page)
+        ready(page)
         click_row(page, 1)
         expect(page.get_by_text("1 chosen; 4 of 4 shown")).to_be_visible()
         search(page, "-run:delta")
         expect(page.get_by_text("1 chosen, 1 of them not in this list; 3 of 4 shown")).to_be_visible()
-        settled(page)
+        ready(page)
         click_row(page, 3)
         expect(page.get_by_text("2 chosen, 1 of them not in this list")).to_be_visible()
         search(page, "")
@@ -145,7 +144,7 @@ def test_ticks_stay_with_their_runs_and_notes_go_where_they_should(tmp_path: Pat
         assert not (root / "alpha" / "notes.json").exists()
 
         page.goto(f"{address}/?tag=baseline&columns=tag&columns=note&columns=grade")
-        settled(page)
+        ready(page)
         expect(page.get_by_text("2 of 4 shown")).to_be_visible()
         keep(page, "runs-notes")
         assert page.evaluate("window.pwned") is None
@@ -156,7 +155,7 @@ def test_ticks_stay_with_their_runs_and_notes_go_where_they_should(tmp_path: Pat
         expect(page.get_by_text("1 of 4 shown")).to_be_visible()
         assert read_notes(root / "delta").archived_at is not None
         page.goto(f"{address}/?archived=true&q=archived:yes")
-        settled(page)
+        ready(page)
         click_row(page, 1)
         page.get_by_role("button", name="Restore", exact=True).click()
         expect(page.get_by_text("No run matches")).to_be_visible()
@@ -169,7 +168,7 @@ def test_a_view_is_a_name_for_an_address(tmp_path: Path, page: Page, keep) -> No
     with serving(root, tmp_path) as address:
         link = "/?q=steps%3E15&columns=steps&columns=optimizer.learning_rate&sort=steps&order=descending&group=model"
         page.goto(address + link)
-        settled(page)
+        ready(page)
         lists(page, ["beta", "gamma", "alpha"])
         views = page.get_by_role("button", name="Views")
         views.click()
@@ -182,7 +181,7 @@ def test_a_view_is_a_name_for_an_address(tmp_path: Path, page: Page, keep) -> No
         assert [view.name for view in saved_views.saved_views(root)] == ["slow ones"]
 
         page.goto(address)
-        settled(page)
+        ready(page)
         lists(page, ["delta", "alpha", "gamma", "beta"])
         views.click()
         page.get_by_role("combobox", name="Saved views").click()
@@ -202,17 +201,17 @@ def test_hostile_names_settings_and_views_are_text(tmp_path: Path, page: Page) -
     path.write_text(json.dumps({"schema_version": "1.0", "views": [{"name": HOSTILE, "address": {"q": [HOSTILE]}}]}))
     with serving(root, tmp_path) as address:
         page.goto(f"{address}/?group=model&archived=true")
-        settled(page)
+        ready(page)
         focus_row(page, 1)
         page.keyboard.press("Enter")
         expect(page).to_have_url(re.compile(r"/run\?run=%3Cimg"))
         page.get_by_role("link", name="Runs").click()
-        settled(page)
+        ready(page)
         page.get_by_role("button", name="Check", exact=True).click()
         expect(page.get_by_role("dialog").get_by_text("1 run checked")).to_be_visible()
         expect(page.get_by_role("dialog").get_by_text(HOSTILE, exact=True)).to_be_visible()
         page.goto(address)
-        settled(page)
+        ready(page)
         page.get_by_role("button", name="Views").click()
         page.get_by_role("combobox", name="Saved views").click()
         page.get_by_role("option").first.click()

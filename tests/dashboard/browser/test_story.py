@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from browser import serving
+from browser import serving, settled
 from playwright.sync_api import Page, expect
 from synthetic import STARTED, write_run
 
@@ -41,13 +41,6 @@ def click_grid(page: Page, *, x: int, row: int) -> None:
     box = page.locator("[data-testid=stDataFrame]").first.bounding_box()
     assert box is not None
     page.mouse.click(box["x"] + x, box["y"] + ROW_PIXELS * row + ROW_PIXELS // 2)
-
-
-def settled(page: Page) -> None:
-    """Wait until nothing runs on the server and nothing is drawn as a placeholder."""
-    expect(page.locator("[data-testid=stMainBlockContainer] h1").first).to_be_visible()
-    expect(page.locator("[data-testid=stStatusWidget]")).to_have_count(0)
-    expect(page.locator("[data-testid=stSkeleton]")).to_have_count(0)
 
 
 def test_look_sort_open_and_compare(tmp_path: Path, page: Page, keep) -> None:

@@ -66,3 +66,18 @@ def test_pages_are_given_what_is_known_and_a_look_finds_what_is_new(tmp_path: Pa
     assert {summary.path.name for summary in look.result()} == {"run", "second"}
     assert shared.known(lambda done, total: None) is look.result()
     assert shared.look(lambda done, total: None) is look.result(), "nothing changed: the same objects"
+
+
+def test_what_a_page_has_changed_is_known_at_once(tmp_path: Path) -> None:
+    write_run(tmp_path, "run")
+    index = Slow(tmp_path)
+    index.go_on.set()
+    shared = SharedIndex(index)
+    shared.known(lambda done, total: None)
+    index.go_on.clear()
+    earlier = shared.started()
+    write_run(tmp_path, "second")
+    threading.Timer(0.1, index.go_on.set).start()
+    shared.look_again()
+    assert earlier.done(), "it looks after the look that was under way"
+    assert {summary.path.name for summary in shared.known(lambda done, total: None)} == {"run", "second"}
