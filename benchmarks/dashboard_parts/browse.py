@@ -19,7 +19,18 @@ __all__ = ["FLAGS", "Visit", "chromium", "free_port", "fresh", "memory_mb", "ser
 
 PATIENCE_SECONDS = 100
 
-ROWS_PAINTED = "document.querySelectorAll('[data-testid=\"stDataFrame\"] canvas td').length > 10"
+ROWS_PAINTED = """
+(() => {
+  const canvas = document.querySelector('[data-testid="stDataFrame"] canvas');
+  const titles = Math.ceil(36 * devicePixelRatio);
+  if (!canvas || canvas.height <= titles) return false;
+  const rows = canvas.getContext('2d').getImageData(0, titles, canvas.width, canvas.height - titles).data;
+  let dark = 0;
+  for (let i = 0; i < rows.length; i += 4) dark += rows[i + 3] > 200 && rows[i] + rows[i + 1] + rows[i + 2] < 330;
+  return dark > 300;
+})()
+"""
+"""Text stands below the titles of the grid, which is one canvas; elements for its cells come 0.2 s later."""
 CHART_PAINTED = """
 [...document.querySelectorAll('[data-testid="stEChartsChart"] canvas')].some(canvas => {
   const side = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;

@@ -112,7 +112,7 @@ def _comparison(visit: Visit, address: str) -> Figures:
 def _long_run(visit: Visit, address: str) -> Figures:
     """Click the name of the run of a million rows; how long until its curves, and how many bytes they take."""
     page = visit.page
-    visit.open(f"{address}/?q=long", ROWS_PAINTED.replace("> 10", "> 5"))
+    visit.open(f"{address}/?q=long", ROWS_PAINTED)
     visit.rest(2)
     before = visit.socket_bytes
     figures = {"long_click": visit.act(lambda: _click_grid(visit, 62, 54), CHART_PAINTED)}

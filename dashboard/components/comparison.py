@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import streamlit as st
 
 from dashboard.components import markup
 from dashboard.logic import comparison_tables
-from dashboard.logic.text import plain, shortened
+from dashboard.logic.text import plain, shortened, visible
 from evidence.compare import Comparison, Flip, Pair, ScoreDifference, Setting
 from evidence.smoke import SmokeCheck
 
@@ -21,7 +21,7 @@ def headlines(compared: Comparison) -> None:
     """Draw the same figures of each run, one run in a column."""
     head, rows = comparison_tables.headlines(compared)
     markup.table(head, rows, numbers=range(1, len(head)))
-    _csv("figures", head, rows)
+    _csv("figures", lambda: (head, rows))
 
 
 def settings(compared: Comparison) -> None:
@@ -34,9 +34,16 @@ def settings(compared: Comparison) -> None:
     if len(compared.differing) > _SETTINGS_SHOWN:
         with st.expander(f"{len(compared.differing) - _SETTINGS_SHOWN} more settings differ"):
             _settings(compared.names, compared.differing[_SETTINGS_SHOWN:])
-    with st.expander(f"{len(compared.equal)} settings are equal"):
-        _settings(compared.names[:1], compared.equal, title="All runs")
-    _csv("settings", *comparison_tables.settings(compared))
+    _equal(compared)
+    _csv("settings", lambda: comparison_tables.settings(compared))
+
+
+@st.fragment
+def _equal(compared: Comparison) -> None:
+    equal = st.expander(f"{len(compared.equal)} settings are equal", on_change="rerun")
+    if equal.open:
+        with equal:
+            _settings(compared.names[:1], compared.equal, title="All runs")
 
 
 def smoke(check: SmokeCheck) -> None:
@@ -65,26 +72,46 @@ def scores(compared: Comparison) -> None:
         head = comparison_tables.DIFFERENCES
         rows = [comparison_tables.difference(pair, score) for pair, score in stated]
         markup.table(head, rows, numbers=[1, 5, 6, 7, 8, 9, 10])
-        _csv("differences", head, rows)
+        _csv("differences", lambda: (head, rows))
     for pair in compared.pairs:
         if pair.score is None:
             markup.bullets(f"The scores of {pair.second} and {pair.first} cannot be compared:", pair.refused)
-    for pair, score in stated:
-        _flips(pair, score)
+    if stated:
+        _flips(stated)
 
 
-def _flips(pair: Pair, found: ScoreDifference) -> None:
-    if not found.flips:
-        markup.note(f"{pair.second}: every item was answered rightly by both or by neither.")
-        return
-    fixed = sum(flip.kind == "fixed" for flip in found.flips)
-    said = f"{pair.second}: {len(found.flips)} items flipped, {fixed} fixed and {len(found.flips) - fixed} broken"
-    with st.expander(plain(said)):
-        head = ["Item", "Change", "Prompt", "Expected", pair.first, pair.second]
-        markup.table(head, [_flip(flip) for flip in found.flips[:_MOST_FLIPS]])
-        if len(found.flips) > _MOST_FLIPS:
-            markup.note(f"The first {_MOST_FLIPS} are shown; the CSV has all of them.")
-        _csv(f"flips {pair.second}", head, [comparison_tables.flip(flip) for flip in found.flips])
+@st.fragment
+def _flips(stated: Sequence[tuple[Pair, ScoreDifference]]) -> None:
+    """Draw the items that only one run of a pair answered rightly: of one pair at a time, which the reader chooses."""
+    st.header("Items that flipped", anchor=False)
+    alike = [pair.second for pair, score in stated if not score.flips]
+    if alike:
+        markup.note(f"Every item was answered rightly by both or by neither: {', '.join(alike)}.")
+    flipped = {pair.second: (pair, score.flips) for pair, score in stated if score.flips}
+    if len(flipped) > 1:
+        chosen = st.selectbox(
+            "Against the first",
+            list(flipped),
+            index=None,
+            key="flips",
+            bind="query-params",
+            placeholder=f"choose one of {len(flipped)} runs",
+            format_func=lambda name: visible(comparison_tables.flips_said(name, flipped[name][1])),
+            width=640,
+        )
+    else:
+        chosen = next(iter(flipped), None)
+    if chosen is not None:
+        _flip_table(*flipped[chosen])
+
+
+def _flip_table(pair: Pair, flips: Sequence[Flip]) -> None:
+    markup.note(comparison_tables.flips_said(pair.second, flips))
+    head = ["Item", "Change", "Prompt", "Expected", pair.first, pair.second]
+    markup.table(head, [_flip(flip) for flip in flips[:_MOST_FLIPS]])
+    if len(flips) > _MOST_FLIPS:
+        markup.note(f"The first {_MOST_FLIPS} are shown; the CSV has all of them.")
+    _csv(f"flips {pair.second}", lambda: (head, [comparison_tables.flip(flip) for flip in flips]))
 
 
 def _flip(flip: Flip) -> Sequence[str]:
@@ -117,10 +144,11 @@ def _short(text: str) -> str:
     return text[:12] + "…" if len(text) in {40, 64} and text.isalnum() else shortened(text, _LONGEST)
 
 
-def _csv(name: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def _csv(name: str, table: Callable[[], tuple[Sequence[str], Sequence[Sequence[str]]]]) -> None:
+    """Draw a button that gives a table as CSV; its titles and rows are made when it is pressed."""
     st.download_button(
         "CSV",
-        data=lambda: comparison_tables.as_csv(head, rows),
+        data=lambda: comparison_tables.as_csv(*table()),
         file_name=f"{name}.csv",
         mime="text/csv",
         icon=":material/download:",

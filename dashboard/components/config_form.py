@@ -1,19 +1,21 @@
-"""The launch form: a widget for each field of the configuration's schema, with its range, help and default."""
+"""The launch form: a widget for each field of the configuration's schema, with its range, help and default.
+
+What the reader changes is kept while other pages are looked at. A group that is folded has no widgets, which makes the
+page open in half the time; what was changed in it stays changed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import streamlit as st
 
 from dashboard.logic import form
-from dashboard.logic.form import Field
+from dashboard.logic.form import Field, Group
 
 _IN_A_ROW = 3
 _UNSET = "as the program decides"
-
-Number = TypeVar("Number", int, float)
 
 
 def show(source: str, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -31,10 +33,28 @@ def show(source: str, config: Mapping[str, Any]) -> dict[str, Any]:
             rest = [field for field in group.fields if field.path not in form.ESSENTIAL]
             if not rest:
                 continue
-            with st.expander(f"{group.title}: {', '.join(field.title.lower() for field in rest)}", type="compact"):
-                st.caption(group.help)
-                edits |= _widgets(source, rest, config)
-    return form.changed(config, edits)
+            edits |= _group(source, group, rest, config)
+    edited = form.changed(config, edits)
+    if form.with_defaults(edited) != form.with_defaults(config):
+        st.button("Undo all changes", type="tertiary", icon=":material/undo:", on_click=_undo, args=(source, config))
+    return edited
+
+
+def _group(source: str, group: Group, fields: Sequence[Field], config: Mapping[str, Any]) -> dict[form.Path, Any]:
+    title = f"{group.title}: {', '.join(field.title.lower() for field in fields)}"
+    unfolded = st.expander(title, type="compact", key=f"group {source} {group.title}", on_change="rerun")
+    if not unfolded.open:
+        kept = {field: st.session_state[key] for field in fields if (key := _key(source, field)) in st.session_state}
+        return {field.path: _meant(field, value) for field, value in kept.items()}
+    with unfolded:
+        st.caption(group.help)
+        return _widgets(source, fields, config)
+
+
+def _undo(source: str, config: Mapping[str, Any]) -> None:
+    for field in form.fields():
+        if (key := _key(source, field)) in st.session_state:
+            st.session_state[key] = _first_value(field, config)
 
 
 def _widgets(source: str, fields: Sequence[Field], config: Mapping[str, Any]) -> dict[form.Path, Any]:
@@ -44,82 +64,74 @@ def _widgets(source: str, fields: Sequence[Field], config: Mapping[str, Any]) ->
         columns = st.columns(_IN_A_ROW)
         for column, field in zip(columns, fields[start : start + _IN_A_ROW], strict=False):
             with column:
-                edits[field.path] = _widget(source, field, config)
+                edits[field.path] = _meant(field, _widget(source, field, config))
     return edits
 
 
+def _key(source: str, field: Field) -> str:
+    return f"form {source} {field.dotted}"
+
+
 def _widget(source: str, field: Field, config: Mapping[str, Any]) -> Any:
-    """Draw one field and return its value; what the configuration holds is shown even where it is not allowed."""
+    """Draw one field and return what its widget holds."""
+    value, key = _first_value(field, config), _key(source, field)
+    shared: dict[str, Any] = {"key": key, "help": _help(field), "persist_state": "session"}
+    match field.kind:
+        case "choice":
+            options = _options(field)
+            said = lambda option: _UNSET if option is None else str(option)  # noqa: E731
+            return st.selectbox(field.title, options, index=options.index(value), format_func=said, **shared)
+        case "switch":
+            return st.toggle(field.title, value=value, **shared)
+        case "integer" | "number":
+            low, high = _range(field)
+            step, shape = (1, None) if field.kind == "integer" else (_step(value), "%g")
+            hint = _UNSET if field.nullable else None
+            return st.number_input(
+                field.title, low, high, value=value, step=step, format=shape, placeholder=hint, **shared
+            )
+        case "text":
+            return st.text_input(field.title, value=value, placeholder=", ".join(field.examples) or None, **shared)
+
+
+def _first_value(field: Field, config: Mapping[str, Any]) -> Any:
+    """Return what a widget starts with: the configuration's value, as near as the widget can hold it."""
     value = form.value_at(config, field.path) if form.states(config, field.path) else field.default
-    key = f"form {source} {field.dotted}"
-    draw = {"choice": _choice, "switch": _switch, "integer": _integer, "number": _number, "text": _text}[field.kind]
-    return draw(field, value, key)
+    match field.kind:
+        case "choice":
+            options = _options(field)
+            return value if value in options else options[0]
+        case "switch":
+            return value is True
+        case "integer" | "number":
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                return None
+            low, high = _range(field)
+            number = type(low)(value)
+            return max(low, number if high is None else min(high, number))
+        case "text":
+            return value if isinstance(value, str) else ""
+
+
+def _meant(field: Field, held: Any) -> Any:
+    """Return what a widget's value means in the configuration."""
+    if field.kind == "text":
+        return None if field.nullable and not held else held or ""
+    return held
+
+
+def _options(field: Field) -> list[Any]:
+    return [*([None] if field.nullable else []), *field.options]
+
+
+def _range(field: Field) -> tuple[int, int | None] | tuple[float, float | None]:
+    kind = int if field.kind == "integer" else float
+    return kind(field.low or 0), None if field.high is None else kind(field.high)
 
 
 def _help(field: Field) -> str:
     ends = f" From {field.low:,g} to {field.high:,g}." if field.low is not None and field.high is not None else ""
     return f"{field.help}{ends} Key: `{field.dotted}`"
-
-
-def _choice(field: Field, value: Any, key: str) -> Any:
-    options: list[Any] = [*([None] if field.nullable else []), *field.options]
-    return st.selectbox(
-        field.title,
-        options,
-        index=options.index(value) if value in options else 0,
-        format_func=lambda option: _UNSET if option is None else str(option),
-        key=key,
-        help=_help(field),
-    )
-
-
-def _switch(field: Field, value: Any, key: str) -> bool:
-    return st.toggle(field.title, value=value is True, key=key, help=_help(field))
-
-
-def _integer(field: Field, value: Any, key: str) -> int | None:
-    number = int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-    low, high = int(field.low or 0), int(field.high) if field.high is not None else None
-    return st.number_input(
-        field.title,
-        min_value=low,
-        max_value=high,
-        value=_within(number, low, high),
-        step=1,
-        key=key,
-        help=_help(field),
-        placeholder=_UNSET if field.nullable else None,
-    )
-
-
-def _number(field: Field, value: Any, key: str) -> float | None:
-    number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-    low, high = float(field.low or 0), float(field.high) if field.high is not None else None
-    return st.number_input(
-        field.title,
-        min_value=low,
-        max_value=high,
-        value=_within(number, low, high),
-        step=_step(number),
-        format="%g",
-        key=key,
-        help=_help(field),
-        placeholder=_UNSET if field.nullable else None,
-    )
-
-
-def _text(field: Field, value: Any, key: str) -> str | None:
-    shown = value if isinstance(value, str) else ""
-    hint = ", ".join(field.examples)
-    given = st.text_input(field.title, value=shown, key=key, help=_help(field), placeholder=hint or None)
-    return None if field.nullable and not given else given or ""
-
-
-def _within(value: Number | None, low: Number, high: Number | None) -> Number | None:
-    """Return the value inside the widget's range: a widget refuses to start outside it."""
-    if value is None:
-        return None
-    return max(low, value if high is None else min(high, value))
 
 
 def _step(value: float | None) -> float:

@@ -17,6 +17,21 @@ from dashboard.logic.run_rows import Row
 from evidence.notes import Change, change_notes
 from schemas.problems import ProblemError
 
+_OPEN, _PACKAGE = "open_chosen", "package_chosen"
+_PAGES = {_OPEN: state.RUN, keys.COMPARE: state.COMPARE, _PACKAGE: state.PACKAGE}
+"""Where each button leads, by its key."""
+
+
+def follow(names: Sequence[str]) -> None:
+    """Open the page whose button was pressed, before anything of this one is drawn again.
+
+    Args:
+        names: The chosen runs.
+    """
+    page = next((page for key, page in _PAGES.items() if st.session_state.get(key)), None)
+    if page is not None:
+        state.go(page, **({"run": names[0]} if page is state.RUN else {"runs": names}))
+
 
 def show(picked: Sequence[Row], listed: Sequence[Row], columns: Sequence[runs_table.Column], *, total: int) -> None:
     """Draw the buttons.
@@ -27,14 +42,10 @@ def show(picked: Sequence[Row], listed: Sequence[Row], columns: Sequence[runs_ta
         columns: Columns of the table.
         total: Runs in the root.
     """
-    names = [row.name for row in picked]
     with st.container(horizontal=True, vertical_alignment="center", key="runs_actions"):
-        if st.button("Open", disabled=len(picked) != 1, icon=":material/show_chart:", type="primary"):
-            state.go(state.RUN, run=names[0])
-        if st.button("Compare", disabled=len(picked) < 2, icon=":material/compare_arrows:", key=keys.COMPARE):
-            state.go(state.COMPARE, runs=names)
-        if st.button("Package", disabled=not picked, icon=":material/inventory_2:"):
-            state.go(state.PACKAGE, runs=names)
+        st.button("Open", disabled=len(picked) != 1, icon=":material/show_chart:", type="primary", key=_OPEN)
+        st.button("Compare", disabled=len(picked) < 2, icon=":material/compare_arrows:", key=keys.COMPARE)
+        st.button("Package", disabled=not picked, icon=":material/inventory_2:", key=_PACKAGE)
         if may_operate():
             if st.button("Tags and note", disabled=not picked, icon=":material/sell:"):
                 notes_dialog.edit(picked)

@@ -43,7 +43,7 @@ def show_table(rows: Sequence[Row], columns: Sequence[runs_table.Column]) -> Non
     names = [row.name for row in rows]
     before = chosen()
     with st.container(key=KEY):
-        ticked = st.dataframe(
+        st.dataframe(
             runs_table.frame(rows, columns),
             column_config={column.key: _config(column) for column in columns},
             hide_index=True,
@@ -59,9 +59,7 @@ def show_table(rows: Sequence[Row], columns: Sequence[runs_table.Column]) -> Non
     click = st.session_state.get(_CLICK)
     if click is not None and click["row"] < len(rows):
         state.go(state.RUN, run=names[click["row"]])
-    here = set(names)
-    now = [names[place] for place in ticked["selection"]["rows"] if place < len(names)]
-    st.session_state[_CHOSEN] = [*(name for name in before if name not in here), *now]
+    st.session_state[_CHOSEN] = chosen()
 
 
 def _grid_key(names: Sequence[str], ticked: Sequence[str]) -> str:
@@ -69,21 +67,34 @@ def _grid_key(names: Sequence[str], ticked: Sequence[str]) -> str:
 
     With other rows it must be another grid, or the ticks would move; without ticks it may stay, which draws faster.
     """
-    drawn, number = st.session_state.get(_GRID, ([], 0))
+    drawn, number = _grid()
     if ticked and drawn != names:
         number += 1
     st.session_state[_GRID] = (list(names), number)
     return f"{KEY} {number}"
 
 
+def _grid() -> tuple[list[str], int]:
+    """Return the names in the rows of the grid that was drawn last, and its number."""
+    drawn: tuple[list[str], int] = st.session_state.get(_GRID, ([], 0))
+    return drawn
+
+
 def chosen() -> list[str]:
-    """Return the names of the chosen runs, those on other pages of the table too."""
-    return list(st.session_state.get(_CHOSEN, []))
+    """Return the names of the chosen runs: those ticked at this moment, and those on other pages of the table."""
+    before: list[str] = st.session_state.get(_CHOSEN, [])
+    drawn, number = _grid()
+    grid = st.session_state.get(f"{KEY} {number}")
+    if grid is None:
+        return list(before)
+    here = set(drawn)
+    ticked = [drawn[place] for place in grid["selection"]["rows"] if place < len(drawn)]
+    return [*(name for name in before if name not in here), *ticked]
 
 
 def clear() -> None:
     """Choose no run any more."""
-    drawn, number = st.session_state.get(_GRID, ([], 0))
+    drawn, number = _grid()
     st.session_state[_CHOSEN] = []
     st.session_state[_GRID] = (drawn, number + 1)
 

@@ -78,6 +78,13 @@ def flip(found: Flip) -> Row:
     )
 
 
+def flips_said(name: str, flips: Sequence[Flip]) -> str:
+    """Return how many items flipped against a run of this name, and which way."""
+    fixed = sum(flip.kind == "fixed" for flip in flips)
+    items = "1 item" if len(flips) == 1 else f"{len(flips)} items"
+    return f"{name}: {items} flipped, {fixed} fixed and {len(flips) - fixed} broken"
+
+
 def value(found: object) -> str:
     """Return a setting's value as YAML writes it, a dash where a run does not state it."""
     return numbers.NOTHING if found == ABSENT else shown(found)

@@ -5,11 +5,11 @@ The drawing is data, so that tests can read it. What it shows was decided in `cu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pandas as pd
+import pyarrow as pa
 
 from dashboard.logic.curves import Curve, Place, Plot, Plotted
 
@@ -122,7 +122,7 @@ class _Builder:
         last = len(plot.panels) - 1
         option = {
             "animation": False,
-            "dataset": [{"source": pd.DataFrame(frame)} for frame in self.frames],
+            "dataset": [{"source": _table(frame)} for frame in self.frames],
             "title": self.titles,
             "grid": self.grids,
             "xAxis": [
@@ -215,6 +215,11 @@ def _x_axis(index: int, name: str, *, shown: bool, log: bool) -> dict[str, Any]:
         "splitLine": {"show": False},
         "axisPointer": {"label": {"show": shown}},
     }
+
+
+def _table(columns: Mapping[str, Any]) -> pa.Table:
+    """Return columns as Streamlit sends them; by way of pandas fifty small tables took a tenth of a second."""
+    return pa.table({name: pa.array(values, from_pandas=True) for name, values in columns.items()})
 
 
 def _rounded(value: float) -> float:

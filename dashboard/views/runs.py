@@ -84,6 +84,7 @@ def _no_match(listing: Listing) -> None:
 @st.fragment
 def _table(rows: Sequence[Row], look: Look, listing: Listing) -> None:
     """Draw the table and what can be done with its rows; a tick draws this part alone."""
+    runs_actions.follow([name for name in chosen() if name in listing.by_name])
     columns = [runs_table.column_of(key, rows) for key in look.columns]
     place = st.container()
     part = _page(rows)

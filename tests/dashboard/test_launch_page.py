@@ -132,3 +132,28 @@ def test_who_has_not_logged_in_or_has_no_role_sees_nothing(
     app = logged_in(opened, state.RUN, email, run="alpha")
     assert [found.label for found in app.button] == [button]
     assert "alpha" not in said(app)
+
+
+def test_what_was_changed_stays_when_its_group_is_folded_and_other_pages_are_seen(opened: Open, root: Path) -> None:
+    app = opened(state.LAUNCH, source="tiny.yaml")
+    before = app.code[-1].value
+    assert not [field for field in app.number_input if field.label == "Seed"], "a folded group has no widgets"
+    assert "Undo all changes" not in labels(app)
+
+    app.session_state["group tiny.yaml Run"] = True
+    seed = next(field for field in app.run().number_input if field.label == "Seed")
+    app = seed.set_value(seed.value + 41).run()
+    changed = app.code[-1].value
+    assert yaml.safe_load(changed) == yaml.safe_load(before) | {"seed": yaml.safe_load(before)["seed"] + 41}
+
+    app.session_state["group tiny.yaml Run"] = False
+    assert app.run().code[-1].value == changed
+    app.switch_page("views/package.py").run()
+    assert "<h1>Package</h1>" in said(app)
+    app.switch_page("views/launch.py")
+    app.query_params["source"] = "tiny.yaml"
+    assert app.run().code[-1].value == changed
+
+    next(button for button in app.button if button.label == "Undo all changes").click()
+    assert app.run().code[-1].value == before
+    assert "Undo all changes" not in labels(app)
