@@ -114,9 +114,9 @@ def demo(
         code = carry_out(root, again=again, watch=watch)
     if code or no_serve:
         raise typer.Exit(code)
-    from dashboard.serve import serve
+    from dashboard.serve import serve_anew
 
-    serve(root)
+    serve_anew(root)
 
 
 @app.command()

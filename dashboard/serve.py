@@ -21,7 +21,7 @@ FIRST_PORT = 8501
 _PORTS_TRIED = 100
 
 
-def serve(root: Path, *, port: int | None = None, address: str = LOOPBACK, open_browser: bool = True) -> NoReturn:
+def serve(root: Path, *, port: int | None = None, address: str = LOOPBACK, open_browser: bool = True) -> None:
     """Check the address and the port, say where the dashboard will be, and become its server.
 
     Args:
@@ -40,15 +40,22 @@ def serve(root: Path, *, port: int | None = None, address: str = LOOPBACK, open_
     shown = LOOPBACK if is_loopback(address) else address
     sys.stdout.write(f"trainproof dashboard: http://{shown}:{chosen} shows {root} (stop with Ctrl-C)\n")
     sys.stdout.flush()
-    arguments = command(root, port=chosen, address=address, open_browser=open_browser)
+    # In this process: a signal to the command is a signal to the server, and no second interpreter has to start.
+    from streamlit.web.cli import main
+
+    main(command(root, port=chosen, address=address, open_browser=open_browser))
+
+
+def serve_anew(root: Path) -> NoReturn:
+    """Serve as `serve` does, in place of this process: what a training has left in its memory goes with it."""
+    arguments = [sys.executable, "-m", "trainproof", "dashboard", f"--root={root}"]
     if sys.platform == "win32":
         raise SystemExit(subprocess.call(arguments))
-    # One process: a signal to the command is a signal to the server, and nothing is left behind.
     os.execv(arguments[0], arguments)  # noqa: S606 - a list of arguments, no shell
 
 
 def command(root: Path, *, port: int, address: str, open_browser: bool) -> list[str]:
-    """Return the command that serves; what follows `--` is read by `dashboard.state`."""
+    """Return the arguments of `streamlit`; what follows `--` is read by `dashboard.state`."""
     flags = {
         "server.port": str(port),
         "server.address": address,
@@ -60,7 +67,7 @@ def command(root: Path, *, port: int, address: str, open_browser: bool) -> list[
     if not is_loopback(address):
         flags |= {"server.allowedHosts": "", "browser.serverAddress": address}
     given = [f"--{name}={value}" for name, value in flags.items()]
-    return [sys.executable, "-m", "streamlit", "run", str(APP), *given, "--", "--root", str(root)]
+    return ["run", str(APP), *given, "--", "--root", str(root)]
 
 
 def has_login(folder: Path) -> bool:
