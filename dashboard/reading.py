@@ -10,7 +10,7 @@ import gc
 import importlib
 import pkgutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, tzinfo
 from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -36,6 +36,8 @@ from evidence.report import RunReport
 Signature = tuple[tuple[str, int, int], ...]
 
 _POLL_SECONDS = 0.02
+_PAUSE, _LONGEST_PAUSE_SECONDS = 3.0, 0.4
+"""A page that was drawn is given this many times as long as a look at the folders takes, before the next look."""
 _SHOWN = "runs as they are shown"
 _CAUGHT_UP = "drawn again for the runs"
 
@@ -60,15 +62,22 @@ def catch_up() -> None:
     shown, caught_up = st.session_state.pop(_SHOWN, None), st.session_state.pop(_CAUGHT_UP, False)
     if shown is None or caught_up:
         return
+    # First the browser needs the processors, to draw what it was sent; a look at thousands of folders takes one.
+    pause = time.monotonic() + min(_LONGEST_PAUSE_SECONDS, _PAUSE * _shared().index.look_seconds)
+    _wait(lambda: time.monotonic() > pause)
     look = _shared().started()
-    while not look.done():
-        time.sleep(_POLL_SECONDS)
-        # To touch the session lets Streamlit stop this script for the next click.
-        st.session_state.get(_SHOWN)
+    _wait(look.done)
     _get_ready(str(root().resolve()))
     if look.result() is not shown:
         st.session_state[_CAUGHT_UP] = True
         st.rerun()
+
+
+def _wait(until: Callable[[], bool]) -> None:
+    while not until():
+        time.sleep(_POLL_SECONDS)
+        # To touch the session lets Streamlit stop this script for the next click.
+        st.session_state.get(_SHOWN)
 
 
 def listing(found: Sequence[RunSummary]) -> Listing:

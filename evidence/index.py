@@ -58,6 +58,9 @@ class RunIndex:
         follow_links: Whether a link to a folder is a run as that folder is. It may lead anywhere on the machine.
         columns_in: Folder where the columns of long runs are kept (`evidence.kept_columns`). None: nowhere.
         entries_in: Folder where what was read is kept for the next process (`evidence.kept_entries`). None: nowhere.
+
+    Attributes:
+        look_seconds: How long the last look at all folders took, the reading of changed ones not counted.
     """
 
     def __init__(
@@ -76,7 +79,7 @@ class RunIndex:
         self._known: dict[Path, _Known] = {}
         self._reports: dict[Path, RunReport] = {}
         self._summaries: list[RunSummary] = []
-        self._looked_at = self._look_seconds = 0.0
+        self._looked_at = self.look_seconds = 0.0
         self._busy = threading.Lock()
 
     def refresh(self, *, progress: Progress | None = None, rest: bool = False) -> Sequence[RunSummary]:
@@ -90,7 +93,7 @@ class RunIndex:
             rest: Whether what took long (`LONG_SECONDS`) to look at or to read may be `REST` times as old as it took.
         """
         with self._busy:
-            if rest and _rests(self._looked_at, self._look_seconds):
+            if rest and _rests(self._looked_at, self.look_seconds):
                 return self._summaries
             try:
                 folders = _folders(self.root, follow_links=self._follow_links)
@@ -99,7 +102,7 @@ class RunIndex:
             except OSError as error:
                 return [_unreadable(self.root, error)]
             look_seconds = self._read(folders, progress, rest=rest)
-            self._looked_at, self._look_seconds = time.monotonic(), look_seconds
+            self._looked_at, self.look_seconds = time.monotonic(), look_seconds
             return self._summaries
 
     def report(self, folder: Path) -> RunReport | None:

@@ -8,7 +8,7 @@ import streamlit as st
 
 from dashboard.components import markup
 from dashboard.logic import comparison_tables
-from dashboard.logic.text import plain, shortened, visible
+from dashboard.logic.text import plain, shortened
 from evidence.compare import Comparison, Flip, Pair, ScoreDifference, Setting
 from evidence.smoke import SmokeCheck
 
@@ -96,8 +96,7 @@ def _flips(stated: Sequence[tuple[Pair, ScoreDifference]]) -> None:
             key="flips",
             bind="query-params",
             placeholder=f"choose one of {len(flipped)} runs",
-            format_func=lambda name: visible(comparison_tables.flips_said(name, flipped[name][1])),
-            width=640,
+            width=420,
         )
     else:
         chosen = next(iter(flipped), None)

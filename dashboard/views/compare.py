@@ -9,6 +9,7 @@ import streamlit as st
 from dashboard import reading, state
 from dashboard.components import comparison, curves, markup, relations
 from dashboard.components.lines import line_of
+from dashboard.components.run_box import choose_runs
 from dashboard.logic import pairing, query, runs_table
 from evidence.index import RunSummary
 
@@ -24,7 +25,7 @@ def page() -> None:
     if len(known) < 2:
         markup.empty("Two runs are needed", "Start another one on the Launch page.")
         return
-    chosen = _chosen(found, list(known))
+    chosen = _chosen(found, known)
     picked = [known[name] for name in chosen]
     parts: Mapping[str, Callable[[], None]] = {
         "Side by side": lambda: _side_by_side(chosen, known),
@@ -37,9 +38,9 @@ def page() -> None:
                 draw()
 
 
-def _chosen(found: Sequence[RunSummary], names: list[str]) -> list[str]:
+def _chosen(found: Sequence[RunSummary], known: Mapping[str, RunSummary]) -> list[str]:
     """Return the runs that the address names; more than can be listed in a box are named by their number."""
-    asked = state.asked_for("runs", names)
+    asked = state.asked_for("runs", known)
     if len(asked) > MOST_RUNS:
         with st.container(horizontal=True, vertical_alignment="center"):
             markup.note(f"{len(asked):,} runs. Side by side shows the first {MOST_RUNS}; pictures show all of them.")
@@ -47,9 +48,7 @@ def _chosen(found: Sequence[RunSummary], names: list[str]) -> list[str]:
                 state.go(state.COMPARE)
         return asked
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        chosen = st.multiselect(
-            "Runs", names, key="runs", bind="query-params", max_selections=MOST_RUNS, placeholder="newest first"
-        )
+        chosen = choose_runs(known, most=MOST_RUNS)
         pair = pairing.smoke_and_full(found)
         preset = st.button(
             "Smoke against full",

@@ -9,6 +9,7 @@ import streamlit as st
 
 from dashboard import reading
 from dashboard.components import gate, markup, problems, verdict
+from dashboard.components.run_box import choose_runs
 from dashboard.logic import bundles, numbers
 from dashboard.logic.grades import Sign
 from evidence.bundle.build import build_bundle
@@ -43,9 +44,7 @@ def _build() -> None:
         markup.empty("No runs yet", "The Launch page starts one; then it can be packed here.")
         return
     markup.step(1, "Choose runs")
-    names = st.multiselect(
-        "Runs", list(known), key="runs", bind="query-params", placeholder="newest first", label_visibility="collapsed"
-    )
+    names = choose_runs(known, label_visibility="collapsed")
     if not names:
         markup.empty("Choose the runs to hand in", "A smoke run beside the full one shows how it was rehearsed.")
         _made()

@@ -1,0 +1,38 @@
+"""The box in which runs are chosen by their names; the address holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any, Literal
+
+import streamlit as st
+
+from dashboard import state
+from dashboard.components import markup
+
+OFFERED = 500
+"""Newest runs that are listed. A browser takes half a second over ten thousand names, at each look at the page."""
+
+
+def choose_runs(
+    known: Mapping[str, object],
+    *,
+    most: int | None = None,
+    label_visibility: Literal["visible", "collapsed"] = "visible",
+) -> list[str]:
+    """Draw the box and return the names that are chosen; the name of an older run than those listed can be typed.
+
+    Args:
+        known: Every run by its name, newest first.
+        most: How many may be chosen.
+        label_visibility: Whether the box says what it is to those who see it.
+    """
+    shared: Any = {"key": "runs", "bind": "query-params", "max_selections": most, "label_visibility": label_visibility}
+    if len(known) <= OFFERED:
+        return st.multiselect("Runs", list(known), placeholder="newest first", **shared)
+    hint = f"the newest {OFFERED} are listed; type the whole name of another"
+    named = st.multiselect("Runs", islice(known, OFFERED), placeholder=hint, accept_new_options=True, **shared)
+    if missing := [name for name in named if name not in known]:
+        markup.note(f"There is no run {', '.join(missing)} in {state.root()}.")
+    return [name for name in named if name in known]
