@@ -59,6 +59,15 @@ class _Reader:
 
 def read_json(text: str, *, file: str) -> Parsed:
     """Return the value of a JSON text; a key that stands twice has its last value, a number that is none is null."""
+    from schemas.sure_json import UNSURE, sure
+
+    value = sure(text)
+    if value is UNSURE:
+        return _read_strictly(text, file=file)
+    return Parsed(value=value, is_read=True, problems=(), lines=lines_of(text))
+
+
+def _read_strictly(text: str, *, file: str) -> Parsed:
     deep = too_deep(text, MOST_LEVELS)
     if deep:
         return unread(_too_deep(*deep, file=file))

@@ -17,7 +17,7 @@ FLOOR = Path(__file__).parent / "floor.py"
 
 
 def floor(browser: Browser) -> Figures:
-    """Measure the least that Streamlit can do."""
+    """Measure the least that Streamlit can do: until its rows are painted, its curves, and all of it."""
     port = free_port()
     command = [sys.executable, "-m", "streamlit", "run", str(FLOOR), f"--server.port={port}", "--server.headless=true"]
     command += ["--server.fileWatcherType=none", "--browser.gatherUsageStats=false"]
@@ -31,6 +31,11 @@ def floor(browser: Browser) -> Figures:
             figures["list_warm"] = visit.open(address, ROWS_PAINTED)
             visit.rest()
             figures["compare_warm"] = visit.open(address, CHART_PAINTED)
+        whole = f"({ROWS_PAINTED.strip()}) && ({CHART_PAINTED.strip()})"
+        with fresh(browser) as visit:
+            figures["page_cold"] = visit.open(address, whole)
+            visit.rest()
+            figures["page_warm"] = visit.open(address, whole)
         return figures | {"memory_mb": memory_mb(pid)}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ from dashboard.components import markup
 
 OFFERED = 500
 """Newest runs that are listed. A browser takes half a second over ten thousand names, at each look at the page."""
+_HINT = "the newest {} are listed; type the whole name of another"
 
 
 def choose_runs(
@@ -31,8 +32,25 @@ def choose_runs(
     shared: Any = {"key": "runs", "bind": "query-params", "max_selections": most, "label_visibility": label_visibility}
     if len(known) <= OFFERED:
         return st.multiselect("Runs", list(known), placeholder="newest first", **shared)
-    hint = f"the newest {OFFERED} are listed; type the whole name of another"
+    hint = _HINT.format(OFFERED)
     named = st.multiselect("Runs", islice(known, OFFERED), placeholder=hint, accept_new_options=True, **shared)
     if missing := [name for name in named if name not in known]:
-        markup.note(f"There is no run {', '.join(missing)} in {state.root()}.")
+        _missing(missing)
     return [name for name in named if name in known]
+
+
+def choose_run(known: Mapping[str, object]) -> str | None:
+    """Draw a box for one run and return its name; None as long as none is chosen."""
+    if len(known) <= OFFERED:
+        return st.selectbox("Choose a run", list(known), index=None, placeholder="newest first")
+    named = st.selectbox(
+        "Choose a run", islice(known, OFFERED), index=None, placeholder=_HINT.format(OFFERED), accept_new_options=True
+    )
+    if named is None or named in known:
+        return named
+    _missing([named])
+    return None
+
+
+def _missing(names: Sequence[str]) -> None:
+    markup.note(f"There is no run {', '.join(names)} in {state.root()}.")

@@ -9,6 +9,7 @@ import streamlit as st
 from dashboard import reading, state
 from dashboard.components import curves, figures, gate, log, markup, predictions, reproduction, run_sections, sources
 from dashboard.components.lines import line_of
+from dashboard.components.run_box import choose_run
 from dashboard.logic import configs, foreign_run, headline, numbers
 from dashboard.logic.documents import number_at, text_at
 from dashboard.logic.grades import GRADES, STATUSES
@@ -29,7 +30,7 @@ def page() -> None:
         markup.heading("Run")
         markup.empty("No runs yet", "The Launch page starts one; the Runs page lists them.")
         return
-    name = _chosen(list(known))
+    name = _chosen(known)
     if name is None:
         return
     summary = known[name]
@@ -38,18 +39,18 @@ def page() -> None:
     st.fragment(run_every=TICK_SECONDS if running else None)(_body)(name, known, was_running=running)
 
 
-def _chosen(names: list[str]) -> str | None:
+def _chosen(known: Mapping[str, RunSummary]) -> str | None:
     """Return the run that the address names, else the one looked at last; with neither, let the reader choose."""
     asked = st.query_params.get("run")
-    if asked is None and st.session_state.get(_LAST) in names:
+    if asked is None and st.session_state.get(_LAST) in known:
         asked = st.query_params["run"] = st.session_state[_LAST]
-    if asked in names:
+    if asked in known:
         st.session_state[_LAST] = asked
         return asked
     markup.heading("Run")
     if asked is not None:
         markup.note(f"There is no run {asked} in {state.root()}.")
-    picked = st.selectbox("Choose a run", names, index=None, placeholder="newest first")
+    picked = choose_run(known)
     if picked is not None:
         state.go(state.RUN, run=picked)
     return None

@@ -9,7 +9,7 @@ from pages import Open, said
 from synthetic import write_run
 
 from dashboard.components import run_box
-from dashboard.state import COMPARE, PACKAGE
+from dashboard.state import COMPARE, PACKAGE, RUN
 
 
 @pytest.fixture
@@ -43,3 +43,11 @@ def test_a_name_that_no_run_has_is_said_and_left_out(opened: Open, root: Path) -
     assert f"There is no run ../run-1 in {root}." in said(app)
     assert "run-0" in said(app)
     assert not app.exception
+
+
+@pytest.mark.usefixtures("many")
+def test_to_choose_one_run_the_newest_are_listed_too(opened: Open) -> None:
+    box = opened(RUN).selectbox[0]
+    assert len(box.options) == 2
+    assert box.placeholder == "the newest 2 are listed; type the whole name of another"
+    assert "There is no run" not in said(opened(RUN, run="run-0"))

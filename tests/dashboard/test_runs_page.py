@@ -179,3 +179,22 @@ def test_many_runs_are_checked_at_once_with_their_findings(opened: Open, three: 
     assert "<b>beta</b>" in text
     app = press(chosen(opened(RUNS), ["alpha"]), "Check")
     assert "1 run checked: 1 without error or warning." in said(app)
+
+
+def test_a_tick_counts_from_the_moment_it_is_made() -> None:
+    """A tick and the button beside it may arrive together, before the table is drawn again."""
+
+    def script() -> None:
+        import streamlit as st
+
+        from dashboard.components import runs_table
+
+        st.session_state["runs chosen"] = ["elsewhere", "beta"]
+        st.session_state["rows and number of the grid"] = (["alpha", "beta", "gamma"], 3)
+        st.session_state["runs_table 3"] = {"selection": {"rows": [0, 2, 7]}}
+        st.text(" ".join(runs_table.chosen()))
+        runs_table.clear()
+        st.text(" ".join(runs_table.chosen()))
+
+    app = AppTest.from_function(script).run()
+    assert [text.value for text in app.text] == ["elsewhere alpha gamma", ""]
