@@ -26,10 +26,10 @@ def follow(names: Sequence[str]) -> None:
     """Open the page whose button was pressed, before anything of this one is drawn again.
 
     Args:
-        names: The chosen runs.
+        names: The chosen runs; without any (their folders went, or the ticks) the reader stays here.
     """
     page = next((page for key, page in _PAGES.items() if st.session_state.get(key)), None)
-    if page is not None:
+    if page is not None and names:
         state.go(page, **({"run": names[0]} if page is state.RUN else {"runs": names}))
 
 

@@ -196,5 +196,21 @@ def test_a_tick_counts_from_the_moment_it_is_made() -> None:
         runs_table.clear()
         st.text(" ".join(runs_table.chosen()))
 
-    app = AppTest.from_function(script).run()
+    app = AppTest.from_function(script, default_timeout=60).run()
     assert [text.value for text in app.text] == ["elsewhere alpha gamma", ""]
+
+
+def test_a_button_whose_runs_went_in_the_same_moment_leads_nowhere() -> None:
+    def script() -> None:
+        import streamlit as st
+
+        from dashboard.components import runs_actions
+
+        for key in ("open_chosen", "compare_chosen", "package_chosen"):
+            st.session_state[key] = True
+        runs_actions.follow([])
+        st.text("still here")
+
+    app = AppTest.from_function(script, default_timeout=60).run()
+    assert not app.exception
+    assert [text.value for text in app.text] == ["still here"]
