@@ -159,7 +159,7 @@ def _index(root: str) -> SharedIndex:
 def _get_ready(root: str) -> None:
     """Load what the other pages need, and keep the garbage collector from what was read; once, after the first page.
 
-    Streamlit has the collector go through everything at each click, which took 0.13 s with two thousand runs.
+    Streamlit has the collector go through everything at each click, which the reader waits for.
     """
     for module in pkgutil.iter_modules(components.__path__, f"{components.__name__}."):
         importlib.import_module(module.name)

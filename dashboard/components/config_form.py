@@ -1,7 +1,7 @@
 """The launch form: a widget for each field of the configuration's schema, with its range, help and default.
 
-What the reader changes is kept while other pages are looked at. A group that is folded has no widgets, which makes the
-page open in half the time; what was changed in it stays changed.
+What the reader changes is kept while other pages are looked at. A group that is folded has no widgets, so that the page
+opens sooner; what was changed in it stays changed.
 """
 
 from __future__ import annotations

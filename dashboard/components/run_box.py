@@ -12,7 +12,7 @@ from dashboard import state
 from dashboard.components import markup
 
 OFFERED = 500
-"""Newest runs that are listed. A browser takes half a second over ten thousand names, at each look at the page."""
+"""Newest runs that are listed: a browser goes through all names each time that the page is drawn."""
 _HINT = "the newest {} are listed; type the whole name of another"
 
 

@@ -13,6 +13,7 @@ from streamlit.testing.v1 import AppTest
 from synthetic import write_run
 
 from dashboard import state
+from dashboard.logic import form
 from dashboard.logic.jobs import planning
 from dashboard.logic.jobs.folder import OUTPUT, Job, enqueue, mark_ended, new_job_folder, read_job
 
@@ -157,3 +158,22 @@ def test_what_was_changed_stays_when_its_group_is_folded_and_other_pages_are_see
     next(button for button in app.button if button.label == "Undo all changes").click()
     assert app.run().code[-1].value == before
     assert "Undo all changes" not in labels(app)
+
+
+@pytest.mark.parametrize("bad", [".inf", "100000000000000000000000", '"text"', "{}"])
+def test_whatever_a_configuration_states_the_form_opens_and_the_check_names_it(
+    opened: Open, root: Path, bad: str
+) -> None:
+    stated: dict[str, object] = {}
+    for field in form.fields():
+        inside = stated if len(field.path) == 1 else stated.setdefault(field.path[0], {})
+        assert isinstance(inside, dict)
+        inside[field.path[-1]] = yaml.safe_load(bad)
+    (write_run(root, "a") / "config.yaml").write_text(yaml.safe_dump(stated))
+    app = opened(state.LAUNCH, source="same as a")
+    assert "Start" not in labels(app)
+    for group in form.groups():
+        app.session_state[f"group same as a {group.title}"] = True
+    app.run()
+    assert not app.exception
+    assert [field for field in app.number_input if field.label == "Seed"]
