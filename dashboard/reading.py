@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import streamlit as st
 
 from dashboard import components
-from dashboard.components.reading_bar import reading_bar
+from dashboard.components.reading_bar import reading_bar, still_reading
 from dashboard.logic.log_tail import Log, LogTail
 from dashboard.logic.run_rows import Listing, RowCache
 from dashboard.logic.series import Series, Tail
@@ -36,6 +36,7 @@ from evidence.report import RunReport
 Signature = tuple[tuple[str, int, int], ...]
 
 _POLL_SECONDS = 0.02
+_MANY_MORE = 4
 _PAUSE, _LONGEST_PAUSE_SECONDS = 3.0, 0.4
 """A page that was drawn is given this many times as long as a look at the folders takes, before the next look."""
 _SHOWN = "runs as they are shown"
@@ -45,16 +46,31 @@ _CAUGHT_UP = "drawn again for the runs"
 def summaries() -> Sequence[RunSummary]:
     """Return every run under the root, newest first; none where the root does not exist.
 
-    They are as the last look found them (`catch_up`), unless the address names one that was not there then. A link
-    among the folders may lead anywhere on this machine, so it is not followed.
+    They are as the last look found them (`catch_up`), unless the address names one that was not there then. As long as
+    thousands of runs are read for the first time, they are those read so far, and the page says so. A link among the
+    folders may lead anywhere on this machine, so it is not followed.
     """
+    shared = _shared()
+    asked = {*st.query_params.get_all("run"), *st.query_params.get_all("runs")}
     with reading_bar() as progress:
-        found = _shared().known(progress)
-        asked = {*st.query_params.get_all("run"), *st.query_params.get_all("runs")}
-        if asked and not asked <= by_name(found).keys():
-            found = _shared().look(progress)
-    st.session_state[_SHOWN] = found
+        found = shared.known(progress, named=asked)
+        if shared.is_whole and asked and not asked <= by_name(found).keys():
+            found = shared.look(progress)
+    if shared.is_whole:
+        st.session_state[_SHOWN] = found
+    else:
+        _first_reading(len(found))
     return found
+
+
+@st.fragment(run_every=1.0)
+def _first_reading(shown: int) -> None:
+    """Say how far the first reading is, and have the page drawn again when it has many more runs, or all of them."""
+    shared = _shared()
+    done, total = shared.progress
+    if shared.is_whole or done >= _MANY_MORE * shown:
+        st.rerun()
+    still_reading(done, total)
 
 
 def catch_up() -> None:

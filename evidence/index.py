@@ -18,7 +18,7 @@ from typing import Any
 from evidence import kept_entries, layout
 from evidence.judge import together
 from evidence.lock import is_alive
-from evidence.many import Entry, Progress, read_entries
+from evidence.many import FIRST, Entry, Progress, read_batches
 from evidence.report import RunReport
 from evidence.rules.finding import problem_of
 from evidence.rules.reading import UNREADABLE_FOLDER
@@ -32,6 +32,9 @@ Signature = tuple[Any, ...]
 
 WORTH_KEEPING = 100
 """Runs read since entries were kept last that are worth writing all of them again."""
+
+LONG_BYTES = 5_000_000
+"""A file of a run that takes longer to read than a screenful of ordinary runs."""
 
 LONG_SECONDS = 0.2
 REST = 10
@@ -79,6 +82,7 @@ class RunIndex:
         self._known: dict[Path, _Known] = {}
         self._reports: dict[Path, RunReport] = {}
         self._summaries: list[RunSummary] = []
+        self._so_far: list[Entry] = []
         self._looked_at = self.look_seconds = 0.0
         self._busy = threading.Lock()
 
@@ -105,6 +109,13 @@ class RunIndex:
             self._looked_at, self.look_seconds = time.monotonic(), look_seconds
             return self._summaries
 
+    def so_far(self) -> Sequence[RunSummary]:
+        """Return the runs that the refresh under way knows up to now, newest first; later ones may be copies of them.
+
+        A refresh begins with those that were written last.
+        """
+        return _summed_up(self._so_far)[1]
+
     def report(self, folder: Path) -> RunReport | None:
         """Return the findings and the grade of a run as of the last look; None for a folder that was not there."""
         return self._reports.get(folder)
@@ -123,14 +134,23 @@ class RunIndex:
         changed = [folder for folder in folders if folder not in known]
         if not changed and len(known) == len(self._summaries):
             return look_seconds
+        changed = _in_reading_order(changed, signatures)
+        self._so_far = [one.entry for one in known.values()]
         began = time.monotonic()
-        entries = read_entries(changed, progress=progress, columns_in=self._columns_in)
+        read: dict[Path, Entry] = {}
+        for batch in read_batches(changed, columns_in=self._columns_in):
+            read |= batch
+            self._so_far = [*self._so_far, *batch.values()]  # A new list: another thread may be going through the old.
+            if progress:
+                progress(len(read), len(changed))
         ended = time.monotonic()
         each = (ended - began) / max(1, len(changed))
-        for folder, entry in zip(changed, entries, strict=True):
+        for folder, entry in read.items():
             known[folder] = _Known(signature=signatures[folder], entry=entry, read_at=ended, seconds=each)
-        self._known = known
-        self._sum_up()
+        self._known = {folder: known[folder] for folder in folders}
+        reports, self._summaries = _summed_up([one.entry for one in self._known.values()])
+        self._reports = {report.path: report for report in reports}
+        self._so_far = []
         self._keep(len(changed))
         return look_seconds
 
@@ -157,16 +177,15 @@ class RunIndex:
         one = self._known.get(folder)
         return one is not None and (one.signature == signature or (rest and _rests(one.read_at, one.seconds)))
 
-    def _sum_up(self) -> None:
-        """Hold the runs against each other, and put them in order."""
-        entries = [known.entry for known in self._known.values()]
-        reports = together([entry.judged for entry in entries])
-        self._reports = {report.path: report for report in reports}
-        summaries = [
-            entry.summary if report is entry.judged.report else with_report(entry.summary, report)
-            for entry, report in zip(entries, reports, strict=True)
-        ]
-        self._summaries = sorted(summaries, key=_when, reverse=True)
+
+def _summed_up(entries: Sequence[Entry]) -> tuple[list[RunReport], list[RunSummary]]:
+    """Hold runs against each other; return their reports, and their summaries with the newest first."""
+    reports = together([entry.judged for entry in entries])
+    summaries = [
+        entry.summary if report is entry.judged.report else with_report(entry.summary, report)
+        for entry, report in zip(entries, reports, strict=True)
+    ]
+    return reports, sorted(summaries, key=_when, reverse=True)
 
 
 def _rests(ended: float, seconds: float) -> bool:
@@ -209,6 +228,20 @@ def _signature(folder: str) -> Signature:
     found = _entries(folder, "")
     is_held = any(name == layout.LOCK for name, *_ in found) and is_alive(Path(folder))
     return (is_held, *found)
+
+
+def _in_reading_order(folders: Sequence[Path], signatures: Mapping[Path, Signature]) -> list[Path]:
+    """Return folders with those first that were written last; a long run, which takes seconds, lets some go first."""
+    newest_first = sorted(folders, key=lambda folder: _written_and_bytes(signatures[folder])[0], reverse=True)
+    is_long = {folder: _written_and_bytes(signatures[folder])[1] > LONG_BYTES for folder in folders}
+    short = [folder for folder in newest_first if not is_long[folder]]
+    return [*short[:FIRST], *(folder for folder in newest_first if is_long[folder]), *short[FIRST:]]
+
+
+def _written_and_bytes(signature: Signature) -> tuple[int, int]:
+    """Return when a file of the run was written last, in ns since 1970, and the bytes of its largest file."""
+    _, *files = signature
+    return max((file[1] for file in files), default=0), max((file[3] for file in files), default=0)
 
 
 def _digest(signature: Signature) -> str:

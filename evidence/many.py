@@ -13,7 +13,7 @@ import pickle
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,9 @@ Progress = Callable[[int, int], None]
 
 WORTH_A_PROCESS = 100
 """Runs that take longer to read than a further process takes to start."""
+
+FIRST = 20
+"""Runs read here while the further processes start: as many as a screen shows at once."""
 
 BATCH = 25
 """Runs given to a process at a time: about as long as a reader waits for a sign of progress."""
@@ -69,27 +72,28 @@ def read_entries(
         columns_in: As for `read_entry`.
         progress: Told, in the caller's own thread, each time that some more runs are read.
     """
+    read: dict[Path, Entry] = {}
+    for batch in read_batches(folders, columns_in=columns_in):
+        read |= batch
+        if progress:
+            progress(len(read), len(folders))
+    return [read[folder] for folder in folders]
+
+
+def read_batches(folders: Sequence[Path], *, columns_in: Path | None = None) -> Iterator[Mapping[Path, Entry]]:
+    """Read, judge and sum up runs, and yield some as soon as they are read, about in the order given."""
     helpers = min(_processors(), len(folders) // WORTH_A_PROCESS)
     if helpers < 2:
-        return _read_here(folders, progress, columns_in)
-    batches = [folders[first : first + BATCH] for first in range(0, len(folders), BATCH)]
-    read: dict[int, list[Entry]] = {}
+        for folder in folders:
+            yield {folder: read_entry(folder, columns_in=columns_in)}
+        return
+    batches = [folders[start : start + BATCH] for start in range(FIRST, len(folders), BATCH)]
     with _Helpers(columns_in) as helping, ThreadPoolExecutor(helpers) as threads:
         numbers = {threads.submit(helping.read, batch): number for number, batch in enumerate(batches)}
+        for folder in folders[:FIRST]:
+            yield {folder: read_entry(folder, columns_in=columns_in)}
         for future in as_completed(numbers):
-            read[numbers[future]] = future.result()
-            if progress:
-                progress(sum(map(len, read.values())), len(folders))
-    return [entry for number in range(len(batches)) for entry in read[number]]
-
-
-def _read_here(folders: Sequence[Path], progress: Progress | None, columns_in: Path | None) -> list[Entry]:
-    entries = []
-    for done, folder in enumerate(folders, start=1):
-        entries.append(read_entry(folder, columns_in=columns_in))
-        if progress:
-            progress(done, len(folders))
-    return entries
+            yield dict(zip(batches[numbers[future]], future.result(), strict=True))
 
 
 class _Helpers:
@@ -115,8 +119,11 @@ class _Helpers:
             answer = _ask(process, batch)
         except OSError:
             answer = b""
-        # Our own process wrote this from our own classes; no file of a run is ever unpickled.
-        return pickle.loads(answer) if answer else _read_here(batch, None, self._columns_in)  # noqa: S301
+        if answer:
+            # Our own process wrote this from our own classes; no file of a run is ever unpickled.
+            entries: list[Entry] = pickle.loads(answer)  # noqa: S301
+            return entries
+        return [read_entry(folder, columns_in=self._columns_in) for folder in batch]
 
     def _process(self) -> subprocess.Popen[bytes]:
         if not hasattr(self._of_thread, "process"):

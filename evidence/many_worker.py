@@ -14,6 +14,9 @@ from evidence.many import LENGTH_BYTES, read_entry
 if __name__ == "__main__":
     # Thousands of small documents are made and dropped and none refers to itself: looking for cycles costs an eighth.
     gc.disable()
+    # Whoever waits for the runs is to be told of them, and a training that runs here comes first.
+    if hasattr(os, "nice"):
+        os.nice(10)
     columns_in = Path(sys.argv[1]) if len(sys.argv) > 1 else None
     for line in sys.stdin.buffer:
         folders = [Path(os.fsdecode(bytes.fromhex(name))) for name in json.loads(line)]

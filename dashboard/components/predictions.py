@@ -75,14 +75,14 @@ def _page(shown: Sequence[Row]) -> Sequence[Row]:
 
 
 def _table(shown: Sequence[Row]) -> None:
-    frame = predictions_table.frame(shown).dropna(axis="columns", how="all")
+    table = predictions_table.table(shown)
     picked = st.dataframe(
-        frame,
+        table,
         hide_index=True,
         key="predictions_table",
         on_select="rerun",
         selection_mode="single-row",
-        column_config={name: _COLUMNS[name] for name in frame.columns},
+        column_config={name: _COLUMNS[name] for name in table.column_names},
         height=min(_ROW_PIXELS * (len(shown) + 1) + 3, 430),
         alt="Predictions, one in a row",
     )

@@ -30,9 +30,21 @@ def reading_bar(doing: str = "Reading runs") -> Iterator[Progress]:
         if now - began < _PATIENCE_SECONDS or now - drawn < _STEP_SECONDS:
             return
         drawn = now
-        place.progress(min(1.0, done / max(1, whole)), text=f"{doing}: {done:,} of {whole:,}")
+        place.progress(_share(done, whole), text=f"{doing}: {done:,} of {whole:,}")
 
     try:
         yield tell
     finally:
         place.empty()
+
+
+def still_reading(done: int, whole: int) -> None:
+    """Say above a page that it is drawn from a part of the runs."""
+    st.progress(
+        _share(done, whole),
+        text=f"Reading runs: {done:,} of {whole:,}. The page has those read so far; a copy of a run shows at the end.",
+    )
+
+
+def _share(done: int, whole: int) -> float:
+    return min(1.0, done / max(1, whole))

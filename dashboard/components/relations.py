@@ -157,7 +157,7 @@ def _missing(runs: Sequence[RunSummary], scales: Sequence[Scale]) -> None:
 def _table(runs: Sequence[RunSummary], names: Sequence[str], picked: Sequence[int]) -> list[int]:
     """Draw the runs, or those picked in the chart, with what can be done; return the numbers of ticked ones."""
     shown = list(picked) or list(range(len(runs)))
-    table = relation.frame([runs[index] for index in shown], names)
+    table = relation.table([runs[index] for index in shown], names)
     ticked = st.dataframe(
         table,
         hide_index=True,
@@ -165,7 +165,7 @@ def _table(runs: Sequence[RunSummary], names: Sequence[str], picked: Sequence[in
         key="related_runs",
         on_select="rerun",
         selection_mode="multi-row",
-        column_config={column: _column(column, table[column].dtype.kind) for column in table.columns},
+        column_config={field.name: _column(field.name, is_text=field.type == "string") for field in table.schema},
         height=_ROW_PIXELS * (min(len(shown), 8) + 1) + 3,
         alt="The runs of the picture, one in a row",
     )
@@ -180,12 +180,10 @@ def _table(runs: Sequence[RunSummary], names: Sequence[str], picked: Sequence[in
     return chosen
 
 
-def _column(name: str, kind: str) -> Any:
+def _column(name: str, *, is_text: bool) -> Any:
     if name == "run":
         return st.column_config.TextColumn("Run", pinned=True)
-    if kind == "f":
-        return st.column_config.NumberColumn(name, format="%.5g")
-    return st.column_config.Column(name)
+    return st.column_config.TextColumn(name) if is_text else st.column_config.NumberColumn(name, format="%.6g")
 
 
 def _export(runs: Sequence[RunSummary], names: Sequence[str], svg: Callable[[], str], *, name: str) -> None:

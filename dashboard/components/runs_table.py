@@ -44,7 +44,7 @@ def show_table(rows: Sequence[Row], columns: Sequence[runs_table.Column]) -> Non
     before = chosen()
     with st.container(key=KEY):
         st.dataframe(
-            runs_table.frame(rows, columns),
+            runs_table.table(rows, columns),
             column_config={column.key: _config(column) for column in columns},
             hide_index=True,
             row_height=_ROW_PIXELS,

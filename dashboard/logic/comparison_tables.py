@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 
 from dashboard.logic import numbers
+from dashboard.logic.csv_text import csv_text
 from dashboard.logic.settings import shown
-from dashboard.logic.text import csv_cell, visible
+from dashboard.logic.text import visible
 from evidence.compare import ABSENT, Comparison, Flip, Pair, ScoreDifference, Setting
 from evidence.headlines import Headline
 
@@ -92,10 +91,8 @@ def value(found: object) -> str:
 
 def as_csv(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a table as CSV, without formulas."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerows([csv_cell(visible(cell)) for cell in row] for row in (head, *rows))
-    return out.getvalue()
+    head, *body = ([visible(cell) for cell in row] for row in (head, *rows))
+    return csv_text(head, body)
 
 
 def _headline(found: Headline) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import pandas as pd
+import csv
+import io
+import math
+from collections.abc import Iterator, Sequence
 
 from dashboard.logic.curves import PANELS, Line
 from dashboard.logic.text import csv_cell
@@ -15,13 +16,18 @@ COLUMNS = ("step", "tokens_seen", "seconds", *(panel.column for panel in PANELS)
 
 def curves_csv(lines: Sequence[Line]) -> str:
     """Return the rows of these runs, one after the other; an empty cell is a value that was not measured."""
-    frames = []
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(("run", "part", *COLUMNS))
+    writer.writerows(_rows(lines))
+    return out.getvalue()
+
+
+def _rows(lines: Sequence[Line]) -> Iterator[tuple[object, ...]]:
     for line in lines:
         for part in (line.earlier, line.series):
             if part is not None:
-                frame = pd.DataFrame({name: part.columns[name] for name in COLUMNS})
-                frame.insert(0, "run", str(csv_cell(line.name)))
-                frame.insert(1, "part", "before it was resumed" if part is line.earlier else "")
-                frames.append(frame)
-    whole = pd.concat(frames) if frames else pd.DataFrame(columns=["run", "part", *COLUMNS])
-    return str(whole.to_csv(index=False, lineterminator="\n", float_format="%.9g"))
+                said = "before it was resumed" if part is line.earlier else ""
+                columns = [part.columns[name] for name in COLUMNS]
+                for values in zip(*columns, strict=True):
+                    yield csv_cell(line.name), said, *("" if math.isnan(value) else f"{value:.9g}" for value in values)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import pandas as pd
+import pyarrow as pa
 
-from dashboard.logic import numbers
+from dashboard.logic import arrow, numbers
 from dashboard.logic.documents import flag_at, number_at, text_at
 from dashboard.logic.text import shortened, visible
 
@@ -54,9 +54,12 @@ def filtered(rows: Sequence[Row], *, outcome: str, groups: Mapping[str, Sequence
     ]
 
 
-def frame(rows: Sequence[Row]) -> pd.DataFrame:
-    """Return the rows as the table shows them, long texts shortened."""
-    cells = [
+def table(rows: Sequence[Row]) -> pa.Table:
+    """Return the rows as the table shows them, long texts shortened; without the columns that no row has a value for.
+
+    `tokens` is `[rows]` float64, all other columns are text.
+    """
+    cells: list[Mapping[str, Any]] = [
         {
             "id": text_at(row, "id"),
             "outcome": _outcome(row),
@@ -70,7 +73,14 @@ def frame(rows: Sequence[Row]) -> pd.DataFrame:
         }
         for row in rows
     ]
-    return pd.DataFrame(cells)
+    columns = {name: [row[name] for row in cells] for name in cells[0]} if cells else {}
+    return arrow.table(
+        {
+            name: arrow.floats(values) if name == "tokens" else arrow.texts(values)
+            for name, values in columns.items()
+            if any(value is not None for value in values)
+        }
+    )
 
 
 def score_rows(eval_summary: Row) -> list[tuple[str, ...]]:

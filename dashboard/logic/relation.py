@@ -6,12 +6,16 @@ and `parallel`, and in the component.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-import pandas as pd
+import pyarrow as pa
 
-from dashboard.logic.text import csv_cell, visible
+from dashboard.logic import arrow
+from dashboard.logic.csv_text import csv_text
+from dashboard.logic.text import visible
 from evidence.index import RunSummary
 
 Value = str | float | None
@@ -125,24 +129,36 @@ def first_scales(runs: Sequence[RunSummary]) -> list[str]:
     return [*telling(runs)[: _MOST_AXES - len(goals)], *goals]
 
 
-def frame(runs: Sequence[RunSummary], shown: Sequence[str]) -> pd.DataFrame:
-    """Return the runs with their values under these names, as a table."""
-    columns: dict[str, list[Value]] = {"run": [visible(run.path.name) for run in runs]}
-    for name in dict.fromkeys(shown):
-        values = [value_of(run, name) for run in runs]
-        is_words = any(isinstance(value, str) for value in values)
-        columns[name] = [visible(str(value)) if is_words and value is not None else value for value in values]
-    return pd.DataFrame(columns)
+def table(runs: Sequence[RunSummary], shown: Sequence[str]) -> pa.Table:
+    """Return the runs with their values under these names as Streamlit sends them: text, or float64."""
+    columns: Mapping[str, list[Any]] = _columns(runs, shown)
+    return arrow.table(
+        {name: (arrow.texts if _is_words(values) else arrow.floats)(values) for name, values in columns.items()}
+    )
 
 
 def relation_csv(runs: Sequence[RunSummary], shown: Sequence[str]) -> str:
     """Return the same table as CSV, without formulas."""
-    return str(frame(runs, shown).map(csv_cell).to_csv(index=False, lineterminator="\n"))
+    columns = _columns(runs, shown)
+    return csv_text(list(columns), zip(*columns.values(), strict=True))
+
+
+def _columns(runs: Sequence[RunSummary], shown: Sequence[str]) -> dict[str, list[Value]]:
+    columns: dict[str, list[Value]] = {"run": [visible(run.path.name) for run in runs]}
+    for name in dict.fromkeys(shown):
+        values = [value_of(run, name) for run in runs]
+        is_words = _is_words(values)
+        columns[name] = [visible(str(value)) if is_words and value is not None else value for value in values]
+    return columns
+
+
+def _is_words(values: Iterable[Value]) -> bool:
+    return any(isinstance(value, str) for value in values)
 
 
 def _words(values: Iterable[str]) -> tuple[str, ...]:
     """Return the different words, the most frequent ones where there are too many for an axis."""
-    counts = pd.Series([visible(value) for value in values]).value_counts()
+    counts = Counter(visible(value) for value in values)
     if len(counts) <= MOST_WORDS:
-        return tuple(sorted(counts.index))
-    return (*sorted(set(counts.index[: MOST_WORDS - 1]) - {OTHER}), OTHER)
+        return tuple(sorted(counts))
+    return (*sorted({word for word, _ in counts.most_common(MOST_WORDS - 1)} - {OTHER}), OTHER)

@@ -1,4 +1,4 @@
-"""The table of runs: its columns, and rows as a frame for the grid or as CSV for a spreadsheet.
+"""The table of runs: its columns, and rows for the grid or as CSV for a spreadsheet.
 
 Beside the fixed columns every setting and every figure of the runs can be one.
 """
@@ -9,11 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import pandas as pd
+import pyarrow as pa
 
+from dashboard.logic import arrow
+from dashboard.logic.csv_text import csv_text
 from dashboard.logic.grades import GRADES, STATUSES, Sign, worded
 from dashboard.logic.run_rows import Row
-from dashboard.logic.text import csv_cell, shortened, visible
+from dashboard.logic.text import shortened, visible
 
 Kind = Literal["text", "count", "loss", "share", "minutes", "time", "utc", "line", "sign", "words", "number"]
 
@@ -87,60 +89,51 @@ def column_of(key: str, rows: Sequence[Row] = ()) -> Column:
     return _more(key, key, kind, meaning)
 
 
-def frame(rows: Sequence[Row], columns: Sequence[Column]) -> pd.DataFrame:
-    """Return the rows as a frame with these columns, grades and statuses with their symbols."""
-    return pd.DataFrame({column.key: _cells(column, [row.get(column.key) for row in rows]) for column in columns})
+def table(rows: Sequence[Row], columns: Sequence[Column]) -> pa.Table:
+    """Return the rows with these columns as Streamlit sends them, grades and statuses with their symbols."""
+    return arrow.table({column.key: _CELLS[column.kind]([row.get(column.key) for row in rows]) for column in columns})
 
 
 def as_csv(rows: Sequence[Row], columns: Sequence[Column]) -> bytes:
     """Return the rows as CSV for a spreadsheet, with every value whole; no cell of it is a formula."""
-    kept = [column for column in columns if column.kind != "line"]
-    table = pd.DataFrame({csv_cell(column.key): [_csv(row.get(column.key)) for row in rows] for column in kept})
-    return table.to_csv(index=False).encode("utf-8")
+    keys = [column.key for column in columns if column.kind != "line"]
+    return csv_text(keys, ([_csv(row.get(key)) for key in keys] for row in rows)).encode("utf-8")
 
 
-def _cells(column: Column, values: list[object]) -> Any:
-    return _MAKERS[column.kind](values)
+def _texts(values: list[Any]) -> pa.Array:
+    return arrow.texts([None if value is None else shown_text(value) for value in values])
 
 
-def _texts(values: list[object]) -> Any:
-    return [None if value is None else shown_text(value) for value in values]
+def _percent(values: list[Any]) -> pa.Array:
+    return arrow.floats([None if value is None else 100 * value for value in values])
 
 
-def _numbers(values: list[object]) -> Any:
-    return pd.to_numeric(pd.Series(values, dtype=object))
+def _lines(values: list[Any]) -> pa.Array:
+    return arrow.lists_of_floats([value or () for value in values])
 
 
-def _percent(values: list[object]) -> Any:
-    return pd.to_numeric(pd.Series(values, dtype=object)) * 100
+def _words(values: list[Any]) -> pa.Array:
+    return arrow.lists_of_texts([value or () for value in values])
 
 
-def _times(values: list[object]) -> Any:
-    return pd.to_datetime(pd.Series(values, dtype=object), utc=True)
-
-
-def _lists(values: list[object]) -> Any:
-    return [list(value) if isinstance(value, tuple) else [] for value in values]
-
-
-def _signs(values: list[object]) -> Any:
+def _signs(values: list[Any]) -> pa.Array:
     """Return words with their symbols as the grid's labels take them; none for no word."""
-    return [[_SIGNED.get(value) or worded(_ALL, value)] if isinstance(value, str) else [] for value in values]
+    return _words([[_SIGNED.get(value) or worded(_ALL, value)] if value else () for value in values])
 
 
 _ALL: Mapping[str, Sign] = {**STATUSES, **GRADES}
 _SIGNED = {word: worded(_ALL, word) for word in _ALL}
-_MAKERS: Mapping[Kind, Callable[[list[object]], Any]] = {
+_CELLS: Mapping[Kind, Callable[[list[Any]], pa.Array]] = {
     "text": _texts,
-    "count": _numbers,
-    "loss": _numbers,
-    "number": _numbers,
-    "minutes": _numbers,
+    "count": arrow.floats,
+    "loss": arrow.floats,
+    "number": arrow.floats,
+    "minutes": arrow.floats,
     "share": _percent,
-    "time": _times,
-    "utc": _times,
-    "line": _lists,
-    "words": _lists,
+    "time": arrow.times,
+    "utc": arrow.times,
+    "line": _lines,
+    "words": _words,
     "sign": _signs,
 }
 
@@ -153,6 +146,4 @@ def shown_text(value: object) -> str:
 
 
 def _csv(value: object) -> object:
-    if isinstance(value, tuple):
-        value = " ".join(map(str, value))
-    return csv_cell(value)
+    return " ".join(map(str, value)) if isinstance(value, tuple) else value

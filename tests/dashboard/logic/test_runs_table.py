@@ -49,22 +49,23 @@ def test_a_row_for_each_run_with_numbers_as_numbers(tmp_path: Path) -> None:
     assert (row.get("optimizer.learning_rate"), row.get("last.step_seconds"), row.get("nothing")) == (0.001, 0.5, None)
     assert all(parse(word, []).matches(row) for word in ("alpha", "BASELINE", "odd", "full"))
     assert not any(parse(word, []).matches(row) for word in ("no", "%"))
-    table = runs_table.frame([row], columns(*runs_table.FIRST_CHOICE))
-    assert table["score"].tolist() == [100.0]
-    assert table["grade"].tolist() == [["✓ verified"]]
+    table = runs_table.table([row], columns(*runs_table.FIRST_CHOICE))
+    assert table["score"].to_pylist() == [100.0]
+    assert table["grade"].to_pylist() == [["✓ verified"]]
 
 
 def test_what_is_not_stated_is_empty_and_never_zero(tmp_path: Path) -> None:
     (tmp_path / "nothing").mkdir()
-    table = runs_table.frame(rows_of(*index_runs(tmp_path)), columns(*runs_table.BY_KEY))
-    assert table[["steps", "tokens", "loss", "score", "minutes", "started"]].isna().all(axis=None)
-    assert table["status"].tolist() == [[]]
+    table = runs_table.table(rows_of(*index_runs(tmp_path)), columns(*runs_table.BY_KEY))
+    for name in ("steps", "tokens", "loss", "score", "minutes", "started"):
+        assert table[name].to_pylist() == [None]
+    assert table["status"].to_pylist() == [[]]
 
 
 @pytest.mark.parametrize("started", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "1677-01-01T00:00:00Z"])
 def test_a_time_that_no_calendar_holds_is_left_out(started: str) -> None:
     rows = rows_of(summary("a", started_at=started))
-    assert runs_table.frame(rows, columns("started", "started_utc"))["started"].isna().all()
+    assert runs_table.table(rows, columns("started", "started_utc"))["started"].to_pylist() == [None]
     assert not parse("started>2000-01-01 started:2000", ["started"]).matches(rows[0])
 
 
@@ -80,10 +81,10 @@ def test_any_setting_or_figure_is_a_column_of_its_own_kind() -> None:
     kinds = {key: column_of(key, rows).kind for key in ("limits.steps", "rate", "shuffle", "last.x", "last.bytes")}
     assert list(kinds.values()) == ["count", "number", "text", "number", "count"]
     assert column_of("mixed", rows).kind == "text"
-    table = runs_table.frame(rows, columns("rate", "shuffle", "mixed", rows=rows))
-    assert table["rate"].tolist() == [3e-5, 1]
-    assert table["shuffle"].tolist() == ["true", "false"]
-    assert table["mixed"].tolist() == ["1", "x y"]
+    table = runs_table.table(rows, columns("rate", "shuffle", "mixed", rows=rows))
+    assert table["rate"].to_pylist() == [3e-5, 1]
+    assert table["shuffle"].to_pylist() == ["true", "false"]
+    assert table["mixed"].to_pylist() == ["1", "x y"]
     assert column_of("last.x", rows).meaning == "Figure of the run."
     listing = RowCache().listing([row.summary for row in rows])
     assert listing.settings == ("limits.steps", "mixed", "rate", "shuffle")
@@ -109,7 +110,7 @@ def test_the_csv_of_hostile_runs_has_no_formula(tmp_path: Path) -> None:
 def test_names_that_turn_text_round_are_shown_without_it(tmp_path: Path) -> None:
     (tmp_path / "a\u202eb").mkdir()
     (row,) = rows_of(*index_runs(tmp_path))
-    assert runs_table.frame([row], columns("run"))["run"].tolist() == ["ab"]
+    assert runs_table.table([row], columns("run"))["run"].to_pylist() == ["ab"]
     assert row.shown_name == "ab"
 
 
@@ -189,7 +190,7 @@ def test_ten_thousand_runs_are_searched_sorted_and_drawn_in_a_moment() -> None:
     asked = parse("run-0 model:model-3,model-4 loss<900 optimizer.learning_rate>0", ["model", "loss"], listing.settings)
     kept = in_order([row for row in listing.rows if asked.matches(row)], "loss", descending=True)
     part = page_of(kept, 1)
-    runs_table.frame(part.rows, columns(*runs_table.FIRST_CHOICE, "group.setting_3", rows=part.rows))
+    runs_table.table(part.rows, columns(*runs_table.FIRST_CHOICE, "group.setting_3", rows=part.rows))
     spent = time.process_time() - spent
     assert len(part.rows) == 500
     assert spent < 0.5  # 0.05 s on an idle machine

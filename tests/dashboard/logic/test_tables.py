@@ -87,7 +87,7 @@ def test_predictions_are_filtered_by_outcome_group_and_words(tmp_path: Path) -> 
         row["difficulty"] != "medium" and row["section"] == "edge" for row in rows
     )
     assert count(words="item-0003 what") == 1
-    assert predictions_table.frame(rows)["outcome"].tolist().count("✓ right") == right
+    assert predictions_table.table(rows)["outcome"].to_pylist().count("✓ right") == right
 
 
 def test_scores_by_group_beside_the_untrained_model(tmp_path: Path) -> None:
