@@ -22,10 +22,14 @@ def table(columns: Mapping[str, pa.Array]) -> pa.Table:
     return pa.Table.from_arrays(list(columns.values()), names=list(columns))
 
 
-def floats(values: Sequence[float | None] | np.ndarray) -> pa.Array:
+def floats(values: Sequence[float | None]) -> pa.Array:
     """Return numbers as `[values]` float64; None and NaN are null."""
-    numbers = np.ascontiguousarray(values, dtype=np.float64)
-    return _fixed(pa.float64(), numbers, ~np.isnan(numbers))
+    return numbers(np.array(values, dtype=np.float64))
+
+
+def numbers(values: np.ndarray) -> pa.Array:
+    """Return an array as it is, `[values]` of its own kind of number; NaN is null."""
+    return _fixed(pa.from_numpy_dtype(values.dtype), values, ~np.isnan(values))
 
 
 def times(values: Sequence[datetime | None]) -> pa.Array:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from dashboard.logic import arrow
@@ -219,7 +220,7 @@ def _x_axis(index: int, name: str, *, shown: bool, log: bool) -> dict[str, Any]:
 
 
 def _source(frame: Mapping[str, Any]) -> pa.Table:
-    return arrow.table({name: arrow.floats(values) for name, values in frame.items()})
+    return arrow.table({name: arrow.numbers(np.asarray(values)) for name, values in frame.items()})
 
 
 def _rounded(value: float) -> float:

@@ -26,6 +26,7 @@ def folders(tmp_path: Path) -> list[Path]:
 def helpers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(many, "WORTH_A_PROCESS", 2)
     monkeypatch.setattr(many, "BATCH", 2)
+    monkeypatch.setattr(many, "FIRST", 1)
     monkeypatch.setattr(many, "_processors", lambda: 3)
 
 

@@ -6,7 +6,9 @@ import subprocess
 import sys
 from datetime import UTC, datetime, timedelta, timezone
 
+import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,6 +28,12 @@ def same(found: pa.Array, expected: pa.Array) -> None:
 @given(st.lists(NUMBERS))
 def test_numbers(values: list[float | None]) -> None:
     same(arrow.floats(values), pa.array(values, pa.float64(), from_pandas=True))
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64", "int32", "int64"])
+def test_arrays_keep_their_kind(kind: str) -> None:
+    values = np.arange(20).astype(kind)[::2]
+    same(arrow.numbers(values), pa.array(values))
 
 
 @given(st.lists(TEXTS))
