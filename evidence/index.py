@@ -79,8 +79,9 @@ class RunIndex:
         self._entries_in = entries_in
         self._unkept = 0
         self._follow_links = follow_links
-        self._known: dict[Path, _Known] = {}
-        self._reports: dict[Path, RunReport] = {}
+        # By the names of the folders: a path is slow to make and to look up, and there may be thousands of them.
+        self._known: dict[str, _Known] = {}
+        self._reports: dict[str, RunReport] = {}
         self._summaries: list[RunSummary] = []
         self._so_far: list[Entry] = []
         self._looked_at = self.look_seconds = 0.0
@@ -100,12 +101,12 @@ class RunIndex:
             if rest and _rests(self._looked_at, self.look_seconds):
                 return self._summaries
             try:
-                folders = _folders(self.root, follow_links=self._follow_links)
+                names = _folders(self.root, follow_links=self._follow_links)
             except FileNotFoundError:
-                folders = []
+                names = []
             except OSError as error:
                 return [_unreadable(self.root, error)]
-            look_seconds = self._read(folders, progress, rest=rest)
+            look_seconds = self._read(names, progress, rest=rest)
             self._looked_at, self.look_seconds = time.monotonic(), look_seconds
             return self._summaries
 
@@ -118,63 +119,70 @@ class RunIndex:
 
     def report(self, folder: Path) -> RunReport | None:
         """Return the findings and the grade of a run as of the last look; None for a folder that was not there."""
-        return self._reports.get(folder)
+        return self._reports.get(folder.name) if folder.parent == self.root else None
 
-    def _read(self, folders: Sequence[Path], progress: Progress | None, *, rest: bool) -> float:
+    def _read(self, names: Sequence[str], progress: Progress | None, *, rest: bool) -> float:
         """Read the folders whose signature is new, forget those that are gone; return the seconds of looking at all."""
         # A signature is taken before its folder is read: a change in between is then seen the next time.
         began = time.monotonic()
-        signatures = {folder: _signature(str(folder)) for folder in folders}
+        signatures = {name: _signature(os.path.join(self.root, name)) for name in names}  # noqa: PTH118 - thousands
         look_seconds = time.monotonic() - began
         if not self._known:
             self._take_kept(signatures)
-        known = {
-            folder: self._known[folder] for folder in folders if self._is_fresh(folder, signatures[folder], rest=rest)
-        }
-        changed = [folder for folder in folders if folder not in known]
-        if not changed and len(known) == len(self._summaries):
-            return look_seconds
-        changed = _in_reading_order(changed, signatures)
-        self._so_far = [one.entry for one in known.values()]
+        known = {name: self._known[name] for name in names if self._is_fresh(name, signatures[name], rest=rest)}
+        changed = [name for name in names if name not in known]
+        if changed or len(known) != len(self._summaries):
+            known |= self._read_anew(changed, signatures, list(known.values()), progress)
+            self._known = {name: known[name] for name in names}
+            reports, self._summaries = _summed_up([one.entry for one in self._known.values()])
+            self._reports = dict(zip(names, reports, strict=True))
+            self._so_far = []
+            self._keep(len(changed))
+        return look_seconds
+
+    def _read_anew(
+        self,
+        changed: Sequence[str],
+        signatures: Mapping[str, Signature],
+        others: Sequence[_Known],
+        progress: Progress | None,
+    ) -> dict[str, _Known]:
+        self._so_far = [one.entry for one in others]
         began = time.monotonic()
-        read: dict[Path, Entry] = {}
-        for batch in read_batches(changed, columns_in=self._columns_in):
-            read |= batch
+        read: dict[str, Entry] = {}
+        folders = [self.root / name for name in _in_reading_order(changed, signatures)]
+        for batch in read_batches(folders, columns_in=self._columns_in):
+            read |= {folder.name: entry for folder, entry in batch.items()}
             self._so_far = [*self._so_far, *batch.values()]  # A new list: another thread may be going through the old.
             if progress:
                 progress(len(read), len(changed))
         ended = time.monotonic()
         each = (ended - began) / max(1, len(changed))
-        for folder, entry in read.items():
-            known[folder] = _Known(signature=signatures[folder], entry=entry, read_at=ended, seconds=each)
-        self._known = {folder: known[folder] for folder in folders}
-        reports, self._summaries = _summed_up([one.entry for one in self._known.values()])
-        self._reports = {report.path: report for report in reports}
-        self._so_far = []
-        self._keep(len(changed))
-        return look_seconds
+        return {
+            name: _Known(signature=signatures[name], entry=entry, read_at=ended, seconds=each)
+            for name, entry in read.items()
+        }
 
-    def _take_kept(self, signatures: Mapping[Path, Signature]) -> None:
+    def _take_kept(self, signatures: Mapping[str, Signature]) -> None:
         """Take over what an earlier process read of the folders as they are now."""
         if self._entries_in is None:
             return
-        digests = {folder.name: _digest(signature) for folder, signature in signatures.items()}
+        digests = {name: _digest(signature) for name, signature in signatures.items()}
         for name, entry in kept_entries.kept(self._entries_in, self.root, digests).items():
-            folder = self.root / name
-            if entry.summary.path == folder:
-                self._known[folder] = _Known(signature=signatures[folder], entry=entry, read_at=0.0, seconds=0.0)
+            if entry.summary.path == self.root / name:
+                self._known[name] = _Known(signature=signatures[name], entry=entry, read_at=0.0, seconds=0.0)
 
     def _keep(self, changed: int) -> None:
         """Keep all entries for the next process, each time that many runs were read."""
         self._unkept += changed
         if self._entries_in is None or self._unkept < WORTH_KEEPING:
             return
-        entries = ((folder.name, _digest(one.signature), one.entry) for folder, one in self._known.items())
+        entries = ((name, _digest(one.signature), one.entry) for name, one in self._known.items())
         kept_entries.keep(self._entries_in, self.root, entries)
         self._unkept = 0
 
-    def _is_fresh(self, folder: Path, signature: Signature, *, rest: bool) -> bool:
-        one = self._known.get(folder)
+    def _is_fresh(self, name: str, signature: Signature, *, rest: bool) -> bool:
+        one = self._known.get(name)
         return one is not None and (one.signature == signature or (rest and _rests(one.read_at, one.seconds)))
 
 
@@ -208,34 +216,33 @@ def index_folder(root: Path) -> Sequence[RunSummary]:
     return index_runs(root)
 
 
-def _folders(root: Path, *, follow_links: bool) -> list[Path]:
-    """Return the folders in a root, by name.
+def _folders(root: Path, *, follow_links: bool) -> list[str]:
+    """Return the names of the folders in a root, sorted.
 
     Raises:
         OSError: The root cannot be read.
     """
     with os.scandir(root) as listing:
-        names = sorted(
+        return sorted(
             entry.name
             for entry in listing
             if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=follow_links)
         )
-    return [root / name for name in names]
 
 
 def _signature(folder: str) -> Signature:
     """Return what changes when a file of the run is written, added or removed, or its process ends."""
     found = _entries(folder, "")
-    is_held = any(name == layout.LOCK for name, *_ in found) and is_alive(Path(folder))
+    is_held = any(file[0] == layout.LOCK for file in found) and is_alive(Path(folder))
     return (is_held, *found)
 
 
-def _in_reading_order(folders: Sequence[Path], signatures: Mapping[Path, Signature]) -> list[Path]:
+def _in_reading_order(names: Sequence[str], signatures: Mapping[str, Signature]) -> list[str]:
     """Return folders with those first that were written last; a long run, which takes seconds, lets some go first."""
-    newest_first = sorted(folders, key=lambda folder: _written_and_bytes(signatures[folder])[0], reverse=True)
-    is_long = {folder: _written_and_bytes(signatures[folder])[1] > LONG_BYTES for folder in folders}
-    short = [folder for folder in newest_first if not is_long[folder]]
-    return [*short[:FIRST], *(folder for folder in newest_first if is_long[folder]), *short[FIRST:]]
+    newest_first = sorted(names, key=lambda name: _written_and_bytes(signatures[name])[0], reverse=True)
+    is_long = {name: _written_and_bytes(signatures[name])[1] > LONG_BYTES for name in names}
+    short = [name for name in newest_first if not is_long[name]]
+    return [*short[:FIRST], *(name for name in newest_first if is_long[name]), *short[FIRST:]]
 
 
 def _written_and_bytes(signature: Signature) -> tuple[int, int]:

@@ -12,7 +12,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +107,13 @@ def _path(kind: type, value: Any) -> Path:
     if kind is not Path or not isinstance(value, bytes):
         what = f"{kind} cannot be read"
         raise TypeError(what)
-    return Path(os.fsdecode(value))
+    return _path_of(value)
+
+
+@lru_cache(maxsize=1)
+def _path_of(name: bytes) -> Path:
+    """Return a path, the same one for each time that an entry states it."""
+    return Path(os.fsdecode(name))
 
 
 def _place(folder: Path, root: Path) -> Path:
