@@ -175,8 +175,10 @@ def _index(root: str) -> SharedIndex:
 def _get_ready(root: str) -> None:
     """Load what the other pages need, and keep the garbage collector from what was read; once, after the first page.
 
-    Streamlit has the collector go through everything at each click, which the reader waits for.
+    Streamlit has the collector go through everything at each click, which the reader waits for. It also looks whether
+    what a chart shows is pandas', which loads pandas.
     """
+    importlib.import_module("pandas")
     for module in pkgutil.iter_modules(components.__path__, f"{components.__name__}."):
         importlib.import_module(module.name)
     gc.collect()

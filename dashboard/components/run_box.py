@@ -33,7 +33,7 @@ def choose_runs(
     if len(known) <= OFFERED:
         return st.multiselect("Runs", list(known), placeholder="newest first", **shared)
     hint = _HINT.format(OFFERED)
-    named = st.multiselect("Runs", islice(known, OFFERED), placeholder=hint, accept_new_options=True, **shared)
+    named = st.multiselect("Runs", list(islice(known, OFFERED)), placeholder=hint, accept_new_options=True, **shared)
     if missing := [name for name in named if name not in known]:
         _missing(missing)
     return [name for name in named if name in known]
@@ -44,7 +44,11 @@ def choose_run(known: Mapping[str, object]) -> str | None:
     if len(known) <= OFFERED:
         return st.selectbox("Choose a run", list(known), index=None, placeholder="newest first")
     named = st.selectbox(
-        "Choose a run", islice(known, OFFERED), index=None, placeholder=_HINT.format(OFFERED), accept_new_options=True
+        "Choose a run",
+        list(islice(known, OFFERED)),
+        index=None,
+        placeholder=_HINT.format(OFFERED),
+        accept_new_options=True,
     )
     if named is None or named in known:
         return named

@@ -1,7 +1,7 @@
 """Columns of a table as Streamlit sends them.
 
 They are made from their buffers. `pyarrow.array` would do the same and first import pandas, to see whether it was given
-something of it: a second that the first visitor would wait for, and fifty megabytes.
+something of it: a second or two that the first visitor would wait for.
 """
 
 from __future__ import annotations
