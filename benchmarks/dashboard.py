@@ -62,7 +62,7 @@ def _round(browser: Browser, asked: argparse.Namespace) -> list[tuple[str, Figur
     found = [("floor", floor(browser))]
     for runs in asked.runs:
         print(f"{time.strftime('%H:%M:%S')} {runs} runs", file=sys.stderr, flush=True)
-        found.append((f"trainproof_{runs}", ours(browser, asked.corpus / "ours" / str(runs), asked.corpus / "cache")))
+        found.append((f"trainproof_{runs}", ours(browser, asked.corpus / "ours" / str(runs))))
         if asked.peers and (asked.corpus / "tensorboard" / str(runs)).is_dir():
             logs, base = asked.corpus / "tensorboard" / str(runs), asked.corpus / "mlflow" / str(runs)
             found.append((f"tensorboard_{runs}", tensorboard(browser, asked.peers, logs)))

@@ -9,6 +9,7 @@ Seconds = Mapping[str, Mapping[str, Mapping[str, float]]]
 
 WAITS = {
     "start": "server start",
+    "first_visit": "list, first visit of all",
     "list_cold": "list, new browser",
     "list_warm": "list, again",
     "compare_cold": "ten curves, first time",

@@ -11,8 +11,10 @@ import streamlit as st
 from dashboard import state
 from dashboard.components import markup
 
-OFFERED = 500
-"""Newest runs that are listed: a browser goes through all names each time that the page is drawn."""
+LISTED = 200
+"""Runs that are all listed."""
+OFFERED = 60
+"""Newest runs that are listed of more: each name costs the browser a millisecond each time that the page is drawn."""
 _HINT = "the newest {} are listed; type the whole name of another"
 
 
@@ -30,7 +32,7 @@ def choose_runs(
         label_visibility: Whether the box says what it is to those who see it.
     """
     shared: Any = {"key": "runs", "bind": "query-params", "max_selections": most, "label_visibility": label_visibility}
-    if len(known) <= OFFERED:
+    if len(known) <= LISTED:
         return st.multiselect("Runs", list(known), placeholder="newest first", **shared)
     hint = _HINT.format(OFFERED)
     named = st.multiselect("Runs", list(islice(known, OFFERED)), placeholder=hint, accept_new_options=True, **shared)
@@ -41,7 +43,7 @@ def choose_runs(
 
 def choose_run(known: Mapping[str, object]) -> str | None:
     """Draw a box for one run and return its name; None as long as none is chosen."""
-    if len(known) <= OFFERED:
+    if len(known) <= LISTED:
         return st.selectbox("Choose a run", list(known), index=None, placeholder="newest first")
     named = st.selectbox(
         "Choose a run",

@@ -14,6 +14,7 @@ from dashboard.state import COMPARE, PACKAGE, RUN
 
 @pytest.fixture
 def many(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_box, "LISTED", 3)
     monkeypatch.setattr(run_box, "OFFERED", 2)
     for number in range(4):
         write_run(root, f"run-{number}", seed=number)
