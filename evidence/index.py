@@ -111,11 +111,11 @@ class RunIndex:
             return self._summaries
 
     def so_far(self) -> Sequence[RunSummary]:
-        """Return the runs that the refresh under way knows up to now, newest first; later ones may be copies of them.
+        """Return the runs known at this moment, newest first; another thread may ask while a refresh is under way.
 
-        A refresh begins with those that were written last.
+        A refresh begins with the runs that were written last. Whether one is a copy of another is known at its end.
         """
-        return _summed_up(self._so_far)[1]
+        return _summed_up(some)[1] if (some := self._so_far) else self._summaries
 
     def report(self, folder: Path) -> RunReport | None:
         """Return the findings and the grade of a run as of the last look; None for a folder that was not there."""

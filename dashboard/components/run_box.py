@@ -33,6 +33,9 @@ def choose_runs(
     """
     shared: Any = {"key": "runs", "bind": "query-params", "max_selections": most, "label_visibility": label_visibility}
     if len(known) <= LISTED:
+        # The box takes out of the address what it does not list.
+        if missing := [name for name in st.query_params.get_all("runs") if name not in known]:
+            _missing(missing)
         return st.multiselect("Runs", list(known), placeholder="newest first", **shared)
     hint = _HINT.format(OFFERED)
     named = st.multiselect("Runs", list(islice(known, OFFERED)), placeholder=hint, accept_new_options=True, **shared)

@@ -60,15 +60,11 @@ class SharedIndex:
             seconds_left = (time.monotonic() - self._began) * (total - done) / max(1, done)
             if done < enough or seconds_left < _PATIENCE_SECONDS:
                 continue
-            some = self.so_far()
+            some = self.index.so_far()
             if named <= {summary.path.name for summary in some}:
                 return some
             enough = 2 * done
         return look.result()
-
-    def so_far(self) -> Sequence[RunSummary]:
-        """Return the runs that the look under way knows up to now, newest first."""
-        return self.index.so_far()
 
     def look(self, tell: Progress) -> Sequence[RunSummary]:
         """Look at the folders and return the runs; tell how many of how many are read as long as that takes."""

@@ -29,6 +29,9 @@ SAME_RUN_ID = Rule(
     fix="Remove the copy.",
 )
 
+_NAMED = 3
+"""Folders that one finding names: a run that was copied a thousand times would have a million names to say."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Fingerprint:
@@ -71,7 +74,10 @@ def copies(fingerprints: Sequence[Fingerprint]) -> list[Problem]:
 
 
 def _others(one: Fingerprint, group: Sequence[Fingerprint]) -> str:
-    return listed([str(other.folder) for other in group if other is not one], last="and") if len(group) > 1 else ""
+    """Return the other folders of a group, a few of many by name; empty for a run that is alone."""
+    named = [str(other.folder) for other in group[: _NAMED + 1] if other is not one][:_NAMED]
+    more = len(group) - 1 - len(named)
+    return listed([*named, f"{more:,} more"] if more else named, last="and") if named else ""
 
 
 RULES = (SAME_METRICS, SAME_RUN_ID)

@@ -10,7 +10,9 @@ from pages import Open, said
 from synthetic import write_run
 
 from dashboard import reading
+from dashboard.logic.shared_index import SharedIndex
 from dashboard.state import RUN, RUNS
+from evidence.index import index_runs
 
 
 def test_what_came_changed_or_went_is_seen_at_one_click(opened: Open, root: Path) -> None:
@@ -45,3 +47,19 @@ def test_a_root_that_is_never_the_same_is_drawn_twice_and_no_more(
     app = opened(RUNS)
     assert "cannot be read" in said(app) or "cannot be read" in str(app.dataframe[-1].value.to_dict())
     assert len(drawn) == 2
+
+
+def test_as_long_as_runs_are_read_for_the_first_time_the_page_says_so(
+    opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        write_run(root, f"run-{number}", seed=number)
+    whole = index_runs(root)
+    monkeypatch.setattr(SharedIndex, "known", lambda self, tell, *, named: whole[:1])
+    monkeypatch.setattr(SharedIndex, "progress", (20, 2000))
+    monkeypatch.setattr(SharedIndex, "is_whole", False)
+    app = opened(RUNS)
+    (bar,) = app.get("progress")
+    assert bar.proto.text == ("Reading runs: 20 of 2,000. Those read so far are shown; copies are known at the end.")
+    assert app.dataframe[-1].value["run"].tolist() == [whole[0].path.name]
+    monkeypatch.undo()

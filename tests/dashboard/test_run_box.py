@@ -27,6 +27,14 @@ def test_some_runs_are_all_listed(opened: Open, root: Path) -> None:
     assert (sorted(box.options), box.placeholder) == (["alpha", "beta"], "newest first")
 
 
+def test_a_link_to_some_runs_says_which_are_gone(opened: Open, root: Path) -> None:
+    write_run(root, "alpha")
+    write_run(root, "beta", seed=1)
+    app = opened(COMPARE, runs=["beta", "gone", "alpha"])
+    assert f"There is no run gone in {root}." in said(app)
+    assert app.multiselect[0].value == ["beta", "alpha"]
+
+
 @pytest.mark.usefixtures("many")
 def test_of_many_runs_the_newest_are_listed_and_a_link_names_any(opened: Open) -> None:
     names = ["run-0", "run-1", "run-2", "run-3"]

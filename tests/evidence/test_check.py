@@ -127,6 +127,17 @@ def test_copy_and_original_both_say_so(tmp_path: Path) -> None:
     )
 
 
+def test_of_many_copies_a_few_are_named(tmp_path: Path) -> None:
+    (original,) = write_many(tmp_path, 1)
+    for number in range(1200):
+        shutil.copytree(original, tmp_path / f"copy-{number:04}")
+    report = check_paths([tmp_path])
+    first, *_ = report.runs[-1].grade.reasons
+    named = ", ".join(str(tmp_path / f"copy-000{number}") for number in range(3))
+    assert report.runs[-1].path == original
+    assert first == (f"metrics.jsonl: Every row has the time and the loss of the same row in {named} and 1,197 more.")
+
+
 def test_renamed_folder_is_still_the_run(tmp_path: Path) -> None:
     write_run(tmp_path, "run").rename(tmp_path / "best")
     report = check_paths([tmp_path / "best"])

@@ -198,3 +198,24 @@ def test_links_are_left_out_where_that_is_asked(tmp_path: Path) -> None:
     (root / "link").symlink_to(outside)
     assert [summary.path.name for summary in RunIndex(root).refresh()] == ["link"]
     assert RunIndex(root, follow_links=False).refresh() == []
+
+
+def test_a_reading_says_what_it_has_so_far_and_begins_with_what_was_written_last(tmp_path: Path) -> None:
+    names = [f"run-{number:02}" for number in range(30)]
+    for number, name in enumerate(names):
+        for file in write_run(tmp_path, name, seed=number, steps=2).iterdir():
+            os.utime(file, (number, number))
+    long = tmp_path / names[-1] / "metrics.jsonl"
+    long.write_bytes(long.read_bytes() * 10_000)
+    os.utime(long, (99, 99))
+    index = RunIndex(tmp_path)
+    seen: list[set[str]] = []
+    index.refresh(progress=lambda done, total: seen.append({run.path.name for run in index.so_far()}))
+    assert [len(some) for some in seen] == list(range(1, 31))
+    order = [next(iter(now - before)) for before, now in zip([set[str](), *seen], seen, strict=False)]
+    newest_first = names[::-1]
+    assert order == [*newest_first[1:21], newest_first[0], *newest_first[21:]], "a long run lets a screenful go first"
+    assert {run.path.name for run in index.so_far()} == set(names)
+    (tmp_path / "run-07" / "notes.json").write_text("{")
+    index.refresh(progress=lambda done, total: seen.append({run.path.name for run in index.so_far()}))
+    assert seen[-1] == set(names), "what is known already is there from the first moment"

@@ -188,9 +188,9 @@ def test_judging_needs_the_light_packages_only(action: Action, repository: Path)
         ("plan --config a.yaml", "flax, huggingface-hub, jax and 7 more", "train"),
         ("evaluate submission_runs/first", "flax, huggingface-hub, jax and 7 more", "train"),
         ("export submission_runs/first", "flax, huggingface-hub, jax and 7 more", "train"),
-        ("demo", "flax, huggingface-hub, jax and 11 more", "train,dashboard"),
+        ("demo", "flax, huggingface-hub, jax and 10 more", "train,dashboard"),
         ("demo --no-serve", "flax, huggingface-hub, jax and 7 more", "train"),
-        ("dashboard", "pandas, plotly, psutil and 2 more", "dashboard"),
+        ("dashboard", "plotly, psutil, pyarrow and 1 more", "dashboard"),
     ],
 )
 def test_a_verb_without_its_extra_says_what_to_install(

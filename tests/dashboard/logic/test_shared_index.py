@@ -10,7 +10,7 @@ import pytest
 from synthetic import write_run
 
 from dashboard.logic.shared_index import SharedIndex
-from evidence.index import RunIndex
+from evidence.index import RunIndex, RunSummary
 
 
 class Slow(RunIndex):
@@ -66,6 +66,52 @@ def test_pages_are_given_what_is_known_and_a_look_finds_what_is_new(tmp_path: Pa
     assert {summary.path.name for summary in look.result()} == {"run", "second"}
     assert shared.known(lambda done, total: None) is look.result()
     assert shared.look(lambda done, total: None) is look.result(), "nothing changed: the same objects"
+
+
+class Step(RunIndex):
+    """An index that says it has read some of many runs, and waits for a word."""
+
+    def __init__(self, root: Path, *, done: int, total: int) -> None:
+        super().__init__(root)
+        self.reading = (done, total)
+        self.go_on = threading.Event()
+
+    def refresh(self, *, progress: Callable[[int, int], None] | None = None, rest: bool = False):
+        if progress:
+            progress(*self.reading)
+        self.go_on.wait(20)
+        return super().refresh()
+
+    def so_far(self):
+        return [RunSummary(path=self.root / "newest", run_id="newest", grade="verified", reasons=())]
+
+
+def test_of_a_long_first_reading_some_runs_are_enough(tmp_path: Path) -> None:
+    write_run(tmp_path, "run")
+    index = Step(tmp_path, done=20, total=10_000)
+    shared = SharedIndex(index)
+    told: list[tuple[int, int]] = []
+    some = shared.known(lambda done, total: told.append((done, total)))
+    assert [run.path.name for run in some] == ["newest"]
+    assert told[0] == shared.progress == (20, 10_000)
+    assert not shared.is_whole
+    index.go_on.set()
+    assert [run.path.name for run in shared.look(lambda done, total: None)] == ["run"]
+    assert shared.is_whole
+    assert [run.path.name for run in shared.known(lambda done, total: None)] == ["run"]
+
+
+@pytest.mark.parametrize(
+    ("done", "total", "named"),
+    [(19, 10_000, set()), (40, 41, set()), (20, 10_000, {"run"})],
+    ids=["less than a screenful", "nearly done", "the link names another"],
+)
+def test_what_is_worth_waiting_for_is_waited_for(tmp_path: Path, done: int, total: int, named: set[str]) -> None:
+    write_run(tmp_path, "run")
+    index = Step(tmp_path, done=done, total=total)
+    threading.Timer(0.5, index.go_on.set).start()
+    found = SharedIndex(index).known(lambda done, total: None, named=named)
+    assert [run.path.name for run in found] == ["run"]
 
 
 def test_what_a_page_has_changed_is_known_at_once(tmp_path: Path) -> None:
