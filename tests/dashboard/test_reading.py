@@ -56,10 +56,10 @@ def test_as_long_as_runs_are_read_for_the_first_time_the_page_says_so(
         write_run(root, f"run-{number}", seed=number)
     whole = index_runs(root)
     monkeypatch.setattr(SharedIndex, "known", lambda self, tell, *, named: whole[:1])
-    monkeypatch.setattr(SharedIndex, "progress", (20, 2000))
+    monkeypatch.setattr(SharedIndex, "progress", (3, 2000))
     monkeypatch.setattr(SharedIndex, "is_whole", False)
     app = opened(RUNS)
     (bar,) = app.get("progress")
-    assert bar.proto.text == ("Reading runs: 20 of 2,000. Those read so far are shown; copies are known at the end.")
+    assert bar.proto.text == ("Reading runs: 3 of 2,000. Those read so far are shown; copies are known at the end.")
     assert app.dataframe[-1].value["run"].tolist() == [whole[0].path.name]
     monkeypatch.undo()

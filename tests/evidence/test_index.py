@@ -206,7 +206,7 @@ def test_a_reading_says_what_it_has_so_far_and_begins_with_what_was_written_last
         for file in write_run(tmp_path, name, seed=number, steps=2).iterdir():
             os.utime(file, (number, number))
     long = tmp_path / names[-1] / "metrics.jsonl"
-    long.write_bytes(long.read_bytes() * 10_000)
+    long.write_bytes(long.read_bytes() * 20_000)
     os.utime(long, (99, 99))
     index = RunIndex(tmp_path)
     seen: list[set[str]] = []
