@@ -165,7 +165,7 @@ def _table(runs: Sequence[RunSummary], names: Sequence[str], picked: Sequence[in
         key="related_runs",
         on_select="rerun",
         selection_mode="multi-row",
-        column_config={field.name: _column(field.name, is_text=field.type == "string") for field in table.schema},
+        column_config={name: _column(name, table[name].to_pylist()) for name in table.column_names},
         height=_ROW_PIXELS * (min(len(shown), 8) + 1) + 3,
         alt="The runs of the picture, one in a row",
     )
@@ -180,10 +180,12 @@ def _table(runs: Sequence[RunSummary], names: Sequence[str], picked: Sequence[in
     return chosen
 
 
-def _column(name: str, *, is_text: bool) -> Any:
-    if name == "run":
-        return st.column_config.TextColumn("Run", pinned=True)
-    return st.column_config.TextColumn(name) if is_text else st.column_config.NumberColumn(name, format="%.6g")
+def _column(name: str, values: Sequence[str | float | None]) -> Any:
+    stated = [value for value in values if value is not None]
+    if name == "run" or any(isinstance(value, str) for value in stated):
+        return st.column_config.TextColumn("Run" if name == "run" else name, pinned=name == "run")
+    whole = all(float(value).is_integer() for value in stated)
+    return st.column_config.NumberColumn(name, format="localized" if whole else "%.6g")
 
 
 def _export(runs: Sequence[RunSummary], names: Sequence[str], svg: Callable[[], str], *, name: str) -> None:
