@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import importlib
 import pkgutil
+import threading
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, tzinfo
@@ -83,17 +84,23 @@ def catch_up() -> None:
     _wait(lambda: time.monotonic() > pause)
     look = _shared().started()
     _wait(look.done)
-    _get_ready(str(root().resolve()))
+    _getting_ready()
     if look.result() is not shown:
         st.session_state[_CAUGHT_UP] = True
         st.rerun()
 
 
 def _wait(until: Callable[[], bool]) -> None:
-    while not until():
-        time.sleep(_POLL_SECONDS)
-        # To touch the session lets Streamlit stop this script for the next click.
+    """Wait, and be stopped by the next click.
+
+    Streamlit runs the next script at once and stops this one where it touches the session. One that came to its end
+    instead would take the new page's fragments with it, so nothing long may follow the last touch.
+    """
+    while True:
         st.session_state.get(_SHOWN)
+        if until():
+            return
+        time.sleep(_POLL_SECONDS)
 
 
 def listing(found: Sequence[RunSummary]) -> Listing:
@@ -171,9 +178,16 @@ def _index(root: str) -> SharedIndex:
     return SharedIndex(RunIndex(Path(root), follow_links=False, columns_in=columns, entries_in=entries))
 
 
-@st.cache_resource(max_entries=4, show_spinner=False)
-def _get_ready(root: str) -> None:
-    """Load what the other pages need, and keep the garbage collector from what was read; once, after the first page.
+@st.cache_resource(show_spinner=False)
+def _getting_ready() -> threading.Thread:
+    """Begin to get ready for the other pages, once, after the first page."""
+    thread = threading.Thread(target=_get_ready, name="get ready", daemon=True)
+    thread.start()
+    return thread
+
+
+def _get_ready() -> None:
+    """Load what the other pages need, and keep the garbage collector from what was read.
 
     Streamlit has the collector go through everything at each click, which the reader waits for. It also looks whether
     what a chart shows is pandas', which loads pandas.

@@ -53,6 +53,8 @@ def keep(folder: Path, metrics: Path, signature: Signature, columns: Columns) ->
             np.save(Path(part) / place.name, table)
             for earlier in folder.glob(f"{place.name.partition('-')[0]}-*.npy"):
                 earlier.unlink()
+            # The arrays are as old as what they were made of: of many runs those of the newest stay.
+            os.utime(Path(part) / place.name, ns=(signature[0], signature[0]))
             (Path(part) / place.name).replace(place)
         _forget_oldest(folder)
 

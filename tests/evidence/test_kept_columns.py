@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -85,6 +86,7 @@ def test_oldest_arrays_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     folder = tmp_path / "kept"
     for number in range(3):
         run = write_run(tmp_path / "runs", f"run-{number}", steps=15, seed=number)
+        os.utime(run / METRICS, (number, number))
         RunIndex(tmp_path / "runs", columns_in=folder).refresh()
     assert sum(path.stat().st_size for path in folder.iterdir()) <= 2500
     assert kept(folder, run / METRICS) is not None
