@@ -53,7 +53,7 @@ class Checkpoints:
         except ValueError as error:
             # What is half written is of no use, and on a full disk its space is needed to record how the run ended.
             for unfinished in self._folder.glob(f"*{UNFINISHED}"):
-                shutil.rmtree(unfinished, ignore_errors=True)
+                _remove(unfinished)
             raise written_badly(error, self._folder) from error
         self.seconds = time.perf_counter() - began
         return step
@@ -61,6 +61,15 @@ class Checkpoints:
     def close(self) -> None:
         """Release what Orbax holds."""
         self._manager.close()
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder into which other threads of Orbax may still be writing for a moment."""
+    for _ in range(20):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            return
+        time.sleep(0.1)
 
 
 def refuse_full_disk(folder: Path, state: TrainState) -> None:
