@@ -26,7 +26,7 @@ RESULT = Path(__file__).parent / "results" / "soak.json"
 WARM_UP = 0.15
 """Part of the time after which memory is expected to stay as it is."""
 LIVE = "live"
-HOPS = ("runs", "run?run=run-3", f"compare?runs=run-1&runs={LIVE}", "launch", "package", f"run?run={LIVE}")
+HOPS = ("", "run?run=run-3", f"compare?runs=run-1&runs={LIVE}", "launch", "package", f"run?run={LIVE}")
 
 WRITER = """
 import json, sys, time

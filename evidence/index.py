@@ -239,16 +239,20 @@ def _signature(folder: str) -> Signature:
 
 def _in_reading_order(names: Sequence[str], signatures: Mapping[str, Signature]) -> list[str]:
     """Return folders with those first that were written last; a long run, which takes seconds, lets some go first."""
-    newest_first = sorted(names, key=lambda name: _written_and_bytes(signatures[name])[0], reverse=True)
-    is_long = {name: _written_and_bytes(signatures[name])[1] > LONG_BYTES for name in names}
-    short = [name for name in newest_first if not is_long[name]]
-    return [*short[:FIRST], *(name for name in newest_first if is_long[name]), *short[FIRST:]]
+    newest_first = sorted(names, key=lambda name: _last_written(signatures[name]), reverse=True)
+    long = [name for name in newest_first if _largest(signatures[name]) > LONG_BYTES]
+    short = [name for name in newest_first if _largest(signatures[name]) <= LONG_BYTES]
+    return [*short[:FIRST], *long, *short[FIRST:]]
 
 
-def _written_and_bytes(signature: Signature) -> tuple[int, int]:
-    """Return when a file of the run was written last, in ns since 1970, and the bytes of its largest file."""
-    _, *files = signature
-    return max((file[1] for file in files), default=0), max((file[3] for file in files), default=0)
+def _last_written(signature: Signature) -> int:
+    """Return when a file of the run was written last, in ns since 1970."""
+    return max((mtime_ns for _, mtime_ns, _, _ in signature[1:]), default=0)
+
+
+def _largest(signature: Signature) -> int:
+    """Return the bytes of the run's largest file."""
+    return max((size for _, _, _, size in signature[1:]), default=0)
 
 
 def _digest(signature: Signature) -> str:

@@ -90,10 +90,14 @@ def read_batches(folders: Sequence[Path], *, columns_in: Path | None = None) -> 
     batches = [folders[start : start + BATCH] for start in range(FIRST, len(folders), BATCH)]
     with _Helpers(columns_in) as helping, ThreadPoolExecutor(helpers) as threads:
         numbers = {threads.submit(helping.read, batch): number for number, batch in enumerate(batches)}
-        for folder in folders[:FIRST]:
-            yield {folder: read_entry(folder, columns_in=columns_in)}
-        for future in as_completed(numbers):
-            yield dict(zip(batches[numbers[future]], future.result(), strict=True))
+        try:
+            for folder in folders[:FIRST]:
+                yield {folder: read_entry(folder, columns_in=columns_in)}
+            for future in as_completed(numbers):
+                yield dict(zip(batches[numbers[future]], future.result(), strict=True))
+        finally:
+            # After Ctrl-C only what is being read is waited for.
+            threads.shutdown(wait=False, cancel_futures=True)
 
 
 class _Helpers:

@@ -39,8 +39,8 @@ def times(values: Sequence[datetime | None]) -> pa.Array:
 
 
 def texts(values: Sequence[str | None]) -> pa.Array:
-    """Return texts; None is null."""
-    encoded = [b"" if value is None else value.encode() for value in values]
+    """Return texts; None is null, and half a character is written as its code."""
+    encoded = [b"" if value is None else value.encode("utf-8", "backslashreplace") for value in values]
     buffers = [_bits(_stated(values)), _buffer(_offsets(encoded)), pa.py_buffer(b"".join(encoded))]
     return pa.Array.from_buffers(pa.string(), len(values), buffers)
 

@@ -30,4 +30,5 @@ def _rows(lines: Sequence[Line]) -> Iterator[tuple[object, ...]]:
                 said = "before it was resumed" if part is line.earlier else ""
                 columns = [part.columns[name] for name in COLUMNS]
                 for values in zip(*columns, strict=True):
+                    # A number written with a minus is no formula, so only the name is made harmless.
                     yield csv_cell(line.name), said, *("" if math.isnan(value) else f"{value:.9g}" for value in values)

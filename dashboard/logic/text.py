@@ -46,7 +46,8 @@ def shortened(text: str, length: int) -> str:
 
 
 def csv_cell(value: object) -> object:
-    """Return a table cell that a spreadsheet takes as text: `=1+1` becomes `'=1+1`."""
-    if isinstance(value, str) and value.startswith(_FORMULA):
-        return f"'{value}"
-    return value
+    """Return a table cell that a spreadsheet takes as text: `=1+1` becomes `'=1+1`, half a character its code."""
+    if not isinstance(value, str):
+        return value
+    whole = value.encode("utf-8", "backslashreplace").decode()
+    return f"'{whole}" if whole.startswith(_FORMULA) else whole

@@ -62,4 +62,3 @@ def test_as_long_as_runs_are_read_for_the_first_time_the_page_says_so(
     (bar,) = app.get("progress")
     assert bar.proto.text == ("Reading runs: 3 of 2,000. Those read so far are shown; copies are known at the end.")
     assert app.dataframe[-1].value["run"].tolist() == [whole[0].path.name]
-    monkeypatch.undo()

@@ -41,6 +41,10 @@ def test_texts(values: list[str | None]) -> None:
     same(arrow.texts(values), pa.array(values, pa.string()))
 
 
+def test_half_a_character_is_written_as_its_code() -> None:
+    assert arrow.texts(["a\ud800"]).to_pylist() == ["a\\ud800"]
+
+
 @given(st.lists(TIMES))
 def test_times(values: list[datetime | None]) -> None:
     same(arrow.times(values), pa.array(values, pa.timestamp("us", tz="UTC")))

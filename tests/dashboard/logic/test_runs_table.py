@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -105,6 +106,14 @@ def test_the_csv_of_hostile_runs_has_no_formula(tmp_path: Path) -> None:
     text = runs_table.as_csv(rows, columns("run", "grade", "curve", "tag", "note")).decode()
     cells = list(csv.reader(io.StringIO(text)))
     assert cells == [["run", "grade", "tag", "note"], ["'=cmd|'x'!A1", "not a run", "'+1 @x", "'-1+1\n=2"]]
+
+
+def test_a_name_that_is_no_text_is_in_table_and_csv(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"=a\xff")
+    folder.mkdir()
+    rows = rows_of(*index_runs(tmp_path))
+    assert runs_table.table(rows, columns("run"))["run"].to_pylist() == ["=a"]
+    assert runs_table.as_csv(rows, columns("run")) == b"run\n'=a\\udcff\n"
 
 
 def test_names_that_turn_text_round_are_shown_without_it(tmp_path: Path) -> None:
