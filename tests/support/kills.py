@@ -22,6 +22,7 @@ import signal
 import statistics
 import struct
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -56,6 +57,8 @@ evaluation: {eval_set: eval_v1, max_new_tokens: 4, batch_size: 50}
 limits: {steps: 20}
 """
 RECORDED = ("start", "set", "update", "document", "text", "metric", "log", "sync", "record_result", "seal")
+BLOCK = 20
+"""Kills after which a whole run is timed again."""
 Call = tuple[str, list[Any], dict[str, Any]]
 
 
@@ -202,25 +205,51 @@ def left_behind(folder: Path, told: Told) -> dict[str, Any]:
     }
 
 
-def seconds_of(work: Callable[[int], Callable[[], int]], times: int) -> float:
-    """Return the median time of whole runs."""
+def seconds_of(work: Callable[[Path], int], root: Path, times: int = 3) -> float:
+    """Return the median time from a fork to the end of the work of a whole run.
+
+    The fork before and the exit after it are left out: of a large process they take as long as a short run.
+    """
     seconds = []
-    for number in range(times):
-        began = time.perf_counter()
-        assert finished(forked(work(number))) == 0
-        seconds.append(time.perf_counter() - began)
+    for _ in range(times):
+        with tempfile.TemporaryDirectory(dir=root) as folder:
+            heard, said = os.pipe()
+
+            def say_when_done(folder: Path = Path(folder, "run"), said: int = said) -> int:
+                code = work(folder)
+                os.write(said, bytes([code]))
+                return code
+
+            child = forked(say_when_done)
+            began = time.perf_counter()
+            os.close(said)
+            assert os.read(heard, 1) == b"\0"
+            seconds.append(time.perf_counter() - began)
+            os.close(heard)
+            finished(child)
     return statistics.median(seconds)
 
 
 def series(
-    work: Callable[[Path], int], root: Path, count: int, whole: float, chance: random.Random, told: Told
+    work: Callable[[Path], int],
+    root: Path,
+    count: int,
+    whole_seconds: Callable[[], float],
+    chance: random.Random,
+    told: Told,
 ) -> list[dict[str, Any]]:
-    """Kill `count` runs at moments between the start and a little after the usual end, one in each equal part of it."""
+    """Kill `count` runs at moments between the start and a little after the usual end, one in each equal part of it.
+
+    The parts come in any order, and the usual end is asked for again and again: other work on the machine begins and
+    ends meanwhile, and moments that were right for a slow one all lie after the end of a fast one.
+    """
     outcomes = []
-    for number in range(count):
+    for number, part in enumerate(chance.sample(range(count), count)):
+        if number % BLOCK == 0:
+            whole = whole_seconds()
         folder = root / f"{number:03d}" / "run"
         told.clear()
-        moment = (number + chance.random()) / count * 1.1 * whole
+        moment = (part + chance.random()) / count * 1.1 * whole
         ended = killed(lambda folder=folder: work(folder), moment)
         outcomes.append({"after_seconds": round(moment, 4), "ended": ended, **left_behind(folder, told)})
     return outcomes
@@ -253,12 +282,17 @@ def main() -> None:
     assert finished(forked(lambda: record(config, root / "whole" / "run", recording) or 0)) == 0
     whole_training = time.perf_counter() - began
     calls = json.loads(recording.read_text())
-    whole_replay = seconds_of(lambda number: lambda: replay(calls, root / f"whole-{number}" / "run"), 5)
     count_rows(told)
-    replays = series(lambda folder: replay(calls, folder), root / "replays", asked.replays, whole_replay, chance, told)
-    trainings = series(
-        lambda folder: train(config, folder), root / "trainings", asked.trainings, whole_training, chance, told
-    )
+
+    def replayed(folder: Path) -> int:
+        return replay(calls, folder)
+
+    def trained(folder: Path) -> int:
+        return train(config, folder)
+
+    whole_replay = seconds_of(replayed, root)
+    replays = series(replayed, root / "replays", asked.replays, lambda: seconds_of(replayed, root), chance, told)
+    trainings = series(trained, root / "trainings", asked.trainings, lambda: whole_training, chance, told)
     resumed = [resumption(config, root / "resumed" / f"{number:03d}", told, chance) for number in range(asked.resumed)]
     found = {"whole_replay_seconds": whole_replay, "whole_training_seconds": whole_training}
     found |= {"replays": replays, "trainings": trainings, "resumed": resumed}
