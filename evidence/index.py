@@ -5,7 +5,6 @@ The grade of a summary is the grade that `evidence.check` gives: there is no qui
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
 import time
@@ -13,11 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-from evidence import kept_entries, layout
+from evidence import kept_entries
+from evidence.folder_state import FolderState, folder_state
 from evidence.judge import together
-from evidence.lock import is_alive
 from evidence.many import FIRST, Entry, Progress, read_batches
 from evidence.report import RunReport
 from evidence.rules.finding import problem_of
@@ -27,8 +25,6 @@ from schemas.problems import Problem, ProblemError
 from schemas.times import moment
 
 __all__ = ["MOST_POINTS", "RunIndex", "RunSummary", "index_folder", "index_runs", "summary_of"]
-
-Signature = tuple[Any, ...]
 
 WORTH_KEEPING = 100
 """Runs read since entries were kept last that are worth writing all of them again."""
@@ -47,7 +43,7 @@ do nothing else.
 
 @dataclass(frozen=True, kw_only=True)
 class _Known:
-    signature: Signature
+    state: FolderState
     entry: Entry
     read_at: float
     seconds: float
@@ -122,17 +118,17 @@ class RunIndex:
         return self._reports.get(folder.name) if folder.parent == self.root else None
 
     def _read(self, names: Sequence[str], progress: Progress | None, *, rest: bool) -> float:
-        """Read the folders whose signature is new, forget those that are gone; return the seconds of looking at all."""
-        # A signature is taken before its folder is read: a change in between is then seen the next time.
+        """Read the folders whose state is new, forget those that are gone; return the seconds of looking at all."""
+        # A state is taken before its folder is read: a change in between is then seen the next time.
         began = time.monotonic()
-        signatures = {name: _signature(os.path.join(self.root, name)) for name in names}  # noqa: PTH118 - thousands
+        states = {name: folder_state(os.path.join(self.root, name)) for name in names}  # noqa: PTH118 - thousands
         look_seconds = time.monotonic() - began
         if not self._known:
-            self._take_kept(signatures)
-        known = {name: self._known[name] for name in names if self._is_fresh(name, signatures[name], rest=rest)}
+            self._take_kept(states)
+        known = {name: self._known[name] for name in names if self._is_fresh(name, states[name], rest=rest)}
         changed = [name for name in names if name not in known]
         if changed or len(known) != len(self._summaries):
-            known |= self._read_anew(changed, signatures, list(known.values()), progress)
+            known |= self._read_anew(changed, states, list(known.values()), progress)
             self._known = {name: known[name] for name in names}
             reports, self._summaries = _summed_up([one.entry for one in self._known.values()])
             self._reports = dict(zip(names, reports, strict=True))
@@ -143,14 +139,14 @@ class RunIndex:
     def _read_anew(
         self,
         changed: Sequence[str],
-        signatures: Mapping[str, Signature],
+        states: Mapping[str, FolderState],
         others: Sequence[_Known],
         progress: Progress | None,
     ) -> dict[str, _Known]:
         self._so_far = [one.entry for one in others]
         began = time.monotonic()
         read: dict[str, Entry] = {}
-        folders = [self.root / name for name in _in_reading_order(changed, signatures)]
+        folders = [self.root / name for name in _in_reading_order(changed, states)]
         for batch in read_batches(folders, columns_in=self._columns_in):
             read |= {folder.name: entry for folder, entry in batch.items()}
             self._so_far = [*self._so_far, *batch.values()]  # A new list: another thread may be going through the old.
@@ -159,31 +155,30 @@ class RunIndex:
         ended = time.monotonic()
         each = (ended - began) / max(1, len(changed))
         return {
-            name: _Known(signature=signatures[name], entry=entry, read_at=ended, seconds=each)
-            for name, entry in read.items()
+            name: _Known(state=states[name], entry=entry, read_at=ended, seconds=each) for name, entry in read.items()
         }
 
-    def _take_kept(self, signatures: Mapping[str, Signature]) -> None:
+    def _take_kept(self, states: Mapping[str, FolderState]) -> None:
         """Take over what an earlier process read of the folders as they are now."""
         if self._entries_in is None:
             return
-        digests = {name: _digest(signature) for name, signature in signatures.items()}
+        digests = {name: state.digest for name, state in states.items()}
         for name, entry in kept_entries.kept(self._entries_in, self.root, digests).items():
             if entry.summary.path == self.root / name:
-                self._known[name] = _Known(signature=signatures[name], entry=entry, read_at=0.0, seconds=0.0)
+                self._known[name] = _Known(state=states[name], entry=entry, read_at=0.0, seconds=0.0)
 
     def _keep(self, changed: int) -> None:
         """Keep all entries for the next process, each time that many runs were read."""
         self._unkept += changed
         if self._entries_in is None or self._unkept < WORTH_KEEPING:
             return
-        entries = ((name, _digest(one.signature), one.entry) for name, one in self._known.items())
+        entries = ((name, one.state.digest, one.entry) for name, one in self._known.items())
         kept_entries.keep(self._entries_in, self.root, entries)
         self._unkept = 0
 
-    def _is_fresh(self, name: str, signature: Signature, *, rest: bool) -> bool:
+    def _is_fresh(self, name: str, state: FolderState, *, rest: bool) -> bool:
         one = self._known.get(name)
-        return one is not None and (one.signature == signature or (rest and _rests(one.read_at, one.seconds)))
+        return one is not None and (one.state == state or (rest and _rests(one.read_at, one.seconds)))
 
 
 def _summed_up(entries: Sequence[Entry]) -> tuple[list[RunReport], list[RunSummary]]:
@@ -230,54 +225,12 @@ def _folders(root: Path, *, follow_links: bool) -> list[str]:
         )
 
 
-def _signature(folder: str) -> Signature:
-    """Return what changes when a file of the run is written, added or removed, or its process ends."""
-    found = _entries(folder, "")
-    is_held = any(file[0] == layout.LOCK for file in found) and is_alive(Path(folder))
-    return (is_held, *found)
-
-
-def _in_reading_order(names: Sequence[str], signatures: Mapping[str, Signature]) -> list[str]:
+def _in_reading_order(names: Sequence[str], states: Mapping[str, FolderState]) -> list[str]:
     """Return folders with those first that were written last; a long run, which takes seconds, lets some go first."""
-    newest_first = sorted(names, key=lambda name: _last_written(signatures[name]), reverse=True)
-    long = [name for name in newest_first if _largest(signatures[name]) > LONG_BYTES]
-    short = [name for name in newest_first if _largest(signatures[name]) <= LONG_BYTES]
+    newest_first = sorted(names, key=lambda name: states[name].last_written_ns, reverse=True)
+    long = [name for name in newest_first if states[name].largest_bytes > LONG_BYTES]
+    short = [name for name in newest_first if states[name].largest_bytes <= LONG_BYTES]
     return [*short[:FIRST], *long, *short[FIRST:]]
-
-
-def _last_written(signature: Signature) -> int:
-    """Return when a file of the run was written last, in ns since 1970."""
-    return max((mtime_ns for _, mtime_ns, _, _ in signature[1:]), default=0)
-
-
-def _largest(signature: Signature) -> int:
-    """Return the bytes of the run's largest file."""
-    return max((size for _, _, _, size in signature[1:]), default=0)
-
-
-def _digest(signature: Signature) -> str:
-    return hashlib.sha256(repr(signature).encode()).hexdigest()
-
-
-def _entries(folder: str, prefix: str) -> list[tuple[str, int, int, int]]:
-    found = []
-    try:
-        with os.scandir(folder) as listing:
-            for entry in listing:
-                name = prefix + entry.name
-                if not entry.is_dir(follow_symlinks=False):
-                    try:
-                        status = entry.stat(follow_symlinks=False)
-                    except OSError:
-                        continue  # Replaced while it was being looked at; the next look sees the new one.
-                    # Anyone can set a file's mtime back; its ctime nobody can.
-                    found.append((name, status.st_mtime_ns, status.st_ctime_ns, status.st_size))
-                elif name not in layout.WEIGHT_FOLDERS:
-                    found += _entries(entry.path, f"{name}/")
-    except OSError:
-        return [(prefix, -1, -1, -1)]
-    found.sort()
-    return found
 
 
 def _unreadable(root: Path, error: OSError) -> RunSummary:
