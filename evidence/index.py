@@ -128,35 +128,36 @@ class RunIndex:
         known = {name: self._known[name] for name in names if self._is_fresh(name, states[name], rest=rest)}
         changed = [name for name in names if name not in known]
         if changed or len(known) != len(self._summaries):
-            known |= self._read_anew(changed, states, list(known.values()), progress)
+            self._read_anew(changed, states, known, progress)
             self._known = {name: known[name] for name in names}
             reports, self._summaries = _summed_up([one.entry for one in self._known.values()])
             self._reports = dict(zip(names, reports, strict=True))
             self._so_far = []
-            self._keep(len(changed))
+            self._keep(self._known, worth=WORTH_KEEPING)
         return look_seconds
 
     def _read_anew(
         self,
         changed: Sequence[str],
         states: Mapping[str, FolderState],
-        others: Sequence[_Known],
+        known: dict[str, _Known],
         progress: Progress | None,
-    ) -> dict[str, _Known]:
-        self._so_far = [one.entry for one in others]
-        began = time.monotonic()
-        read: dict[str, Entry] = {}
+    ) -> None:
+        """Read folders and add them to those that are known."""
+        self._so_far = [one.entry for one in known.values()]
+        began, before = time.monotonic(), len(known)
         folders = [self.root / name for name in _in_reading_order(changed, states)]
         for batch in read_batches(folders, columns_in=self._columns_in):
-            read |= {folder.name: entry for folder, entry in batch.items()}
+            ended = time.monotonic()
+            each, began = (ended - began) / len(batch), ended
+            for folder, entry in batch.items():
+                known[folder.name] = _Known(state=states[folder.name], entry=entry, read_at=ended, seconds=each)
             self._so_far = [*self._so_far, *batch.values()]  # A new list: another thread may be going through the old.
+            self._unkept += len(batch)
+            # Whoever stops in the middle of thousands finds most of them kept. All are written each time, so not often.
+            self._keep(known, worth=max(WORTH_KEEPING, len(known) // 3))
             if progress:
-                progress(len(read), len(changed))
-        ended = time.monotonic()
-        each = (ended - began) / max(1, len(changed))
-        return {
-            name: _Known(state=states[name], entry=entry, read_at=ended, seconds=each) for name, entry in read.items()
-        }
+                progress(len(known) - before, len(changed))
 
     def _take_kept(self, states: Mapping[str, FolderState]) -> None:
         """Take over what an earlier process read of the folders as they are now."""
@@ -167,12 +168,11 @@ class RunIndex:
             if entry.summary.path == self.root / name:
                 self._known[name] = _Known(state=states[name], entry=entry, read_at=0.0, seconds=0.0)
 
-    def _keep(self, changed: int) -> None:
-        """Keep all entries for the next process, each time that many runs were read."""
-        self._unkept += changed
-        if self._entries_in is None or self._unkept < WORTH_KEEPING:
+    def _keep(self, known: Mapping[str, _Known], *, worth: int) -> None:
+        """Keep all entries for the next process, if that many of them are not kept yet."""
+        if self._entries_in is None or self._unkept < worth:
             return
-        entries = ((name, one.state.digest, one.entry) for name, one in self._known.items())
+        entries = ((name, one.state.digest, one.entry) for name, one in known.items())
         kept_entries.keep(self._entries_in, self.root, entries)
         self._unkept = 0
 

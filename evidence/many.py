@@ -7,17 +7,19 @@ that may be a page of the dashboard.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pickle
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Self
+from queue import SimpleQueue
 
 from evidence.judge import Judged, judge
 from evidence.kept_columns import keep, signature_of
@@ -87,73 +89,71 @@ def read_batches(folders: Sequence[Path], *, columns_in: Path | None = None) -> 
         for folder in folders:
             yield {folder: read_entry(folder, columns_in=columns_in)}
         return
-    batches = [folders[start : start + BATCH] for start in range(FIRST, len(folders), BATCH)]
-    with _Helpers(columns_in) as helping, ThreadPoolExecutor(helpers) as threads:
-        numbers = {threads.submit(helping.read, batch): number for number, batch in enumerate(batches)}
-        try:
-            for folder in folders[:FIRST]:
-                yield {folder: read_entry(folder, columns_in=columns_in)}
-            for future in as_completed(numbers):
-                yield dict(zip(batches[numbers[future]], future.result(), strict=True))
-        finally:
-            # After Ctrl-C only what is being read is waited for.
-            threads.shutdown(wait=False, cancel_futures=True)
+    waiting = deque(folders[start : start + BATCH] for start in range(FIRST, len(folders), BATCH))
+    answers: SimpleQueue[Mapping[Path, Entry] | None] = SimpleQueue()
+    for _ in range(helpers):
+        # A daemon: whoever presses Ctrl-C does not wait for runs that are being read.
+        threading.Thread(target=_have_read, args=(waiting, answers, columns_in), daemon=True).start()
+    try:
+        for folder in folders[:FIRST]:
+            yield {folder: read_entry(folder, columns_in=columns_in)}
+        for _ in range(helpers):
+            yield from iter(answers.get, None)
+        for folder in chain.from_iterable(waiting):
+            yield {folder: read_entry(folder, columns_in=columns_in)}
+    finally:
+        waiting.clear()
 
 
-class _Helpers:
-    """One further process for each thread that asks; all are gone at the end of the block."""
-
-    def __init__(self, columns_in: Path | None) -> None:
-        self._columns_in = columns_in
-        self._of_thread = threading.local()
-        self._started: list[subprocess.Popen[bytes]] = []
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for process in self._started:
+def _have_read(
+    waiting: deque[Sequence[Path]], answers: SimpleQueue[Mapping[Path, Entry] | None], columns_in: Path | None
+) -> None:
+    """Have a further process read batch after batch; answer None when nothing waits, or the process is of no use."""
+    try:
+        with contextlib.suppress(OSError), _helper(columns_in) as process:
+            while waiting:
+                try:
+                    batch = waiting.popleft()
+                except IndexError:  # Another thread was faster.
+                    break
+                entries = _ask(process, batch)
+                if not entries:
+                    waiting.append(batch)
+                    break
+                answers.put(dict(zip(batch, entries, strict=True)))
             process.kill()
-            process.communicate()
-
-    def read(self, batch: Sequence[Path]) -> list[Entry]:
-        """Return the entries of a batch from this thread's process; read here, if it cannot be started or dies."""
-        try:
-            process = self._process()
-            answer = _ask(process, batch)
-        except OSError:
-            answer = b""
-        if answer:
-            # Our own process wrote this from our own classes; no file of a run is ever unpickled.
-            entries: list[Entry] = pickle.loads(answer)  # noqa: S301
-            return entries
-        return [read_entry(folder, columns_in=self._columns_in) for folder in batch]
-
-    def _process(self) -> subprocess.Popen[bytes]:
-        if not hasattr(self._of_thread, "process"):
-            home = str(Path(__file__).resolve().parents[1])
-            path = os.pathsep.join([home, *filter(None, [os.environ.get("PYTHONPATH")])])
-            self._of_thread.process = subprocess.Popen(
-                [sys.executable, "-m", "evidence.many_worker", *([str(self._columns_in)] if self._columns_in else [])],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": path},
-            )
-            self._started.append(self._of_thread.process)
-        process: subprocess.Popen[bytes] = self._of_thread.process
-        return process
+    finally:
+        answers.put(None)
 
 
-def _ask(process: subprocess.Popen[bytes], batch: Sequence[Path]) -> bytes:
-    """Send paths as one line of JSON; return the answer, which comes after its length. Empty: there is none."""
+def _helper(columns_in: Path | None) -> subprocess.Popen[bytes]:
+    home = str(Path(__file__).resolve().parents[1])
+    path = os.pathsep.join([home, *filter(None, [os.environ.get("PYTHONPATH")])])
+    return subprocess.Popen(
+        [sys.executable, "-m", "evidence.many_worker", *([str(columns_in)] if columns_in else [])],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+
+
+def _ask(process: subprocess.Popen[bytes], batch: Sequence[Path]) -> list[Entry]:
+    """Send paths as one line of JSON; return their entries, which come after their length. Empty: the process died."""
     if process.stdin is None or process.stdout is None:
-        return b""
-    process.stdin.write(json.dumps([os.fsencode(folder).hex() for folder in batch]).encode() + b"\n")
-    process.stdin.flush()
-    size = process.stdout.read(LENGTH_BYTES)
-    answer = process.stdout.read(int.from_bytes(size, "big"))
-    return answer if len(size) == LENGTH_BYTES and len(answer) == int.from_bytes(size, "big") else b""
+        return []
+    try:
+        process.stdin.write(json.dumps([os.fsencode(folder).hex() for folder in batch]).encode() + b"\n")
+        process.stdin.flush()
+        length = int.from_bytes(process.stdout.read(LENGTH_BYTES), "big")
+        answer = process.stdout.read(length)
+    except OSError:
+        return []
+    if not length or len(answer) < length:
+        return []
+    # Our own process wrote this from our own classes; no file of a run is ever unpickled.
+    entries: list[Entry] = pickle.loads(answer)  # noqa: S301
+    return entries
 
 
 def _processors() -> int:

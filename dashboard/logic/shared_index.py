@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence, Set
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 
 from evidence.index import RunIndex, RunSummary
 from evidence.many import Progress
@@ -27,8 +27,8 @@ class SharedIndex:
 
     def __init__(self, index: RunIndex) -> None:
         self.index = index
-        self._reader = ThreadPoolExecutor(1, thread_name_prefix="index")
         self._starting = threading.Lock()
+        self._refreshing = threading.Lock()
         self._look: Future[Sequence[RunSummary]] | None = None
         self._found: Sequence[RunSummary] | None = None
         self._progress = (0, 0)
@@ -74,16 +74,29 @@ class SharedIndex:
         return look.result()
 
     def look_again(self) -> None:
-        """Look at the folders after any look that is under way, however lately they were looked at."""
-        self._reader.submit(self._refresh, rest=False).result()
+        """Look at the folders after any look that is under way, however lately they were looked at.
+
+        During the very first look, which may take a minute, this does nothing: the next look sees the change.
+        """
+        if self.is_whole:
+            self._refresh(rest=False)
 
     def started(self) -> Future[Sequence[RunSummary]]:
         """Return the look that is under way, begun now if there is none."""
         with self._starting:
             if self._look is None or self._look.done():
                 self._progress, self._began = (0, 0), time.monotonic()
-                self._look = self._reader.submit(self._refresh)
+                self._look = Future()
+                # A daemon, and no pool of threads: a server that is stopped would first read all runs.
+                threading.Thread(target=self._fulfil, args=(self._look,), name="index", daemon=True).start()
             return self._look
+
+    def _fulfil(self, look: Future[Sequence[RunSummary]]) -> None:
+        try:
+            look.set_result(self._refresh())
+        except BaseException as error:
+            look.set_exception(error)
+            raise
 
     def _is_done(self, look: Future[Sequence[RunSummary]], tell: Progress) -> bool:
         """Wait a moment for a look, and tell how far it is if that was not enough."""
@@ -95,8 +108,9 @@ class SharedIndex:
         return False
 
     def _refresh(self, *, rest: bool = True) -> Sequence[RunSummary]:
-        self._found = self.index.refresh(progress=self._note, rest=rest)
-        return self._found
+        with self._refreshing:  # Of two looks the later one is what was found.
+            self._found = self.index.refresh(progress=self._note, rest=rest)
+            return self._found
 
     def _note(self, done: int, total: int) -> None:
         self._progress = (done, total)

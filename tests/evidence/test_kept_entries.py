@@ -53,6 +53,20 @@ def test_next_process_lists_the_same_without_reading(root: Path, read: list[str]
     assert {one.path.name: one.grade for one in summaries}["run-1"] == "contradictory"
 
 
+def test_what_was_read_before_the_reading_was_stopped_is_kept(root: Path, read: list[str], tmp_path: Path) -> None:
+    def stop(done: int, total: int) -> None:
+        assert total == 4
+        if done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        RunIndex(root, entries_in=tmp_path / "kept").refresh(progress=stop)
+    before, read[:] = set(read), []
+    assert len(RunIndex(root, entries_in=tmp_path / "kept").refresh()) == 4
+    assert read == sorted({"damaged", "run-0", "run-1", "run-2"} - before)
+    assert len(read) == 1
+
+
 def test_what_changed_meanwhile_is_read(root: Path, read: list[str], tmp_path: Path) -> None:
     RunIndex(root, entries_in=tmp_path / "kept").refresh()
     read.clear()

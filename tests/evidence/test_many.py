@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -46,6 +48,23 @@ def test_process_that_dies_is_made_up_for(
     for command in ("/bin/false", str(tmp_path / "absent")):
         monkeypatch.setattr("sys.executable", command)
         assert [entry.summary.run_id for entry in read_entries(folders)] == [folder.name for folder in folders]
+
+
+def test_who_is_interrupted_waits_for_no_process(folders: list[Path], tmp_path: Path) -> None:
+    slow = tmp_path / "slow"
+    slow.write_text("#!/bin/sh\ncat > /dev/null\n")  # It answers nothing until its own reader has gone.
+    slow.chmod(0o755)
+    code = (
+        "import sys; from pathlib import Path; from evidence import many\n"
+        "many.WORTH_A_PROCESS, many.BATCH, many.FIRST, many._processors = 2, 2, 1, lambda: 3\n"
+        "sys.executable = sys.argv[1]\n"
+        "batches = many.read_batches([Path(name) for name in sys.argv[2:]])\n"
+        "print([folder.name for folder in next(batches)])\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code, str(slow), *map(str, folders)], capture_output=True, text=True, timeout=30
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "['run-0']\n", "")
 
 
 def test_few_runs_start_no_process(folders: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -127,3 +129,28 @@ def test_what_a_page_has_changed_is_known_at_once(tmp_path: Path) -> None:
     shared.look_again()
     assert earlier.done(), "it looks after the look that was under way"
     assert {summary.path.name for summary in shared.known(lambda done, total: None)} == {"run", "second"}
+
+
+def test_a_server_that_is_stopped_does_not_finish_its_look(tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from pathlib import Path\n"
+        "from dashboard.logic.shared_index import SharedIndex; from evidence.index import RunIndex\n"
+        "index = RunIndex(Path(sys.argv[1])); index.refresh = lambda **_: time.sleep(100)\n"
+        "print(SharedIndex(index).started().done())\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=30)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "False\n", "")
+
+
+def test_a_look_again_does_not_wait_for_the_very_first_look(tmp_path: Path) -> None:
+    write_run(tmp_path, "run")
+    index = Slow(tmp_path)
+    shared = SharedIndex(index)
+    look = shared.started()
+    shared.look_again()
+    assert not look.done()
+    index.go_on.set()
+    assert len(look.result(timeout=10)) == 1
+    write_run(tmp_path, "second")
+    shared.look_again()
+    assert len(shared.known(lambda done, total: None)) == 2
