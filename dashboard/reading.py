@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import importlib
 import pkgutil
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -36,6 +37,7 @@ from evidence.report import RunReport
 
 Signature = tuple[tuple[str, int, int], ...]
 
+_HOME = str(Path(__file__).resolve().parent)
 _POLL_SECONDS = 0.02
 _MANY_MORE = 4
 _PAUSE, _LONGEST_PAUSE_SECONDS = 3.0, 0.4
@@ -181,17 +183,25 @@ def _index(root: str) -> SharedIndex:
 @st.cache_resource(show_spinner=False)
 def _getting_ready() -> threading.Thread:
     """Begin to get ready for the other pages, once, after the first page."""
-    thread = threading.Thread(target=_get_ready, name="get ready", daemon=True)
+    thread = threading.Thread(target=_get_ready, args=(threading.current_thread(),), name="get ready", daemon=True)
     thread.start()
     return thread
 
 
-def _get_ready() -> None:
+def _get_ready(script: threading.Thread) -> None:
     """Load what the other pages need, and keep the garbage collector from what was read.
 
     Streamlit has the collector go through everything at each click, which the reader waits for. It also looks whether
     what a chart shows is pandas', which loads pandas.
+
+    Args:
+        script: The thread of the script that began it.
     """
+    # The end of a script takes the folder of app.py out of sys.path if that was not there before, and an import at that
+    # moment can miss a module that is installed.
+    script.join()
+    if _HOME not in sys.path:
+        sys.path.append(_HOME)
     importlib.import_module("pandas")
     for module in pkgutil.iter_modules(components.__path__, f"{components.__name__}."):
         importlib.import_module(module.name)

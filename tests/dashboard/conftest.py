@@ -21,6 +21,8 @@ def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Open:
     # AppTest starts no server, so nobody has read the settings beside app.py; those of this folder count too.
     shutil.copytree(APP.parent / ".streamlit", tmp_path / ".streamlit")
     monkeypatch.chdir(tmp_path)
+    # What takes long to read may rest for some seconds, and beside other tests a small run can take long.
+    monkeypatch.setattr("evidence.index.LONG_SECONDS", 60.0)
     config.get_config_options(force_reparse=True)
 
     def open_page(page: state.Page, /, **parameters: str | list[str]) -> AppTest:
