@@ -11,12 +11,16 @@ from dashboard import state
 from dashboard.components import curves, markup
 from dashboard.logic import relation
 from dashboard.logic.numbers import NOTHING
-from dashboard.logic.parallel import HEIGHT, parallel
+from dashboard.logic.parallel import HEIGHT as PARALLEL_HEIGHT
+from dashboard.logic.parallel import parallel
 from dashboard.logic.relation import Scale
 from dashboard.logic.relation_svg import parallel_svg, scatter_svg
+from dashboard.logic.scatter import HEIGHT as SCATTER_HEIGHT
+from dashboard.logic.scatter import drawing
+from dashboard.logic.scatter import scatter as scatter_of
+from dashboard.logic.text import visible
 from evidence.index import RunSummary
 
-_SYMBOLS = ("circle", "diamond", "square", "cross", "triangle-up", "x", "star", "pentagon")
 _LOG_ACROSS, _LOG_UP = "log across", "log up"
 _ROW_PIXELS = 36
 
@@ -43,22 +47,20 @@ def scatter(runs: Sequence[RunSummary]) -> None:
             lambda: scatter_svg(across, up, colour=curves.palette(1, "light")[0], title=f"{y} against {x}"),
             name="scatter",
         )
-    figure = _figure(runs, across, up, relation.scale(runs, groups) if groups else None)
-    if _LOG_ACROSS in logs and not across.words:
-        figure.update_xaxes(type="log")
-    if _LOG_UP in logs and not up.words:
-        figure.update_yaxes(type="log")
-    picked = st.plotly_chart(
-        figure,
-        key="scatter",
+    logarithmic = frozenset(name for name, log in ((x, _LOG_ACROSS), (y, _LOG_UP)) if log in logs)
+    shown = scatter_of(across, up, relation.scale(runs, groups) if groups else None, logarithmic=logarithmic)
+    picked = st.echarts_chart(
+        drawing(shown, [visible(run.path.name) for run in runs], curves.palette(len(shown.members)), ink=_ink()),
+        height=SCATTER_HEIGHT,
+        # What is chosen is kept by number, so that other points make another picture.
+        key=f"scatter {hash((tuple(run.path.name for run in runs), x, y, groups, logarithmic)):x}",
         on_select="rerun",
-        selection_mode=("points", "box", "lasso"),
-        config={"displaylogo": False, "toImageButtonOptions": {"format": "png", "scale": 2, "filename": "scatter"}},
         alt=f"Scatter of {y} against {x}, one point for each run",
     )
-    chosen = [int(point["customdata"][0]) for point in picked["selection"]["points"]]
+    chosen = shown.runs_at(picked["selection"]["selected"])
     _missing(runs, [across, up])
-    _table(runs, [x, y, *([groups] if groups else [])], [index for index in chosen if index < len(runs)])
+    st.caption("Click points, or draw a frame round some, to choose runs; a double click chooses none.")
+    _table(runs, [x, y, *([groups] if groups else [])], chosen)
 
 
 def parallels(runs: Sequence[RunSummary]) -> None:
@@ -86,7 +88,7 @@ def parallels(runs: Sequence[RunSummary]) -> None:
     with chart:
         st.echarts_chart(
             parallel(scales, colour=first, chosen_colour=second, chosen=chosen),
-            height=HEIGHT,
+            height=PARALLEL_HEIGHT,
             key="parallel",
             alt=f"Parallel coordinates of {', '.join(names)}, one line for each run",
         )
@@ -108,42 +110,8 @@ def _name(label: str, names: Sequence[str], first: str, *, key: str) -> str:
     return st.selectbox(label, names, index=index, key=key, bind="query-params", width=260)
 
 
-def _figure(runs: Sequence[RunSummary], x: Scale, y: Scale, groups: Scale | None) -> Any:
-    """Return the Plotly figure; groups differ by colour and by symbol."""
-    # Plotly weighs what all other pages together do, so only this picture loads it.
-    import plotly.graph_objects as go
-
-    shown = [index for index in range(len(runs)) if x.places[index] is not None and y.places[index] is not None]
-    members: dict[str, list[int]] = {}
-    for index in shown:
-        members.setdefault("" if groups is None else str(groups.shown(index)), []).append(index)
-    colours = curves.palette(len(members))
-    figure = go.Figure()
-    for number, group in enumerate(sorted(members)):
-        figure.add_scatter(
-            x=[x.shown(index) for index in members[group]],
-            y=[y.shown(index) for index in members[group]],
-            mode="markers",
-            name=_plotly_text(group),
-            customdata=[[index, _plotly_text(runs[index].path.name)] for index in members[group]],
-            hovertemplate=f"%{{customdata[1]}}<br>{_plotly_text(x.name)}: %{{x}}<br>{_plotly_text(y.name)}: %{{y}}"
-            "<extra></extra>",
-            marker={"size": 9, "color": colours[number], "symbol": _SYMBOLS[number % len(_SYMBOLS)], "opacity": 0.8},
-        )
-    figure.update_layout(
-        height=460,
-        margin={"l": 60, "r": 20, "t": 30, "b": 50},
-        xaxis_title=_plotly_text(x.name),
-        yaxis_title=_plotly_text(y.name),
-        showlegend=groups is not None,
-        legend_title_text=_plotly_text(groups.name) if groups is not None else None,
-    )
-    return figure
-
-
-def _plotly_text(text: str) -> str:
-    """Return text that Plotly shows as it stands: it knows a few tags, and templates in percent signs."""
-    return markup.safe(text).replace("%{", "%\u200b{")
+def _ink() -> str:
+    return "#ffffff" if st.context.theme.type == "dark" else "#000000"
 
 
 def _missing(runs: Sequence[RunSummary], scales: Sequence[Scale]) -> None:

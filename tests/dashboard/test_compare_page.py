@@ -23,7 +23,7 @@ def sweep(root: Path) -> list[str]:
 def test_any_number_of_runs_is_drawn_in_one_picture(opened: Open, sweep: list[str]) -> None:
     app = opened(state.COMPARE, part="Scatter")
     assert [box.value for box in app.selectbox] == ["optimizer.learning_rate", "exact match", None]
-    assert len(app.get("plotly_chart")) == 1
+    assert len(app.get("echarts_chart")) == 1
     assert app.dataframe[0].value.shape == (23, 3)
     app = opened(state.COMPARE, part="Parallel", runs=sweep[:22])
     assert "22 runs. Side by side shows the first 20; pictures show all of them." in said(app)

@@ -69,7 +69,7 @@ def test_every_figure_stands_in_a_result():
 
 def test_help_answers_at_once():
     """Only light modules may be imported for `--help`; a stopwatch would measure the machine."""
-    code = "import sys, trainproof; heavy = {'jax', 'flax', 'streamlit', 'pandas', 'plotly', 'transformers', 'numpy'}; "
+    code = "import sys, trainproof; heavy = {'jax', 'flax', 'streamlit', 'pandas', 'transformers', 'numpy'}; "
     code += "print(sorted(heavy & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

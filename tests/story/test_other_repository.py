@@ -23,7 +23,7 @@ from mutations import apply
 from synthetic import write_run
 
 REPOSITORY = Path(__file__).parents[2]
-HEAVY = ("flax", "jax", "jsonschema", "orbax-checkpoint", "pandas", "plotly", "psutil", "streamlit", "transformers")
+HEAVY = ("flax", "jax", "jsonschema", "orbax-checkpoint", "pandas", "psutil", "streamlit", "transformers")
 
 pytestmark = pytest.mark.slow
 
@@ -188,9 +188,9 @@ def test_judging_needs_the_light_packages_only(action: Action, repository: Path)
         ("plan --config a.yaml", "flax, huggingface-hub, jax and 7 more", "train"),
         ("evaluate submission_runs/first", "flax, huggingface-hub, jax and 7 more", "train"),
         ("export submission_runs/first", "flax, huggingface-hub, jax and 7 more", "train"),
-        ("demo", "flax, huggingface-hub, jax and 10 more", "train,dashboard"),
+        ("demo", "flax, huggingface-hub, jax and 9 more", "train,dashboard"),
         ("demo --no-serve", "flax, huggingface-hub, jax and 7 more", "train"),
-        ("dashboard", "plotly, psutil, pyarrow and 1 more", "dashboard"),
+        ("dashboard", "psutil, pyarrow, streamlit", "dashboard"),
     ],
 )
 def test_a_verb_without_its_extra_says_what_to_install(
