@@ -53,7 +53,7 @@ def scatter(runs: Sequence[RunSummary]) -> None:
         drawing(shown, [visible(run.path.name) for run in runs], curves.palette(len(shown.members)), ink=_ink()),
         height=SCATTER_HEIGHT,
         # What is chosen is kept by number, so that other points make another picture.
-        key=f"scatter {hash((tuple(run.path.name for run in runs), x, y, groups, logarithmic)):x}",
+        key=f"scatter {hash((tuple(run.path.name for run in runs), x, y, shown.members))}",
         on_select="rerun",
         alt=f"Scatter of {y} against {x}, one point for each run",
     )

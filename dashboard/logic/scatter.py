@@ -33,7 +33,7 @@ class Scatter:
         logarithmic: The scales that are drawn logarithmic.
     """
 
-    members: Mapping[str, Sequence[int]]
+    members: tuple[tuple[str, tuple[int, ...]], ...]
     x: Scale
     y: Scale
     groups: Scale | None
@@ -41,8 +41,9 @@ class Scatter:
 
     def runs_at(self, selected: Sequence[Mapping[str, Any]]) -> list[int]:
         """Return the numbers of the runs whose points are chosen, as `st.echarts_chart` says which are."""
-        drawn = list(self.members.values())
-        return sorted(drawn[part["series_index"]][place] for part in selected for place in part["data_indices"])
+        return sorted(
+            self.members[part["series_index"]][1][place] for part in selected for place in part["data_indices"]
+        )
 
 
 def scatter(x: Scale, y: Scale, groups: Scale | None, *, logarithmic: frozenset[str] = frozenset()) -> Scatter:
@@ -61,10 +62,8 @@ def scatter(x: Scale, y: Scale, groups: Scale | None, *, logarithmic: frozenset[
             members.setdefault(None if groups is None else groups.places[index], []).append(index)
     # By value; those that state none come last.
     ordered = sorted(members, key=lambda place: math.inf if place is None else place)
-    words = {place: "" if groups is None else _word(groups, place) for place in ordered}
-    return Scatter(
-        members={words[place]: members[place] for place in ordered}, x=x, y=y, groups=groups, logarithmic=logs
-    )
+    worded = tuple(("" if groups is None else _word(groups, place), tuple(members[place])) for place in ordered)
+    return Scatter(members=worded, x=x, y=y, groups=groups, logarithmic=logs)
 
 
 def drawing(shown: Scatter, names: Sequence[str], colours: Sequence[str], *, ink: str) -> dict[str, Any]:
@@ -80,7 +79,7 @@ def drawing(shown: Scatter, names: Sequence[str], colours: Sequence[str], *, ink
         _points(shown, members, names, name=_series_name(shown, word))
         | {"select": {"itemStyle": {"opacity": 1, "borderWidth": 2.5, "borderColor": ink}}}
         | {"symbol": _SYMBOLS[number % len(_SYMBOLS)], "itemStyle": {"color": colours[number], "opacity": 0.8}}
-        for number, (word, members) in enumerate(shown.members.items())
+        for number, (word, members) in enumerate(shown.members)
     ]
     left = _NUMBERS_PIXELS
     if shown.y.words:
@@ -121,7 +120,6 @@ def _has_place(scale: Scale, index: int, *, is_log: bool) -> bool:
 def _word(groups: Scale, place: float | None) -> str:
     if place is None:
         return NOTHING
-    # All digits: two groups never have one word.
     return groups.words[int(place)] if groups.words else repr(place).removesuffix(".0")
 
 

@@ -12,18 +12,23 @@ STEPS = Scale(name="steps", places=(1000.0, 20.0, 20.0, 1000.0, 0.5), words=())
 
 
 def test_only_a_run_with_a_place_on_both_axes_has_a_point() -> None:
-    assert dict(scatter(RATE, LOSS, None).members) == {"": [0, 1, 3, 4]}
-    assert dict(scatter(MODEL, LOSS, None).members) == {"": [0, 1, 4]}
+    assert scatter(RATE, LOSS, None).members == (("", (0, 1, 3, 4)),)
+    assert scatter(MODEL, LOSS, None).members == (("", (0, 1, 4)),)
 
 
 def test_zero_has_no_place_on_a_logarithmic_axis_and_words_have_none() -> None:
-    assert dict(scatter(RATE, LOSS, None, logarithmic=frozenset({"last loss"})).members) == {"": [0, 3, 4]}
-    assert dict(scatter(MODEL, LOSS, None, logarithmic=frozenset({"model"})).members) == {"": [0, 1, 4]}
+    assert scatter(RATE, LOSS, None, logarithmic=frozenset({"last loss"})).members == (("", (0, 3, 4)),)
+    assert scatter(MODEL, LOSS, None, logarithmic=frozenset({"model"})).members == (("", (0, 1, 4)),)
 
 
 def test_groups_stand_in_the_order_of_their_values() -> None:
-    assert list(scatter(RATE, LOSS, MODEL).members.items()) == [("gemma", [1]), ("tiny-gpt2", [0, 4]), ("–", [3])]
-    assert list(scatter(RATE, LOSS, STEPS).members.items()) == [("0.5", [4]), ("20", [1]), ("1000", [0, 3])]
+    assert scatter(RATE, LOSS, MODEL).members == (("gemma", (1,)), ("tiny-gpt2", (0, 4)), ("–", (3,)))
+    assert scatter(RATE, LOSS, STEPS).members == (("0.5", (4,)), ("20", (1,)), ("1000", (0, 3)))
+
+
+def test_a_model_that_is_called_as_nothing_is_shown_stays_a_group_of_its_own() -> None:
+    odd = Scale(name="model", places=(0.0, 0.0, 0.0, None, 0.0), words=("–",))
+    assert scatter(RATE, LOSS, odd).members == (("–", (0, 1, 4)), ("–", (3,)))
 
 
 def test_chosen_points_are_runs_whatever_their_group() -> None:
