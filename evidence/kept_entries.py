@@ -1,7 +1,7 @@
 """What was read of many runs, kept between processes: a dashboard that is started again lists thousands at once.
 
-An entry counts only for the files it was read from (`evidence.index` says what tells them apart) and for the code that
-read it. What is kept here can be deleted at any time and is never in a run folder; commands never look here.
+An entry counts only for the files it was read from (`evidence.folder_state` says what tells them apart) and for the
+code that read it. What is kept here can be deleted at any time and is never in a run folder; commands never look here.
 """
 
 from __future__ import annotations

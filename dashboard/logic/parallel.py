@@ -1,6 +1,6 @@
 """Parallel coordinates as an ECharts drawing: an axis for each name, a line through them for each run.
 
-ECharts draws them on a canvas; Plotly's need WebGL, and without a graphics card more than ten seconds for 2,000 runs.
+ECharts draws them on a canvas; Plotly's need WebGL, which is slow without a graphics card.
 """
 
 from __future__ import annotations

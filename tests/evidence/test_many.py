@@ -50,6 +50,17 @@ def test_process_that_dies_is_made_up_for(
         assert [entry.summary.run_id for entry in read_entries(folders)] == [folder.name for folder in folders]
 
 
+def test_process_that_dies_later_is_made_up_for(
+    folders: list[Path], helpers: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    dying = tmp_path / "dying"
+    dying.write_text(f'#!/bin/sh\nhead -n 1 | "{sys.executable}" "$@"\n')  # It answers once.
+    dying.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(dying))
+    monkeypatch.setattr(many, "BATCH", 1)
+    assert [entry.summary.run_id for entry in read_entries(folders)] == [folder.name for folder in folders]
+
+
 def test_who_is_interrupted_waits_for_no_process(folders: list[Path], tmp_path: Path) -> None:
     slow = tmp_path / "slow"
     slow.write_text("#!/bin/sh\ncat > /dev/null\n")  # It answers nothing until its own reader has gone.

@@ -73,3 +73,10 @@ def test_help_answers_at_once():
     code += "print(sorted(heavy & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_a_verb_loads_no_more_than_it_needs(tmp_path):
+    code = f"import sys, trainproof\ntry: trainproof.main(['runs', {str(tmp_path)!r}])\nexcept SystemExit: pass\n"
+    code += "print(sorted({'jax', 'streamlit', 'pandas', 'pydantic', 'pyarrow'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
