@@ -11,8 +11,8 @@ import streamlit as st
 
 from dashboard.components import announcements
 from dashboard.components.gate import closed, signed_in
-from dashboard.reading import catch_up
-from dashboard.state import PAGES, root
+from dashboard.reading import at_work, catch_up
+from dashboard.state import PAGES, RUNS, go, root
 
 HERE = Path(__file__).parent
 
@@ -28,10 +28,16 @@ def main() -> None:
         st.Page(HERE / page.file, title=page.title, icon=page.icon, url_path=page.url_path, default=page.is_first)
         for page in PAGES
     ]
-    st.navigation(pages, position="top").run()
-    announcements.show(root())
+    named = st.Page(_runs_by_name, title=RUNS.title, url_path="runs", visibility="hidden")
+    st.navigation([*pages, named], position="top").run()
+    announcements.show(root(), at_work())
     signed_in()
     catch_up()
+
+
+def _runs_by_name() -> None:
+    """Lead from /runs to the list of runs: Streamlit gives the first page the bare address alone."""
+    go(RUNS, **{key: st.query_params.get_all(key) for key in st.query_params})
 
 
 main()

@@ -92,6 +92,12 @@ def catch_up() -> None:
         st.rerun()
 
 
+def at_work() -> list[str]:
+    """Return the folders of the runs that are at work, as the page that is being drawn has them."""
+    shown: Sequence[RunSummary] = st.session_state.get(_SHOWN) or ()
+    return [summary.path.name for summary in shown if summary.status == "running"]
+
+
 def _wait(until: Callable[[], bool]) -> None:
     """Wait, and be stopped by the next click.
 

@@ -16,7 +16,7 @@ from dashboard.logic.parallel import parallel
 from dashboard.logic.relation import Scale
 from dashboard.logic.relation_svg import parallel_svg, scatter_svg
 from dashboard.logic.scatter import HEIGHT as SCATTER_HEIGHT
-from dashboard.logic.scatter import drawing
+from dashboard.logic.scatter import Scatter, drawing
 from dashboard.logic.scatter import scatter as scatter_of
 from dashboard.logic.text import visible
 from evidence.index import RunSummary
@@ -40,27 +40,42 @@ def scatter(runs: Sequence[RunSummary]) -> None:
         y = _name("Up", names, y, key="up")
         groups = st.selectbox("Told apart by", names, index=None, key="apart", bind="query-params", width=260)
         logs = st.pills("Scale", [_LOG_ACROSS, _LOG_UP], selection_mode="multi", key="logs", bind="query-params")
+        logarithmic = frozenset(name for name, log in ((x, _LOG_ACROSS), (y, _LOG_UP)) if log in logs)
         across, up = relation.scale(runs, x), relation.scale(runs, y)
+        shown = scatter_of(across, up, relation.scale(runs, groups) if groups else None, logarithmic=logarithmic)
+        columns = [x, y, *([groups] if groups else [])]
+        title = f"Scatter of {y} against {x}, one point for each run"
         _export(
             runs,
-            [x, y, *([groups] if groups else [])],
-            lambda: scatter_svg(across, up, colour=curves.palette(1, "light")[0], title=f"{y} against {x}"),
+            columns,
+            lambda: scatter_svg(shown, curves.palette(len(shown.members), "light"), title=title),
             name="scatter",
         )
-    logarithmic = frozenset(name for name, log in ((x, _LOG_ACROSS), (y, _LOG_UP)) if log in logs)
-    shown = scatter_of(across, up, relation.scale(runs, groups) if groups else None, logarithmic=logarithmic)
+    chosen = _points(runs, shown, title) if shown.members else []
+    if not shown.members:
+        markup.empty("No run has a point", f"None has both a value of {y} and one of {x} that these axes can show.")
+    _missing(runs, [across, up])
+    if shown.beyond:
+        one = len(shown.beyond) == 1
+        markup.note(
+            f"{markup.counted(len(shown.beyond), 'run')} {'has' if one else 'have'} no place on a logarithmic axis, "
+            "which shows nothing from zero downward."
+        )
+    _table(runs, columns, chosen)
+
+
+def _points(runs: Sequence[RunSummary], shown: Scatter, title: str) -> list[int]:
+    """Draw the picture and return the numbers of the runs whose points are chosen."""
     picked = st.echarts_chart(
         drawing(shown, [visible(run.path.name) for run in runs], curves.palette(len(shown.members)), ink=_ink()),
         height=SCATTER_HEIGHT,
         # What is chosen is kept by number, so that other points make another picture.
-        key=f"scatter {hash((tuple(run.path.name for run in runs), x, y, shown.members))}",
+        key=f"scatter {hash((tuple(run.path.name for run in runs), shown.x.name, shown.y.name, shown.members))}",
         on_select="rerun",
-        alt=f"Scatter of {y} against {x}, one point for each run",
+        alt=title,
     )
-    chosen = shown.runs_at(picked["selection"]["selected"])
-    _missing(runs, [across, up])
     st.caption("Click points, or draw a frame round some, to choose runs; a double click chooses none.")
-    _table(runs, [x, y, *([groups] if groups else [])], chosen)
+    return shown.runs_at(picked["selection"]["selected"])
 
 
 def parallels(runs: Sequence[RunSummary]) -> None:
@@ -117,8 +132,10 @@ def _ink() -> str:
 def _missing(runs: Sequence[RunSummary], scales: Sequence[Scale]) -> None:
     gone = sum(any(scale.places[index] is None for scale in scales) for index in range(len(runs)))
     if gone:
+        one = gone == 1
         markup.note(
-            f"{gone} of {markup.counted(len(runs), 'run')} do not state all of these and have gaps or no point."
+            f"{gone:,} of {markup.counted(len(runs), 'run')} {'does' if one else 'do'} not state all of these and "
+            f"{'has' if one else 'have'} gaps or no point."
         )
 
 

@@ -2,39 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import math
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from dashboard.logic.curves_svg import STYLE, WIDTH, Reach, log_ticks, safe
 from dashboard.logic.relation import Scale
+from dashboard.logic.scatter import SYMBOLS, Scatter
 from dashboard.logic.text import shortened
 from evidence.bundle.chart import tick_text, ticks
 
 HEIGHT = 460
 _LEFT, _RIGHT, _TOP, _BOTTOM = 96, 24, 40, 56
 _LONGEST = 22
+_LEGEND_ROW, _LEGEND_COLUMNS, _LONGEST_TITLE = 18, 3, 38
+_OPACITY = 0.8
+_SHAPES = {
+    "circle": "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z",
+    "diamond": "M0 -5l5 5l-5 5l-5 -5z",
+    "rect": "M-3.5 -3.5h7v7h-7z",
+    "triangle": "M0 -4.5l4.5 8h-9z",
+}
 
 
-def scatter_svg(x: Scale, y: Scale, *, colour: str, title: str) -> str:
-    """Return a scatter; a run that does not state both names is left out."""
-    across, down = _reach(x, _LEFT, WIDTH - _RIGHT), _reach(y, HEIGHT - _BOTTOM, _TOP)
-    parts = [f'<path class="axis" d="M{_LEFT} {_TOP}V{HEIGHT - _BOTTOM}H{WIDTH - _RIGHT}"/>']
-    for place, text in _ticks(y, across=False):
-        level = float(down.at(place))
-        parts.append(f'<path class="grid" d="M{_LEFT} {level:.1f}H{WIDTH - _RIGHT}"/>')
-        parts.append(f'<text class="quiet" x="{_LEFT - 8}" y="{level + 4:.1f}" text-anchor="end">{text}</text>')
-    for place, text in _ticks(x, across=True):
-        at = float(across.at(place))
-        parts.append(f'<path class="axis" d="M{at:.1f} {HEIGHT - _BOTTOM}v5"/>')
-        parts.append(f'<text class="quiet" x="{at:.1f}" y="{HEIGHT - _BOTTOM + 19}" text-anchor="middle">{text}</text>')
-    parts += [
-        f'<circle cx="{float(across.at(a)):.1f}" cy="{float(down.at(b)):.1f}" r="3.5" fill="{safe(colour)}" '
-        'fill-opacity="0.75"/>'
-        for a, b in zip(x.places, y.places, strict=True)
-        if a is not None and b is not None
+def scatter_svg(shown: Scatter, colours: Sequence[str], *, title: str) -> str:
+    """Return a scatter as it is on the screen, for white paper; without points, it says that no run has one.
+
+    Args:
+        shown: What it shows.
+        colours: A colour for each group.
+        title: What it is, for readers that cannot see it.
+    """
+    drawn = [index for _, members in shown.members for index in members]
+    if not drawn:
+        return _document([f'<text x="{_LEFT}" y="{_TOP}">No run has a point.</text>'], title, HEIGHT)
+    legend_pixels = _LEGEND_ROW * math.ceil(len(shown.members) / _LEGEND_COLUMNS) if shown.groups else 0
+    top, bottom = _TOP + legend_pixels, HEIGHT + legend_pixels - _BOTTOM
+    x, y = (replace(scale, places=tuple(scale.places[index] for index in drawn)) for scale in (shown.x, shown.y))
+    log_x, log_y = x.name in shown.logarithmic, y.name in shown.logarithmic
+    across, down = _reach(x, _LEFT, WIDTH - _RIGHT, log=log_x), _reach(y, bottom, top, log=log_y)
+    parts = [
+        *(_legend(shown, colours) if shown.groups else ()),
+        *_left(_ticks(y, across=False, log=log_y), down),
+        *_below(_ticks(x, across=True, log=log_x), across, bottom),
+        f'<path class="axis" d="M{_LEFT} {top}V{bottom}H{WIDTH - _RIGHT}"/>',
+        *_points(shown, across, down, colours),
+        f'<text class="title" x="0" y="{top - 16}">{safe(y.name)}</text>',
+        f'<text x="{WIDTH / 2}" y="{bottom + _BOTTOM - 12}" text-anchor="middle">{safe(x.name)}</text>',
     ]
-    parts.append(f'<text class="title" x="0" y="{_TOP - 16}">{safe(y.name)}</text>')
-    parts.append(f'<text x="{WIDTH / 2}" y="{HEIGHT - 12}" text-anchor="middle">{safe(x.name)}</text>')
-    return _document(parts, title)
+    return _document(parts, title, HEIGHT + legend_pixels)
 
 
 def parallel_svg(scales: Sequence[Scale], *, colour: str, chosen: Collection[int], title: str) -> str:
@@ -56,7 +72,47 @@ def parallel_svg(scales: Sequence[Scale], *, colour: str, chosen: Collection[int
         )
     for number, (scale, reach) in enumerate(zip(scales, reaches, strict=True)):
         parts += _upright(scale, reach, _LEFT + gap * number, _TOP - 12 + 14 * (number % 2))
-    return _document(parts, title)
+    return _document(parts, title, HEIGHT)
+
+
+def _left(ticks: Iterable[tuple[float, str]], down: Reach) -> Iterator[str]:
+    for place, text in ticks:
+        y = float(down.at(place))
+        yield f'<path class="grid" d="M{_LEFT} {y:.1f}H{WIDTH - _RIGHT}"/>'
+        yield f'<text class="quiet" x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{text}</text>'
+
+
+def _below(ticks: Iterable[tuple[float, str]], across: Reach, y: int) -> Iterator[str]:
+    for place, text in ticks:
+        x = float(across.at(place))
+        yield f'<path class="axis" d="M{x:.1f} {y}v5"/>'
+        yield f'<text class="quiet" x="{x:.1f}" y="{y + 19}" text-anchor="middle">{text}</text>'
+
+
+def _points(shown: Scatter, across: Reach, down: Reach, colours: Sequence[str]) -> Iterator[str]:
+    for number, (_, members) in enumerate(shown.members):
+        for x, y in ((shown.x.places[index], shown.y.places[index]) for index in members):
+            if x is not None and y is not None:
+                yield _symbol("point", number, float(across.at(x)), float(down.at(y)), colours[number])
+
+
+def _legend(shown: Scatter, colours: Sequence[str]) -> Iterator[str]:
+    for number, (word, _) in enumerate(shown.members):
+        row, column = divmod(number, _LEGEND_COLUMNS)
+        x, y = 8 + column * WIDTH / _LEGEND_COLUMNS, 10 + row * _LEGEND_ROW
+        yield _symbol("key", number, x, y, colours[number])
+        yield f'<text x="{x + 12:.0f}" y="{y + 4}">{safe(shortened(shown.title_of(word), _LONGEST_TITLE))}</text>'
+
+
+def _symbol(kind: str, number: int, x: float, y: float, colour: str) -> str:
+    """Return the sign of a group, the same as on the screen."""
+    name = SYMBOLS[number % len(SYMBOLS)]
+    shape = _SHAPES[name.removeprefix("empty").lower()]
+    ink = safe(colour)
+    paint = f'fill="{ink}"' if name in _SHAPES else f'fill="#fff" stroke="{ink}" stroke-width="1.4"'
+    return (
+        f'<path class="{kind}" transform="translate({x:.1f} {y:.1f})" d="{shape}" {paint} fill-opacity="{_OPACITY}"/>'
+    )
 
 
 def _upright(scale: Scale, reach: Reach, x: float, top: int) -> Iterator[str]:
@@ -99,9 +155,9 @@ def _ends(scale: Scale) -> tuple[float, float]:
     return min(stated), max(stated)
 
 
-def _document(parts: Sequence[str], title: str) -> str:
+def _document(parts: Sequence[str], title: str, height: int) -> str:
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
         f'role="img"><title>{safe(title)}</title><style>{STYLE}</style>'
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#fff"/>{"".join(parts)}</svg>\n'
+        f'<rect width="{WIDTH}" height="{height}" fill="#fff"/>{"".join(parts)}</svg>\n'
     )

@@ -12,9 +12,10 @@ from dashboard.logic.relation import Scale
 from dashboard.logic.text import shortened
 
 HEIGHT = 460
-_SYMBOLS = (
+SYMBOLS = (
     "circle", "diamond", "rect", "triangle", "emptyCircle", "emptyDiamond", "emptyRect", "emptyTriangle",
 )  # fmt: skip
+"""Symbols of the groups, over again from the ninth on."""
 _LONGEST = 26
 _PIXELS_PER_LETTER = 6
 _NUMBERS_PIXELS = 44
@@ -31,6 +32,7 @@ class Scatter:
         y: What lies upward.
         groups: What tells the runs apart.
         logarithmic: The scales that are drawn logarithmic.
+        beyond: Numbers of the runs that state both and have no place on a logarithmic axis.
     """
 
     members: tuple[tuple[str, tuple[int, ...]], ...]
@@ -38,6 +40,11 @@ class Scatter:
     y: Scale
     groups: Scale | None
     logarithmic: frozenset[str]
+    beyond: tuple[int, ...]
+
+    def title_of(self, word: str) -> str:
+        """Return what a group is called where groups are told apart; empty where they are not."""
+        return "" if self.groups is None else f"{self.groups.name}: {word}"
 
     def runs_at(self, selected: Sequence[Mapping[str, Any]]) -> list[int]:
         """Return the numbers of the runs whose points are chosen, as `st.echarts_chart` says which are."""
@@ -57,13 +64,18 @@ def scatter(x: Scale, y: Scale, groups: Scale | None, *, logarithmic: frozenset[
     """
     logs = frozenset(scale.name for scale in (x, y) if scale.name in logarithmic and not scale.words)
     members: dict[float | None, list[int]] = {}
-    for index in range(len(x.places)):
+    beyond = []
+    for index, places in enumerate(zip(x.places, y.places, strict=True)):
+        if None in places:
+            continue
         if all(_has_place(scale, index, is_log=scale.name in logs) for scale in (x, y)):
             members.setdefault(None if groups is None else groups.places[index], []).append(index)
+        else:
+            beyond.append(index)
     # By value; those that state none come last.
     ordered = sorted(members, key=lambda place: math.inf if place is None else place)
     worded = tuple(("" if groups is None else _word(groups, place), tuple(members[place])) for place in ordered)
-    return Scatter(members=worded, x=x, y=y, groups=groups, logarithmic=logs)
+    return Scatter(members=worded, x=x, y=y, groups=groups, logarithmic=logs, beyond=tuple(beyond))
 
 
 def drawing(shown: Scatter, names: Sequence[str], colours: Sequence[str], *, ink: str) -> dict[str, Any]:
@@ -76,9 +88,9 @@ def drawing(shown: Scatter, names: Sequence[str], colours: Sequence[str], *, ink
         ink: Colour of the ring round a chosen point.
     """
     series = [
-        _points(shown, members, names, name=_series_name(shown, word))
+        _points(shown, members, names, name=shown.title_of(word))
         | {"select": {"itemStyle": {"opacity": 1, "borderWidth": 2.5, "borderColor": ink}}}
-        | {"symbol": _SYMBOLS[number % len(_SYMBOLS)], "itemStyle": {"color": colours[number], "opacity": 0.8}}
+        | {"symbol": SYMBOLS[number % len(SYMBOLS)], "itemStyle": {"color": colours[number], "opacity": 0.8}}
         for number, (word, members) in enumerate(shown.members)
     ]
     left = _NUMBERS_PIXELS
@@ -121,10 +133,6 @@ def _word(groups: Scale, place: float | None) -> str:
     if place is None:
         return NOTHING
     return groups.words[int(place)] if groups.words else repr(place).removesuffix(".0")
-
-
-def _series_name(shown: Scatter, word: str) -> str:
-    return "" if shown.groups is None else f"{shown.groups.name}: {word}"
 
 
 def _points(shown: Scatter, members: Sequence[int], names: Sequence[str], *, name: str) -> dict[str, Any]:

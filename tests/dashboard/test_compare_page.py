@@ -37,6 +37,17 @@ def test_pictures_show_what_a_search_leaves(opened: Open, sweep: list[str]) -> N
     assert "No field is called colour" in said(opened(state.COMPARE, part="Parallel", match="colour:red"))
 
 
+def test_a_scatter_says_which_runs_have_no_point(opened: Open, sweep: list[str]) -> None:
+    axes = {"across": "optimizer.learning_rate", "up": "seed"}
+    app = opened(state.COMPARE, part="Scatter", **axes, logs="log up")
+    assert "1 run has no place on a logarithmic axis, which shows nothing from zero downward." in said(app)
+    assert len(app.get("echarts_chart")) == 1
+    app = opened(state.COMPARE, part="Scatter", **axes, logs="log up", match="run-00")
+    assert "No run has a point" in said(app)
+    assert not app.get("echarts_chart")
+    assert "no place" not in said(opened(state.COMPARE, part="Scatter", **axes))
+
+
 def test_statistics_stay_with_twenty_runs_and_are_one_table(opened: Open, sweep: list[str]) -> None:
     text = said(opened(state.COMPARE, runs=sweep))
     assert text.count("exact McNemar, p") == 19

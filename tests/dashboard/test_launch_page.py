@@ -16,6 +16,7 @@ from dashboard import state
 from dashboard.logic import form
 from dashboard.logic.jobs import planning
 from dashboard.logic.jobs.folder import OUTPUT, Job, enqueue, mark_ended, new_job_folder, read_job
+from evidence.lock import RunLock
 
 
 def job_in(root: Path, run: str = "a-run", exit_code: int | None = None, output: str = "") -> Job:
@@ -93,6 +94,19 @@ def test_any_page_says_once_that_a_run_has_ended(opened: Open, root: Path) -> No
     app.run()
     assert [toast.value for toast in app.toast] == []
     assert second.run == "second"
+
+
+def test_any_page_says_once_that_a_run_of_a_terminal_has_ended(opened: Open, root: Path) -> None:
+    write_run(root, "alpha")
+    folder = write_run(root, "beta *1*", status="running")
+    with RunLock(folder):
+        app = opened(state.RUN, run="alpha")
+        assert [toast.value for toast in app.toast] == []
+    app.run()
+    said_once = r"beta \*1\*: interrupted. A signal, a time limit or a kill stopped it; it may be resumed."
+    assert [toast.value for toast in app.toast] == [said_once]
+    app.run()
+    assert [toast.value for toast in app.toast] == []
 
 
 CHANGING = frozenset(

@@ -13,7 +13,9 @@ from browser import serving, settled
 from playwright.sync_api import Locator, Page, expect
 from synthetic import STARTED, write_run
 
+from dashboard.components.announcements import TICK_SECONDS
 from dashboard.logic import saved_views
+from evidence.lock import RunLock
 from evidence.notes import read_notes
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -81,6 +83,32 @@ def test_many_runs_are_listed_while_they_are_read(tmp_path: Path, page: Page) ->
         expect(bar).to_have_count(0)
         expect(page.get_by_text("No run matches")).to_be_visible()
         assert page.get_by_role("textbox", name="Search").input_value() == "grade:verified"
+
+
+def test_the_list_has_an_address_by_its_name_too(tmp_path: Path, page: Page) -> None:
+    four_runs(tmp_path / "runs")
+    with serving(tmp_path / "runs", tmp_path) as address:
+        page.goto(f"{address}/runs?q=steps%3C25&columns=steps&columns=mode")
+        expect(page).to_have_url(f"{address}/?q=steps%3C25&columns=steps&columns=mode")
+        lists(page, ["delta", "alpha"])
+        expect(page.get_by_text("Page not found")).to_have_count(0)
+        expect(page.get_by_test_id("stTopNavLink")).to_have_count(5)
+
+
+def test_a_run_of_a_terminal_that_ends_is_told_once_and_without_a_click(tmp_path: Path, page: Page) -> None:
+    write_run(tmp_path / "runs", "alpha")
+    folder = write_run(tmp_path / "runs", "beta", status="running")
+    toast = page.get_by_test_id("stToast")
+    with serving(tmp_path / "runs", tmp_path) as address:
+        with RunLock(folder):
+            page.goto(f"{address}/run?run=alpha")
+            settled(page)
+            expect(toast).to_have_count(0)
+        expect(toast).to_have_text(re.compile("beta: interrupted. A signal, a time limit or a kill stopped it"))
+        toast.get_by_role("button", name="Close").click()
+        expect(toast).to_have_count(0)
+        page.wait_for_timeout(1000 * (TICK_SECONDS + 1))  # The page still takes it to be at work.
+        expect(toast).to_have_count(0)
 
 
 def test_by_keyboard_alone(tmp_path: Path, page: Page, keep) -> None:

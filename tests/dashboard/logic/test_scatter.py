@@ -17,7 +17,9 @@ def test_only_a_run_with_a_place_on_both_axes_has_a_point() -> None:
 
 
 def test_zero_has_no_place_on_a_logarithmic_axis_and_words_have_none() -> None:
-    assert scatter(RATE, LOSS, None, logarithmic=frozenset({"last loss"})).members == (("", (0, 3, 4)),)
+    logarithmic = scatter(RATE, LOSS, None, logarithmic=frozenset({"last loss"}))
+    assert (logarithmic.members, logarithmic.beyond) == ((("", (0, 3, 4)),), (1,))
+    assert scatter(RATE, LOSS, None).beyond == ()
     assert scatter(MODEL, LOSS, None, logarithmic=frozenset({"model"})).members == (("", (0, 1, 4)),)
 
 
