@@ -54,6 +54,6 @@ def asked_for(key: str, known: Iterable[str]) -> list[str]:
     return [value for value in st.query_params.get_all(key) if value in allowed]
 
 
-def go(page: Page, **parameters: str | Sequence[str]) -> NoReturn:
+def go(page: Page, /, **parameters: str | Sequence[str]) -> NoReturn:
     """Open a page with these parameters in its address."""
     st.switch_page(page.file, query_params=parameters)
