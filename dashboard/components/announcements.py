@@ -42,8 +42,8 @@ def _look(root: Path, at_work: Collection[str]) -> None:
     for name in sorted(watched):
         status = reading.run_of(root / name).status
         has_ended = status in STATUSES and status != "running"
-        # The page may still take a run to be at work that was said to have ended.
-        if status and has_ended and seen.get(name, "running") == "running":
+        # The page may take a run to be at work that ended before this reader came, or was said to have ended.
+        if status and has_ended and seen.get(name) == "running":
             _say(name, status, STATUSES)
         seen[name] = status
 

@@ -98,8 +98,8 @@ def drawing(shown: Scatter, names: Sequence[str], colours: Sequence[str], *, ink
         left = _PIXELS_PER_LETTER * max(len(shortened(word, _LONGEST)) for word in shown.y.words)
     return {
         "animation": False,
-        "grid": {"left": 30, "right": 24, "top": 62 if shown.groups else 36, "bottom": 52},
-        "legend": {"show": shown.groups is not None, "type": "scroll", "left": 0, "right": 160, "top": 0}
+        "grid": {"left": 30, "right": 24, "top": 84 if shown.groups else 36, "bottom": 52},
+        "legend": {"show": shown.groups is not None, "type": "scroll", "left": 0, "right": 8, "top": 28}
         | {"itemWidth": 12, "itemHeight": 12},
         "tooltip": {"trigger": "item"},
         "xAxis": _axis(shown.x, shown.logarithmic) | {"nameGap": 32},
