@@ -23,7 +23,7 @@ def line_of(name: str, run: Run, known: Mapping[str, RunSummary]) -> tuple[Line,
     view = run.foreign()
     if view is not None:
         series, origin = foreign_run.series_of(view)
-        return Line(name=name, series=series, colour=""), origin
+        return Line(name=name, series=series, colour="", scores=foreign_run.score_marks(view)), origin
     by_id = (
         {summary.run_id: summary for summary in known.values()} if run.manifest and run.manifest.get("parent") else {}
     )

@@ -7,21 +7,26 @@ says so.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from dashboard.logic import numbers
+from dashboard.logic.curves import Mark
 from dashboard.logic.headline import Figure
 from dashboard.logic.series import NAMES, Series
 from dashboard.logic.text import masked
 from evidence.foreign.contradictions import loss_series
 from evidence.foreign.figures import figures_of
+from evidence.foreign.keys import is_score
 from evidence.foreign.view import Fact, ForeignRun, MetricRow
 
 _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {"tokens_seen": ("num_tokens",), "step_seconds": ("step_time",)}
 """Names under which other tools state a column."""
+
+_STEP = re.compile(r"(?:step|checkpoint)[ _-]?(\d{1,15})$")
 
 
 def series_of(view: ForeignRun) -> tuple[Series, str]:
@@ -37,6 +42,23 @@ def series_of(view: ForeignRun) -> tuple[Series, str]:
     columns = {name: column[order] for name, column in columns.items()}
     columns["seconds"] = np.full(len(rows), np.nan)
     return Series(columns=columns, unread=0), _origin(rows)
+
+
+def score_marks(view: ForeignRun) -> tuple[Mark, ...]:
+    """Return where the run was evaluated, as far as its sources say at which step: scores from 0 to 1, one at a step.
+
+    Nothing where the losses state no steps: they are then counted, and a step has no place among them.
+    """
+    rows = max(loss_series(view.metrics).values(), key=len, default=[])
+    if not all(math.isfinite(_value(row, "step")) for row in rows):
+        return ()
+    stated = [(_value(row, "step"), name, value) for row in view.metrics for name, value in row.values.items()]
+    stated += [(_step(score.checkpoint), score.name, score.value) for score in view.scores]
+    marks: dict[float, Mark] = {}
+    for step, name, value in stated:
+        if math.isfinite(step) and is_score(name) and value is not None and 0 <= value <= 1:
+            marks.setdefault(step, Mark(at={"step": step}, text=name.replace("_", " "), score=value))
+    return tuple(marks[step] for step in sorted(marks))
 
 
 def figures(view: ForeignRun) -> list[Figure]:
@@ -105,6 +127,12 @@ def prediction_rows(view: ForeignRun) -> list[dict[str, Any]]:
         }
         for one in view.predictions
     ]
+
+
+def _step(checkpoint: str | None) -> float:
+    """Return the step in the name of a checkpoint, `checkpoint-200` or `step 200`; NaN where it names none."""
+    found = _STEP.search(checkpoint or "")
+    return float(found[1]) if found else math.nan
 
 
 def _value(row: MetricRow, name: str) -> float:
