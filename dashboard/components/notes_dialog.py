@@ -9,7 +9,6 @@ import streamlit as st
 
 from dashboard import reading
 from dashboard.components import markup, problems
-from dashboard.components.runs_table import clear
 from dashboard.logic.run_rows import Row
 from evidence.notes import LONGEST_NOTE, Change, change_notes, tags_in
 from schemas.problems import ProblemError
@@ -51,5 +50,4 @@ def _save(rows: Sequence[Row], change: Change) -> None:
         problems.show(error.problems)
         return
     reading.look_again()
-    clear()
     st.rerun()

@@ -181,6 +181,8 @@ def test_ticks_stay_with_their_runs_and_notes_go_where_they_should(tmp_path: Pat
         dialog.get_by_role("textbox", name="Add tags").fill("baseline, seed-3")
         dialog.get_by_role("button", name="Save").click()
         expect(dialog).to_have_count(0)
+        expect(page.get_by_text("2 chosen; 4 of 4 shown")).to_be_visible()
+        expect(page.get_by_role("button", name="Tags and note")).to_be_focused()
         for name in ("delta", "beta"):
             assert (read_notes(root / name).tags, read_notes(root / name).note) == (
                 ("baseline", "seed-3"),
