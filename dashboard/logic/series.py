@@ -18,6 +18,8 @@ import numpy as np
 
 from evidence.kept_columns import kept
 
+_LEAST_ROWS = 256
+
 CHUNK_BYTES = 4 * 2**20
 """Bytes decoded at a time, so that a large file never exists as Python objects as a whole."""
 
@@ -55,7 +57,8 @@ class Series:
     """Columns of a run, all of one length, NaN where a value is null.
 
     Attributes:
-        columns: by field name of a metric row, `[rows]` float64; `seconds` is the time since the first row.
+        columns: by field name of a metric row, `[rows]` float64; `seconds` is the time since the first row. They share
+            the memory of all series of the file and cannot be written to.
         unread: lines in the middle of the file that are no metric rows.
     """
 
@@ -75,6 +78,37 @@ class Series:
         """Return the value in the last row, None where it is null or there is no row."""
         column = self.columns[name]
         return float(column[-1]) if len(column) and math.isfinite(column[-1]) else None
+
+
+class _Grown:
+    """Rows of numbers that grow to the right: what was once given out stays as it is, and shares its memory.
+
+    A page that follows a run asks every few seconds, and Streamlit keeps what a closed page held for two minutes: with
+    a copy for each of them, a million rows would take gigabytes.
+
+    Args:
+        values: `[columns rows]` float64 to begin with; not written to.
+    """
+
+    def __init__(self, values: np.ndarray) -> None:
+        self._held = values
+        self._used = values.shape[1]
+
+    def append(self, values: np.ndarray) -> None:
+        """Add `[columns rows]` at the end; the memory doubles when it is full."""
+        end = self._used + values.shape[1]
+        if end > self._held.shape[1]:
+            larger = np.empty((len(values), max(end, 2 * self._used, _LEAST_ROWS)))
+            larger[:, : self._used] = self.values()
+            self._held = larger
+        self._held[:, self._used : end] = values
+        self._used = end
+
+    def values(self) -> np.ndarray:
+        """Return what there is, `[columns rows]`."""
+        values = self._held[:, : self._used]
+        values.flags.writeable = False
+        return values
 
 
 class Tail:
@@ -106,7 +140,9 @@ class Tail:
         self._offset = 0
         self._inode: int | None = None
         self._unread = 0
-        self._parts: list[np.ndarray] = []
+        self._numbers = _Grown(np.empty((len(NAMES), 0)))
+        self._seconds = _Grown(np.empty((1, 0)))
+        self._began: float | None = None
 
     def _read_on(self) -> None:
         try:
@@ -131,22 +167,26 @@ class Tail:
         """Begin with what the index kept of the file, if it is of the file as it is now."""
         table = kept(self._columns_in, self._path) if self._columns_in else None
         if table is not None:
-            self._parts, self._offset = [table], size
+            self._numbers, self._offset = _Grown(table[: len(NAMES)]), size
+            self._seconds = _Grown(self._since_the_first(table[-1:]))
 
     def _take(self, lines: bytes) -> None:
         rows, unread = _decoded(lines)
         self._unread += unread
         if rows:
-            self._parts.append(_as_columns(rows))
+            self._numbers.append(np.array([[getattr(row, name) for row in rows] for name in NAMES], dtype=np.float64))
+            times = [row.time.timestamp() if row.time is not None else math.nan for row in rows]
+            self._seconds.append(self._since_the_first(np.array([times])))
+
+    def _since_the_first(self, times: np.ndarray) -> np.ndarray:
+        """Return times since 1970, `[1 rows]` seconds, as times since the first that a row states."""
+        if self._began is None:
+            self._began = next((float(at) for at in times[0] if math.isfinite(at)), None)
+        return times if self._began is None else times - self._began
 
     def _series(self) -> Series:
-        if len(self._parts) > 1:
-            self._parts = [np.concatenate(self._parts, axis=1)]
-        table = self._parts[0] if self._parts else np.empty((len(NAMES) + 1, 0))
-        columns = dict(zip(NAMES, table, strict=False))
-        times = table[-1]
-        stated = times[np.isfinite(times)]
-        columns["seconds"] = times - stated[0] if len(stated) else times
+        columns = dict(zip(NAMES, self._numbers.values(), strict=True))
+        columns["seconds"] = self._seconds.values()[0]
         return Series(columns=columns, unread=self._unread)
 
 
@@ -163,10 +203,3 @@ def _decoded(lines: bytes) -> tuple[list[_Row], int]:
         except (msgspec.MsgspecError, UnicodeDecodeError):
             unread += bool(line.strip())
     return rows, unread
-
-
-def _as_columns(rows: list[_Row]) -> np.ndarray:
-    """Return `[columns rows]` float64 in the order of `NAMES`, then the time in seconds since 1970."""
-    columns = [[getattr(row, name) for row in rows] for name in NAMES]
-    times = [row.time.timestamp() if row.time is not None else math.nan for row in rows]
-    return np.array([*columns, times], dtype=np.float64)

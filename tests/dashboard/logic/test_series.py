@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 from synthetic import write_run
 
 from dashboard.logic import series as series_module
@@ -45,6 +46,25 @@ def test_only_new_lines_are_read_and_an_unfinished_one_waits(tmp_path: Path) -> 
         file.write(row(2)[20:] + row(3))
     assert tail.series().columns["step"].tolist() == [1, 2, 3]
     assert tail.series().rows == 3
+
+
+def test_a_series_stays_as_it_was_and_shares_the_memory_of_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(row(1, time=None) + row(2))
+    tail = Tail(path)
+    found = [tail.series()]
+    for step in range(3, 600):
+        with path.open("a") as file:
+            file.write(row(step, time=f"2026-11-20T12:{step // 60:02d}:{step % 60:02d}+00:00"))
+        found.append(tail.series())
+    for length, series in enumerate(found, start=2):
+        assert series.columns["step"].tolist() == list(range(1, length + 1))
+        assert np.isnan(series.columns["seconds"][0])  # Its row states no time.
+        assert series.columns["seconds"][1:].tolist() == list(range(length - 1))
+    # 256 rows are room for 255 readings, 512 for 256 more: the memory is taken anew now and then, not each time.
+    assert len({id(series.columns["loss"].base) for series in found}) <= 3
+    with pytest.raises(ValueError, match="read-only"):
+        found[-1].columns["loss"][0] = 0.0
 
 
 def test_a_file_that_was_replaced_or_cut_is_read_afresh(tmp_path: Path) -> None:
