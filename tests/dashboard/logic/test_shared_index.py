@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,13 +22,16 @@ class Slow(RunIndex):
     def __init__(self, root: Path) -> None:
         super().__init__(root)
         self.go_on = threading.Event()
-        self.looks = 0
+        self.looks = self.under_way = self.most_at_once = 0
 
     def refresh(self, *, progress: Callable[[int, int], None] | None = None, rest: bool = False):
         self.looks += 1
+        self.under_way += 1
+        self.most_at_once = max(self.most_at_once, self.under_way)
         if progress:
             progress(1, 2)
         self.go_on.wait()
+        self.under_way -= 1
         return super().refresh(progress=progress, rest=rest)
 
 
@@ -123,11 +127,13 @@ def test_what_a_page_has_changed_is_known_at_once(tmp_path: Path) -> None:
     shared = SharedIndex(index)
     shared.known(lambda done, total: None)
     index.go_on.clear()
-    earlier = shared.started()
+    shared.started()
+    while not index.under_way:
+        time.sleep(0.001)
     write_run(tmp_path, "second")
     threading.Timer(0.1, index.go_on.set).start()
     shared.look_again()
-    assert earlier.done(), "it looks after the look that was under way"
+    assert (index.looks, index.most_at_once) == (3, 1), "it looks after the look that was under way"
     assert {summary.path.name for summary in shared.known(lambda done, total: None)} == {"run", "second"}
 
 
