@@ -156,6 +156,6 @@ def test_carriage_returns_are_white_space():
     ids=["escaped quotes", "quotes", "backslashes", "items"],
 )
 def test_hostile_text_is_refused_in_linear_time(text):
-    started = time.perf_counter()
+    started = time.process_time()
     assert read(text.encode()).problems
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 20  # less than 1 s where this was written; squares would take hours

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import os
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from effort import calls
 from synthetic import write_run
 
 from dashboard.logic import runs_table
@@ -178,7 +178,7 @@ def test_a_row_is_made_again_only_for_a_run_that_changed() -> None:
     assert names(cache.listing([two]).rows) == ["two"]
 
 
-def test_ten_thousand_runs_are_searched_sorted_and_drawn_in_a_moment() -> None:
+def test_ten_thousand_runs_are_searched_sorted_and_drawn_with_a_few_calls_for_each() -> None:
     started = datetime(2026, 1, 1, tzinfo=UTC)
     settings = {f"group.setting_{number}": number for number in range(40)}
     summaries = [
@@ -194,12 +194,15 @@ def test_ten_thousand_runs_are_searched_sorted_and_drawn_in_a_moment() -> None:
     ]
     cache = RowCache()
     cache.listing(summaries)
-    spent = time.process_time()
-    listing = cache.listing(summaries)
-    asked = parse("run-0 model:model-3,model-4 loss<900 optimizer.learning_rate>0", ["model", "loss"], listing.settings)
-    kept = in_order([row for row in listing.rows if asked.matches(row)], "loss", descending=True)
-    part = page_of(kept, 1)
-    runs_table.table(part.rows, columns(*runs_table.FIRST_CHOICE, "group.setting_3", rows=part.rows))
-    spent = time.process_time() - spent
-    assert len(part.rows) == 500
-    assert spent < 0.5  # 0.05 s on an idle machine
+
+    def click() -> None:
+        listing = cache.listing(summaries)
+        words = "run-0 model:model-3,model-4 loss<900 optimizer.learning_rate>0"
+        asked = parse(words, ["model", "loss"], listing.settings)
+        kept = in_order([row for row in listing.rows if asked.matches(row)], "loss", descending=True)
+        part = page_of(kept, 1)
+        runs_table.table(part.rows, columns(*runs_table.FIRST_CHOICE, "group.setting_3", rows=part.rows))
+        assert len(part.rows) == 500
+
+    # 31 for each, which took 0.05 s in all where this was written; anything that looks at 40 settings needs more.
+    assert calls(click) < 40 * len(summaries)

@@ -102,4 +102,4 @@ def test_one_very_long_line_is_scanned_in_reasonable_time():
     data = ("api_key " * 200_000 + "@a.b" * 200_000 + "://:" * 200_000).encode()
     start = time.process_time()
     assert not found_in(data, SECRET)
-    assert time.process_time() - start < 10
+    assert time.process_time() - start < 20  # 0.8 s where this was written; squares would take hours
