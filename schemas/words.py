@@ -41,8 +41,8 @@ def shown(value: Any) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """Return a number with its noun: `1 key`, `3 keys`."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    """Return a number with its noun: `1 key`, `3,000 keys`."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def listed(words: Iterable[str], last: str = "or") -> str:

@@ -14,6 +14,7 @@ from evidence.check import check_paths
 from evidence.present import report_as
 from evidence.report import Report, RunReport
 from schemas.problems import ProblemError
+from schemas.words import counted
 
 _KEPT = "report of the check"
 MOST_SHOWN = 100
@@ -33,14 +34,14 @@ def check(folders: Sequence[Path], asked: int) -> None:
         return
     unsound = [run for run in report.runs if any(found.severity != "note" for found in run.findings)]
     sound = len(report.runs) - len(unsound)
-    markup.note(f"{markup.counted(len(report.runs), 'run')} checked: {sound:,} without error or warning.")
+    markup.note(f"{counted(len(report.runs), 'run')} checked: {sound:,} without error or warning.")
     with st.container(horizontal=True):
         _download("JSON", report, "json", "check.json", "application/json")
         _download("SARIF", report, "sarif", "check.sarif", "application/json")
     for run in unsound[:MOST_SHOWN]:
         _findings(run)
     if len(unsound) > MOST_SHOWN:
-        markup.note(f"{len(unsound) - MOST_SHOWN:,} more runs have findings; JSON and SARIF name them all.")
+        markup.note(f"JSON and SARIF have the findings of {counted(len(unsound) - MOST_SHOWN, 'more run')}.")
 
 
 def _report(folders: Sequence[Path], asked: int) -> Report | None:
@@ -72,6 +73,6 @@ def _findings(run: RunReport) -> None:
     bad = sum(found.severity != "note" for found in run.findings)
     st.html(
         f'<p class="tp-sub">{markup.sign(GRADES, run.grade.name)} <b>{markup.safe(run.path.name)}</b> '
-        f'<span class="tp-dim">{markup.counted(bad, "finding")}</span></p>'
+        f'<span class="tp-dim">{counted(bad, "finding")}</span></p>'
     )
     problems.show(run.findings)

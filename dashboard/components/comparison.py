@@ -32,7 +32,7 @@ def settings(compared: Comparison) -> None:
     else:
         _settings(compared.names, compared.differing[:_SETTINGS_SHOWN])
     if len(compared.differing) > _SETTINGS_SHOWN:
-        with st.expander(f"{len(compared.differing) - _SETTINGS_SHOWN} more settings differ"):
+        with st.expander(f"{len(compared.differing) - _SETTINGS_SHOWN:,} more that differ"):
             _settings(compared.names, compared.differing[_SETTINGS_SHOWN:])
     _equal(compared)
     _csv("settings", lambda: comparison_tables.settings(compared))
@@ -40,7 +40,7 @@ def settings(compared: Comparison) -> None:
 
 @st.fragment
 def _equal(compared: Comparison) -> None:
-    equal = st.expander(f"{len(compared.equal)} settings are equal", on_change="rerun")
+    equal = st.expander(f"Equal settings: {len(compared.equal):,}", on_change="rerun")
     if equal.open:
         with equal:
             _settings(compared.names[:1], compared.equal, title="All runs")

@@ -16,6 +16,7 @@ from dashboard.logic import numbers
 from dashboard.logic.documents import text_at
 from dashboard.logic.numbers import clock, moment
 from dashboard.logic.text import masked, shortened
+from schemas.words import counted
 
 LEVELS = ("debug", "info", "warning", "error")
 _LONGEST = 2000
@@ -46,7 +47,7 @@ def section(folder: Path, *, following: bool) -> None:
         said += f", the newest {numbers.count(len(last))} of them below"
     said += "; the newest first, while the run is at work." if following else "."
     if log.unread:
-        said += f" {markup.counted(log.unread, 'line')} could not be read."
+        said += f" {counted(log.unread, 'line')} could not be read."
     markup.note(said)
     show(reversed(last) if following else last, reading.reader_zone())
 

@@ -65,11 +65,6 @@ def heading(title: str, *, signs: str = "", lines: Sequence[str] = ()) -> None:
     st.html(f'<div class="tp-head"><h1>{safe(title)}</h1>{signs}</div>{below}')
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number and its noun: `1 run`, `2 runs`."""
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
-
-
 def step(number: int, title: str) -> None:
     """Draw the title of one step of several."""
     st.html(f'<p class="tp-step"><b>{number}</b>{safe(title)}</p>')

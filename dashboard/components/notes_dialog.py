@@ -12,6 +12,7 @@ from dashboard.components import markup, problems
 from dashboard.logic.run_rows import Row
 from evidence.notes import LONGEST_NOTE, Change, change_notes, tags_in
 from schemas.problems import ProblemError
+from schemas.words import counted
 
 
 @st.dialog("Tags and note", width="medium")
@@ -19,7 +20,7 @@ def edit(rows: Sequence[Row]) -> None:
     """Draw the form; saving writes notes.json of each run, which no grade depends on."""
     names = ", ".join(row.shown_name for row in rows[:5])
     more = f" and {len(rows) - 5:,} more" if len(rows) > 5 else ""
-    markup.note(f"{markup.counted(len(rows), 'run')}: {names}{more}.")
+    markup.note(f"{counted(len(rows), 'run')}: {names}{more}.")
     shared = [tag for tag in rows[0].summary.tags if all(tag in row.summary.tags for row in rows)]
     present = list(dict.fromkeys(tag for row in rows for tag in row.summary.tags))
     add = st.text_input("Add tags", placeholder="baseline seed-3", help="Single words, parted by spaces or commas.")

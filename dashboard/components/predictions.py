@@ -1,4 +1,7 @@
-"""The predictions of a run: scores by group, a table with filters, and one answer held against what was expected."""
+"""The predictions of a run: scores by group, a table with filters, and one answer held against what was expected.
+
+The address names the item whose answer is shown, so that it can be sent to someone.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from dashboard.logic.text import shortened
 
 Row = Mapping[str, Any]
 
+_ITEM = "item"
 _ROW_PIXELS = 36
 
 _COLUMNS: Mapping[str, Any] = {
@@ -70,25 +74,40 @@ def _page(shown: Sequence[Row]) -> Sequence[Row]:
     size = predictions_table.PAGE_ROWS
     if len(shown) <= size:
         return shown
-    number = st.pagination(-(-len(shown) // size), key="page")
+    asked = _place([text_at(row, "id") for row in shown]) or 0
+    number = st.pagination(-(-len(shown) // size), default=asked // size + 1, key="page")
     return shown[(number - 1) * size : number * size]
+
+
+def _place(items: Sequence[str | None]) -> int | None:
+    """Return where the item stands that the address names; None where it is not among these."""
+    asked = st.query_params.get(_ITEM)
+    return items.index(asked) if asked is not None and asked in items else None
 
 
 def _table(shown: Sequence[Row]) -> None:
     table = predictions_table.table(shown)
+    items = [text_at(row, "id") for row in shown]
+    asked = _place(items)
     picked = st.dataframe(
         table,
         hide_index=True,
-        key="predictions_table",
+        # The grid knows what is chosen by its row number, so other rows make another grid.
+        key=f"predictions_table {hash(tuple(items))}",
         on_select="rerun",
         selection_mode="single-row",
+        selection_default={"selection": {"rows": [] if asked is None else [asked]}},
         column_config={name: _COLUMNS[name] for name in table.column_names},
         height=min(_ROW_PIXELS * (len(shown) + 1) + 3, 430),
         alt="Predictions, one in a row",
     )
-    for index in picked["selection"]["rows"]:
-        if index < len(shown):
-            _prediction(shown[index])
+    chosen = next(iter(picked["selection"]["rows"]), None)
+    if chosen is not None:
+        _prediction(shown[chosen])
+    if chosen is not None and (item := items[chosen]) is not None:
+        st.query_params[_ITEM] = item
+    elif asked is not None:
+        del st.query_params[_ITEM]
 
 
 def _scores(eval_summary: Row) -> None:

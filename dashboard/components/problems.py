@@ -21,7 +21,7 @@ def show(problems: Iterable[Problem]) -> None:
         return
     st.html("".join(_markup(problem) for problem in ordered[:SHOWN]))
     if len(ordered) > SHOWN:
-        st.caption(f"{len(ordered) - SHOWN} more are not shown; `trainproof check` prints them all.")
+        st.caption(f"Not shown: {len(ordered) - SHOWN:,} more. `trainproof check` prints them all.")
 
 
 def _markup(problem: Problem) -> str:

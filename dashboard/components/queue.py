@@ -45,7 +45,7 @@ def _body(root: Path, *, was_active: bool) -> None:
     for job in shown[:_ENDED_SHOWN]:
         _job(root, job, first_waiting=False)
     if len(ended) > _ENDED_SHOWN:
-        st.caption(f"{len(ended) - _ENDED_SHOWN} earlier jobs are not shown; their runs are on the Runs page.")
+        st.caption(f"Not shown: {len(ended) - _ENDED_SHOWN:,} earlier. Their runs are on the Runs page.")
 
 
 def _job(root: Path, job: Job, *, first_waiting: bool) -> None:

@@ -20,6 +20,7 @@ from dashboard.logic.scatter import Scatter, drawing
 from dashboard.logic.scatter import scatter as scatter_of
 from dashboard.logic.text import visible
 from evidence.index import RunSummary
+from schemas.words import counted
 
 _LOG_ACROSS, _LOG_UP = "log across", "log up"
 _ROW_PIXELS = 36
@@ -58,7 +59,7 @@ def scatter(runs: Sequence[RunSummary]) -> None:
     if shown.beyond:
         one = len(shown.beyond) == 1
         markup.note(
-            f"{markup.counted(len(shown.beyond), 'run')} {'has' if one else 'have'} no place on a logarithmic axis, "
+            f"{counted(len(shown.beyond), 'run')} {'has' if one else 'have'} no place on a logarithmic axis, "
             "which shows nothing from zero downward."
         )
     _table(runs, columns, chosen)
@@ -134,7 +135,7 @@ def _missing(runs: Sequence[RunSummary], scales: Sequence[Scale]) -> None:
     if gone:
         one = gone == 1
         markup.note(
-            f"{gone:,} of {markup.counted(len(runs), 'run')} {'does' if one else 'do'} not state all of these and "
+            f"{gone:,} of {counted(len(runs), 'run')} {'does' if one else 'do'} not state all of these and "
             f"{'has' if one else 'have'} gaps or no point."
         )
 
@@ -147,7 +148,8 @@ def _table(runs: Sequence[RunSummary], names: Sequence[str], picked: Sequence[in
         table,
         hide_index=True,
         placeholder=NOTHING,
-        key="related_runs",
+        # The grid knows what is ticked by its row number, so other runs make another grid.
+        key=f"related_runs {hash(tuple(runs[index].path.name for index in shown))}",
         on_select="rerun",
         selection_mode="multi-row",
         column_config={name: _column(name, table[name].to_pylist()) for name in table.column_names},
@@ -161,7 +163,7 @@ def _table(runs: Sequence[RunSummary], names: Sequence[str], picked: Sequence[in
             state.go(state.RUN, run=names_chosen[0])
         if st.button("Side by side", disabled=len(names_chosen) < 2, icon=":material/compare_arrows:"):
             state.go(state.COMPARE, runs=names_chosen)
-        markup.note(f"{markup.counted(len(names_chosen), 'run')} chosen of {len(runs):,}.")
+        markup.note(f"{counted(len(names_chosen), 'run')} chosen of {len(runs):,}.")
     return chosen
 
 

@@ -15,6 +15,7 @@ from dashboard.logic.run_order import Group, in_groups
 from dashboard.logic.run_rows import Row
 from dashboard.logic.runs_table import shown_text
 from dashboard.reading import reader_zone
+from schemas.words import counted
 
 _ONLY = "only_group"
 MOST_LINES = 20
@@ -45,7 +46,7 @@ def show(rows: Sequence[Row], key: str) -> list[Row]:
             args=(key, [group.value for group in groups]),
             help="Adds a condition to the search, where it can be taken out again.",
         )
-        said = f"{markup.counted(len(groups), 'group')} by {title(key)}{more}. Each run counts once in a mean."
+        said = f"{counted(len(groups), 'group')} by {title(key)}{more}. Each run counts once in a mean."
         markup.note(f"{said} Below, the runs of a group stand together.")
     return list(dict.fromkeys(row for group in groups for row in group.rows))
 

@@ -14,6 +14,7 @@ from dashboard.logic.documents import flag_at, number_at, objects_at, text_at
 from dashboard.logic.grades import GRADES
 from evidence.layout import MANIFEST, METRICS
 from evidence.read import Run
+from schemas.words import counted
 
 
 def plan(run: Run) -> None:
@@ -36,7 +37,7 @@ def configuration(run: Run) -> None:
     shown = [row for row in rows if not only or row.is_changed or row.differs]
     differing = [index for index, row in enumerate(shown) if row.differs]
     if differing:
-        markup.note(f"{len(differing)} settings took effect with another value than declared; they are marked ≠.")
+        markup.note(f"Marked ≠: {counted(len(differing), 'setting')} took effect with another value than declared.")
     markup.table(
         ["Setting", "Differs", "Declared", "Effective", "Default"],
         [

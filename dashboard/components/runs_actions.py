@@ -16,6 +16,7 @@ from dashboard.logic import runs_table
 from dashboard.logic.run_rows import Row
 from evidence.notes import Change, change_notes
 from schemas.problems import ProblemError
+from schemas.words import counted
 
 _OPEN, _PACKAGE = "open_chosen", "package_chosen"
 _PAGES = {_OPEN: state.RUN, keys.COMPARE: state.COMPARE, _PACKAGE: state.PACKAGE}
@@ -92,7 +93,7 @@ def _archiving(picked: Sequence[Row]) -> None:
     except ProblemError as error:
         problems.show(error.problems)
         return
-    st.toast(f"{markup.counted(len(picked), 'run')} {'restored' if restore else 'archived'}")
+    st.toast(f"{counted(len(picked), 'run')} {'restored' if restore else 'archived'}")
     reading.look_again()
     clear()
     st.rerun()

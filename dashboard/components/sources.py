@@ -23,7 +23,7 @@ def section(view: ForeignRun) -> None:
             quiet=[index for index, row in enumerate(facts[:_MOST_FACTS]) if row[2] != "stated"],
         )
     if len(facts) > _MOST_FACTS:
-        st.caption(f"{len(facts) - _MOST_FACTS} more are not shown; `trainproof show --json` prints them all.")
+        st.caption(f"Not shown: {len(facts) - _MOST_FACTS:,} more. `trainproof show --json` prints them all.")
     scores = foreign_run.score_rows(view)
     if scores:
         st.header("Scores, as stated", anchor=False)

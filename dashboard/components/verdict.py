@@ -8,6 +8,7 @@ from dashboard.components import markup, problems
 from dashboard.logic import numbers
 from dashboard.logic.grades import GRADES, Sign
 from evidence.bundle.verify import Verdict
+from schemas.words import counted
 
 _SIGNS = {
     "holds": Sign(symbol="✓", tone="good", meaning="Nothing is wrong with the bundle."),
@@ -43,6 +44,6 @@ def show(verdict: Verdict, name: str) -> None:
             )
         for run in verdict.runs:
             if run.findings:
-                with st.expander(f"{len(run.findings)} findings in one run"):
+                with st.expander(f"{counted(len(run.findings), 'finding')} in one run"):
                     markup.note(run.run_id)
                     problems.show(run.findings)

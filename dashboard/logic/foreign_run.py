@@ -22,6 +22,7 @@ from evidence.foreign.contradictions import loss_series
 from evidence.foreign.figures import figures_of
 from evidence.foreign.keys import is_score
 from evidence.foreign.view import Fact, ForeignRun, MetricRow
+from schemas.words import counted
 
 _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {"tokens_seen": ("num_tokens",), "step_seconds": ("step_time",)}
 """Names under which other tools state a column."""
@@ -106,8 +107,15 @@ def file_rows(view: ForeignRun) -> list[tuple[str, str, str]]:
             reading.tool or "not recognised",
             "a template or an example: nothing in it counts"
             if reading.template
-            else f"{len(reading.facts)} facts, {len(reading.metrics)} rows, {len(reading.scores)} scores, "
-            f"{len(reading.predictions)} answers",
+            else ", ".join(
+                counted(len(found), noun)
+                for found, noun in (
+                    (reading.facts, "fact"),
+                    (reading.metrics, "row"),
+                    (reading.scores, "score"),
+                    (reading.predictions, "answer"),
+                )
+            ),
         )
         for name, reading in view.files.items()
     ]

@@ -16,6 +16,7 @@ from evidence.bundle.build import build_bundle
 from evidence.bundle.inspection import ChecklistItem, checklist
 from evidence.bundle.verify import verify_bundle
 from schemas.problems import ProblemError
+from schemas.words import counted
 
 _SIGNS = {
     "ok": Sign(symbol="✓", tone="good", meaning="Nothing to do."),
@@ -117,7 +118,7 @@ def _make(folders: Sequence[Path], output: Path, *, allow_partial: bool, redact:
     markup.note(f"Built and verified: {report.output}, {numbers.memory(report.size_bytes)}, {report.files} files.")
     if report.redactions:
         masked = ", ".join(f"{one.path} ({one.count})" for one in report.redactions)
-        markup.note(f"Masked in {markup.counted(len(report.redactions), 'file')}: {masked}.")
+        markup.note(f"Masked in {counted(len(report.redactions), 'file')}: {masked}.")
     problems.show(report.warnings)
 
 

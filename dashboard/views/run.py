@@ -18,6 +18,7 @@ from evidence.foreign.view import ForeignRun
 from evidence.index import RunSummary
 from evidence.layout import CONFIG, METRICS
 from evidence.read import Run
+from schemas.words import counted
 
 TICK_SECONDS = 2.0
 _LAST = "run looked at last"
@@ -121,7 +122,7 @@ def _head(name: str, run: Run, summary: RunSummary) -> None:
     ]
     signs = markup.sign(GRADES, summary.grade) + (markup.sign(STATUSES, run.status) if run.status else "")
     if summary.problem_count:
-        signs += f'<span class="tp-dim">{markup.counted(summary.problem_count, "problem")}</span>'
+        signs += f'<span class="tp-dim">{counted(summary.problem_count, "problem")}</span>'
     said = [" · ".join(fact if isinstance(fact, markup.Safe) else markup.safe(fact) for fact in facts if fact)]
     if summary.grade != "verified" and summary.reasons:
         said.append(markup.safe(f"Not verified: {' '.join(summary.reasons[:3])}"))
@@ -173,7 +174,7 @@ def _curves(name: str, run: Run, known: Mapping[str, RunSummary], *, running: bo
     if remark:
         markup.note(remark)
     if line.series.unread:
-        markup.note(f"{line.series.unread} lines of metrics.jsonl could not be read and are not drawn.")
+        markup.note(f"Not drawn: {counted(line.series.unread, 'line')} of metrics.jsonl that cannot be read.")
 
 
 def _of(text: str | None, after: str) -> str | None:

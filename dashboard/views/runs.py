@@ -13,6 +13,7 @@ from dashboard.components.runs_toolbar import Look, toolbar
 from dashboard.logic import query, run_order, runs_table
 from dashboard.logic.grades import GRADES, worded
 from dashboard.logic.run_rows import Listing, Row
+from schemas.words import counted
 
 
 def page() -> None:
@@ -53,9 +54,9 @@ def _heading(listing: Listing) -> None:
         for name in GRADES
         if (number := listing.grades.get(name))
     )
-    said = f"{markup.counted(len(listing.rows), 'run')} in {markup.safe(state.root())}"
+    said = f"{counted(len(listing.rows), 'run')} in {markup.safe(state.root())}"
     if listing.archived and not st.session_state.get("archived"):
-        said += f" · {markup.counted(listing.archived, 'archived run')} not listed"
+        said += f" · {counted(listing.archived, 'archived run')} not listed"
     markup.heading("Runs", lines=[said, f'<span class="tp-counts">{signs}</span>'])
 
 

@@ -77,11 +77,22 @@ def test_answers_are_held_against_what_was_expected_letter_by_letter(opened: Ope
     app = opened(state.RUN, run="alpha", view="Predictions", finish_reason="length")
     assert "1 of 40 items. Choose a row to read its output." in said(app)
     assert [box.label for box in app.multiselect] == ["Section", "Category", "Difficulty", "Ended by"]
-    app.session_state["predictions_table"] = {"selection": {"rows": [0], "columns": [], "cells": []}}
-    text = said(app.run())
+    text = said(opened(state.RUN, run="alpha", view="Predictions", item=rows[3]["id"]))
     assert "<del>" in text
     assert "<ins>&lt;u&gt;" in text
     assert "<u>" not in text
+
+
+def test_a_link_to_an_answer_opens_its_page_of_thousands(opened: Open, root: Path) -> None:
+    folder = write_run(root, "alpha")
+    row = rows_of(folder / PREDICTIONS)[0]
+    write_rows(folder / PREDICTIONS, [row | {"id": f"q{n}", "output_text": f"said {n}"} for n in range(2500)])
+    app = opened(state.RUN, run="alpha", view="Predictions", item="q1700")
+    assert [block.value for block in app.code] == [row["prompt"], "said 1700"]
+    assert list(app.dataframe[0].value["id"])[::999] == ["q1000", "q1999"]
+    app = opened(state.RUN, run="alpha", view="Predictions", item="no such item")
+    assert not app.code
+    assert app.dataframe[0].value["id"][0] == "q0"
 
 
 def test_how_to_make_it_again_names_unsaved_code(opened: Open, root: Path) -> None:

@@ -13,7 +13,7 @@ from playwright.sync_api import Page, expect
 from synthetic import STARTED, write_run
 
 from evidence.bundle.verify import verify_bundle
-from evidence.layout import MANIFEST, METRICS
+from evidence.layout import MANIFEST, METRICS, PREDICTIONS
 from evidence.lock import RunLock
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -106,6 +106,32 @@ def test_a_link_shows_the_same_view(tmp_path: Path, page: Page) -> None:
         settled(page)
         expect(page.get_by_role("tab", name="Predictions")).to_have_attribute("aria-selected", "true")
         expect(page.get_by_text(re.compile(r"^\d+ of 60 items"))).not_to_have_text(re.compile("^60 of"))
+
+
+def test_the_answer_that_was_chosen_stays_and_has_a_link(tmp_path: Path, page: Page) -> None:
+    three_runs(tmp_path / "runs")
+    rows = [json.loads(line) for line in (tmp_path / "runs" / "alpha" / PREDICTIONS).read_text("utf-8").splitlines()]
+    place, wrong = next((place, row) for place, row in enumerate(rows) if place > 0 and not row["correct"])
+    item = wrong["id"]
+    output = page.get_by_text(wrong["output_text"], exact=True)
+    with serving(tmp_path / "runs", tmp_path) as address:
+        page.goto(f"{address}/run?run=alpha&view=Predictions")
+        settled(page)
+        click_grid(page, x=TICK, row=place + 1)
+        expect(output).to_be_visible()
+        expect(page).to_have_url(re.compile(f"item={item}(&|$)"))
+        page.get_by_role("radio", name="wrong", exact=True).click()
+        expect(page.get_by_text(re.compile(r"^\d+ of 60 items"))).not_to_have_text(re.compile("^60 of"))
+        settled(page)
+        expect(output).to_be_visible()
+        page.get_by_role("radio", name="right", exact=True).click()
+        expect(output).to_have_count(0)
+        page.goto(f"{address}/run?run=alpha&view=Predictions&item={item}")
+        expect(output).to_be_visible()
+        settled(page)
+        click_grid(page, x=TICK, row=place + 1)
+        expect(output).to_have_count(0)
+        expect(page).not_to_have_url(re.compile("item="))
 
 
 def test_a_page_follows_a_run_at_work_and_notices_its_end(tmp_path: Path, page: Page) -> None:
