@@ -194,7 +194,7 @@ def _plotted(
     curves = []
     for (line, series), y in zip(stated, values, strict=True):
         curves.append(_curve(line, across[id(series)], y, points, smoothing, quiet=series is line.earlier))
-    return Plotted(
+    plotted = Plotted(
         panel=panel,
         title=panel.title + (f" ({unit})" if unit else ""),
         log=log,
@@ -203,7 +203,11 @@ def _plotted(
         curves=tuple(curves),
         resumed=tuple(_places(lines, "resumed", view, x_divisor, panel.column, divisor)),
         scores=tuple(_places(lines, "scores", view, x_divisor, "loss", divisor)) if panel.column == "loss" else (),
-    ), (sum(len(curve.x) for curve in curves), sum(len(y) for y in values), _outside(values, low, high))
+    )
+    outside = _outside(values, low, high) + sum(
+        _too_large(series.columns[panel.column], divisor) for _, series in stated
+    )
+    return plotted, (sum(len(curve.x) for curve in curves), sum(len(y) for y in values), outside)
 
 
 def _with_parents(lines: Sequence[Line]) -> Iterator[tuple[Line, Series]]:
@@ -223,14 +227,20 @@ def _curve(line: Line, x: np.ndarray, y: np.ndarray, points: int, smoothing: flo
 
 
 def _across(series: Series, view: View, divisor: float) -> np.ndarray:
-    # Four bytes hold more digits than a screen shows.
-    x = (series.columns[view.x] / divisor).astype(np.float32)
+    x = _short(series.columns[view.x] / divisor)
     return np.where(x > 0, x, np.float32(np.nan)) if view.log_x else x
 
 
 def _values(series: Series, column: str, divisor: float, *, positive: bool) -> np.ndarray:
-    values = (series.columns[column] / divisor).astype(np.float32)
+    values = _short(series.columns[column] / divisor)
     return np.where(values > 0, values, np.float32(np.nan)) if positive else values
+
+
+def _short(values: np.ndarray) -> np.ndarray:
+    """Return numbers in four bytes, which hold more digits than a screen shows; NaN for what is too large for them."""
+    with np.errstate(over="ignore"):
+        short = values.astype(np.float32)
+    return np.where(np.isfinite(short), short, np.float32(np.nan))
 
 
 def _places(
@@ -275,6 +285,11 @@ def _outside(values: Sequence[np.ndarray], low: float | None, high: float | None
     if low is None or high is None:
         return 0
     return sum(int(np.count_nonzero((array < low) | (array > high))) for array in values)
+
+
+def _too_large(values: np.ndarray, divisor: float) -> int:
+    """Return how many numbers four bytes cannot hold."""
+    return int(np.count_nonzero(np.isfinite(values) & (np.abs(values) / divisor > np.finfo(np.float32).max)))
 
 
 def _scale(column: str, arrays: Sequence[np.ndarray]) -> tuple[float, str]:

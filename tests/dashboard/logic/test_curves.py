@@ -110,6 +110,17 @@ def test_a_logarithmic_bottom_leaves_out_the_start_of_time() -> None:
     assert [x is None for x in table(drawn)["x"]] == [True, False, False]
 
 
+@pytest.mark.filterwarnings("error")
+def test_what_no_picture_can_hold_is_a_gap_and_counted() -> None:
+    plotted, drawn = drawn_of(
+        line("a", series(3, loss=np.array([1.0, 1e300, -3.0]), tokens_seen=np.array([1, 2, 1e99])))
+    )
+    assert table(drawn)["Loss"] == [1, None, -3]
+    assert plotted.remark == "1 point is outside the range shown."
+    _, drawn = drawn_of(line("a", series(3, loss=np.ones(3), tokens_seen=np.array([1, 1e99, 1e99]))), x="tokens_seen")
+    assert np.isfinite([x for x in table(drawn)["x"] if x is not None]).all()
+
+
 def test_outliers_are_left_out_of_the_range_and_counted() -> None:
     loss = np.linspace(1, 2, 1000)
     loss[[3, 500]] = [80, 90]
