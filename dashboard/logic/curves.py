@@ -162,7 +162,7 @@ def plot(lines: Sequence[Line], view: View) -> Plot:
     """Return the curves of these runs, panel by panel; a panel that no run has values for is left out."""
     every = [series for line in lines for series in (line.earlier, line.series) if series is not None]
     divisor, unit = _scale(view.x, [series.columns[view.x] for series in every])
-    across = {id(series): _across(series, view, divisor) for series in every}
+    across = {id(series): _drawable(series.columns[view.x] / divisor, positive=view.log_x) for series in every}
     panels, drawn, total, outside = [], 0, 0, 0
     for panel in PANELS:
         if any(series.has(panel.column) for series in every):
@@ -187,7 +187,7 @@ def _plotted(
     stated = [(line, series) for line, series in _with_parents(lines) if series.has(panel.column)]
     divisor, unit = _scale(panel.column, [series.columns[panel.column] for _, series in stated])
     log = view.log and panel.column in {"loss", "grad_norm"}
-    values = [_values(series, panel.column, divisor, positive=log) for _, series in stated]
+    values = [_drawable(series.columns[panel.column] / divisor, positive=log) for _, series in stated]
     low, high = _range(values, log=log) if view.clip and panel.column != "learning_rate" else (None, None)
     points = min(POINTS, panel.points // len(stated))
     smoothing = 0.0 if panel.column == "learning_rate" else view.smoothing
@@ -226,21 +226,16 @@ def _curve(line: Line, x: np.ndarray, y: np.ndarray, points: int, smoothing: flo
     return Curve(name=line.name, colour=line.colour, x=x, y=y, smooth=smooth, quiet=quiet)
 
 
-def _across(series: Series, view: View, divisor: float) -> np.ndarray:
-    x = _short(series.columns[view.x] / divisor)
-    return np.where(x > 0, x, np.float32(np.nan)) if view.log_x else x
+def _drawable(values: np.ndarray, *, positive: bool) -> np.ndarray:
+    """Return numbers in four bytes, which hold more digits than a screen shows; NaN for what has no place there.
 
-
-def _values(series: Series, column: str, divisor: float, *, positive: bool) -> np.ndarray:
-    values = _short(series.columns[column] / divisor)
-    return np.where(values > 0, values, np.float32(np.nan)) if positive else values
-
-
-def _short(values: np.ndarray) -> np.ndarray:
-    """Return numbers in four bytes, which hold more digits than a screen shows; NaN for what is too large for them."""
+    Args:
+        values: Any numbers.
+        positive: Whether zero and what is below it has no place, as on a logarithmic axis.
+    """
     with np.errstate(over="ignore"):
         short = values.astype(np.float32)
-    return np.where(np.isfinite(short), short, np.float32(np.nan))
+    return np.where(np.isfinite(short) & (short > 0 if positive else True), short, np.float32(np.nan))
 
 
 def _places(
