@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from typing import Any, cast, overload
 
 import msgspec
@@ -31,7 +31,6 @@ _TIMES = {
     for form in (b"0000-00-00T00:00:00+00:00", b"0000-00-00T00:00:00.000+00:00", b"0000-00-00T00:00:00.000000+00:00")
 }
 """Times as they are written, to the second, millisecond or microsecond, by their length; 0 stands for any digit."""
-_BLOCK_BYTES = 2**16
 _LINE_END, _MARK = ord("\n"), ord('"')
 _OFFSET = len("+00:00")
 _FIRST_YEAR = np.datetime64("0001-01-01")
@@ -61,11 +60,18 @@ NUMBERS = tuple(name for name in Columns.__dataclass_fields__ if name != "second
 
 
 class Table(Sequence[dict[str, Any]]):
-    """Metric rows that were all right: a sequence of rows, each decoded when it is asked for, and their columns."""
+    """Metric rows that were all right: a sequence of rows, each decoded when it is asked for, and their columns.
 
-    def __init__(self, text: bytes, columns: Columns) -> None:
+    Args:
+        text: The lines.
+        ends: `[rows]` where in the text the newline of each row stands.
+        columns: The numbers of the rows.
+    """
+
+    def __init__(self, text: bytes, ends: NDArray[np.int64], columns: Columns) -> None:
         self.columns = columns
         self._text = text
+        self._ends = ends
 
     def __len__(self) -> int:
         return len(self.columns.step)
@@ -81,27 +87,8 @@ class Table(Sequence[dict[str, Any]]):
         if isinstance(index, slice):
             return [self[one] for one in range(*index.indices(len(self)))]
         place = range(len(self))[index]
-        start = self._start(place)
-        return msgspec.json.decode(self._text[start : self._text.find(b"\n", start)])
-
-    def _start(self, place: int) -> int:
-        """Return where the text of a row begins."""
-        # The rows that are asked for most, the first and the last, need no search.
-        if place == 0:
-            return 0
-        if place == len(self) - 1:
-            return self._text.rfind(b"\n", 0, -1) + 1
-        block = int(np.searchsorted(self._ends_before, place)) - 1
-        start = block * _BLOCK_BYTES
-        for _ in range(place - int(self._ends_before[block])):
-            start = self._text.find(b"\n", start) + 1
-        return start
-
-    @cached_property
-    def _ends_before(self) -> NDArray[np.int64]:
-        """The number of line ends before each block of the text, and at last in all of it."""
-        starts = range(0, len(self._text), _BLOCK_BYTES)
-        return np.cumsum([0, *(self._text.count(b"\n", start, start + _BLOCK_BYTES) for start in starts)])
+        start = self._ends[place - 1] + 1 if place else 0
+        return msgspec.json.decode(self._text[start : self._ends[place]])
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)
@@ -134,6 +121,8 @@ def read_table(text: bytes) -> Table | None:
     """
     marks = _marks_per_row()
     parts: list[NDArray[np.float64]] = []
+    ends: list[NDArray[np.int64]] = []
+    before = 0
     for lines in _chunks(text):
         try:
             rows = _decoder().decode_lines(lines)
@@ -141,8 +130,10 @@ def read_table(text: bytes) -> Table | None:
             return None
         # A blank line gives no row; an unknown key or one that stands twice has quotation marks of its own.
         signs = np.frombuffer(lines, dtype=np.uint8)
-        if np.count_nonzero(signs == _LINE_END) != len(rows) or np.count_nonzero(signs == _MARK) != marks * len(rows):
+        ends.append(np.flatnonzero(signs == _LINE_END) + before)
+        if len(ends[-1]) != len(rows) or np.count_nonzero(signs == _MARK) != marks * len(rows):
             return None
+        before += len(lines)
         seconds = _seconds([row.time for row in rows])
         if seconds is None:
             return None
@@ -152,7 +143,8 @@ def read_table(text: bytes) -> Table | None:
         part[-1] = seconds
         parts.append(part)
     table = parts[0] if len(parts) == 1 else np.concatenate([np.empty((len(NUMBERS) + 1, 0)), *parts], axis=1)
-    return Table(text, Columns(**dict(zip((*NUMBERS, "seconds"), table, strict=True))))
+    places = np.concatenate([np.empty(0, dtype=np.int64), *ends])
+    return Table(text, places, Columns(**dict(zip((*NUMBERS, "seconds"), table, strict=True))))
 
 
 def _chunks(text: bytes) -> Iterator[bytes]:

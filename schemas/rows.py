@@ -10,6 +10,7 @@ Metric rows that are all beyond doubt are read as one table.
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -172,7 +173,10 @@ class _Reader:
         """Take all whole lines at once, if none of them needs a closer look; the stream then stands behind them."""
         from schemas.columns import read_table
 
-        text = stream.read()
+        end = stream.seek(0, os.SEEK_END)
+        stream.seek(self.start)
+        # Without a number of bytes it would read into one buffer and copy it into another.
+        text = stream.read(max(0, end - self.start))
         whole = len(text) if text.endswith(b"\n") else text.rfind(b"\n") + 1
         table = read_table(text if whole == len(text) else text[:whole])
         if table is not None:

@@ -194,9 +194,10 @@ def scores_name_their_predictions(facts: Facts) -> Iterator[Problem]:
 
 def _differences(folder: Path, artifact: dict[str, Any], pointer: str) -> Iterator[Problem]:
     path = artifact["path"]
+    file = folder / path
     try:
-        actual = sha256_file(folder / path)
-        size = (folder / path).stat().st_size
+        actual = sha256_file(file)
+        size = file.stat().st_size
     except OSError as error:
         yield found(folder, UNREADABLE_FILE, path, f"{path} cannot be read: {error.strerror or error}.")
         return
@@ -210,7 +211,7 @@ def _differences(folder: Path, artifact: dict[str, Any], pointer: str) -> Iterat
                 expected=str(size),
                 pointer=f"{pointer}/bytes",
             )
-    elif conversion := _line_end_conversion(folder / path, artifact["sha256"]):
+    elif conversion := _line_end_conversion(file, artifact["sha256"]):
         yield found(folder, LINE_ENDS, path, f"{path} matches its hash after {conversion} conversion.")
     else:
         sizes = "" if size == artifact["bytes"] else f", and {size} bytes instead of {artifact['bytes']}"
