@@ -106,18 +106,8 @@ def quotation_marks(value: Any) -> int:
     Two around each key and string, and those inside. A text with more of them has something that the value lacks: an
     unknown key, or a key that stands twice. `{"a": "x"}` has 4; `{"a": 0, "a": "x"}` gives the same value and has 6.
     """
-    marks = 0
-    waiting = [value]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, str):
-            marks += 2 + one.count('"')
-        elif isinstance(one, dict):
-            waiting.extend(one)
-            waiting.extend(one.values())
-        elif isinstance(one, list):
-            waiting.extend(one)
-    return marks
+    # Written by the library that read it: to go through the value in Python takes longer than to read it.
+    return msgspec.json.encode(value).count(b'"')
 
 
 def _type_of(node: dict[str, Any], document: dict[str, Any]) -> Any:

@@ -35,9 +35,10 @@ def sure(text: str) -> Any:
         return UNSURE
     try:
         value = msgspec.json.decode(text)
+        marks = quotation_marks(value)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return UNSURE
-    if text.count('"') != quotation_marks(value) or _levels(value) > MOST_LEVELS:
+    if text.count('"') != marks or _levels(value) > MOST_LEVELS:
         return UNSURE
     return value
 
