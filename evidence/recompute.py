@@ -7,7 +7,9 @@ definition of each. What does not live here: comparing (`evidence.rules.contradi
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Hashable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -75,13 +77,13 @@ def scores_of(prediction_rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """
     clustered = are_clustered(prediction_rows)
     whole = Count(clustered=clustered)
-    groups: dict[str, dict[str, Count]] = {grouping: {} for grouping in GROUPINGS}
+    groups = {grouping: defaultdict[str, Count](partial(Count, clustered=clustered)) for grouping in GROUPINGS}
     for row in prediction_rows:
         whole.add(row)
         for grouping, members in groups.items():
             name = row.get(grouping)
             if name is not None:
-                members.setdefault(name, Count(clustered=clustered)).add(row)
+                members[name].add(row)
     return {
         "metrics": whole.metrics(),
         "groups": {

@@ -38,8 +38,8 @@ def format_ok(output_text: str, finish_reason: str) -> bool:
     """
     return (
         finish_reason == "stop"
-        and all(output_text.count(tag) == 1 for tag in TAGS)
         and output_text.startswith(REASONING_OPEN)
         and output_text.endswith(ANSWER_CLOSE)
         and f"{REASONING_CLOSE}\n{ANSWER_OPEN}" in output_text
+        and all(output_text.count(tag) == 1 for tag in TAGS)
     )
