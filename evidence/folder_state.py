@@ -46,7 +46,7 @@ class FolderState(NamedTuple):
 def folder_state(folder: str) -> FolderState:
     """Return the state of a folder; what cannot be read in it has a state of its own, the same each time."""
     files = _files(folder, "")
-    is_held = any(file[0] == layout.LOCK for file in files) and is_alive(Path(folder))
+    is_held = layout.LOCK in [name for name, _, _, _ in files] and is_alive(Path(folder))
     return FolderState(is_held, tuple(files))
 
 

@@ -18,6 +18,8 @@ from dashboard.logic.text import shortened
 Row = Mapping[str, Any]
 
 _ITEM = "item"
+_LONGEST_ITEM = 200
+"""Characters of an item's name that an address takes; those of other tools may be of any length."""
 _ROW_PIXELS = 36
 
 _COLUMNS: Mapping[str, Any] = {
@@ -104,7 +106,8 @@ def _table(shown: Sequence[Row]) -> None:
     chosen = next(iter(picked["selection"]["rows"]), None)
     if chosen is not None:
         _prediction(shown[chosen])
-    if chosen is not None and (item := items[chosen]) is not None:
+    item = "" if chosen is None else items[chosen] or ""
+    if item.isprintable() and 0 < len(item) <= _LONGEST_ITEM:
         st.query_params[_ITEM] = item
     elif asked is not None:
         del st.query_params[_ITEM]

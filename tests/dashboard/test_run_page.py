@@ -95,6 +95,21 @@ def test_a_link_to_an_answer_opens_its_page_of_thousands(opened: Open, root: Pat
     assert app.dataframe[0].value["id"][0] == "q0"
 
 
+@pytest.mark.parametrize(("item", "is_linked"), [("q1", True), ("q" * 201, False), ("q\u2028\u202e", False)])
+def test_only_a_name_that_an_address_can_hold_is_put_there(
+    opened: Open, root: Path, item: str, is_linked: bool
+) -> None:
+    folder = write_run(root, "alpha")
+    row = rows_of(folder / PREDICTIONS)[0] | {"id": item, "output_text": "what was said"}
+    write_rows(folder / PREDICTIONS, [row])
+    app = opened(state.RUN, run="alpha", view="Predictions")
+    app.session_state[f"predictions_table {hash((item,))}"] = {"selection": {"rows": [0], "columns": [], "cells": []}}
+    app.run()
+    assert not app.exception
+    assert app.code[-1].value == "what was said"
+    assert ("item" in app.query_params) is is_linked
+
+
 def test_how_to_make_it_again_names_unsaved_code(opened: Open, root: Path) -> None:
     folder = write_run(root, "alpha", manifest={"code": {"dirty": True, "diff_sha256": "d" * 64}})
     app = opened(state.RUN, run=folder.name, view="Reproduce")
