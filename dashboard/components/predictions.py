@@ -46,9 +46,14 @@ def section(rows: Sequence[Row], eval_summary: Row | None) -> None:
         _scores(eval_summary)
     shown = _filtered(rows)
     said = f"{numbers.count(len(shown))} of {numbers.count(len(rows))} items."
-    markup.note(f"{said} Choose a row to read its output." if shown else f"{said} Take a filter away.")
-    if shown:
-        _table(_page(shown))
+    if not shown:
+        markup.note(f"{said} Take a filter away.")
+        return
+    place = st.container()
+    chosen = _table(_page(shown))
+    with place:
+        output = f"The output of {chosen} is below the table." if chosen else "Choose a row to read its output."
+        markup.note(f"{said} {output}")
 
 
 def _filtered(rows: Sequence[Row]) -> list[Row]:
@@ -76,21 +81,21 @@ def _page(shown: Sequence[Row]) -> Sequence[Row]:
     size = predictions_table.PAGE_ROWS
     if len(shown) <= size:
         return shown
-    asked = _place([text_at(row, "id") for row in shown]) or 0
-    number = st.pagination(-(-len(shown) // size), default=asked // size + 1, key="page")
+    number = st.pagination(-(-len(shown) // size), default=(_place(shown) or 0) // size + 1, key="page")
     return shown[(number - 1) * size : number * size]
 
 
-def _place(items: Sequence[str | None]) -> int | None:
-    """Return where the item stands that the address names; None where it is not among these."""
+def _place(rows: Sequence[Row]) -> int | None:
+    """Return which row is of the item that the address names; None where none of these is."""
     asked = st.query_params.get(_ITEM)
-    return items.index(asked) if asked is not None and asked in items else None
+    return next((place for place, row in enumerate(rows) if asked is not None and row.get("id") == asked), None)
 
 
-def _table(shown: Sequence[Row]) -> None:
+def _table(shown: Sequence[Row]) -> str:
+    """Draw the rows and the answer that is chosen; return the name of its item, empty for none."""
     table = predictions_table.table(shown)
     items = [text_at(row, "id") for row in shown]
-    asked = _place(items)
+    asked = _place(shown)
     picked = st.dataframe(
         table,
         hide_index=True,
@@ -111,6 +116,7 @@ def _table(shown: Sequence[Row]) -> None:
         st.query_params[_ITEM] = item
     elif asked is not None:
         del st.query_params[_ITEM]
+    return item
 
 
 def _scores(eval_summary: Row) -> None:
