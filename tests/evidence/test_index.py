@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 from datetime import timedelta
@@ -107,11 +108,11 @@ def test_only_changed_folders_are_read_again(tmp_path: Path, monkeypatch: pytest
 
 def test_end_of_a_process_is_noticed_without_a_change_of_files(tmp_path: Path) -> None:
     folder = write_run(tmp_path, "run", status="running")
+    (folder / "run.lock").touch()
     index = RunIndex(tmp_path)
-    with RunLock(folder):
-        (folder / "keep").hardlink_to(folder / "run.lock")
+    with (folder / "run.lock").open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
         assert [summary.status for summary in index.refresh()] == ["running"]
-    (folder / "keep").rename(folder / "run.lock")
     assert [summary.status for summary in index.refresh()] == ["interrupted"]
 
 
