@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 CHUNK_BYTES = 2**20
+"""Bytes of a file hashed at a time."""
 
 
 def sha256_file(path: Path) -> str:

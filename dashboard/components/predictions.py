@@ -50,10 +50,10 @@ def section(rows: Sequence[Row], eval_summary: Row | None) -> None:
         markup.note(f"{said} Take a filter away.")
         return
     place = st.container()
-    chosen = _table(_page(shown))
+    is_chosen = _table(_page(shown))
     with place:
-        output = f"The output of {chosen} is below the table." if chosen else "Choose a row to read its output."
-        markup.note(f"{said} {output}")
+        hint = "The output of the chosen row is below the table." if is_chosen else "Choose a row to read its output."
+        markup.note(f"{said} {hint}")
 
 
 def _filtered(rows: Sequence[Row]) -> list[Row]:
@@ -91,8 +91,8 @@ def _place(rows: Sequence[Row]) -> int | None:
     return next((place for place, row in enumerate(rows) if asked is not None and row.get("id") == asked), None)
 
 
-def _table(shown: Sequence[Row]) -> str:
-    """Draw the rows and the answer that is chosen; return the name of its item, empty for none."""
+def _table(shown: Sequence[Row]) -> bool:
+    """Draw the rows and the answer that is chosen, and have the address name it; return whether one is."""
     table = predictions_table.table(shown)
     items = [text_at(row, "id") for row in shown]
     asked = _place(shown)
@@ -116,7 +116,7 @@ def _table(shown: Sequence[Row]) -> str:
         st.query_params[_ITEM] = item
     elif asked is not None:
         del st.query_params[_ITEM]
-    return item
+    return chosen is not None
 
 
 def _scores(eval_summary: Row) -> None:

@@ -37,6 +37,17 @@ def test_pictures_show_what_a_search_leaves(opened: Open, sweep: list[str]) -> N
     assert "No field is called colour" in said(opened(state.COMPARE, part="Parallel", match="colour:red"))
 
 
+def test_a_tick_below_a_scatter_is_not_handed_to_another_run(opened: Open, sweep: list[str]) -> None:
+    app = opened(state.COMPARE, part="Scatter")
+    names = tuple(app.dataframe[0].value["run"])
+    app.session_state[f"related_runs {hash(names)}"] = {"selection": {"rows": [0], "columns": [], "cells": []}}
+    assert f"1 run chosen of {len(names)}." in said(app.run())
+    app.text_input(key="match").set_value("run-0")
+    text = said(app.run())
+    assert names[0] not in app.dataframe[0].value["run"].tolist()
+    assert "0 runs chosen of 10." in text
+
+
 def test_a_scatter_says_which_runs_have_no_point(opened: Open, sweep: list[str]) -> None:
     axes = {"across": "optimizer.learning_rate", "up": "seed"}
     app = opened(state.COMPARE, part="Scatter", **axes, logs="log up")

@@ -88,7 +88,7 @@ def test_a_link_to_an_answer_opens_its_page_of_thousands(opened: Open, root: Pat
     row = rows_of(folder / PREDICTIONS)[0]
     write_rows(folder / PREDICTIONS, [row | {"id": f"q{n}", "output_text": f"said {n}"} for n in range(2500)])
     app = opened(state.RUN, run="alpha", view="Predictions", item="q1700")
-    assert "items. The output of q1700 is below the table." in said(app)
+    assert "items. The output of the chosen row is below the table." in said(app)
     assert [block.value for block in app.code] == [row["prompt"], "said 1700"]
     assert list(app.dataframe[0].value["id"])[::999] == ["q1000", "q1999"]
     app = opened(state.RUN, run="alpha", view="Predictions", item="no such item")
