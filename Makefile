@@ -3,6 +3,10 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 SERVE ?= 1
 
+# uv installs sources. Python keeps what it compiled of them beside them; where a shell or a container forbids it, every
+# command would compile them anew, which for training takes longer than all its imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test check setup lock clean
 
 demo: setup ## train two small models, check, pack and verify them, then open the dashboard (SERVE=0 stops before that)
@@ -25,6 +29,9 @@ setup: .venv/.ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(BIN)/uv pip install --quiet --python .venv --require-hashes -r requirements.lock
 	$(BIN)/uv pip install --quiet --python .venv --no-deps --editable .
+	$(BIN)/python -m compileall -q trainproof.py trainer evidence schemas dashboard
+	$(BIN)/python -c "import trainer.run, dashboard.reading, pandas, streamlit.web.bootstrap, uvicorn"
+	$(BIN)/trainproof --help > /dev/null
 	touch $@
 
 lock: ## pin and hash the newest versions that pyproject.toml allows
