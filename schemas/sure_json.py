@@ -38,7 +38,10 @@ def sure(text: str) -> Any:
         marks = quotation_marks(value)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return UNSURE
-    if text.count('"') != marks or _levels(value) > MOST_LEVELS:
+    if text.count('"') != marks:
+        return UNSURE
+    # Few documents have as many objects and lists as may stand inside each other.
+    if text.count("{") + text.count("[") > MOST_LEVELS and _levels(value) > MOST_LEVELS:
         return UNSURE
     return value
 

@@ -50,7 +50,9 @@ def test_what_is_odd_is_left_to_the_strict_reader(text: str) -> None:
     assert sure(text) is UNSURE
 
 
-@pytest.mark.parametrize("text", [levels(MOST_LEVELS), "-0", "-0.0", " 1\n", "9" * MOST_DIGITS, '{"\\u0061": "\\/"}'])
+@pytest.mark.parametrize(
+    "text", [levels(MOST_LEVELS), f"[{'[],' * 99}[]]", "-0", "-0.0", " 1\n", "9" * MOST_DIGITS, '{"\\u0061": "\\/"}']
+)
 def test_what_is_plain_is_read_as_python_reads_it(text: str) -> None:
     assert repr(sure(text)) == repr(json.loads(text))
 
