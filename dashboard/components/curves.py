@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import streamlit as st
 
-from dashboard.logic.curves import AXES, Line, Plot, View, plot
+from dashboard.logic.curves import AXES, Plot, View, plot
 from dashboard.logic.curves_csv import curves_csv
 from dashboard.logic.curves_echarts import drawing
 from dashboard.logic.curves_svg import svg
+from dashboard.logic.line import Line
 
 _LOG, _LOG_X, _CLIP = "log loss", "log bottom", "no outliers"
 

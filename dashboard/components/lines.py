@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from dashboard import reading
 from dashboard.logic import foreign_run
-from dashboard.logic.curves import Line
+from dashboard.logic.line import Line
 from dashboard.logic.lineage import Ancestor, lineage
 from evidence.index import RunSummary
 from evidence.read import Run
@@ -22,8 +22,7 @@ def line_of(name: str, run: Run, known: Mapping[str, RunSummary]) -> tuple[Line,
     """
     view = run.foreign()
     if view is not None:
-        series, origin = foreign_run.series_of(view)
-        return Line(name=name, series=series, colour="", scores=foreign_run.score_marks(view)), origin
+        return foreign_run.line_of(name, view)
     by_id = (
         {summary.run_id: summary for summary in known.values()} if run.manifest and run.manifest.get("parent") else {}
     )

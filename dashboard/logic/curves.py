@@ -13,11 +13,11 @@ from typing import Literal
 
 import numpy as np
 
+from dashboard.logic.line import Axis, Line, Part
 from dashboard.logic.numbers import count
 from dashboard.logic.sampling import POINTS, kept, smoothed
 from dashboard.logic.series import Series
-
-Axis = Literal["step", "tokens_seen", "seconds"]
+from dashboard.logic.text import shortened
 
 AXES: dict[Axis, str] = {"step": "Steps", "tokens_seen": "Tokens", "seconds": "Time"}
 
@@ -25,23 +25,33 @@ CLIPPED = (1.0, 99.0)
 """Percentiles between which the values lie that are in range when outliers are left out."""
 
 
+_LONGEST_NAMES = 60
+"""Characters that a title gives to what the marks in it are."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """One curve: the column it draws, its title with the unit, and the points that all its curves share.
+    """One curve. Together the panels send less than 200 kB to a browser: 8 bytes a point, 12 when smoothed.
 
-    Together the panels send less than 200 kB to a browser, whatever the runs: 8 bytes a point, 12 when smoothed.
+    Attributes:
+        column: The column that it draws.
+        title: What that is.
+        exactly: What it is in our own rows; of those of other tools nobody here knows it.
+        height: Pixels.
+        points: Points that all its curves share, whatever the runs.
     """
 
     column: str
     title: str
+    exactly: str = ""
     height: int = 96
     points: int = 2_000
 
 
 PANELS = (
-    Panel(column="loss", title="Loss (nats per supervised token)", height=210, points=8_000),
+    Panel(column="loss", title="Loss", exactly=" (nats per supervised token)", height=210, points=8_000),
     Panel(column="learning_rate", title="Learning rate"),
-    Panel(column="grad_norm", title="Gradient norm, before clipping"),
+    Panel(column="grad_norm", title="Gradient norm", exactly=", before clipping"),
     Panel(column="tokens_per_second", title="Tokens per second"),
     Panel(column="device_memory_bytes", title="Device memory"),
 )
@@ -74,36 +84,15 @@ class View:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mark:
-    """Something that happened at a place of a run: where on each axis, and what; a score is from 0 to 1."""
-
-    at: Mapping[Axis, float]
-    text: str
-    score: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Line:
-    """A run to draw: its name, series and colour; what its parents did before it, where it was resumed, and scored."""
-
-    name: str
-    series: Series
-    colour: str
-    earlier: Series | None = None
-    resumed: tuple[Mark, ...] = ()
-    scores: tuple[Mark, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
 class Curve:
-    """The points of one line in one panel, `[points]` float32 each; quiet for what a parent did."""
+    """The points of one part of a line in one panel, `[points]` float32 each."""
 
     name: str
+    part: Part
     colour: str
     x: np.ndarray
     y: np.ndarray
     smooth: np.ndarray | None
-    quiet: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +149,7 @@ class Plot:
 
 def plot(lines: Sequence[Line], view: View) -> Plot:
     """Return the curves of these runs, panel by panel; a panel that no run has values for is left out."""
-    every = [series for line in lines for series in (line.earlier, line.series) if series is not None]
+    every = [series for line in lines for _, series in line.parts()]
     divisor, unit = _scale(view.x, [series.columns[view.x] for series in every])
     across = {id(series): _drawable(series.columns[view.x] / divisor, positive=view.log_x) for series in every}
     panels, drawn, total, outside = [], 0, 0, 0
@@ -184,46 +173,50 @@ def _plotted(
     panel: Panel, lines: Sequence[Line], view: View, x_divisor: float, across: Mapping[int, np.ndarray]
 ) -> tuple[Plotted, tuple[int, int, int]]:
     """Return a panel, and how many points it draws, of how many, and how many of all lie outside its range."""
-    stated = [(line, series) for line, series in _with_parents(lines) if series.has(panel.column)]
-    divisor, unit = _scale(panel.column, [series.columns[panel.column] for _, series in stated])
+    stated = [(line, part, series) for line in lines for part, series in line.parts() if series.has(panel.column)]
+    divisor, unit = _scale(panel.column, [series.columns[panel.column] for *_, series in stated])
     log = view.log and panel.column in {"loss", "grad_norm"}
-    values = [_drawable(series.columns[panel.column] / divisor, positive=log) for _, series in stated]
+    values = [_drawable(series.columns[panel.column] / divisor, positive=log) for *_, series in stated]
     low, high = _range(values, log=log) if view.clip and panel.column != "learning_rate" else (None, None)
     points = min(POINTS, panel.points // len(stated))
-    smoothing = 0.0 if panel.column == "learning_rate" else view.smoothing
     curves = []
-    for (line, series), y in zip(stated, values, strict=True):
-        curves.append(_curve(line, across[id(series)], y, points, smoothing, quiet=series is line.earlier))
+    for (line, part, series), y in zip(stated, values, strict=True):
+        as_measured = panel.column == "learning_rate" or part == "evaluation"
+        curves.append(_curve(line, part, across[id(series)], y, points, 0.0 if as_measured else view.smoothing))
+    scores = tuple(_places(lines, "scores", view, x_divisor, "loss", divisor)) if panel.column == "loss" else ()
     plotted = Plotted(
         panel=panel,
-        title=panel.title + (f" ({unit})" if unit else ""),
+        title=_title(panel, unit, stated, scores),
         log=log,
         low=low,
         high=high,
         curves=tuple(curves),
         resumed=tuple(_places(lines, "resumed", view, x_divisor, panel.column, divisor)),
-        scores=tuple(_places(lines, "scores", view, x_divisor, "loss", divisor)) if panel.column == "loss" else (),
+        scores=scores,
     )
     outside = _outside(values, low, high) + sum(
-        _too_large(series.columns[panel.column], divisor) for _, series in stated
+        _too_large(series.columns[panel.column], divisor) for *_, series in stated
     )
     return plotted, (sum(len(curve.x) for curve in curves), sum(len(y) for y in values), outside)
 
 
-def _with_parents(lines: Sequence[Line]) -> Iterator[tuple[Line, Series]]:
-    """Yield the series to draw: what came before a line first, so that the line itself lies on top."""
-    for line in lines:
-        if line.earlier is not None:
-            yield line, line.earlier
-        yield line, line.series
+def _title(panel: Panel, unit: str, stated: Sequence[tuple[Line, Part, Series]], scores: Sequence[Place]) -> str:
+    """Return a panel's title with its unit, and what a dotted line and a mark in it are."""
+    title = panel.title + (f" ({unit})" if unit else "")
+    if panel.exactly:
+        title += ", as stated" if any(line.is_foreign for line, *_ in stated) else panel.exactly
+    if any(part == "evaluation" for _, part, _ in stated):
+        title += "; dotted: at evaluations"
+    marked = shortened(", ".join(dict.fromkeys(place.text for place in scores)), _LONGEST_NAMES)
+    return f"{title}; ◆ {marked}" if marked else title
 
 
-def _curve(line: Line, x: np.ndarray, y: np.ndarray, points: int, smoothing: float, *, quiet: bool) -> Curve:
+def _curve(line: Line, part: Part, x: np.ndarray, y: np.ndarray, points: int, smoothing: float) -> Curve:
     chosen = kept(y, points)
     smooth = smoothed(y, smoothing)[chosen].astype(np.float32) if smoothing > 0 else None
     # Curves that keep every point share one x, which is then sent once.
     x, y = (x, y) if len(chosen) == len(y) else (x[chosen], y[chosen])
-    return Curve(name=line.name, colour=line.colour, x=x, y=y, smooth=smooth, quiet=quiet)
+    return Curve(name=line.name, part=part, colour=line.colour, x=x, y=y, smooth=smooth)
 
 
 def _drawable(values: np.ndarray, *, positive: bool) -> np.ndarray:

@@ -7,7 +7,8 @@ import io
 import math
 from collections.abc import Iterator, Sequence
 
-from dashboard.logic.curves import PANELS, Line
+from dashboard.logic.curves import PANELS
+from dashboard.logic.line import PARTS, Line
 from dashboard.logic.text import csv_cell
 
 COLUMNS = ("step", "tokens_seen", "seconds", *(panel.column for panel in PANELS))
@@ -25,10 +26,9 @@ def curves_csv(lines: Sequence[Line]) -> str:
 
 def _rows(lines: Sequence[Line]) -> Iterator[tuple[object, ...]]:
     for line in lines:
-        for part in (line.earlier, line.series):
-            if part is not None:
-                said = "before it was resumed" if part is line.earlier else ""
-                columns = [part.columns[name] for name in COLUMNS]
-                for values in zip(*columns, strict=True):
-                    # A number written with a minus is no formula, so only the name is made harmless.
-                    yield csv_cell(line.name), said, *("" if math.isnan(value) else f"{value:.9g}" for value in values)
+        for part, series in line.parts():
+            columns = [series.columns[name] for name in COLUMNS]
+            for values in zip(*columns, strict=True):
+                # A number written with a minus is no formula, so only the name is made harmless.
+                shown = ("" if math.isnan(value) else f"{value:.9g}" for value in values)
+                yield csv_cell(line.name), PARTS[part], *shown

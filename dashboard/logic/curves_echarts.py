@@ -14,8 +14,10 @@ import pyarrow as pa
 
 from dashboard.logic import arrow
 from dashboard.logic.curves import Curve, Place, Plot, Plotted
+from dashboard.logic.line import PARTS, Part
 
-_TOP, _LEGEND, _GAP, _BOTTOM = 34, 26, 40, 44
+_TOP, _GAP, _BOTTOM = 58, 40, 44
+_STROKES: Mapping[Part, str] = {"earlier": "dashed", "own": "solid", "evaluation": "dotted"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +48,7 @@ class _Builder:
         self.titles: list[dict[str, Any]] = []
         self.grids: list[dict[str, Any]] = []
         self.y_axes: list[dict[str, Any]] = []
-        self.top = _TOP if self.single else _TOP + _LEGEND
+        self.top = _TOP  # Legend and tools have a row of their own: on a phone the title needs all of its row.
         self._frame_of_x: dict[tuple[int, str], int] = {}
 
     def add(self, index: int, plotted: Plotted) -> None:
@@ -67,9 +69,8 @@ class _Builder:
             axis |= {"min": _rounded(plotted.low), "max": _rounded(plotted.high)}
             axis["axisLabel"] |= {"showMinLabel": False, "showMaxLabel": False}
         self.y_axes.append(axis)
-        title = plotted.title.partition(" (")[0]
         for curve in plotted.curves:
-            self._add_curve(index, title, curve)
+            self._add_curve(index, panel.title, curve)
         for place in plotted.scores:
             self._add_score(index, place)
         if plotted.resumed and plotted.curves:
@@ -79,7 +80,7 @@ class _Builder:
 
     def _add_curve(self, index: int, title: str, curve: Curve) -> None:
         label = title if self.single else curve.name
-        label += ", before it was resumed" if curve.quiet else ""
+        label += f", {said}" if (said := PARTS[curve.part]) else ""
         frame = self._frame(curve, title)
         columns = {label: curve.y}
         if curve.smooth is not None:
@@ -160,9 +161,9 @@ class _Builder:
 
 
 def _line(index: int, frame: int, column: str, curve: Curve, *, faint: bool) -> dict[str, Any]:
-    style = {"width": 1.6, "opacity": 1.0, "type": "dashed" if curve.quiet else "solid"}
-    if faint or curve.quiet:
-        style |= {"width": 1.2 if curve.quiet else 1, "opacity": 0.35 if faint else 0.6}
+    style = {"type": _STROKES[curve.part], "width": 1.6, "opacity": 1.0}
+    if faint or curve.part == "earlier":
+        style |= {"width": 1.2 if curve.part == "earlier" else 1, "opacity": 0.35 if faint else 0.6}
     return {
         "type": "line",
         "name": curve.name,
@@ -170,7 +171,7 @@ def _line(index: int, frame: int, column: str, curve: Curve, *, faint: bool) -> 
         "yAxisIndex": index,
         "datasetIndex": frame,
         "encode": {"x": "x", "y": column, "tooltip": [column]},
-        "showSymbol": False,
+        "showSymbol": curve.part == "evaluation",
         "symbolSize": 5,
         "color": curve.colour,
         "lineStyle": style,

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dashboard.logic.curves import Curve, Place, Plot, Plotted
+from dashboard.logic.line import Part
 from dashboard.logic.text import shortened, visible
 from evidence.bundle.chart import tick_text, ticks
 
@@ -20,12 +21,19 @@ WIDTH = 860
 _LEFT, _RIGHT, _TOP, _GAP, _BOTTOM = 76, 16, 34, 46, 52
 _LEGEND_ROW, _LEGEND_COLUMNS, _LONGEST_NAME = 18, 3, 34
 _TALL, _LOW = 240, 120
+_MARK, _FIGURE_WIDTH = 7, 52
 STYLE = (
     "text{font-family:'Source Sans 3','Source Sans Pro','Helvetica Neue',Arial,sans-serif;font-size:12px;fill:#26323a}"
     ".title{font-size:13px;font-weight:600}.quiet{fill:#4a5761}.grid{stroke:#e3e8eb;stroke-width:1}"
     ".axis{stroke:#5c6973;stroke-width:1;fill:none}.mark{stroke-width:1;stroke-dasharray:2 3}"
     "polyline{fill:none;stroke-linejoin:round}"
 )
+
+_STROKES: Mapping[Part, str] = {
+    "earlier": ' stroke-dasharray="5 3"',
+    "own": "",
+    "evaluation": ' stroke-dasharray="2 3"',
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +107,7 @@ def _panel(
     yield from _bottom(plot, across, top + height, worded=is_last)
     clip = f"panel-{panel.panel.column}"
     yield (
-        f'<clipPath id="{clip}"><rect x="{_LEFT}" y="{top - 1}" width="{WIDTH - _LEFT - _RIGHT}" '
+        f'<clipPath id="{clip}"><rect x="{_LEFT - _MARK}" y="{top - 1}" width="{WIDTH - _LEFT - _RIGHT + 2 * _MARK}" '
         f'height="{height + 2}"/></clipPath><g clip-path="url(#{clip})">'
     )
     for curve in panel.curves:
@@ -114,10 +122,21 @@ def _panel(
     for place in panel.resumed if is_first else ():
         yield f'<text class="quiet" x="{float(across.at(place.x)) + 4:.1f}" y="{top + 12}">{safe(place.text)}</text>'
     # With several runs the legend says it, where no two can lie upon each other.
-    for place in panel.scores if plot.single else ():
+    yield from _figures(panel.scores, across, down) if plot.single else ()
+
+
+def _figures(scores: Sequence[Place], across: Reach, down: Reach) -> Iterator[str]:
+    """Yield the figures at the marks of one run, from the last on, as far as none lies upon another."""
+    free = math.inf
+    for place in reversed(scores):
         x, y = float(across.at(place.x)), float(down.at(place.y))
-        said = _score(place)
-        yield f'<text x="{x - 10:.1f}" y="{y - 10:.1f}" text-anchor="end">{safe(said)}</text>'
+        if x > free:
+            continue
+        free = x - _FIGURE_WIDTH
+        # A falling loss leaves room below; where the axis is near, there is some above.
+        baseline = y + 20 if y + 24 < down.start else y - 10
+        end = min(x + _FIGURE_WIDTH / 3, WIDTH - 2)
+        yield f'<text x="{end:.1f}" y="{baseline:.1f}" text-anchor="end">{_percent(place)}</text>'
 
 
 def _bottom(plot: Plot, across: Reach, y: int, *, worded: bool) -> Iterator[str]:
@@ -136,10 +155,14 @@ def _bottom(plot: Plot, across: Reach, y: int, *, worded: bool) -> Iterator[str]
 
 def _curve(curve: Curve, across: Reach, down: Reach) -> Iterator[str]:
     faint = curve.smooth is not None
-    dashes = ' stroke-dasharray="5 3"' if curve.quiet else ""
-    layers = [(curve.y, 0.8 if faint else 1.4, 0.35 if faint else 0.6 if curve.quiet else 1.0)]
+    dashes, opacity_of_own = _STROKES[curve.part], 0.6 if curve.part == "earlier" else 1.0
+    layers = [(curve.y, 0.8 if faint else 1.4, 0.35 if faint else opacity_of_own)]
     if curve.smooth is not None:
-        layers.append((curve.smooth, 1.6, 0.6 if curve.quiet else 1.0))
+        layers.append((curve.smooth, 1.6, opacity_of_own))
+    if curve.part == "evaluation":
+        for x, y in _pieces(across.at(curve.x), down.at(curve.y)):
+            for a, b in zip(x.tolist(), y.tolist(), strict=True):
+                yield f'<circle cx="{a:.1f}" cy="{b:.1f}" r="2.5" fill="{safe(curve.colour)}"/>'
     for values, width, opacity in layers:
         for x, y in _pieces(across.at(curve.x), down.at(values)):
             points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x.tolist(), y.tolist(), strict=True))
@@ -158,7 +181,11 @@ def _pieces(x: np.ndarray, y: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarr
 
 
 def _score(place: Place) -> str:
-    return f"{place.text} {100 * (place.score or 0.0):.1f} %"
+    return f"{place.text} {_percent(place)}"
+
+
+def _percent(place: Place) -> str:
+    return f"{100 * (place.score or 0.0):.1f} %"
 
 
 def _legend(names: Sequence[tuple[str, str]], scores: Mapping[str, str]) -> Iterator[str]:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from dashboard.logic import numbers
-from dashboard.logic.curves import Mark
 from dashboard.logic.headline import Figure
+from dashboard.logic.line import Line, Mark
 from dashboard.logic.series import NAMES, Series
 from dashboard.logic.text import masked
 from evidence.foreign.contradictions import loss_series
@@ -30,28 +30,60 @@ _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {"tokens_seen": ("num_tokens",), "
 _STEP = re.compile(r"(?:step|checkpoint)[ _-]?(\d{1,15})$")
 
 
-def series_of(view: ForeignRun) -> tuple[Series, str]:
-    """Return the longest series of losses as columns, and where it stands; without any loss, an empty one."""
-    rows = max(loss_series(view.metrics).values(), key=len, default=[])
-    if not rows:
-        return Series(columns={name: np.empty(0) for name in (*NAMES, "seconds")}, unread=0), ""
-    columns = {name: np.array([_value(row, name) for row in rows]) for name in NAMES}
+def line_of(name: str, view: ForeignRun) -> tuple[Line, str]:
+    """Return the line of a run, and where its losses stand; empty where it states none."""
+    rows = _longest(loss_series(view.metrics))
+    evaluated = _evaluated(view, rows)
+    line = Line(
+        name=name,
+        series=_series(rows, "loss"),
+        colour="",
+        evaluation=_series(evaluated, "eval_loss") if evaluated else None,
+        scores=_score_marks(view, rows),
+        is_foreign=True,
+    )
+    return line, _origin(rows or evaluated) if rows or evaluated else ""
+
+
+def _longest(series: Mapping[tuple[str, int], list[MetricRow]]) -> list[MetricRow]:
+    return max(series.values(), key=len, default=[])
+
+
+def _series(rows: Sequence[MetricRow], loss: str) -> Series:
+    """Return rows as columns, with the values of this name as the loss; without steps, the rows are counted."""
+    columns = {name: np.array([_value(row, loss if name == "loss" else name) for row in rows]) for name in NAMES}
     if not np.isfinite(columns["step"]).all():
         columns["step"] = np.arange(1.0, len(rows) + 1)
     # Sources may state rows out of order; a curve goes from left to right.
     order = np.argsort(columns["step"], kind="stable")
     columns = {name: column[order] for name, column in columns.items()}
     columns["seconds"] = np.full(len(rows), np.nan)
-    return Series(columns=columns, unread=0), _origin(rows)
+    return Series(columns=columns, unread=0)
 
 
-def score_marks(view: ForeignRun) -> tuple[Mark, ...]:
-    """Return where the run was evaluated, as far as its sources say at which step: scores from 0 to 1, one at a step.
+def _evaluated(view: ForeignRun, losses: Sequence[MetricRow]) -> list[MetricRow]:
+    """Return the rows with a loss of an evaluation at a known step, one at a step.
 
-    Nothing where the losses state no steps: they are then counted, and a step has no place among them.
+    Of the file and the stage that the curve is drawn from: another file may be of another run. Nothing where the losses
+    of training state no steps: they are then counted, and a step has no place among them.
     """
-    rows = max(loss_series(view.metrics).values(), key=len, default=[])
-    if not all(math.isfinite(_value(row, "step")) for row in rows):
+    if not _all_steps_known(losses):
+        return []
+    series = loss_series(view.metrics, "eval_loss")
+    rows = series.get((losses[0].source.file, losses[0].stage), []) if losses else _longest(series)
+    found: dict[float, MetricRow] = {}
+    for row in rows:
+        if math.isfinite(_value(row, "step")):
+            found.setdefault(_value(row, "step"), row)
+    return list(found.values())
+
+
+def _score_marks(view: ForeignRun, losses: Sequence[MetricRow]) -> tuple[Mark, ...]:
+    """Return where the run was scored, as far as its sources say at which step: scores from 0 to 1, one at a step.
+
+    Nothing where the losses state no steps, as of `_evaluated`.
+    """
+    if not _all_steps_known(losses):
         return ()
     stated = [(_value(row, "step"), name, value) for row in view.metrics for name, value in row.values.items()]
     stated += [(_step(score.checkpoint), score.name, score.value) for score in view.scores]
@@ -137,6 +169,10 @@ def prediction_rows(view: ForeignRun) -> list[dict[str, Any]]:
     ]
 
 
+def _all_steps_known(rows: Sequence[MetricRow]) -> bool:
+    return all(math.isfinite(_value(row, "step")) for row in rows)
+
+
 def _step(checkpoint: str | None) -> float:
     """Return the step in the name of a checkpoint, `checkpoint-200` or `step 200`; NaN where it names none."""
     found = _STEP.search(checkpoint or "")
@@ -151,7 +187,7 @@ def _value(row: MetricRow, name: str) -> float:
     return math.nan
 
 
-def _origin(rows: list[MetricRow]) -> str:
+def _origin(rows: Sequence[MetricRow]) -> str:
     first, last = rows[0].source, rows[-1].source
     lines = f", lines {first.line} to {last.line}" if first.line and last.line else ""
     inferred = sorted({name for row in rows for name in row.inferred})

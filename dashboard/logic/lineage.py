@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from dashboard.logic.curves import Mark
 from dashboard.logic.documents import number_at, text_at
+from dashboard.logic.line import Mark
 from dashboard.logic.numbers import count
 from dashboard.logic.series import Series
 

@@ -103,12 +103,12 @@ def _side_by_side(chosen: Sequence[str], known: Mapping[str, RunSummary]) -> Non
 def _curves(names: Sequence[str], known: Mapping[str, RunSummary]) -> None:
     st.header("Curves", anchor=False)
     lines = [line_of(name, reading.run_of(known[name].path), known)[0] for name in names]
-    drawn = [line for line in lines if line.series.rows]
+    drawn = [line for line in lines if line.rows]
     if not drawn:
         markup.note("None of these runs has metrics.")
         return
     curves.show(drawn, key="compare_curves", name="compared")
-    missing = [line.name for line in lines if not line.series.rows]
+    missing = [line.name for line in lines if not line.rows]
     if missing:
         markup.note(f"Without metrics: {', '.join(missing)}")
 

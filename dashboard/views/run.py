@@ -158,7 +158,7 @@ def _progress(planned: float | None, done: float | None) -> None:
 
 def _curves(name: str, run: Run, known: Mapping[str, RunSummary], *, running: bool) -> None:
     line, remark = line_of(name, run, known)
-    if not line.series.rows:
+    if not line.rows:
         if running:
             markup.empty("No metrics yet", "The first row appears with the first step; compiling comes before it.")
         else:

@@ -161,11 +161,11 @@ def _final_losses(view: ForeignRun) -> Iterator[Problem]:
             yield problem_of(rules.MEAN_AT_A_STEP, what=what, **place)  # type: ignore[arg-type]
 
 
-def loss_series(metrics: Sequence[MetricRow]) -> dict[tuple[str, int], list[MetricRow]]:
-    """Return the rows with a finite training loss of each stage of each file."""
+def loss_series(metrics: Sequence[MetricRow], name: str = "loss") -> dict[tuple[str, int], list[MetricRow]]:
+    """Return the rows with a finite loss of this name, of training or `eval_loss`, of each stage of each file."""
     series: dict[tuple[str, int], list[MetricRow]] = defaultdict(list)
     for row in metrics:
-        if row.values.get("loss") is not None:
+        if row.values.get(name) is not None:
             series[row.source.file, row.stage].append(row)
     return series
 

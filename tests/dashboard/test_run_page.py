@@ -111,6 +111,15 @@ def test_only_a_name_that_an_address_can_hold_is_put_there(
     assert ("item" in app.query_params) is is_linked
 
 
+def test_a_run_of_another_tool_with_evaluations_alone_has_curves(opened: Open, root: Path) -> None:
+    (root / "theirs").mkdir(parents=True)
+    history = [{"eval_loss": 2.1, "step": 50}, {"eval_loss": 1.9, "step": 100}]
+    (root / "theirs" / "trainer_state.json").write_text(json.dumps({"global_step": 100, "log_history": history}))
+    text = said(opened(state.RUN, run="theirs"))
+    assert "No metrics" not in text
+    assert "Read from trainer_state.json" in text
+
+
 def test_how_to_make_it_again_names_unsaved_code(opened: Open, root: Path) -> None:
     folder = write_run(root, "alpha", manifest={"code": {"dirty": True, "diff_sha256": "d" * 64}})
     app = opened(state.RUN, run=folder.name, view="Reproduce")

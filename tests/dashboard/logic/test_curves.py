@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from xml.etree.ElementTree import fromstring
 
 import numpy as np
 import pytest
 
-from dashboard.logic.curves import Line, Mark, Plot, View, plot
+from dashboard.logic.curves import Plot, View, plot
 from dashboard.logic.curves_csv import curves_csv
 from dashboard.logic.curves_echarts import Drawing, drawing
 from dashboard.logic.curves_svg import svg
+from dashboard.logic.line import Line, Mark
 from dashboard.logic.series import NAMES, Series
 
 
@@ -51,9 +53,7 @@ def test_a_panel_for_each_column_that_was_measured() -> None:
 def test_curves_that_keep_every_point_are_sent_as_one_table_with_one_x() -> None:
     read = series(100, loss=np.linspace(5, 1, 100), grad_norm=np.ones(100))
     _, drawn = drawn_of(line("a", read))
-    assert [frame["source"].column_names for frame in drawn.option["dataset"]] == [
-        ["x", "Loss", "Gradient norm, before clipping"]
-    ]
+    assert [frame["source"].column_names for frame in drawn.option["dataset"]] == [["x", "Loss", "Gradient norm"]]
 
 
 def test_smoothing_keeps_the_raw_line_behind_and_leaves_the_learning_rate_alone() -> None:
@@ -140,13 +140,56 @@ def test_a_resumed_run_shows_where_and_what_came_before_in_a_quieter_tone() -> N
     score = Mark(at={"step": 20, "tokens_seen": 20 * 2048, "seconds": 9}, text="exact match", score=0.75)
     own = line("a", after, earlier=before, resumed=(mark,), scores=(score,))
     plotted, drawn = drawn_of(own)
-    assert [(curve.quiet, curve.y[0]) for curve in plotted.panels[0].curves] == [(True, 4), (False, 2)]
+    assert [(curve.part, curve.y[0]) for curve in plotted.panels[0].curves] == [("earlier", 4), ("own", 2)]
     lines = [part for part in drawn.option["series"] if part["type"] == "line"]
     assert [part["lineStyle"]["type"] for part in lines] == ["dashed", "solid"]
     marked = lines[1]["markLine"]["data"]
     assert [(item["xAxis"], item["label"]["formatter"]) for item in marked] == [(11, "resumed after step 10")]
     points = next(part for part in drawn.option["series"] if part["type"] == "scatter")
     assert table(drawn, points["datasetIndex"]) == {"x": [20], "y": [2], "exact match, %": [75]}
+
+
+def test_losses_of_evaluations_are_a_line_of_points_and_are_named() -> None:
+    losses, evaluated = series(100, loss=np.linspace(5, 1, 100)), series(2, loss=np.array([4.5, 2.5]))
+    evaluated.columns["step"] *= 50
+    own = line("a", losses, evaluation=evaluated, is_foreign=True)
+    plotted, drawn = drawn_of(own, smoothing=0.9)
+    assert [panel.title for panel in plotted.panels] == ["Loss, as stated; dotted: at evaluations"]
+    assert [
+        (part["encode"]["y"], part["lineStyle"]["type"], part["showSymbol"]) for part in drawn.option["series"]
+    ] == [
+        ("Loss", "solid", False),
+        ("Loss, smoothed", "solid", False),
+        ("Loss, at evaluations", "dotted", True),
+    ]
+    assert table(drawn, 1) == {"x": [50, 100], "Loss, at evaluations": [4.5, 2.5]}
+    text = svg(plotted, title="a")
+    assert (text.count("<circle"), text.count('stroke-dasharray="2 3"')) == (2, 1)
+    assert curves_csv([own]).splitlines()[-2:] == [
+        "a,at evaluations,50,2048,0,4.5,,,,",
+        "a,at evaluations,100,4096,0.5,2.5,,,,",
+    ]
+
+
+def test_what_a_mark_is_stands_in_the_title_and_figures_do_not_lie_upon_each_other() -> None:
+    marks = tuple(Mark(at={"step": step}, text="accuracy", score=step / 100) for step in range(2, 101, 2))
+    plotted, _ = drawn_of(line("a", series(100, loss=np.linspace(5, 1, 100)), scores=marks))
+    assert [panel.title for panel in plotted.panels] == ["Loss (nats per supervised token); ◆ accuracy"]
+    root = fromstring(svg(plotted, title="a"))
+    figures = [element for element in root.iter() if (element.text or "").endswith(" %")]
+    assert figures[0].text == "100.0 %"
+    ends = [float(element.attrib["x"]) for element in figures]
+    assert len(ends) > 10
+    assert all(left <= right - 45 for right, left in pairwise(ends))
+    clip = next(element for element in root.iter() if element.tag.endswith("clipPath"))[0].attrib
+    axis_end = 860 - 16
+    assert float(clip["x"]) + float(clip["width"]) >= axis_end + 6  # The last mark is whole.
+
+
+def test_beside_a_run_of_another_tool_no_loss_is_said_to_be_of_supervised_tokens() -> None:
+    ours, theirs = series(10, loss=np.ones(10), grad_norm=np.ones(10)), series(10, loss=np.ones(10))
+    plotted, _ = drawn_of(line("a", ours), line("b", theirs, is_foreign=True))
+    assert [panel.title for panel in plotted.panels] == ["Loss, as stated", "Gradient norm, before clipping"]
 
 
 def test_two_runs_share_panels_and_are_told_apart_by_a_legend() -> None:
