@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -12,6 +13,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import jax.numpy as jnp
 import pytest
 
 from evidence.bundle.build import build_bundle
@@ -25,6 +27,8 @@ from schemas.render import as_text
 from trainer.afterwards import evaluate_run, export_run
 from trainer.command import TrainFlags, order_of
 from trainer.config.tree import Checkpoint, Config
+from trainer.loop.checkpoint import Checkpoints
+from trainer.loop.step import TrainState
 from trainer.progress import Watch
 from trainer.recorder.recorder import Recorder, claim, now
 from trainer.run import Order, run
@@ -46,11 +50,11 @@ QUIET = Watch(quiet=True)
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
-    """Return the folder of a disk of one megabyte."""
+    """Return the folder of a disk of one megabyte and forty files."""
     folder = tmp_path / "small"
     folder.mkdir()
     root = [] if os.geteuid() == 0 else ["sudo", "-n"]
-    mount = [*root, "mount", "-t", "tmpfs", "-o", "size=1m,mode=1777", "tmpfs", str(folder)]
+    mount = [*root, "mount", "-t", "tmpfs", "-o", "size=1m,nr_inodes=40,mode=1777", "tmpfs", str(folder)]
     try:
         done = subprocess.run(mount, capture_output=True, text=True, check=False)
     except FileNotFoundError as error:
@@ -116,10 +120,37 @@ main(["train", "--config", "{tmp_path}/config.yaml", "--output", "{small}/run"])
 """
     done = subprocess.run([sys.executable, "-c", trial], capture_output=True, text=True, check=False)
     assert done.returncode == 4
-    assert f"error TP722: {small}/run/checkpoints: The disk is full; the run cannot be recorded any f" in done.stderr
+    assert done.stderr == (
+        f"error TP722: {small}/run/checkpoints: The disk is full; the run cannot be recorded any further.\n"
+        "  A run that is not recorded cannot be believed, so it stops here; what was written before is intact.\n"
+        "  Next: Free space there and start the run again, with --resume if a checkpoint was saved.\n"
+    )
     assert list((small / "run/checkpoints").iterdir()) == []
     found = read_run(small / "run")
     assert (found.status, found.manifest["exit"]["error"]) == ("failed", "disk_full")
+
+
+def test_checkpoint_that_fails_at_any_of_its_files_leaves_none(small: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The disk has room for one file more each time, until the checkpoint has all of its own."""
+    weights = {"kernel": jnp.ones((8, 8)), "bias": jnp.ones(8)}
+    state = TrainState(step=jnp.asarray(3), params=weights, opt_state=weights)
+    checkpoints = Checkpoints(small, keep=1)
+    fillers = [small / f"filler-{number}" for number in range(os.statvfs(small).f_ffree)]
+    for filler in fillers:
+        filler.touch()
+    failures = []
+    for filler in fillers:
+        try:
+            checkpoints.save(state)
+            break
+        except OSError as error:
+            failures.append((error.errno, error.filename, len(list((small / "checkpoints").iterdir()))))
+        filler.unlink()
+    checkpoints.close()
+    assert len(failures) > 10
+    assert set(failures) == {(errno.ENOSPC, str(small / "checkpoints"), 0)}
+    assert [path.name for path in (small / "checkpoints").iterdir()] == ["3"]
+    assert capfd.readouterr() == ("", "")
 
 
 def test_recorder_that_fills_the_disk_keeps_every_row_before(small: Path) -> None:

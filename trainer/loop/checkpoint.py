@@ -7,10 +7,16 @@ checkpoint. The state holds all that the next step depends on; data order follow
 from __future__ import annotations
 
 import errno
+import gc
+import logging
 import os
 import re
 import shutil
+import sys
 import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -47,28 +53,64 @@ class Checkpoints:
         began = time.perf_counter()
         step = int(state.step)
         refuse_full_disk(self._folder, state)
+        with quiet_writers():
+            number = self._write(step, state)
+            if number is not None:
+                gc.collect()  # Tasks that nobody awaited complain when they are collected: here, unheard.
+        if number is not None:
+            raise OSError(number, os.strerror(number), str(self._folder))
+        self.seconds = time.perf_counter() - began
+        return step
+
+    def _write(self, step: int, state: TrainState) -> int | None:
+        """Write the state and return None, or the operating system's error number and leave nothing behind."""
         try:
             self._manager.save(step, args=ocp.args.StandardSave(state._asdict()))
             self._manager.wait_until_finished()
-        except ValueError as error:
+        except (OSError, ValueError) as error:
             # What is half written is of no use, and on a full disk its space is needed to record how the run ended.
             for unfinished in self._folder.glob(f"*{UNFINISHED}"):
                 _remove(unfinished)
-            raise written_badly(error, self._folder) from error
-        self.seconds = time.perf_counter() - began
-        return step
+            number = error_number(error)
+            if number is None:
+                raise
+            return number
+        return None
 
     def close(self) -> None:
         """Release what Orbax holds."""
         self._manager.close()
 
 
+@contextmanager
+def quiet_writers() -> Iterator[None]:
+    """Keep the many writers of one checkpoint off the terminal: when one fails, each says so, by a traceback.
+
+    The first one's error is raised by Orbax and told by the caller.
+    """
+    loggers = [logging.getLogger(name) for name in ("absl", "asyncio")]
+    levels = [logger.level for logger in loggers]
+    hook = sys.unraisablehook
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    sys.unraisablehook = lambda _error: None
+    try:
+        with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
+            yield
+    finally:
+        sys.unraisablehook = hook
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
 def _remove(folder: Path) -> None:
-    """Remove a folder into which other threads of Orbax may still be writing for a moment."""
-    for _ in range(20):
-        shutil.rmtree(folder, ignore_errors=True)
-        if not folder.exists():
+    """Remove a folder which threads of Orbax may make anew for a moment, until it stays away."""
+    looks_without = 0
+    for _ in range(50):
+        looks_without = 0 if folder.exists() else looks_without + 1
+        if looks_without == 5:
             return
+        shutil.rmtree(folder, ignore_errors=True)
         time.sleep(0.1)
 
 
@@ -81,10 +123,12 @@ def refuse_full_disk(folder: Path, state: TrainState) -> None:
         raise OSError(errno.ENOSPC, what, str(folder))
 
 
-def written_badly(error: ValueError, folder: Path) -> Exception:
-    """Return the operating system's error inside one of Orbax, whose text states its number; else the error itself."""
+def error_number(error: OSError | ValueError) -> int | None:
+    """Return the operating system's error number, which a ValueError of Orbax's writers states in its text."""
+    if isinstance(error, OSError):
+        return error.errno
     number = re.search(r"\[os_error_code='(\d+)'\]", str(error))
-    return OSError(int(number[1]), os.strerror(int(number[1])), str(folder)) if number else error
+    return int(number[1]) if number else None
 
 
 def latest_step(run_folder: Path) -> int | None:
