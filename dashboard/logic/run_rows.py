@@ -104,11 +104,19 @@ class RowCache:
     def __init__(self) -> None:
         self._known: dict[Path, Row] = {}
         self._last: Listing | None = None
+        self._made_of: Sequence[RunSummary] | None = None
         self._busy = threading.Lock()
 
     def listing(self, summaries: Sequence[RunSummary]) -> Listing:
-        """Return the rows of the summaries, in their order; only those that changed are made."""
+        """Return the rows of the summaries, in their order; only those that changed are made.
+
+        Args:
+            summaries: Not changed afterwards: the same sequence is taken for the same runs.
+        """
         with self._busy:
+            if summaries is self._made_of and self._last is not None:
+                return self._last
+            self._made_of = summaries
             rows = tuple(self._row(summary) for summary in summaries)
             last = self._last
             if last is not None and len(last.rows) == len(rows) and all(map(_is, last.rows, rows)):
