@@ -25,6 +25,7 @@ from evidence.judge import Judged, judge
 from evidence.kept_columns import keep, signature_of
 from evidence.layout import METRICS
 from evidence.read import read_run
+from evidence.read_ahead import read_ahead
 from evidence.summary import RunSummary, summary_of
 from schemas.columns import Table
 
@@ -86,8 +87,7 @@ def read_batches(folders: Sequence[Path], *, columns_in: Path | None = None) -> 
     """Read, judge and sum up runs, and yield some as soon as they are read, about in the order given."""
     helpers = min(_processors(), len(folders) // WORTH_A_PROCESS)
     if helpers < 2:
-        for folder in folders:
-            yield {folder: read_entry(folder, columns_in=columns_in)}
+        yield from read_in_turn(folders, columns_in=columns_in)
         return
     waiting = deque(folders[start : start + BATCH] for start in range(FIRST, len(folders), BATCH))
     answers: SimpleQueue[Mapping[Path, Entry] | None] = SimpleQueue()
@@ -95,14 +95,21 @@ def read_batches(folders: Sequence[Path], *, columns_in: Path | None = None) -> 
         # A daemon: whoever presses Ctrl-C does not wait for runs that are being read.
         threading.Thread(target=_have_read, args=(waiting, answers, columns_in), daemon=True).start()
     try:
-        for folder in folders[:FIRST]:
-            yield {folder: read_entry(folder, columns_in=columns_in)}
+        yield from read_in_turn(folders[:FIRST], columns_in=columns_in)
         for _ in range(helpers):
             yield from iter(answers.get, None)
-        for folder in chain.from_iterable(waiting):
-            yield {folder: read_entry(folder, columns_in=columns_in)}
+        yield from read_in_turn(list(chain.from_iterable(waiting)), columns_in=columns_in)
     finally:
         waiting.clear()
+
+
+def read_in_turn(folders: Sequence[Path], *, columns_in: Path | None = None) -> Iterator[Mapping[Path, Entry]]:
+    """Read, judge and sum up one run after the other in this process, while the disk fetches those that follow."""
+    for start in range(0, len(folders), BATCH):
+        some = folders[start : start + BATCH]
+        read_ahead(some)
+        for folder in some:
+            yield {folder: read_entry(folder, columns_in=columns_in)}
 
 
 def _have_read(

@@ -9,7 +9,7 @@ import pickle
 import sys
 from pathlib import Path
 
-from evidence.many import LENGTH_BYTES, read_entry
+from evidence.many import LENGTH_BYTES, read_in_turn
 
 if __name__ == "__main__":
     # Thousands of small documents are made and dropped and none refers to itself: looking for cycles costs an eighth.
@@ -20,8 +20,7 @@ if __name__ == "__main__":
     columns_in = Path(sys.argv[1]) if len(sys.argv) > 1 else None
     for line in sys.stdin.buffer:
         folders = [Path(os.fsdecode(bytes.fromhex(name))) for name in json.loads(line)]
-        answer = pickle.dumps(
-            [read_entry(folder, columns_in=columns_in) for folder in folders], protocol=pickle.HIGHEST_PROTOCOL
-        )
+        read = [entry for one in read_in_turn(folders, columns_in=columns_in) for entry in one.values()]
+        answer = pickle.dumps(read, protocol=pickle.HIGHEST_PROTOCOL)
         sys.stdout.buffer.write(len(answer).to_bytes(LENGTH_BYTES, "big") + answer)
         sys.stdout.buffer.flush()
