@@ -25,12 +25,13 @@ def read_ahead(folders: Iterable[Path]) -> None:
     if not hasattr(os, "posix_fadvise"):
         return
     for folder in folders:
+        root = f"{folder}{os.sep}"  # Thousands of paths take a while to make.
         for name in (MANIFEST, *ROLES):
             with contextlib.suppress(OSError):
-                _announce(folder / name)
+                _announce(root + name)
 
 
-def _announce(path: Path) -> None:
+def _announce(path: str) -> None:
     # No link is followed, and nobody waits for the other end of a pipe.
     file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
