@@ -12,7 +12,7 @@ from json.encoder import encode_basestring
 from pathlib import Path
 from typing import Any
 
-CHUNK_BYTES = 2**20
+CHUNK_BYTES = 2**18
 """Bytes of a file hashed at a time."""
 
 
@@ -23,8 +23,9 @@ def sha256_file(path: Path) -> str:
         OSError: The file cannot be read.
     """
     digest = hashlib.sha256()
-    # `hashlib.file_digest` first clears a buffer, which takes longer than to hash most files of a run.
-    with Path(path).open("rb") as file:
+    # `hashlib.file_digest` first clears a buffer, and a buffered file asks for the memory of a whole chunk. For most
+    # files of a run either takes as long as the hashing.
+    with Path(path).open("rb", buffering=0) as file:
         while chunk := file.read(CHUNK_BYTES):
             digest.update(chunk)
     return digest.hexdigest()
