@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import os
 import shutil
@@ -14,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from evidence.bundle.build import build_bundle
@@ -27,6 +29,7 @@ from schemas.render import as_text
 from trainer.afterwards import evaluate_run, export_run
 from trainer.command import TrainFlags, order_of
 from trainer.config.tree import Checkpoint, Config
+from trainer.loop import checkpoint
 from trainer.loop.checkpoint import Checkpoints
 from trainer.loop.step import TrainState
 from trainer.progress import Watch
@@ -151,6 +154,22 @@ def test_checkpoint_that_fails_at_any_of_its_files_leaves_none(small: Path, capf
     assert set(failures) == {(errno.ENOSPC, str(small / "checkpoints"), 0)}
     assert [path.name for path in (small / "checkpoints").iterdir()] == ["3"]
     assert capfd.readouterr() == ("", "")
+
+
+def test_many_writers_of_a_checkpoint_that_fail_are_told_once(
+    small: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(checkpoint, "refuse_full_disk", lambda folder, state: None)
+    noise = np.random.default_rng(0)
+    weights = {f"layer_{number}": jnp.asarray(noise.random((64, 256)), jnp.float32) for number in range(16)}
+    checkpoints = Checkpoints(small, keep=1)
+    fill(small, leave_bytes=500_000)
+    for _ in range(5):
+        with pytest.raises(OSError, match="No space left on device"):
+            checkpoints.save(TrainState(step=jnp.asarray(3), params=weights, opt_state=weights))
+    checkpoints.close()
+    gc.collect()
+    assert [record.getMessage() for record in caplog.records if record.name in {"absl", "asyncio"}] == []
 
 
 def test_recorder_that_fills_the_disk_keeps_every_row_before(small: Path) -> None:
