@@ -1,7 +1,7 @@
 """The files of run folders fetched from the disk while other folders are read.
 
 Folders that nobody has read for a while are not in memory, and reading one file after the other waits for the disk each
-time: a third of the time that thousands of runs take. Nothing is read here; the system is told what will be.
+time. Nothing is read here; the system is told what will be.
 """
 
 from __future__ import annotations
