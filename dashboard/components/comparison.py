@@ -8,7 +8,7 @@ import streamlit as st
 
 from dashboard.components import markup
 from dashboard.logic import comparison_tables
-from dashboard.logic.text import plain, shortened
+from dashboard.logic.text import shortened
 from evidence.compare import Comparison, Flip, Pair, ScoreDifference, Setting
 from evidence.smoke import SmokeCheck
 
@@ -17,11 +17,27 @@ _MOST_FLIPS = 200
 _SETTINGS_SHOWN = 15
 
 
+Table = tuple[Sequence[str], Sequence[Sequence[str]]]
+"""The titles of a table's columns, and its rows."""
+
+
+def export(compared: Comparison) -> None:
+    """Draw the menu that gives the tables of a comparison as CSV."""
+    tables: dict[str, Callable[[], Table]] = {
+        "Figures": lambda: comparison_tables.headlines(compared),
+        "Settings": lambda: comparison_tables.settings(compared),
+    }
+    if any(pair.score is not None for pair in compared.pairs):
+        tables["Differences in score"] = lambda: comparison_tables.differences(compared)
+    with st.popover("Tables as CSV", icon=":material/download:"):
+        for label, table in tables.items():
+            _csv(label, table, name=label.split()[0].lower())
+
+
 def headlines(compared: Comparison) -> None:
     """Draw the same figures of each run, one run in a column."""
     head, rows = comparison_tables.headlines(compared)
     markup.table(head, rows, numbers=range(1, len(head)))
-    _csv("figures", lambda: (head, rows))
 
 
 def settings(compared: Comparison) -> None:
@@ -35,7 +51,6 @@ def settings(compared: Comparison) -> None:
         with st.expander(f"{len(compared.differing) - _SETTINGS_SHOWN:,} more that differ"):
             _settings(compared.names, compared.differing[_SETTINGS_SHOWN:])
     _equal(compared)
-    _csv("settings", lambda: comparison_tables.settings(compared))
 
 
 @st.fragment
@@ -69,10 +84,7 @@ def scores(compared: Comparison) -> None:
     st.header("Differences in score", anchor=False)
     stated = [(pair, pair.score) for pair in compared.pairs if pair.score is not None]
     if stated:
-        head = comparison_tables.DIFFERENCES
-        rows = [comparison_tables.difference(pair, score) for pair, score in stated]
-        markup.table(head, rows, numbers=[1, 5, 6, 7, 8, 9, 10])
-        _csv("differences", lambda: (head, rows))
+        markup.table(*comparison_tables.differences(compared), numbers=[1, 5, 6, 7, 8, 9, 10])
     for pair in compared.pairs:
         if pair.score is None:
             markup.bullets(f"The scores of {pair.second} and {pair.first} cannot be compared:", pair.refused)
@@ -110,7 +122,7 @@ def _flip_table(pair: Pair, flips: Sequence[Flip]) -> None:
     markup.table(head, [_flip(flip) for flip in flips[:_MOST_FLIPS]])
     if len(flips) > _MOST_FLIPS:
         markup.note(f"The first {_MOST_FLIPS} are shown; the CSV has all of them.")
-    _csv(f"flips {pair.second}", lambda: (head, [comparison_tables.flip(flip) for flip in flips]))
+    _csv("All as CSV", lambda: (head, [comparison_tables.flip(flip) for flip in flips]), name=f"flips {pair.second}")
 
 
 def _flip(flip: Flip) -> Sequence[str]:
@@ -143,10 +155,10 @@ def _short(text: str) -> str:
     return text[:12] + "…" if len(text) in {40, 64} and text.isalnum() else shortened(text, _LONGEST)
 
 
-def _csv(name: str, table: Callable[[], tuple[Sequence[str], Sequence[Sequence[str]]]]) -> None:
+def _csv(label: str, table: Callable[[], Table], *, name: str) -> None:
     """Draw a button that gives a table as CSV; its titles and rows are made when it is pressed."""
     st.download_button(
-        "CSV",
+        label,
         data=lambda: comparison_tables.as_csv(*table()),
         file_name=f"{name}.csv",
         mime="text/csv",
@@ -154,5 +166,4 @@ def _csv(name: str, table: Callable[[], tuple[Sequence[str], Sequence[Sequence[s
         on_click="ignore",
         type="tertiary",
         key=f"csv {name}",
-        help=f"The table above as CSV: {plain(name)}.",
     )

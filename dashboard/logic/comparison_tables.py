@@ -13,7 +13,7 @@ from evidence.headlines import Headline
 
 Row = tuple[str, ...]
 
-DIFFERENCES = (
+_DIFFERENCES = (
     "Against the first",
     "Difference",
     "95 % interval",
@@ -26,7 +26,7 @@ DIFFERENCES = (
     "Neither",
     "Smallest detectable, 80 % power",
 )
-"""Titles of the rows that `difference` gives."""
+"""Titles of the rows that `differences` gives."""
 
 
 def headlines(compared: Comparison) -> tuple[Row, list[Row]]:
@@ -48,7 +48,12 @@ def setting(found: Setting, runs: int) -> Row:
     return (found.name, place, *(value(one) for one in found.values[:runs]))
 
 
-def difference(pair: Pair, found: ScoreDifference) -> Row:
+def differences(compared: Comparison) -> tuple[Row, list[Row]]:
+    """Return titles and rows of the paired differences in score, of the pairs that have one."""
+    return _DIFFERENCES, [_difference(pair, pair.score) for pair in compared.pairs if pair.score is not None]
+
+
+def _difference(pair: Pair, found: ScoreDifference) -> Row:
     """Return the paired difference in score of two runs."""
     table = found.table
     return (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 
 import streamlit as st
 
@@ -25,10 +26,12 @@ def page() -> None:
     if len(known) < 2:
         markup.empty("Two runs are needed", "Start another one on the Launch page.")
         return
-    chosen = _chosen(found, known)
+    row = st.container(horizontal=True, vertical_alignment="bottom")
+    with row:
+        chosen = _chosen(found, known)
     picked = [known[name] for name in chosen]
     parts: Mapping[str, Callable[[], None]] = {
-        "Side by side": lambda: _side_by_side(chosen, known),
+        "Side by side": lambda: _side_by_side(chosen, known, row),
         "Scatter": lambda: relations.scatter(_many(picked, found)),
         "Parallel": lambda: relations.parallels(_many(picked, found)),
     }
@@ -42,20 +45,18 @@ def _chosen(found: Sequence[RunSummary], known: Mapping[str, RunSummary]) -> lis
     """Return the runs that the address names; more than can be listed in a box are named by their number."""
     asked = state.asked_for("runs", known)
     if len(asked) > MOST_RUNS:
-        with st.container(horizontal=True, vertical_alignment="center"):
-            markup.note(f"{len(asked):,} runs. Side by side shows the first {MOST_RUNS}; pictures show all of them.")
-            if st.button("Choose others"):
-                state.go(state.COMPARE)
+        markup.note(f"{len(asked):,} runs. Side by side shows the first {MOST_RUNS}; pictures show all of them.")
+        if st.button("Choose others"):
+            state.go(state.COMPARE)
         return asked
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        chosen = choose_runs(known, most=MOST_RUNS)
-        pair = pairing.smoke_and_full(found)
-        preset = st.button(
-            "Smoke against full",
-            icon=":material/science:",
-            disabled=pair is None,
-            help="The newest full run, and the newest smoke run of the same method that ran before it.",
-        )
+    chosen = choose_runs(known, most=MOST_RUNS)
+    pair = pairing.smoke_and_full(found)
+    preset = st.button(
+        "Smoke against full",
+        icon=":material/science:",
+        disabled=pair is None,
+        help="The newest full run, and the newest smoke run of the same method that ran before it.",
+    )
     if preset and pair is not None:
         state.go(state.COMPARE, runs=list(pair))
     return chosen
@@ -82,7 +83,8 @@ def _many(picked: Sequence[RunSummary], found: Sequence[RunSummary]) -> Sequence
     return kept if wants_archived else [run for run in kept if not run.archived]
 
 
-def _side_by_side(chosen: Sequence[str], known: Mapping[str, RunSummary]) -> None:
+def _side_by_side(chosen: Sequence[str], known: Mapping[str, RunSummary], row: AbstractContextManager[object]) -> None:
+    """Draw the comparison, and its export into the row above."""
     names = chosen[:MOST_RUNS]
     if len(names) < 2:
         markup.empty(
@@ -92,6 +94,8 @@ def _side_by_side(chosen: Sequence[str], known: Mapping[str, RunSummary]) -> Non
         )
         return
     compared = reading.compared([known[name].path for name in names])
+    with row:
+        comparison.export(compared)
     comparison.headlines(compared)
     if compared.smoke is not None:
         comparison.smoke(compared.smoke)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,9 @@ from pages import Open, said
 from synthetic import write_run
 
 from dashboard import state
+from dashboard.logic import comparison_tables
+from evidence.compare import compare_runs
+from evidence.read import read_run
 
 
 @pytest.fixture
@@ -64,6 +68,26 @@ def test_statistics_stay_with_twenty_runs_and_are_one_table(opened: Open, sweep:
     assert text.count("exact McNemar, p") == 19
     assert "run-19" in text
     assert "run-20" not in text
+
+
+def test_each_table_of_a_comparison_is_taken_as_csv_from_one_menu(opened: Open, sweep: list[str]) -> None:
+    def taken(**address: str | list[str]) -> list[str]:
+        return [button.proto.label for button in opened(state.COMPARE, **address).get("download_button")]
+
+    assert taken(runs=sweep[:3])[:3] == ["Figures", "Settings", "Differences in score"]
+    assert "Figures" not in taken(runs=sweep[:3], part="Scatter")
+    assert "Figures" not in taken(runs=sweep[:1])
+
+
+def test_a_table_as_csv_is_the_table_that_is_shown(sweep: list[str], root: Path) -> None:
+    compared = compare_runs([read_run(root / name) for name in sweep[:3]])
+    for table in (comparison_tables.headlines, comparison_tables.settings, comparison_tables.differences):
+        head, rows = table(compared)
+        assert len({len(head), *map(len, rows)}) == 1
+        taken = csv.reader(comparison_tables.as_csv(head, rows).splitlines())
+        # A leading sign could begin a formula, so such a cell is written as text.
+        assert [tuple(cell.removeprefix("'") for cell in row) for row in taken] == [head, *rows]
+    assert [row[0] for row in comparison_tables.differences(compared)[1]] == sweep[1:3]
 
 
 def test_runs_that_state_nothing_leave_the_pictures_empty(opened: Open, root: Path) -> None:

@@ -33,6 +33,11 @@ def listed(app: AppTest) -> list[str]:
     return app.dataframe[-1].value["run"].tolist()
 
 
+def popovers(app: AppTest) -> list[str]:
+    """Return what stands on the buttons behind which more is."""
+    return [block.proto.popover.label for block in app.get("popover")]
+
+
 def chosen(app: AppTest, names: Sequence[str]) -> AppTest:
     """Tick rows, as a click on their boxes does."""
     app.session_state["runs chosen"] = list(names)
@@ -56,6 +61,18 @@ def test_columns_and_order_stand_in_the_address(opened: Open, three: Path) -> No
     assert listed(opened(RUNS, sort="steps", order="descending")) == ["gamma", "beta", "alpha"]
     assert listed(opened(RUNS, sort="no.such")) == ["alpha", "beta", "gamma"]
     assert listed(opened(RUNS, q="last.step>15 optimizer.learning_rate<0.01 -run:beta")) == ["gamma"]
+
+
+def test_the_button_of_the_filters_says_how_many_of_them_are_set(opened: Open, three: Path) -> None:
+    app = opened(RUNS)
+    assert "Filters" in popovers(app)
+    app.multiselect(key="mode").set_value(["full"]).run()
+    assert "Filters: 1" in popovers(app)
+    assert listed(app) == ["alpha", "beta", "gamma"]
+    app.multiselect(key="mode").set_value([]).run()
+    assert "Filters" in popovers(app)
+    app = opened(RUNS, mode=["full"], grade=["verified", "measured"])
+    assert "Filters: 2" in popovers(app)
 
 
 def test_groups_are_summed_up_and_their_runs_stand_together(opened: Open, three: Path) -> None:
