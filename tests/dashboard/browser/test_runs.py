@@ -154,6 +154,33 @@ def test_by_keyboard_alone(tmp_path: Path, page: Page, keep) -> None:
         expect(page).to_have_url(re.compile(r"/run\?run=gamma"))
 
 
+def test_the_filters_are_set_by_keyboard(tmp_path: Path, page: Page) -> None:
+    four_runs(tmp_path / "runs")
+    with serving(tmp_path / "runs", tmp_path) as address:
+        page.goto(address)
+        ready(page)
+        filters = page.get_by_role("button", name="Filters")
+        filters.focus()
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("combobox", name="Grade")).to_be_focused()
+        page.keyboard.press("Tab")
+        expect(page.get_by_role("combobox", name="Mode")).to_be_focused()
+        page.keyboard.press("ArrowDown")
+        expect(page.get_by_role("option", name="full")).to_be_visible()
+        page.keyboard.press("Enter")
+        expect(page).to_have_url(re.compile(r"\?mode=full"))
+        page.keyboard.press("Escape")  # The list of the box, then all of it.
+        expect(page.get_by_role("option")).to_have_count(0)
+        page.keyboard.press("Escape")
+        expect(filters).to_be_focused()
+        expect(filters).to_contain_text("Filters: 1")
+
+        # A mouse leaves the focus where it was pressed.
+        filters.click()
+        expect(page.get_by_role("combobox", name="Grade")).to_be_visible()
+        expect(filters).to_be_focused()
+
+
 def test_ticks_stay_with_their_runs_and_notes_go_where_they_should(tmp_path: Path, page: Page, keep) -> None:
     root = tmp_path / "runs"
     four_runs(root)
