@@ -61,19 +61,25 @@ def toolbar(listing: Listing) -> Look:
 
 def _filters(listing: Listing) -> None:
     """Draw the button behind which the filters are, and say on it how many of them are set."""
+    filters: dict[str, Sequence[str]] = {
+        "grade": [name for name in GRADES if name in listing.grades],
+        "mode": listing.modes,
+        "status": listing.statuses,
+    }
+    if tags := _with_chosen(listing.tags, st.session_state.get("tag", ())):
+        filters["tag"] = tags
+    count = sum(_is_set(key, options) for key, options in filters.items())
     # Behind a button the browser loads their boxes when they are asked for, and the table stands there sooner.
-    count = sum(map(_is_set, ("grade", "mode", "status", "tag")))
     with st.popover(f"Filters: {count}" if count else "Filters", icon=":material/filter_list:", key="runs_filters"):
-        _choice("Grade", "grade", [name for name in GRADES if name in listing.grades])
-        _choice("Mode", "mode", listing.modes)
-        _choice("Status", "status", listing.statuses)
-        if tags := _with_chosen(listing.tags, st.session_state.get("tag", ())):
-            _choice("Tag", "tag", tags)
+        for key, options in filters.items():
+            _choice(key.capitalize(), key, options)
 
 
-def _is_set(key: str) -> bool:
-    """Return whether a filter leaves runs out; before its box is drawn for the first time the address says so."""
-    return bool(st.session_state[key] if key in st.session_state else st.query_params.get_all(key))
+def _is_set(key: str, options: Sequence[str]) -> bool:
+    """Return whether a filter is set; before its box is drawn for the first time the address says so."""
+    if key in st.session_state:
+        return bool(st.session_state[key])
+    return not set(options).isdisjoint(st.query_params.get_all(key))
 
 
 def _look(listing: Listing) -> Look:

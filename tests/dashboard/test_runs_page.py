@@ -73,6 +73,7 @@ def test_the_button_of_the_filters_says_how_many_of_them_are_set(opened: Open, t
     assert "Filters" in popovers(app)
     app = opened(RUNS, mode=["full"], grade=["verified", "measured"])
     assert "Filters: 2" in popovers(app)
+    assert "Filters" in popovers(opened(RUNS, mode=["none-has-it"]))
 
 
 def test_groups_are_summed_up_and_their_runs_stand_together(opened: Open, three: Path) -> None:
