@@ -16,22 +16,17 @@ _LONGEST = 160
 _MOST_FLIPS = 200
 _SETTINGS_SHOWN = 15
 
-
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]
 """The titles of a table's columns, and its rows."""
 
 
 def export(compared: Comparison) -> None:
     """Draw the menu that gives the tables of a comparison as CSV."""
-    tables: dict[str, Callable[[], Table]] = {
-        "Figures": lambda: comparison_tables.headlines(compared),
-        "Settings": lambda: comparison_tables.settings(compared),
-    }
-    if any(pair.score is not None for pair in compared.pairs):
-        tables["Differences in score"] = lambda: comparison_tables.differences(compared)
     with st.popover("Tables as CSV", icon=":material/download:"):
-        for label, table in tables.items():
-            _csv(label, table, name=label.split()[0].lower())
+        _csv("Figures", lambda: comparison_tables.headlines(compared), name="figures")
+        _csv("Settings", lambda: comparison_tables.settings(compared), name="settings")
+        if any(pair.score is not None for pair in compared.pairs):
+            _csv("Differences in score", lambda: comparison_tables.differences(compared), name="differences")
 
 
 def headlines(compared: Comparison) -> None:

@@ -66,8 +66,8 @@ def _filters(listing: Listing) -> None:
         "mode": listing.modes,
         "status": listing.statuses,
     }
-    if tags := _with_chosen(listing.tags, st.session_state.get("tag", ())):
-        filters["tag"] = tags
+    if listing.tags or st.session_state.get("tag"):
+        filters["tag"] = listing.tags
     count = sum(_is_set(key, options) for key, options in filters.items())
     # Behind a button the browser loads their boxes when they are asked for, and the table stands there sooner.
     with st.popover(f"Filters: {count}" if count else "Filters", icon=":material/filter_list:", key="runs_filters"):
