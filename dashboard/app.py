@@ -21,6 +21,8 @@ def main() -> None:
     """Draw the frame and the page that the address names."""
     st.set_page_config(page_title="trainproof", page_icon=HERE / "static" / "icon.svg", layout="wide")
     st.html(HERE / "static" / "style.css")
+    with st.container(key="unseen"):
+        st.html(HERE / "static" / "opened.html", unsafe_allow_javascript=True)
     if closed():
         return
     st.logo(HERE / "static" / "logo.svg", size="medium")

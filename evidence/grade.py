@@ -133,6 +133,8 @@ def _unfinished(facts: Facts) -> tuple[str, ...]:
 
 def _leaving_partial(facts: Facts, errors: Sequence[Problem]) -> list[Problem]:
     """Return the errors that leave a run partial: something missing, or a required document that cannot be read."""
+    if not errors:
+        return []
     codes = {rule.code for rule in _UNFINISHED}
     required = {str(facts.folder / name) for name in completeness.REQUIRED}
     return [

@@ -25,7 +25,7 @@ def sha256_file(path: Path) -> str:
     digest = hashlib.sha256()
     # `hashlib.file_digest` first clears a buffer, and a buffered file asks for the memory of a whole chunk. For most
     # files of a run either takes as long as the hashing.
-    with Path(path).open("rb", buffering=0) as file:
+    with path.open("rb", buffering=0) as file:
         while chunk := file.read(CHUNK_BYTES):
             digest.update(chunk)
     return digest.hexdigest()

@@ -14,6 +14,7 @@ from dashboard.logic.curves_svg import svg
 from dashboard.logic.line import Line
 
 _LOG, _LOG_X, _CLIP = "log loss", "log bottom", "no outliers"
+_WEIGHTS = (0.0, 0.5, 0.8, 0.9, 0.95, 0.99)
 
 
 def controls() -> View:
@@ -36,16 +37,14 @@ def controls() -> View:
         help="A logarithmic scale of loss and gradient norm, or of what runs along the bottom. Without outliers, each "
         "panel shows its middle 98 of 100 values; how many points lie outside is said below.",
     )
-    smoothing = st.number_input(
+    smoothing = st.segmented_control(
         "Smoothing",
-        0.0,
-        0.99,
-        0.0,
-        0.1,
-        format="%.2f",
+        _WEIGHTS,
+        default=_WEIGHTS[0],
+        required=True,
+        format_func=lambda weight: f"{weight:g}" if weight else "none",
         key="smooth",
         bind="query-params",
-        width=150,
         help="Weight of an exponential moving average. The measured line stays visible behind it.",
     )
     return View(x=x, log=_LOG in scales, log_x=_LOG_X in scales, clip=_CLIP in scales, smoothing=smoothing)

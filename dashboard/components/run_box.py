@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, Literal
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from dashboard import state
 from dashboard.components import markup
@@ -15,6 +17,8 @@ LISTED = 200
 """Runs that are all listed."""
 OFFERED = 60
 """Newest runs that are listed of more: each name costs the browser a millisecond each time that the page is drawn."""
+_MENU_PIXELS = 520
+"""Wide enough for the hint, and for four names beside each other."""
 _HINT = "the newest {} are listed; type the whole name of another"
 
 
@@ -23,6 +27,7 @@ def choose_runs(
     *,
     most: int | None = None,
     label_visibility: Literal["visible", "collapsed"] = "visible",
+    within: DeltaGenerator | None = None,
 ) -> list[str]:
     """Draw the box and return the names that are chosen; the name of an older run than those listed can be typed.
 
@@ -30,15 +35,17 @@ def choose_runs(
         known: Every run by its name, newest first.
         most: How many may be chosen.
         label_visibility: Whether the box says what it is to those who see it.
+        within: Where the box goes. None: here, where names that no run has are said in any case.
     """
+    multiselect = st.multiselect if within is None else partial(within.multiselect, width=_MENU_PIXELS)
     shared: Any = {"key": "runs", "bind": "query-params", "max_selections": most, "label_visibility": label_visibility}
     if len(known) <= LISTED:
         # The box takes out of the address what it does not list.
         if missing := [name for name in st.query_params.get_all("runs") if name not in known]:
             _missing(missing)
-        return st.multiselect("Runs", list(known), placeholder="newest first", **shared)
+        return multiselect("Runs", list(known), placeholder="newest first", **shared)
     hint = _HINT.format(OFFERED)
-    named = st.multiselect("Runs", list(islice(known, OFFERED)), placeholder=hint, accept_new_options=True, **shared)
+    named = multiselect("Runs", list(islice(known, OFFERED)), placeholder=hint, accept_new_options=True, **shared)
     if missing := [name for name in named if name not in known]:
         _missing(missing)
     return [name for name in named if name in known]

@@ -1,6 +1,5 @@
 // The keyboard of the runs page. It reads no text but the name in the focused row, which Python holds against its list.
 const CELL = /^glide-cell-\d+-\d+$/;
-const LOADING_MS = 3000;
 
 function isTyping(element) {
   return element && (element.isContentEditable || ["INPUT", "TEXTAREA", "SELECT"].includes(element.tagName));
@@ -17,13 +16,6 @@ function press(selector) {
   const button = document.querySelector(selector);
   if (button && !button.disabled) button.click();
   return Boolean(button);
-}
-
-// What a button opens stands at the end of the page, where Tab would come to it last; it loads its boxes as it opens.
-function enterOpened(until) {
-  const first = document.querySelector("[data-testid=stPopoverBody] :is(input, button, textarea):not(:disabled)");
-  if (first) first.focus();
-  else if (performance.now() < until) requestAnimationFrame(() => enterOpened(until));
 }
 
 export default function ({ setTriggerValue }) {
@@ -51,17 +43,10 @@ export default function ({ setTriggerValue }) {
     }
     if (taken) { event.preventDefault(); event.stopPropagation(); }
   };
-  const onClick = (event) => {
-    const opener = event.target.closest("[data-testid=stPopoverButton][aria-expanded=false]");
-    // A click without a count of clicks is a key that was pressed on the button.
-    if (opener && event.isTrusted && event.detail === 0) enterOpened(performance.now() + LOADING_MS);
-  };
   document.addEventListener("keydown", onKey, true);
-  document.addEventListener("click", onClick, true);
   document.body.dataset.runsKeys = "heard";
   return () => {
     document.removeEventListener("keydown", onKey, true);
-    document.removeEventListener("click", onClick, true);
     delete document.body.dataset.runsKeys;
   };
 }

@@ -49,7 +49,13 @@ def _chosen(found: Sequence[RunSummary], known: Mapping[str, RunSummary]) -> lis
         if st.button("Choose others"):
             state.go(state.COMPARE)
         return asked
-    chosen = choose_runs(known, most=MOST_RUNS)
+    # Before the box is drawn for the first time the address says how many there are.
+    count = sum(name in known for name in st.session_state.get("runs", asked))
+    # Behind a button the browser loads the box when it is asked for, and the curves stand there sooner.
+    label = f"Runs: {count}" if count else "Choose runs"
+    chosen = choose_runs(
+        known, most=MOST_RUNS, within=st.popover(label, icon=":material/checklist:", key="chosen_runs")
+    )
     pair = pairing.smoke_and_full(found)
     preset = st.button(
         "Smoke against full",

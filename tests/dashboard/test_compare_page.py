@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from pages import Open, said
+from streamlit.testing.v1 import AppTest
 from synthetic import write_run
 
 from dashboard import state
@@ -68,6 +69,25 @@ def test_statistics_stay_with_twenty_runs_and_are_one_table(opened: Open, sweep:
     assert text.count("exact McNemar, p") == 19
     assert "run-19" in text
     assert "run-20" not in text
+
+
+def test_the_button_of_the_runs_says_how_many_are_compared(opened: Open, sweep: list[str]) -> None:
+    def shown(app: AppTest) -> str:
+        return next(block.proto.popover.label for block in app.get("popover"))
+
+    assert shown(opened(state.COMPARE)) == "Choose runs"
+    app = opened(state.COMPARE, runs=[*sweep[:3], "gone"])
+    assert shown(app) == "Runs: 3"
+    app.multiselect(key="runs").set_value(sweep[:2]).run()
+    assert shown(app) == "Runs: 2"
+
+
+def test_a_run_that_is_gone_is_said_where_it_is_seen(opened: Open, root: Path, sweep: list[str]) -> None:
+    app = opened(state.COMPARE, runs=[*sweep[:2], "gone"])
+    (menu, *_) = app.get("popover")
+    assert f"There is no run gone in {root}." in said(app)
+    assert not menu.markdown
+    assert not menu.caption
 
 
 def test_each_table_of_a_comparison_is_taken_as_csv_from_one_menu(opened: Open, sweep: list[str]) -> None:

@@ -14,8 +14,8 @@ Open = Callable[..., AppTest]
 
 
 def said(app: AppTest) -> str:
-    """Return all HTML and text of the page."""
-    html = [element.proto.body for element in app.get("html")]
+    """Return all HTML and text of the page that somebody sees."""
+    html = [element.proto.body for element in app.get("html") if not element.proto.unsafe_allow_javascript]
     return "\n".join([*html, *(element.value for element in [*app.markdown, *app.caption, *app.header])])
 
 

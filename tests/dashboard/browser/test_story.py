@@ -99,6 +99,34 @@ def test_look_sort_open_and_compare(tmp_path: Path, page: Page, keep) -> None:
         keep(page, "compare")
 
 
+def test_what_is_compared_is_chosen_by_keyboard(tmp_path: Path, page: Page) -> None:
+    three_runs(tmp_path / "runs")
+    with serving(tmp_path / "runs", tmp_path) as address:
+        page.goto(f"{address}/compare")
+        settled(page)
+        page.get_by_role("button", name="Choose runs").focus()
+        page.keyboard.press("Enter")
+        box = page.get_by_role("combobox", name="Runs")
+        for name in ("alpha", "beta"):
+            expect(box).to_be_focused()
+            page.keyboard.type(name)
+            page.keyboard.press("Enter")
+            expect(page).to_have_url(re.compile(f"runs={name}"))
+        page.keyboard.press("Escape")
+        page.keyboard.press("Escape")  # The list of the box, then all of it.
+        chosen = page.get_by_role("button", name="Runs: 2")
+        expect(chosen).to_be_focused()
+        # With names in the box the first thing in it is a cross that no key leads to.
+        page.keyboard.press("Enter")
+        expect(box).to_be_focused()
+        page.keyboard.press("Escape")
+        expect(chosen).to_be_focused()
+
+        page.get_by_role("button", name="Export").focus()
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("button", name="SVG, for print")).to_be_focused()
+
+
 def test_a_link_shows_the_same_view(tmp_path: Path, page: Page) -> None:
     three_runs(tmp_path / "runs")
     with serving(tmp_path / "runs", tmp_path) as address:
