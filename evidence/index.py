@@ -22,6 +22,7 @@ from evidence.rules.finding import problem_of
 from evidence.rules.reading import UNREADABLE_FOLDER
 from evidence.summary import MOST_POINTS, RunSummary, summary_of, with_report
 from schemas.problems import Problem, ProblemError
+from schemas.rows import collector_paused
 from schemas.times import moment
 
 __all__ = ["MOST_POINTS", "RunIndex", "RunSummary", "index_folder", "index_runs", "summary_of"]
@@ -93,7 +94,8 @@ class RunIndex:
             progress: Told how many of the changed folders are read.
             rest: Whether what took long (`LONG_SECONDS`) to look at or to read may be `REST` times as old as it took.
         """
-        with self._busy:
+        # No entry refers to itself: looking for cycles among thousands takes half as long as looking at their folders.
+        with self._busy, collector_paused():
             if rest and _rests(self._looked_at, self.look_seconds):
                 return self._summaries
             try:
@@ -155,8 +157,8 @@ class RunIndex:
                 known[folder.name] = _Known(state=states[folder.name], entry=entry, read_at=ended, seconds=each)
             self._so_far = [*self._so_far, *batch.values()]  # A new list: another thread may be going through the old.
             self._unkept += len(batch)
-            # Whoever stops in the middle of thousands finds most of them kept. All are written each time, so not often.
-            self._keep(known, worth=max(WORTH_KEEPING, len(known) // 3))
+            # Whoever stops in the middle of thousands finds half of them kept. All are written each time, so not often.
+            self._keep(known, worth=max(WORTH_KEEPING, len(known) // 2))
             if progress:
                 progress(len(known) - before, len(changed))
 
