@@ -21,8 +21,6 @@ def main() -> None:
     """Draw the frame and the page that the address names."""
     st.set_page_config(page_title="trainproof", page_icon=HERE / "static" / "icon.svg", layout="wide")
     st.html(HERE / "static" / "style.css")
-    with st.container(key="unseen"):
-        st.html(HERE / "static" / "opened.html", unsafe_allow_javascript=True)
     if closed():
         return
     st.logo(HERE / "static" / "logo.svg", size="medium")
@@ -32,6 +30,7 @@ def main() -> None:
     ]
     named = st.Page(_runs_by_name, title=RUNS.title, url_path="runs", visibility="hidden")
     st.navigation([*pages, named], position="top").run()
+    st.html(HERE / "static" / "opened.html", unsafe_allow_javascript=True)
     announcements.show(root(), at_work())
     signed_in()
     catch_up()
