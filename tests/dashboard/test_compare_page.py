@@ -86,8 +86,7 @@ def test_a_run_that_is_gone_is_said_where_it_is_seen(opened: Open, root: Path, s
     app = opened(state.COMPARE, runs=[*sweep[:2], "gone"])
     (menu, *_) = app.get("popover")
     assert f"There is no run gone in {root}." in said(app)
-    assert not menu.markdown
-    assert not menu.caption
+    assert not menu.get("html")
 
 
 def test_each_table_of_a_comparison_is_taken_as_csv_from_one_menu(opened: Open, sweep: list[str]) -> None:

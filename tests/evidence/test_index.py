@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import shutil
 from datetime import timedelta
@@ -190,6 +191,14 @@ def test_unchanged_runs_are_the_same_objects_and_reports_are_kept(tmp_path: Path
     reports = [index.report(folder) for folder in folders]
     assert [report.grade.name for report in reports if report] == ["contradictory", "verified", "verified"]
     assert index.report(tmp_path / "absent") is None
+
+
+def test_a_look_does_not_wait_for_the_collector(tmp_path: Path) -> None:
+    write_run(tmp_path, "run")
+    on: list[bool] = []
+    RunIndex(tmp_path).refresh(progress=lambda _done, _total: on.append(gc.isenabled()))
+    assert on == [False]
+    assert gc.isenabled()
 
 
 def test_links_are_left_out_where_that_is_asked(tmp_path: Path) -> None:
