@@ -4,9 +4,9 @@
 
 Every figure is the seconds from an act until its result is on the page of a headless Chromium, the middle of `--repeat`
 rounds; in each round every tool is measured once, so that all of them meet the same noise; a reload, of the bare page
-and of ours, is the middle of five. `PYTHON` is an interpreter with tensorboard and mlflow installed; without it they are
-left out. The corpus is written where it is not there yet and takes about 2.5 GB. Writes benchmarks/results/dashboard.json
-and dashboard.svg.
+and of ours, is the middle of five. `PYTHON` is an interpreter with tensorboard and mlflow installed; without it they
+are left out. The corpus is written where it is not there yet and takes about 2.5 GB. Writes
+benchmarks/results/dashboard.json and dashboard.svg.
 """
 
 from __future__ import annotations
