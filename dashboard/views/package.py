@@ -15,6 +15,7 @@ from dashboard.logic.grades import Sign
 from evidence.bundle.build import build_bundle
 from evidence.bundle.inspection import ChecklistItem, checklist
 from evidence.bundle.verify import verify_bundle
+from evidence.rules import across
 from schemas.problems import ProblemError
 from schemas.words import counted
 
@@ -23,6 +24,8 @@ _SIGNS = {
     "warning": Sign(symbol="!", tone="poor", meaning="Worth a look; it does not stop the build."),
     "blocked": Sign(symbol="✕", tone="bad", meaning="The build is refused until this is mended."),
 }
+
+_COPIED = {rule.code for rule in across.RULES}
 
 
 def page() -> None:
@@ -52,6 +55,7 @@ def _build() -> None:
         return
     folders = [known[name].path for name in names]
     items = _items(tuple(map(str, folders)), tuple(map(reading.signature, folders)))
+    items = [*items, *_copies_elsewhere(folders, items)]
     _checklist(items)
     if gate.may_operate():
         markup.step(3, "Build")
@@ -63,6 +67,21 @@ def _build() -> None:
 def _items(folders: Sequence[str], signatures: Sequence[reading.Signature]) -> list[ChecklistItem]:
     """Return the checklist; every file is looked into for secrets, so it is kept until a run changes."""
     return checklist([Path(folder) for folder in folders])
+
+
+def _copies_elsewhere(folders: Sequence[Path], items: Sequence[ChecklistItem]) -> list[ChecklistItem]:
+    """Return a line for each run that a folder which is not chosen copies: the list of runs calls it contradictory.
+
+    The bundle will not hold that folder, so it holds against its verifier; who also publishes the folder is to know.
+    """
+    blocked = {item.run for item in items if item.what == "grade" and item.state == "blocked"}
+    return [
+        ChecklistItem(run=folder.name, what="copies", state="warning", detail=finding.what, next=finding.next)
+        for folder in folders
+        if folder.name not in blocked
+        for finding in reading.checked(folder).findings
+        if finding.code in _COPIED
+    ]
 
 
 def _build_form(names: Sequence[str], folders: Sequence[Path], *, blocked: bool) -> None:

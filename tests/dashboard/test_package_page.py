@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import zipfile
 from pathlib import Path
 
@@ -57,6 +58,15 @@ def test_an_unfinished_run_is_packed_with_a_label_only(opened: Open, root: Path,
     assert "blocked" in said(app)
     press(tick(app, "Label as partial"), "Build")
     assert verify_bundle(tmp_path / "bundles" / "alpha.zip").partial
+
+
+def test_a_copy_elsewhere_in_the_root_is_said_and_a_chosen_one_blocks(opened: Open, root: Path) -> None:
+    shutil.copytree(write_run(root, "alpha"), root / "beta")
+    copied = f"Every row has the time and the loss of the same row in {root / 'beta'}."
+    alone = said(opened(state.PACKAGE, runs="alpha"))
+    assert ["! warning" in alone, copied in alone, "✕ blocked" in alone] == [True, True, False]
+    together = said(opened(state.PACKAGE, runs=["alpha", "beta"]))
+    assert ["! warning" in together, "✕ blocked" in together] == [False, True]
 
 
 def test_a_bundle_of_a_stranger_is_judged_and_leaves_nothing_behind(opened: Open, root: Path, tmp_path: Path) -> None:
