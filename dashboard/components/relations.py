@@ -9,6 +9,7 @@ import streamlit as st
 
 from dashboard import state
 from dashboard.components import curves, markup
+from dashboard.components.run_box import MOST_SIDE_BY_SIDE, SIDE_BY_SIDE, hold_side_by_side
 from dashboard.logic import relation
 from dashboard.logic.numbers import NOTHING
 from dashboard.logic.parallel import HEIGHT as PARALLEL_HEIGHT
@@ -161,8 +162,14 @@ def _table(runs: Sequence[RunSummary], names: Sequence[str], picked: Sequence[in
     with st.container(horizontal=True, vertical_alignment="center"):
         if st.button("Open", disabled=len(names_chosen) != 1, icon=":material/show_chart:", type="primary"):
             state.go(state.RUN, run=names_chosen[0])
-        if st.button("Side by side", disabled=len(names_chosen) < 2, icon=":material/compare_arrows:"):
-            state.go(state.COMPARE, runs=names_chosen)
+        st.button(
+            SIDE_BY_SIDE,
+            disabled=not 2 <= len(names_chosen) <= MOST_SIDE_BY_SIDE,
+            icon=":material/compare_arrows:",
+            help=f"For two to {MOST_SIDE_BY_SIDE} chosen runs.",
+            on_click=hold_side_by_side,
+            args=[names_chosen],
+        )
         markup.note(f"{counted(len(names_chosen), 'run')} chosen of {len(runs):,}.")
     return chosen
 

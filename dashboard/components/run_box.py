@@ -13,10 +13,15 @@ from streamlit.delta_generator import DeltaGenerator
 from dashboard import state
 from dashboard.components import markup
 
+SIDE_BY_SIDE = "Side by side"
+"""Part of the page of comparison that goes into detail."""
+MOST_SIDE_BY_SIDE = 20
+"""Runs held against each other in detail; pictures take any number."""
 LISTED = 200
 """Runs that are all listed."""
 OFFERED = 60
 """Newest runs that are listed of more: each name costs the browser a millisecond each time that the page is drawn."""
+_HELD = "runs to hold side by side"
 _MENU_PIXELS = 520
 """Wide enough for the hint, and for four names beside each other."""
 _HINT = "the newest {} are listed; type the whole name of another"
@@ -49,6 +54,21 @@ def choose_runs(
     if missing := [name for name in named if name not in known]:
         _missing(missing)
     return [name for name in named if name in known]
+
+
+def hold_side_by_side(names: Sequence[str]) -> None:
+    """Have the page of comparison hold these runs side by side; a button there calls it when it is pressed.
+
+    Streamlit refuses to set a parameter of the address that a box is bound to; the box, when set, changes the address.
+    """
+    st.session_state["part"] = SIDE_BY_SIDE
+    st.session_state["runs" if "runs" in st.session_state else _HELD] = list(names)
+
+
+def go_where_held() -> None:
+    """Open the comparison of what `hold_side_by_side` was given on a page without the box, if it was called."""
+    if names := st.session_state.pop(_HELD, None):
+        state.go(state.COMPARE, runs=names)
 
 
 def choose_run(known: Mapping[str, object]) -> str | None:

@@ -10,12 +10,9 @@ import streamlit as st
 from dashboard import reading, state
 from dashboard.components import comparison, curves, markup, relations
 from dashboard.components.lines import line_of
-from dashboard.components.run_box import choose_runs
+from dashboard.components.run_box import MOST_SIDE_BY_SIDE, SIDE_BY_SIDE, choose_runs, go_where_held, hold_side_by_side
 from dashboard.logic import pairing, query, runs_table
 from evidence.index import RunSummary
-
-MOST_RUNS = 20
-"""Runs held against each other in detail; pictures take any number."""
 
 
 def page() -> None:
@@ -31,7 +28,7 @@ def page() -> None:
         chosen = _chosen(found, known)
     picked = [known[name] for name in chosen]
     parts: Mapping[str, Callable[[], None]] = {
-        "Side by side": lambda: _side_by_side(chosen, known, row),
+        SIDE_BY_SIDE: lambda: _side_by_side(chosen, known, row),
         "Scatter": lambda: relations.scatter(_many(picked, found)),
         "Parallel": lambda: relations.parallels(_many(picked, found)),
     }
@@ -44,8 +41,11 @@ def page() -> None:
 def _chosen(found: Sequence[RunSummary], known: Mapping[str, RunSummary]) -> list[str]:
     """Return the runs that the address names; more than can be listed in a box are named by their number."""
     asked = state.asked_for("runs", known)
-    if len(asked) > MOST_RUNS:
-        markup.note(f"{len(asked):,} runs. Side by side shows the first {MOST_RUNS}; pictures show all of them.")
+    if len(asked) > MOST_SIDE_BY_SIDE:
+        go_where_held()
+        markup.note(
+            f"{len(asked):,} runs. Side by side shows the first {MOST_SIDE_BY_SIDE}; pictures show all of them."
+        )
         if st.button("Choose others"):
             state.go(state.COMPARE)
         return asked
@@ -54,17 +54,17 @@ def _chosen(found: Sequence[RunSummary], known: Mapping[str, RunSummary]) -> lis
     # Behind a button the browser loads the box when it is asked for, and the curves stand there sooner.
     label = f"Runs: {count}" if count else "Choose runs"
     chosen = choose_runs(
-        known, most=MOST_RUNS, within=st.popover(label, icon=":material/checklist:", key="chosen_runs")
+        known, most=MOST_SIDE_BY_SIDE, within=st.popover(label, icon=":material/checklist:", key="chosen_runs")
     )
     pair = pairing.smoke_and_full(found)
-    preset = st.button(
+    st.button(
         "Smoke against full",
         icon=":material/science:",
         disabled=pair is None,
         help="The newest full run, and the newest smoke run of the same method that ran before it.",
+        on_click=hold_side_by_side,
+        args=[pair],
     )
-    if preset and pair is not None:
-        state.go(state.COMPARE, runs=list(pair))
     return chosen
 
 
@@ -91,7 +91,7 @@ def _many(picked: Sequence[RunSummary], found: Sequence[RunSummary]) -> Sequence
 
 def _side_by_side(chosen: Sequence[str], known: Mapping[str, RunSummary], row: AbstractContextManager[object]) -> None:
     """Draw the comparison, and its export into the row above."""
-    names = chosen[:MOST_RUNS]
+    names = chosen[:MOST_SIDE_BY_SIDE]
     if len(names) < 2:
         markup.empty(
             "Choose two or more runs",

@@ -53,6 +53,26 @@ def test_a_tick_below_a_scatter_is_not_handed_to_another_run(opened: Open, sweep
     assert "0 runs chosen of 10." in text
 
 
+@pytest.mark.parametrize("given", [0, 3, 22])
+def test_runs_ticked_below_a_scatter_go_side_by_side(opened: Open, sweep: list[str], given: int) -> None:
+    app = opened(state.COMPARE, part="Scatter", runs=sweep[:given])
+    names = tuple(app.dataframe[0].value["run"])
+    app.session_state[f"related_runs {hash(names)}"] = {"selection": {"rows": [0, 1], "columns": [], "cells": []}}
+    button = next(button for button in app.run().button if button.label == "Side by side")
+    text = said(button.click().run())
+    assert not app.exception
+    assert app.query_params["runs"] == list(names[:2])
+    assert app.query_params.get("part", ["Side by side"]) == ["Side by side"]
+    assert "exact McNemar, p" in text
+
+
+def test_instead_of_many_runs_others_can_be_chosen(opened: Open, sweep: list[str]) -> None:
+    app = opened(state.COMPARE, runs=sweep[:22])
+    app = next(button for button in app.button if button.label == "Choose others").click().run()
+    assert not app.exception
+    assert app.multiselect[0].value == []
+
+
 def test_a_scatter_says_which_runs_have_no_point(opened: Open, sweep: list[str]) -> None:
     axes = {"across": "optimizer.learning_rate", "up": "seed"}
     app = opened(state.COMPARE, part="Scatter", **axes, logs="log up")

@@ -38,7 +38,9 @@ def names_in_order(page: Page) -> list[str]:
 
 def click_grid(page: Page, *, x: int, row: int) -> None:
     """Click into the table, whose cells are drawn on a canvas; row 0 is the titles."""
-    box = page.locator("[data-testid=stDataFrame]").first.bounding_box()
+    table = page.locator("[data-testid=stDataFrame]").first
+    table.scroll_into_view_if_needed()
+    box = table.bounding_box()
     assert box is not None
     page.mouse.click(box["x"] + x, box["y"] + ROW_PIXELS * row + ROW_PIXELS // 2)
 
@@ -125,6 +127,31 @@ def test_what_is_compared_is_chosen_by_keyboard(tmp_path: Path, page: Page) -> N
         page.get_by_role("button", name="Export").focus()
         page.keyboard.press("Enter")
         expect(page.get_by_role("button", name="SVG, for print")).to_be_focused()
+
+
+def test_a_button_of_the_comparison_puts_runs_side_by_side(tmp_path: Path, page: Page) -> None:
+    three_runs(tmp_path / "runs")
+    both = re.compile(r"/compare\?.*runs=gamma-smoke&runs=beta")
+    with serving(tmp_path / "runs", tmp_path) as address:
+        page.goto(f"{address}/compare")
+        page.get_by_role("button", name="Smoke against full").click()
+        expect(page).to_have_url(both)
+        expect(page.get_by_role("button", name="Runs: 2")).to_be_visible()
+        expect(page.get_by_text("What the smoke run proves")).to_be_visible()
+        page.goto(f"{address}/compare?part=Scatter")
+        settled(page)
+        for row in (1, 2):
+            click_grid(page, x=TICK, row=row)
+            expect(page.get_by_text(f"{row} run{'s' if row > 1 else ''} chosen of 3.")).to_be_visible()
+        page.get_by_role("button", name="Side by side").click()
+        expect(page).to_have_url(re.compile(r"/compare\?.*runs=beta&runs=alpha"))
+        expect(page.get_by_role("tab", name="Side by side")).to_have_attribute("aria-selected", "true")
+        expect(page.get_by_text("Choose two or more runs")).to_have_count(0)
+        page.get_by_role("button", name="Smoke against full").click()
+        expect(page).to_have_url(both)
+        page.reload()
+        expect(page.get_by_role("button", name="Runs: 2")).to_be_visible()
+        expect(page.locator("[data-testid=stException]")).to_have_count(0)
 
 
 def test_a_link_shows_the_same_view(tmp_path: Path, page: Page) -> None:
