@@ -15,7 +15,7 @@ from synthetic import write_run
 from dashboard import state
 from dashboard.logic import form
 from dashboard.logic.jobs import planning
-from dashboard.logic.jobs.folder import OUTPUT, Job, enqueue, mark_ended, new_job_folder, read_job
+from dashboard.logic.jobs.folder import OUTPUT, Job, enqueue, jobs, mark_ended, new_job_folder, read_job
 from evidence.lock import RunLock
 
 
@@ -47,6 +47,31 @@ def test_a_queue_that_nobody_works_through_can_be_continued(opened: Open, root: 
     app = opened(state.LAUNCH)
     assert "Jobs wait, and nobody works through the queue" in said(app)
     assert {"Continue the queue", "Remove"} <= set(labels(app))
+
+
+def test_a_waiting_job_goes_before_another_and_out_of_the_queue(opened: Open, root: Path) -> None:
+    first, second, third = (job_in(root, run=name) for name in ("one", "two", "three"))
+    app = press(opened(state.LAUNCH), f"up {third.job_id}")
+    assert [job.run for job in jobs(root)] == ["one", "three", "two"]
+    assert f"up {third.job_id}" in [button.key for button in app.button]
+    assert f"up {first.job_id}" not in [button.key for button in app.button], "the first has nowhere to go"
+    app = press(app, f"remove {second.job_id}")
+    assert {job.run: job.state for job in jobs(root)} == {"one": "waiting", "three": "waiting", "two": "cancelled"}
+    assert "cancelled" in said(app)
+
+
+def test_what_is_planned_not_to_fit_is_started_when_somebody_insists(opened: Open, root: Path) -> None:
+    app = opened(state.LAUNCH, source="tiny.yaml")
+    before = app.code[0].value
+    assert "--force" not in before
+    insist = next(toggle for toggle in app.toggle if toggle.label == "Start even if it is planned not to fit")
+    assert insist.set_value(True).run().code[0].value == f"{before} --force"
+
+
+def press(app: AppTest, key: str) -> AppTest:
+    app = next(button for button in app.button if button.key == key).click().run()
+    assert not app.exception
+    return app
 
 
 def test_the_answer_of_a_plan_is_shown_with_what_would_make_it_smaller(opened: Open, root: Path) -> None:

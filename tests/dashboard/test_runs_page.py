@@ -128,6 +128,40 @@ def test_tags_and_notes_are_columns_and_fields_and_never_more_than_text(opened: 
     assert "<img" not in said(app)
 
 
+def alpha_and_beta() -> None:
+    """Draw the dialog of two runs: AppTest draws a part of a page only with the whole page, which would close it."""
+    from dashboard import reading
+    from dashboard.components import notes_dialog
+
+    listing = reading.listing(reading.summaries())
+    notes_dialog.edit([listing.by_name["alpha"], listing.by_name["beta"]])
+
+
+@pytest.mark.usefixtures("opened")
+def test_tags_and_notes_of_several_runs_are_changed_at_once(three: Path) -> None:
+    change_notes([three / "alpha", three / "beta"], Change(add=("old", "kept"), note="of both"), NOW)
+    change_notes([three / "beta"], Change(note="of beta"), NOW)
+    app = AppTest.from_function(alpha_and_beta).run()
+    assert "All of them have: old, kept." in said(app)
+    app.text_input[0].set_value("new")
+    app.multiselect[0].set_value(["old"])
+    press(app, "Save")
+    notes = [read_notes(three / name) for name in ("alpha", "beta")]
+    assert [(one.tags, one.note) for one in notes] == [(("kept", "new"), "of both"), (("kept", "new"), "of beta")]
+    app.toggle[0].set_value(True).run()
+    app.text_area[0].set_value("of all")
+    press(app, "Save")
+    assert [read_notes(three / name).note for name in ("alpha", "beta")] == ["of all", "of all"]
+
+
+def test_all_ticks_are_taken_away_at_once(opened: Open, three: Path) -> None:
+    app = chosen(opened(RUNS), ["alpha", "beta"])
+    assert "2 chosen; 3 of 3 shown." in said(app)
+    text = said(press(app, "Choose none"))
+    assert "3 of 3 shown" in text
+    assert "chosen;" not in text
+
+
 def test_damaged_notes_are_listed_as_a_problem_and_left_alone(opened: Open, three: Path) -> None:
     (three / "alpha" / "notes.json").write_text("{")
     app = opened(RUNS)
