@@ -65,7 +65,7 @@ def smoke(check: SmokeCheck) -> None:
         markup.table(
             ["Question", "Answer", "Smoke", "Full"],
             [
-                (answer.question.capitalize(), answers[answer.same], _values(answer.smoke), _values(answer.full))
+                (answer.question.capitalize(), answers[answer.same], *map(_values, comparison_tables.answered(answer)))
                 for answer in check.answers
             ],
         )
@@ -141,13 +141,12 @@ def _settings(names: Sequence[str], rows: Sequence[Setting], *, title: str | Non
     )
 
 
-def _values(values: Sequence[object]) -> str:
-    return ", ".join(_short(comparison_tables.value(value)) for value in values)
+def _values(values: Sequence[str]) -> str:
+    return ", ".join(shortened(value, _LONGEST) for value in values)
 
 
 def _short(text: str) -> str:
-    # Hashes and commits are told apart by their beginning; the whole stands in the manifest.
-    return text[:12] + "…" if len(text) in {40, 64} and text.isalnum() else shortened(text, _LONGEST)
+    return shortened(comparison_tables.shortened_hash(text), _LONGEST)
 
 
 def _csv(label: str, table: Callable[[], Table], *, name: str) -> None:

@@ -10,6 +10,7 @@ from dashboard.logic.settings import shown
 from dashboard.logic.text import visible
 from evidence.compare import ABSENT, Comparison, Flip, Pair, ScoreDifference, Setting
 from evidence.headlines import Headline
+from evidence.smoke import QUESTIONS, Answer
 
 Row = tuple[str, ...]
 
@@ -27,6 +28,21 @@ _DIFFERENCES = (
     "Smallest detectable, 80 % power",
 )
 """Titles of the rows that `differences` gives."""
+
+_MEANT = {
+    "model.revision": "revision {}",
+    "model.parameters": "{:,} parameters",
+    "dataset.generated_rows": "{:,} generated rows",
+    "dataset.generator_seed": "generator seed {}",
+    "code.diff_sha256": "changed by {}",
+    "training.method": "method {}",
+    "model.dtypes.params": "parameters in {}",
+    "model.dtypes.compute": "computed in {}",
+    "training.microbatch_size": "{:,} examples",
+    "training.sequence_length": "{:,} tokens",
+    "training.remat": "remat {}",
+}
+"""What a value of the manifest is, for fields whose value alone does not say it."""
 
 
 def headlines(compared: Comparison) -> tuple[Row, list[Row]]:
@@ -46,6 +62,29 @@ def setting(found: Setting, runs: int) -> Row:
     """Return a setting: its name, the document that states it, its value in each of the first `runs` runs."""
     place = "run_manifest.json" if found.source == "effective" else "config.yaml"
     return (found.name, place, *(value(one) for one in found.values[:runs]))
+
+
+def answered(answer: Answer) -> list[Row]:
+    """Return what the smoke run states, and what the full run does: each value in words, `169,728 parameters`.
+
+    A null is left out: it says that there is no revision, no change of the code, no seed.
+    """
+    fields = dict(QUESTIONS).get(answer.question, ())
+
+    def stated(values: Sequence[object]) -> Row:
+        meant = [_MEANT.get(field, "{}") for field in fields] or ["{}"] * len(values)
+        return tuple(
+            form.format(one if isinstance(one, int | float) else shortened_hash(value(one)))
+            for form, one in zip(meant, values, strict=True)
+            if one is not None
+        )
+
+    return [stated(answer.smoke), stated(answer.full)]
+
+
+def shortened_hash(text: str) -> str:
+    """Return a hash or a commit by its beginning, which tells it apart; any other text as it is."""
+    return text[:12] + "…" if len(text) in {40, 64} and text.isalnum() else text
 
 
 def differences(compared: Comparison) -> tuple[Row, list[Row]]:

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 from synthetic import write_run
 
-from dashboard.logic import forecast, headline, pairing, predictions_table, settings
+from dashboard.logic import comparison_tables, forecast, headline, pairing, predictions_table, settings
 from dashboard.logic.numbers import NOTHING, THIN
 from dashboard.logic.series import Tail
+from evidence.compare import compare_runs
 from evidence.index import index_runs
 from evidence.read import read_run
 
@@ -121,3 +122,15 @@ def test_the_smoke_run_before_the_newest_finished_full_run_is_its_rehearsal(tmp_
         write_run(tmp_path, name, items=0, started=STARTED - timedelta(days=days), **changes)
     assert pairing.smoke_and_full(index_runs(tmp_path)) == ("smoke", "full")
     assert pairing.smoke_and_full([summary for summary in index_runs(tmp_path) if summary.mode == "full"]) is None
+
+
+def test_what_two_runs_state_to_a_question_is_said_in_words(tmp_path: Path) -> None:
+    smoke = write_run(tmp_path, "smoke", mode="smoke", steps=2, items=0, manifest={"model": {"parameters": 169_728}})
+    check = compare_runs([read_run(smoke), read_run(write_run(tmp_path, "full"))]).smoke
+    assert check is not None
+    found = {answer.question: comparison_tables.answered(answer) for answer in check.answers}
+    assert found["same model"][0][-1] == "169,728 parameters"
+    assert found["same shape of a step"][0] == ("8 examples", "256 tokens", "remat layer")
+    assert found["same number formats"][1] == ("parameters in float32", "computed in float32")
+    assert not [value for values in found.values() for one in values for value in one if "null" in value]
+    assert found["same settings but for size"] == [(), ()]
