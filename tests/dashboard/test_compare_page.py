@@ -6,7 +6,7 @@ import csv
 from pathlib import Path
 
 import pytest
-from pages import Open, said
+from pages import Open, labels, said
 from streamlit.testing.v1 import AppTest
 from synthetic import write_run
 
@@ -64,6 +64,16 @@ def test_runs_ticked_below_a_scatter_go_side_by_side(opened: Open, sweep: list[s
     assert app.query_params["runs"] == list(names[:2])
     assert app.query_params.get("part", ["Side by side"]) == ["Side by side"]
     assert "exact McNemar, p" in text
+
+
+@pytest.mark.parametrize(("ticked", "allowed"), [(1, False), (20, True), (21, False)])
+def test_no_more_go_side_by_side_than_are_held_against_each_other(
+    opened: Open, sweep: list[str], ticked: int, allowed: bool
+) -> None:
+    app = opened(state.COMPARE, part="Scatter")
+    rows = {"selection": {"rows": list(range(ticked)), "columns": [], "cells": []}}
+    app.session_state[f"related_runs {hash(tuple(app.dataframe[0].value['run']))}"] = rows
+    assert ("Side by side" in labels(app.run())) is allowed
 
 
 def test_instead_of_many_runs_others_can_be_chosen(opened: Open, sweep: list[str]) -> None:
