@@ -60,7 +60,7 @@ def test_a_waiting_job_goes_before_another_and_out_of_the_queue(opened: Open, ro
     assert "cancelled" in said(app)
 
 
-def test_what_is_planned_not_to_fit_is_started_when_somebody_insists(opened: Open, root: Path) -> None:
+def test_the_command_says_that_somebody_insists_on_what_does_not_fit(opened: Open, root: Path) -> None:
     app = opened(state.LAUNCH, source="tiny.yaml")
     before = app.code[0].value
     assert "--force" not in before
