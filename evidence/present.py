@@ -26,6 +26,7 @@ from evidence.traced import traced
 from schemas.problems import Problem, ProblemError
 from schemas.render import as_dicts, as_github, as_junit, as_sarif, as_text
 from schemas.rules import RULES as SHAPE_RULES
+from schemas.visible import as_lines, visible
 from schemas.words import counted, listed
 
 NOTHING = "–"
@@ -38,11 +39,13 @@ _RIGHT = {"steps", "tokens", "loss", "duration"}
 def report_text(report: Report) -> str:
     """Return a report as the terminal shows it: each run with its findings, worst first, and one line at the end."""
     width = max((len(str(run.path)) for run in report.runs), default=0)
-    parts = [f"{str(run.path).ljust(width)}  {_verdict(run)}\n{as_text(run.findings)}" for run in report.runs]
+    parts = [
+        as_lines([f"{str(run.path).ljust(width)}  {_verdict(run)}"]) + as_text(run.findings) for run in report.runs
+    ]
     for path in report.documents:
         found = [problem for problem in report.findings if problem.file == str(path)]
-        parts.append(f"{path}  {_counts(found) or 'valid'}\n{as_text(found)}")
-    return "".join([*parts, f"{_summary(report)}\n"])
+        parts.append(as_lines([f"{path}  {_counts(found) or 'valid'}"]) + as_text(found))
+    return "".join([*parts, as_lines([_summary(report)])])
 
 
 def report_as(report: Report, forms: Sequence[str]) -> str:
@@ -69,7 +72,7 @@ def grades_text(reports: Sequence[RunReport]) -> str:
     for run in reports:
         lines.append(f"{str(run.path).ljust(width)}  {run.grade.name}")
         lines += [f"  {reason}" for reason in run.grade.reasons]
-    return "".join(f"{line}\n" for line in lines)
+    return as_lines(lines)
 
 
 def grades_json(reports: Sequence[RunReport]) -> list[dict[str, Any]]:
@@ -93,7 +96,7 @@ def runs_text(summaries: Sequence[RunSummary]) -> str:
         lines.append("  ".join(_padded(cell, width, right=head in _RIGHT) for head, cell, width in cells).rstrip())
     broken = [summary for summary in summaries if summary.first_problem is not None]
     lines += ["", *(_worst(summary) for summary in broken)] if broken else []
-    return "".join(f"{line}\n" for line in lines)
+    return as_lines(lines)
 
 
 def runs_json(summaries: Sequence[RunSummary]) -> list[dict[str, Any]]:
@@ -119,7 +122,7 @@ def run_text(run: Run) -> str:
     width = max(len(name) for name, _ in rows)
     lines = [str(run.path), *(f"  {name.ljust(width)}  {value}" for name, value in rows)]
     lines += [f"  {''.ljust(width)}  {reason}" for reason in report.grade.reasons]
-    return "".join(f"{line}\n" for line in lines) + as_text(report.findings)
+    return as_lines(lines) + as_text(report.findings)
 
 
 def run_json(run: Run) -> dict[str, Any]:
@@ -266,8 +269,8 @@ def _print_table(summaries: Sequence[RunSummary]) -> None:
     for head in heads:
         table.add_column(head, justify="right" if head in _RIGHT else "left")
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(visible(cell)) for cell in row))
     console.print(table)
     for summary in summaries:
         if summary.first_problem is not None:
-            console.print(Text(_worst(summary)))
+            console.print(Text(visible(_worst(summary))))

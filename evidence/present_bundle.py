@@ -21,6 +21,7 @@ from evidence.bundle.verify import Verdict, VerifiedRun, verify_bundle
 from evidence.headlines import bytes_as_text
 from schemas.problems import Problem, ProblemError
 from schemas.render import as_dicts, as_text
+from schemas.visible import as_lines
 from schemas.words import counted
 
 
@@ -60,7 +61,7 @@ def build_text(report: BuildReport) -> str:
         lines.append(f"  Left out: {', '.join(report.left_out)}")
     lines += _redaction_lines(report.redactions)
     lines += [f"  content digest {report.content_sha256}", f"  zip SHA-256    {report.zip_sha256}"]
-    return as_text(report.warnings) + "\n".join(lines) + "\n"
+    return as_text(report.warnings) + as_lines(lines)
 
 
 def build_dict(report: BuildReport) -> dict[str, Any]:
@@ -91,7 +92,7 @@ def verdict_text(verdict: Verdict) -> str:
     if verdict.content_sha256:
         lines.append(f"  content digest {verdict.content_sha256}")
     signed = verdict.signature.problems if verdict.signature else ()
-    return as_text((*verdict.findings, *signed)) + "\n".join([*lines, verdict.proven]) + "\n"
+    return as_text((*verdict.findings, *signed)) + as_lines([*lines, verdict.proven])
 
 
 def verdict_dict(verdict: Verdict) -> dict[str, Any]:

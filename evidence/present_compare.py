@@ -16,6 +16,7 @@ from evidence.means import MeanInterval
 from evidence.read import Run, read_run
 from evidence.smoke import SmokeCheck
 from schemas.problems import Problem, ProblemError
+from schemas.visible import as_lines, visible
 
 FLIPS_SHOWN = 10
 """Flips listed in text, of each kind; JSON has all of them."""
@@ -95,9 +96,8 @@ def _settings_text(comparison: Comparison) -> str:
 
 
 def _value(value: object) -> str:
-    """Return a value as JSON would write it, shortened; what a terminal would obey is written as an escape."""
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    text = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+    """Return a value as JSON would write it, shortened; what cannot be seen counts as its escape."""
+    text = visible(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
     return text if len(text) <= SETTING_WIDTH else text[: SETTING_WIDTH - 1] + "…"
 
 
@@ -112,8 +112,8 @@ def _headlines_text(comparison: Comparison) -> str:
 
 def _pair_text(pair: Pair) -> str:
     if pair.score is None:
-        reasons = "".join(f"  {reason}\n" for reason in pair.refused)
-        return f"Scores of {pair.first} and {pair.second} cannot be compared:\n{reasons}"
+        head = f"Scores of {pair.first} and {pair.second} cannot be compared:"
+        return as_lines([head, *(f"  {reason}" for reason in pair.refused)])
     table = pair.score.table
     counts = (
         f"  both right {table.both:,}, only {pair.first} {table.only_first:,}, "
@@ -127,7 +127,7 @@ def _pair_text(pair: Pair) -> str:
         *_tokens_text(pair.score.output_tokens),
         *_flips_text(pair.score.flips),
     ]
-    return "\n".join(lines) + "\n"
+    return as_lines(lines)
 
 
 def _detectable_text(score: ScoreDifference) -> str:
@@ -167,18 +167,16 @@ def _flips_text(flips: Sequence[Flip]) -> Iterator[str]:
 def _smoke_text(check: SmokeCheck) -> str:
     marks = {True: "yes", False: "no", None: "unknown"}
     rows = [(answer.question, marks[answer.same]) for answer in check.answers]
-    proved = "".join(f"    {sentence}\n" for sentence in check.proved)
-    left = "".join(f"    {sentence}\n" for sentence in check.not_proved)
-    return (
-        f"{check.smoke} as rehearsal of {check.full}\n{aligned(rows)}  It proved:\n{proved}  It did not prove:\n{left}"
-    )
+    proved = as_lines(["  It proved:", *(f"    {sentence}" for sentence in check.proved)])
+    left = as_lines(["  It did not prove:", *(f"    {sentence}" for sentence in check.not_proved)])
+    return as_lines([f"{check.smoke} as rehearsal of {check.full}"]) + aligned(rows) + proved + left
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
     """Return rows as lines with columns two spaces apart, indented by two."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
-    return "".join(f"  {line.rstrip()}\n" for line in lines)
+    return as_lines(f"  {line.rstrip()}" for line in lines)
 
 
 def _no_folder(folder: Path) -> Problem:

@@ -13,6 +13,7 @@ from pathlib import Path
 from evidence.compare import Comparison
 from evidence.gate import GateLine, baseline_lines, margin_of, requirement_lines, requirements_of
 from evidence.present_compare import as_dict, as_text, comparison_of, existing_runs
+from schemas.visible import as_lines
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +75,6 @@ def printed(outcome: Outcome, *, as_json: bool) -> str:
 
 def gate_text(lines: Sequence[GateLine]) -> str:
     """Return one line for each run and requirement, such as `met      a: last_loss <= 1.5. last_loss is 1.2.`."""
-    return "".join(
-        f"{'met' if line.met else 'NOT MET':<7}  {line.run}: {line.required}. {line.what}\n" for line in lines
+    return as_lines(
+        f"{'met' if line.met else 'NOT MET':<7}  {line.run}: {line.required}. {line.what}" for line in lines
     )

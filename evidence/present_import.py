@@ -17,6 +17,7 @@ from evidence.judge import report_of
 from evidence.read import Run, read_run
 from evidence.report import RunReport
 from schemas.render import as_dicts, as_text
+from schemas.visible import as_lines
 from schemas.words import counted, shown
 
 NOTHING = "–"
@@ -33,7 +34,7 @@ def foreign_text(run: Run, view: ForeignRun) -> str:
     lines = [str(run.path), *(f"  {name.ljust(width)}  {value}" for name, value in rows)]
     lines += [f"  {''.ljust(width)}  {reason}" for reason in report.grade.reasons]
     lines += _facts(view)
-    return "".join(f"{line}\n" for line in lines) + as_text(report.findings)
+    return as_lines(lines) + as_text(report.findings)
 
 
 def foreign_json(run: Run, view: ForeignRun) -> dict[str, Any]:
@@ -67,7 +68,7 @@ def import_text(imported: Imported) -> str:
         f"grade: {report.grade.name}",
         *(f"  {reason}" for reason in report.grade.reasons),
     ]
-    return "".join(f"{line}\n" for line in lines) + as_text((*report.findings, *imported.notes))
+    return as_lines(lines) + as_text((*report.findings, *imported.notes))
 
 
 def import_json(imported: Imported) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
-from evidence.bundle.names import shown
 from evidence.notes import Notes
+from schemas.visible import as_lines
 
 NOTHING = "–"
 
@@ -25,11 +25,11 @@ def notes_json(noted: Mapping[Path, Notes]) -> str:
 
 
 def _text(folder: Path, notes: Notes) -> str:
-    lines = [shown(line) for line in notes.note.splitlines()] or [NOTHING]
+    lines = notes.note.splitlines() or [NOTHING]
     rows = [
         f"  tags      {', '.join(notes.tags) or NOTHING}",
         f"  note      {lines[0]}",
         *(f"            {line}" for line in lines[1:]),
         f"  archived  {notes.archived_at or 'no'}",
     ]
-    return "".join(f"{line}\n" for line in (folder, *rows))
+    return as_lines([folder, *rows])

@@ -14,6 +14,7 @@ from evidence.bundle.signature import check_signature, new_key, public_of, sign_
 from evidence.bundle.verdict import Verdict
 from evidence.present_bundle import verdict_on
 from schemas.problems import ProblemError
+from schemas.visible import as_lines
 
 
 def signed(bundle: Path | None, key: Path | None, make: Path | None) -> str:
@@ -34,7 +35,7 @@ def signed(bundle: Path | None, key: Path | None, make: Path | None) -> str:
     if bundle:
         made = sign_bundle(verdict_on(bundle), used)
         lines.append(f"{made.path}: signature of {bundle.name} with {made.key_id}.")
-    return "\n".join(lines) + "\n"
+    return as_lines(lines)
 
 
 def with_signature(verdict: Verdict, signature: Path | None, public_key: Path | None) -> Verdict:

@@ -12,6 +12,7 @@ from typing import Any
 
 from schemas.problems import Problem
 from schemas.rules import Rule
+from schemas.visible import visible
 
 FIELDS = ("code", "severity", "file", "line", "pointer", "what", "why", "expected", "next")
 
@@ -34,11 +35,6 @@ def as_sentence(problem: Problem) -> str:
 def as_dicts(problems: Iterable[Problem]) -> list[dict[str, Any]]:
     """Return each problem as a JSON object with the keys of `FIELDS`; what does not apply is null."""
     return [{field: getattr(problem, field) for field in FIELDS} for problem in problems]
-
-
-def as_json(problems: Iterable[Problem]) -> str:
-    """Return a JSON list with one object for each problem, with the keys of `FIELDS`."""
-    return json.dumps(as_dicts(problems), ensure_ascii=False, indent=2) + "\n"
 
 
 def as_github(problems: Iterable[Problem]) -> str:
@@ -74,24 +70,17 @@ def as_junit(problems: Sequence[Problem]) -> str:
 
 
 def _place(problem: Problem) -> str:
-    place = _visible(problem.file)
+    place = visible(problem.file)
     if problem.pointer:
-        place += f" at {_visible(problem.pointer)}"
+        place += f" at {visible(problem.pointer)}"
     if problem.line is not None:
         place += f" (line {problem.line})"
     return f"{place}: " if place else ""
 
 
 def _sentence(words: str) -> str:
-    words = _visible(words)
+    words = visible(words)
     return words if words.endswith((".", "…", "?")) else words + "."
-
-
-def _visible(words: str) -> str:
-    """Return the text with control characters written out: names in a hostile file must not steer a terminal."""
-    if words.isprintable():
-        return words
-    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode("ascii") for sign in words)
 
 
 def _details(problem: Problem) -> list[str]:
@@ -112,7 +101,7 @@ def _annotation(problem: Problem) -> str:
     kind = {"error": "error", "warning": "warning", "note": "notice"}[problem.severity]
     properties = {"file": problem.file, "line": problem.line or "", "title": problem.code}
     listed = ",".join(f"{name}={_github_property(str(value))}" for name, value in properties.items() if value)
-    at = f"{_visible(problem.pointer)}: " if problem.pointer else ""
+    at = f"{visible(problem.pointer)}: " if problem.pointer else ""
     message = " ".join([at + _sentence(problem.what), *_details(problem)])
     return f"::{kind} {listed}::{_github_data(message)}\n"
 

@@ -34,9 +34,10 @@ from evidence.bundle.codes import (
     UNKNOWN_COMPRESSION,
     UNPORTABLE_NAME,
 )
-from evidence.bundle.names import escape_reason, portable_form, shown, unportable_reason
+from evidence.bundle.names import escape_reason, portable_form, unportable_reason
 from evidence.bundle.rules import refusal
 from schemas.problems import Problem
+from schemas.visible import visible
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,11 +131,11 @@ def _clashes(entries: Sequence[Entry]) -> Iterator[Problem]:
         for folder in _folders_of(path):
             spelled = folders.setdefault(portable_form(folder), folder)
             if spelled != folder:
-                what = f"Its folder becomes `{shown(spelled)}` where case or Unicode form do not count."
+                what = f"Its folder becomes `{visible(spelled)}` where case or Unicode form do not count."
                 yield refusal(COLLIDING_NAMES, entry.name, what)
     for form, folder in folders.items():
         if form in names and not names[form].endswith("/"):
-            what = f"The entry is a file, and others lie in a folder `{shown(folder)}`."
+            what = f"The entry is a file, and others lie in a folder `{visible(folder)}`."
             yield refusal(FILE_AND_FOLDER, names[form], what)
 
 
@@ -145,7 +146,7 @@ def _same_name(earlier: str, later: str) -> Problem:
     if earlier.removesuffix("/") == later.removesuffix("/"):
         return refusal(FILE_AND_FOLDER, later, "One entry of this name is a file, another a folder.")
     return refusal(
-        COLLIDING_NAMES, later, f"The name becomes `{shown(earlier)}` where case or Unicode form do not count."
+        COLLIDING_NAMES, later, f"The name becomes `{visible(earlier)}` where case or Unicode form do not count."
     )
 
 

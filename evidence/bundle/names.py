@@ -19,11 +19,6 @@ _NOT_ON_WINDOWS = re.compile(r'[<>:"|?*]')
 _INVISIBLE = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 
 
-def shown(path: str) -> str:
-    """Return a path as it may stand in a message: what cannot be seen is written as an escape."""
-    return _INVISIBLE.sub(lambda match: match.group().encode("unicode_escape", "surrogatepass").decode("ascii"), path)
-
-
 def portable_form(path: str) -> str:
     """Return what is left of a path on a file system that ignores case and Unicode form, as on Windows and macOS."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())

@@ -7,10 +7,10 @@ What lives here: the codes, their explanation, and the problem that each makes. 
 from __future__ import annotations
 
 from evidence.bundle import codes
-from evidence.bundle.names import shown
 from evidence.rules.finding import problem_of
 from schemas.problems import Problem, Severity
 from schemas.rules import Rule
+from schemas.visible import visible
 
 _REBUILD = "Ask for the bundle again, or build it with `trainproof package` from the run folders."
 
@@ -297,4 +297,4 @@ _BY_CODE = {rule.code: rule for rule in RULES}
 
 def refusal(code: str, file: str, what: str, *, expected: str | None = None, line: int | None = None) -> Problem:
     """Return the problem of a code about a file; why and what to do come from its rule."""
-    return problem_of(_BY_CODE[code], file=shown(file), what=what, expected=expected, line=line)
+    return problem_of(_BY_CODE[code], file=visible(file), what=what, expected=expected, line=line)

@@ -135,3 +135,16 @@ def test_run_that_was_killed_while_compiling_is_shown(tmp_path: Path) -> None:
     assert "  optimizer steps              –\n" in text
     assert "  grade                        template\n" in text
     assert "The run was interrupted before its first step.\n" in text
+
+
+def test_no_value_steers_the_terminal_or_makes_a_line_of_its_own(tmp_path: Path) -> None:
+    hostile = "a\x1b[2J\x9b\u202eb\nrun-9  verified"
+    run = write_run(tmp_path, "bad", manifest={"model": {"name": hostile}, "command": ["--output", f"/x/{hostile}"]})
+    plan = run / "plan.json"
+    plan.write_text(plan.read_text() + "\x1b")
+    for text in (grades_text(check_paths([run]).runs), run_text(read_run(run)), runs_text(index_runs(tmp_path))):
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+        assert "\nrun-9" not in text
+        assert "bad" in text
+    assert r"a\x1b[2J\x9b\u202eb\nrun-9" in run_text(read_run(run))

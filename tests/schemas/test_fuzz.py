@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from schemas.catalog import DOCUMENTS, ROWS
 from schemas.parse import parse_json, parse_yaml
-from schemas.render import as_github, as_json, as_junit, as_sarif, as_text
+from schemas.render import as_github, as_junit, as_sarif, as_text
 from schemas.validate import read_document, read_rows
 
 CASES = [path.read_bytes() for path in sorted(Path(__file__).parents[1].glob("cases/documents/*/*[!t]"))]
@@ -48,7 +48,7 @@ BYTES = st.binary(max_size=60) | st.lists(st.sampled_from(PIECES), max_size=20).
 
 
 def say(problems) -> None:
-    for render in (as_text, as_json, as_github, as_sarif, as_junit):
+    for render in (as_text, as_github, as_sarif, as_junit):
         render(problems).encode("utf-8")
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.problems import Problem
-from schemas.render import FIELDS, as_dicts, as_github, as_json, as_junit, as_sarif, as_sentence, as_text
+from schemas.render import FIELDS, as_dicts, as_github, as_junit, as_sarif, as_sentence, as_text
 from schemas.rules import RULES
 
 SCORE = Problem(
@@ -78,8 +78,8 @@ def test_sentence():
     )
 
 
-def test_json():
-    assert json.loads(as_json([TAIL])) == [
+def test_dicts():
+    assert as_dicts([TAIL]) == [
         {
             "code": "TP130",
             "severity": "warning",
@@ -92,7 +92,6 @@ def test_json():
             "next": "Wait.",
         }
     ]
-    assert json.loads(as_json([])) == []
     assert list(as_dicts([SCORE])[0]) == list(FIELDS)
 
 

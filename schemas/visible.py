@@ -1,0 +1,29 @@
+"""Text from outside on a terminal and in reports: a name or a value in a hostile file must not steer either."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable
+
+
+def visible(text: str) -> str:
+    r"""Return the text with what cannot be seen, turns the direction of reading or ends a line written as an escape.
+
+    Spaces of any width stay. `"a\x1b[2Jb"` becomes `a\x1b[2Jb` in eight signs that a terminal does not obey.
+    """
+    if text.isprintable():
+        return text
+    return "".join(sign if sign.isprintable() or _is_space(sign) else _escape(sign) for sign in text)
+
+
+def as_lines(lines: Iterable[object]) -> str:
+    """Return lines as a terminal shows them, each made visible, so that no value in one of them makes another."""
+    return "".join(f"{visible(str(line))}\n" for line in lines)
+
+
+def _is_space(sign: str) -> bool:
+    return unicodedata.category(sign) == "Zs"
+
+
+def _escape(sign: str) -> str:
+    return sign.encode("unicode_escape", "surrogatepass").decode("ascii")
