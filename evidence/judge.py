@@ -37,7 +37,7 @@ def check_facts(run: Run, facts: Facts) -> list[Problem]:
         return list(run.problems) or [problem_of(NOT_A_RUN, file=str(run.path), what=what)]
     problems = [*run.problems, *run.row_problems(), *placeholders(run)]
     for check in CHECKS:
-        problems.extend(check(facts))
+        problems.extend(map(run.with_line_of_row, check(facts)))
     return list(worst_first(run.with_line(problem) for problem in problems))
 
 

@@ -26,7 +26,7 @@ from schemas.validate import Rows, read_document, read_rows
 
 ROW_FILES = (layout.METRICS, layout.LOG, layout.PREDICTIONS, layout.BASELINE_PREDICTIONS)
 
-NO_ROWS = Rows(values=[], problems=(), torn_tail=False, bytes_read=0, lines_read=0)
+NO_ROWS = Rows(values=[], problems=(), torn_tail=False, bytes_read=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,6 +131,13 @@ class Run:
         if problem.line is not None or not problem.pointer or problem.file not in self._lines:
             return problem
         return replace(problem, line=self._lines[problem.file](problem.pointer))
+
+    def with_line_of_row(self, problem: Problem) -> Problem:
+        """Return a rule's finding, whose line counts rows, with the line of the file where that row stands."""
+        name = Path(problem.file).name
+        if problem.line is None or name not in ROW_FILES:
+            return problem
+        return replace(problem, line=self.rows(name).line_of(problem.line - 1))
 
     def rows(self, name: str) -> Rows:
         """Return the rows of one of the four JSONL files by its name."""

@@ -43,10 +43,7 @@ class Rows:
         values: the rows without problems, in order.
         problems: what is wrong with the others.
         torn_tail: whether an incomplete last line was dropped.
-        bytes_read: offset after the last complete line; a later reading may continue there.
-        lines_read: lines before that offset.
-        start: offset where this reading began.
-        first_line: line at that offset, counted from 1.
+        bytes_read: offset after the last complete line.
         left_out: lines that gave no row, in order.
     """
 
@@ -54,14 +51,11 @@ class Rows:
     problems: tuple[Problem, ...]
     torn_tail: bool
     bytes_read: int
-    lines_read: int
-    start: int = 0
-    first_line: int = 1
     left_out: tuple[int, ...] = ()
 
     def line_of(self, index: int) -> int:
         """Return the line on which `values[index]` stands: with line 2 left out, the second row is on line 3."""
-        line = self.first_line + index
+        line = 1 + index
         for left_out in self.left_out:
             if left_out > line:
                 break
@@ -69,21 +63,16 @@ class Rows:
         return line
 
 
-def read_rows(path: str | Path, kind: str, *, after: Rows | None = None) -> Rows:
+def read_rows(path: str | Path, kind: str) -> Rows:
     """Return the rows of a JSONL file and everything that is wrong with it; never raises on its content.
 
     Args:
         path: the file; problems carry it as it is written here.
         kind: a kind of row from `catalog`.
-        after: an earlier reading of this file, to read only what was appended since. If the file has become shorter, it
-            is another file now and is read from its beginning: `start` of the result is then 0.
     """
     reader = _Reader(str(path), kind)
     try:
         with Path(path).open("rb") as stream, collector_paused():
-            if after and stream.seek(0, 2) >= after.bytes_read:
-                reader.continue_after(after)
-            stream.seek(reader.start)
             reader.read(stream)
     except OSError as error:
         reader.problems.append(cannot_read(error, file=str(path)))
@@ -116,8 +105,6 @@ class _Reader:
         self.values: Sequence[dict[str, Any]] = []
         self.problems: list[Problem] = []
         self.torn_tail = False
-        self.start = 0
-        self.first_line = 1
         self.left_out: list[int] = []
         self.bytes_read = 0
         self.line = 0
@@ -125,11 +112,6 @@ class _Reader:
         self.unexplained = 0
         # What was noted before the newest line that is no JSON: as the last line it is a torn tail, not an error.
         self.unreadable: _Unreadable | None = None
-
-    def continue_after(self, after: Rows) -> None:
-        self.start = self.bytes_read = after.bytes_read
-        self.line = after.lines_read
-        self.first_line = self.line + 1
 
     def rows(self) -> Rows:
         if self.unexplained:
@@ -139,18 +121,15 @@ class _Reader:
             problems=tuple(self.problems),
             torn_tail=self.torn_tail,
             bytes_read=self.bytes_read,
-            lines_read=self.line,
-            start=self.start,
-            first_line=self.first_line,
             left_out=tuple(self.left_out),
         )
 
     def read(self, stream: BinaryIO) -> None:
         head = stream.read(4)
-        if self.start == 0 and other_encoding(head):
+        if other_encoding(head):
             self.problems += decode(head, file=self.file)[1]
             return
-        stream.seek(self.start)
+        stream.seek(0)
         if self.kind == TABLE_KIND:
             self._read_table(stream)
         sure = decoder_of(self.kind) or _never_sure
@@ -174,14 +153,14 @@ class _Reader:
         from schemas.columns import read_table
 
         end = stream.seek(0, os.SEEK_END)
-        stream.seek(self.start)
+        stream.seek(0)
         # Without a number of bytes it would read into one buffer and copy it into another.
-        text = stream.read(max(0, end - self.start))
+        text = stream.read(end)
         whole = len(text) if text.endswith(b"\n") else text.rfind(b"\n") + 1
         table = read_table(text if whole == len(text) else text[:whole])
         if table is not None:
-            self.values, self.line = table, self.line + len(table)
-        stream.seek(self.start + (0 if table is None else whole))
+            self.values, self.line = table, len(table)
+        stream.seek(0 if table is None else whole)
 
     def _look_closer(self, line: bytes) -> dict[str, Any] | None:
         """Return the row if it is right after all; otherwise note what is wrong with it."""

@@ -100,14 +100,15 @@ def manifest_is_as_sealed(facts: Facts) -> Iterator[Problem]:
     if facts.manifest is None or not facts.is_sealed:
         return
     stated = [
-        (line, record["fields"]["manifest_sha256"])
-        for line, record in enumerate(facts.log or [], start=1)
+        (row, record["fields"]["manifest_sha256"])
+        for row, record in enumerate(facts.log or [], start=1)
         if record["event"] == SEALED and "manifest_sha256" in record["fields"]
     ]
     actual = sha256_manifest(facts.manifest)
     if stated and stated[-1][1] != actual:
-        line, sealed = stated[-1]
-        what = f"The manifest has the hash {_short(actual)}; line {line} of log.jsonl states {_short(str(sealed))}."
+        row, sealed = stated[-1]
+        place = f"line {facts.run.log().line_of(row - 1)} of log.jsonl"
+        what = f"The manifest has the hash {_short(actual)}; {place} states {_short(str(sealed))}."
         yield found(facts.folder, MANIFEST_CHANGED, layout.MANIFEST, what, expected=str(sealed))
 
 

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 from effort import calls
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from schemas.rows import APPENDED, MOST_EXPLAINED
 from schemas.validate import Rows, read_rows
@@ -50,14 +48,12 @@ def said(rows: Rows) -> list[tuple[str, int | None]]:
 
 def test_rows_come_in_order_as_they_are_written(path):
     rows = read(path, line(1) + line(2))
-    assert rows == Rows(
-        values=[row(1), row(2)], problems=(), torn_tail=False, bytes_read=len(line(1) + line(2)), lines_read=2
-    )
+    assert rows == Rows(values=[row(1), row(2)], problems=(), torn_tail=False, bytes_read=len(line(1) + line(2)))
     assert list(rows.values[0]) == list(ROW)
 
 
 def test_an_empty_file_has_no_rows_and_no_problem(path):
-    assert read(path, b"") == Rows(values=[], problems=(), torn_tail=False, bytes_read=0, lines_read=0)
+    assert read(path, b"") == Rows(values=[], problems=(), torn_tail=False, bytes_read=0)
 
 
 @pytest.mark.parametrize("kind", APPENDED)
@@ -73,7 +69,7 @@ def test_wherever_a_file_is_cut_only_the_last_line_is_lost(path, kind):
         assert rows.torn_tail is is_torn
         assert said(rows) == ([("TP130", 3)] if is_torn else [])
         complete = 3 if cut == len(whole) else 2
-        assert len(rows.values) == rows.lines_read == complete
+        assert len(rows.values) == complete
         assert rows.left_out == ()
         assert rows.bytes_read == len(b"".join(lines[:complete]))
 
@@ -105,45 +101,6 @@ def test_carriage_returns_are_no_problem(path):
     rows = read(path, (line(1) + line(2)).replace(b"\n", b"\r\n"))
     assert rows.values == [row(1), row(2)]
     assert rows.problems == ()
-
-
-def test_reading_goes_on_where_it_ended(path):
-    first = read(path, line(1) + b"\n" + line(2) + line(3)[:40])
-    assert said(first) == [("TP131", 2), ("TP130", 4)]
-    path.write_bytes(line(1) + b"\n" + line(2) + line(3) + line(0) + line(5))
-    second = read_rows(path, "metric_row", after=first)
-    assert second.values == [row(3), row(5)]
-    assert said(second) == [("TP125", 5)]
-    assert (second.start, second.first_line, second.lines_read) == (first.bytes_read, 4, 6)
-    assert [second.line_of(index) for index in range(2)] == [4, 6]
-    third = read_rows(path, "metric_row", after=second)
-    assert (third.values, third.problems, third.lines_read) == ([], (), 6)
-
-
-def test_a_file_that_became_shorter_is_read_from_its_beginning(path):
-    first = read(path, line(1) + line(2))
-    path.write_bytes(line(7))
-    again = read_rows(path, "metric_row", after=first)
-    assert (again.values, again.start, again.first_line) == ([row(7)], 0, 1)
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.data())
-def test_reading_in_pieces_gives_what_reading_at_once_gives(tmp_path_factory, data):
-    path = tmp_path_factory.mktemp("rows") / "metrics.jsonl"
-    pieces = st.sampled_from([line(1), line(2), line(0), b"\n", line(3).replace(b"\n", b"\r\n"), b"{oops\n", b"[]\n"])
-    whole = b"".join(data.draw(st.lists(pieces, max_size=8))) + line(9)
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=4)))
-    read_so_far = None
-    values, problems = [], []
-    for cut in [*cuts, len(whole)]:
-        path.write_bytes(whole[:cut])
-        read_so_far = read_rows(path, "metric_row", after=read_so_far)
-        values += read_so_far.values
-        problems += [problem for problem in read_so_far.problems if problem.code != "TP130"]
-    at_once = read_rows(path, "metric_row")
-    assert values == at_once.values
-    assert problems == list(at_once.problems)
 
 
 def test_many_bad_lines_are_explained_up_to_a_limit(path):

@@ -188,12 +188,13 @@ def outputs_end_with_the_end_token(facts: Facts) -> Iterator[Problem]:
 
 
 def _repeated(facts: Facts, answers: Answers) -> Iterator[Problem]:
-    lines: dict[str, int] = {}
-    for line, row in enumerate(answers.rows, start=1):
-        first = lines.setdefault(row["id"], line)
-        if first != line:
-            what = f"The item {row['id']} was answered in line {first} already."
-            yield found(facts.folder, ASKED_TWICE, answers.file, what, line=line, pointer="/id")
+    places: dict[str, int] = {}
+    for place, row in enumerate(answers.rows, start=1):
+        first = places.setdefault(row["id"], place)
+        if first != place:
+            line = facts.run.rows(answers.file).line_of(first - 1)
+            what = f"The item {row['id']} was answered in line {line} already."
+            yield found(facts.folder, ASKED_TWICE, answers.file, what, line=place, pointer="/id")
 
 
 def _last_part(value: object) -> object:
