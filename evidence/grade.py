@@ -167,6 +167,11 @@ def _unproven(facts: Facts) -> tuple[str, ...]:
 
 def sentences(problems: Sequence[Problem]) -> tuple[str, ...]:
     """Return the first problems as sentences with the file's name, and how many are left."""
-    said = tuple(f"{Path(problem.file).name}: {problem.what}" for problem in problems[:_MOST_REASONS])
+    said = tuple(f"{_name_of(problem.file)}: {problem.what}" for problem in problems[:_MOST_REASONS])
     left = len(problems) - len(said)
     return (*said, f"{left} more.") if left else said
+
+
+def _name_of(path: str) -> str:
+    """Return the last name of a path, also of one that ends in `.` or `..`."""
+    return Path(path).name or Path(path).resolve().name

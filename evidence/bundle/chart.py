@@ -96,7 +96,9 @@ def thinned(points: Sequence[Point]) -> list[Point]:
     """Return at most `MOST_POINTS` points that show the same shape, spikes and gaps included."""
     if len(points) <= MOST_POINTS:
         return list(points)
-    size = math.ceil(len(points) / (MOST_POINTS // 2))
+    # A piece gives its lowest, its highest and, where it has one, a gap.
+    has_gaps = any(value is None for _, value in points)
+    size = math.ceil(len(points) / (MOST_POINTS // (3 if has_gaps else 2)))
     kept: list[Point] = []
     for start in range(0, len(points), size):
         bucket = points[start : start + size]

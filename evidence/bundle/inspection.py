@@ -34,7 +34,6 @@ from evidence.bundle.codes import (
 )
 from evidence.bundle.judgement import judged_together
 from evidence.bundle.layout import RunFiles, files_of_run
-from evidence.bundle.names import shown
 from evidence.bundle.redact import Redaction
 from evidence.bundle.rules import refusal
 from evidence.bundle.secrets import scan_file
@@ -42,6 +41,7 @@ from evidence.grade import Grade
 from evidence.layout import WEIGHT_FOLDERS
 from evidence.read import Run
 from schemas.problems import Problem
+from schemas.visible import visible
 
 FIT_GRADES = frozenset({"verified", "measured"})
 """Grades that are packed without a label."""
@@ -82,12 +82,17 @@ class Inspection:
     """Personal details in them."""
 
     @property
+    def name_problems(self) -> tuple[Problem, ...]:
+        """Why no bundle can hold a run of this name; none where it is a run id."""
+        if _RUN_NAME.fullmatch(self.name):
+            return ()
+        what = f"The run folder is named `{visible(self.name)}`, which is no run id."
+        return (refusal(NAME_IN_RUN, self.name, what),)
+
+    @property
     def never(self) -> tuple[Problem, ...]:
         """Why the run cannot be packed at all."""
-        problems = [*self.secrets, *self.files.problems, *self.unreadable]
-        if not _RUN_NAME.fullmatch(self.name):
-            what = f"The run folder is named `{shown(self.name)}`, which is no run id."
-            problems.append(refusal(NAME_IN_RUN, self.name, what))
+        problems = [*self.secrets, *self.files.problems, *self.unreadable, *self.name_problems]
         if self.run.alive:
             problems.append(refusal(STILL_RUNNING, self.name, "A process holds this run folder."))
         if self.grade.name == "not a run":
@@ -206,6 +211,7 @@ def run_checklist(inspection: Inspection) -> list[ChecklistItem]:
         _item(name, "personal details", "warning", f"{problem.file}: {problem.what}", problem.next)
         for problem in inspection.details
     ]
+    lines += [_blocked(name, "name", problem) for problem in inspection.name_problems]
     lines += [_blocked(name, "files", problem) for problem in (*files.problems, *inspection.unreadable)]
     left_out = f" Left out: {', '.join(files.left_out)}." if files.left_out else ""
     lines.append(_item(name, "files", "ok", f"{len(files.packed):,} files, {size:,} bytes.{left_out}", ""))

@@ -59,7 +59,7 @@ def judged_together(folders: Sequence[Path], redactions: Sequence[Redaction] = (
             folder=run.path,
             name=run.path.resolve().name,
             run=run,
-            grade=replace(report.grade, reasons=tuple(_from_run(each, run.path) for each in report.grade.reasons)),
+            grade=report.grade,
             findings=tuple(within_run(finding, run.path) for finding in report.findings),
         )
         for run, report in zip(runs, together([_judged(run, redactions) for run in runs]), strict=True)
@@ -101,16 +101,7 @@ def _told(file: Path, redaction: Redaction) -> Problem:
 
 
 def within_run(problem: Problem, folder: Path) -> Problem:
-    """Return a problem whose file and words name paths from the run folder, not from where it happens to lie."""
-    return replace(
-        problem,
-        file=_from_run(problem.file, folder),
-        what=_from_run(problem.what, folder),
-        why=_from_run(problem.why, folder) if problem.why else None,
-        expected=_from_run(problem.expected, folder) if problem.expected else None,
-        next=_from_run(problem.next, folder),
-    )
-
-
-def _from_run(words: str, folder: Path) -> str:
-    return words.replace(f"{folder}/", "").replace(str(folder), folder.resolve().name)
+    """Return a problem whose file is named from the run folder, not from where that happens to lie."""
+    if problem.file == str(folder):
+        return replace(problem, file=folder.resolve().name)
+    return replace(problem, file=problem.file.removeprefix(f"{folder}/"))

@@ -75,7 +75,10 @@ def masked_text(content: bytes) -> tuple[bytes, int]:
     encoding = encoding_of(content[:2])
     if not encoding and b"\0" in content:
         return content, 0  # no text
-    text = content.decode(encoding, "surrogatepass").encode("utf-8", "surrogatepass") if encoding else content
+    try:
+        text = content.decode(encoding, "surrogatepass").encode("utf-8", "surrogatepass") if encoding else content
+    except UnicodeDecodeError:
+        return content, 0  # torn; the scanner finds what it holds, and refuses it
     pieces, end, count = [], 0, 0
     for start, stop in _merged(spans_to_mask(text)):
         pieces += [text[end:start], MASK.encode()]

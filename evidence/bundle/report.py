@@ -15,7 +15,6 @@ from typing import Any
 
 from evidence.bundle.chart import interval_bar, line_plot
 from evidence.bundle.documents import FileHash
-from evidence.bundle.names import shown
 from evidence.bundle.report_style import STYLE
 from evidence.compare import SETTINGS_OF_MANIFEST
 from evidence.facts import Document, Facts
@@ -24,6 +23,7 @@ from evidence.headlines import Headline, bytes_as_text, headlines, score_headlin
 from evidence.named import flatten
 from evidence.notes import Notes
 from schemas.problems import Problem
+from schemas.visible import visible
 
 GROUPINGS = ("section", "category", "difficulty")
 SCORE_HEAD = (
@@ -71,7 +71,7 @@ def report_html(runs: Sequence[ReportRun], *, partial: bool) -> str:
 
 def text(value: object) -> str:
     """Return any value as HTML text: escaped, and with what cannot be seen written as an escape."""
-    return html.escape(shown(str(value)))
+    return html.escape(visible(str(value)))
 
 
 def _introduction(count: int) -> str:
@@ -109,15 +109,22 @@ def _summary(facts: Facts) -> str:
     manifest = facts.manifest
     if manifest is None:
         return '<p class="soft">The run has no valid manifest.</p>\n'
-    devices, model = manifest["devices"], manifest["model"]
+    devices = manifest["devices"]
     words = [
         f"{manifest['mode']} run",
         str(facts.status),
-        f"{model['name']} ({model['parameters']:,} parameters, {model['weights']} weights at start)",
+        _model(facts.model),
         f"{devices['count']} × {devices['kind']}",
         f"started {manifest['started_at'][:19].replace('T', ' ')} {_zone(manifest['started_at'])}",
     ]
     return f'<p class="soft">{text(" · ".join(words))}</p>\n'
+
+
+def _model(model: Document | None) -> str:
+    """Return the model with its size, or that a run ended before it had one."""
+    if model is None:
+        return "ended before the model was built"
+    return f"{model['name']} ({model['parameters']:,} parameters, {model['weights']} weights at start)"
 
 
 def _zone(time: str) -> str:
@@ -189,7 +196,8 @@ def _settings(facts: Facts) -> str:
     """Return the effective settings, a table for each group of the manifest."""
     if facts.manifest is None:
         return ""
-    groups = "".join(_group(group, facts.manifest[group]) for group in SETTINGS_OF_MANIFEST if group != "mode")
+    stated = {group: facts.manifest[group] for group in SETTINGS_OF_MANIFEST if group != "mode"}
+    groups = "".join(_group(group, values) for group, values in stated.items() if values is not None)
     command = " ".join(facts.manifest["command"])
     return (
         "<h3>Effective settings, code, data and devices</h3>\n"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 from evidence.bundle.archive import ArchiveError, Entry
@@ -170,8 +170,9 @@ def _masks(file: BinaryIO, entry: Entry | None) -> int:
 
 def _empty_folders(entries: Sequence[Entry], found: Mapping[str, FileHash]) -> Iterator[Problem]:
     """Yield folders without a file: no list can name them, so they were added."""
+    filled = {f"{parent}/" for path in found for parent in PurePosixPath(path).parents}
     for entry in entries:
-        if entry.is_directory and not any(path.startswith(entry.name) for path in found):
+        if entry.is_directory and entry.name not in filled:
             yield refusal(UNLISTED_FILE, entry.name, f"{HASHES} names no file in this folder.")
 
 

@@ -75,9 +75,14 @@ def copies(fingerprints: Sequence[Fingerprint]) -> list[Problem]:
 
 def _others(one: Fingerprint, group: Sequence[Fingerprint]) -> str:
     """Return the other folders of a group, a few of many by name; empty for a run that is alone."""
-    named = [str(other.folder) for other in group[: _NAMED + 1] if other is not one][:_NAMED]
+    named = [_name(other.folder, one.folder) for other in group[: _NAMED + 1] if other is not one][:_NAMED]
     more = len(group) - 1 - len(named)
     return listed([*named, f"{more:,} more"] if more else named, last="and") if named else ""
+
+
+def _name(folder: Path, beside: Path) -> str:
+    """Return a folder's name where it lies beside the other, its path where it does not."""
+    return folder.name if folder.parent == beside.parent else str(folder)
 
 
 RULES = (SAME_METRICS, SAME_RUN_ID)

@@ -122,9 +122,34 @@ def test_copy_and_original_both_say_so(tmp_path: Path) -> None:
     found_in = [(run.path.name, [problem.code for problem in run.findings]) for run in report.runs]
     assert found_in == [("copy", ["TP421", "TP309", "TP302"]), ("run-00", ["TP421", "TP309"]), ("run-01", [])]
     assert report.runs[0].grade.reasons == (
+        "metrics.jsonl: Every row has the time and the loss of the same row in run-00.",
+        "run_manifest.json: The run id run-00 is also that of run-00.",
+    )
+
+
+def test_a_copy_elsewhere_is_named_by_its_path(tmp_path: Path) -> None:
+    original, _ = write_many(tmp_path / "here", 2)
+    shutil.copytree(original, tmp_path / "there" / "run-00")
+    there = check_paths([tmp_path / "here", tmp_path / "there"]).runs[-1]
+    assert there.grade.reasons == (
         f"metrics.jsonl: Every row has the time and the loss of the same row in {original}.",
         f"run_manifest.json: The run id run-00 is also that of {original}.",
     )
+
+
+def test_a_finding_names_the_line_of_the_file_and_not_the_number_of_the_row(tmp_path: Path) -> None:
+    (folder,) = write_many(tmp_path, 1)
+    for name in ("metrics.jsonl", "predictions.jsonl"):
+        lines = (folder / name).read_text().splitlines(keepends=True)
+        (folder / name).write_text("".join(["\n", *lines, lines[0]]))
+    findings = {(problem.code, Path(problem.file).name): problem for problem in check_paths([folder]).all_findings}
+    rows = len((folder / "metrics.jsonl").read_text().splitlines())
+    assert findings["TP322", "metrics.jsonl"].line == rows
+    repeated = findings["TP351", "predictions.jsonl"]
+    answers = (folder / "predictions.jsonl").read_text().splitlines()
+    assert repeated.line == len(answers)
+    assert repeated.what == f"The item {json.loads(answers[-1])['id']} was answered in line 2 already."
+    assert findings["TP131", "metrics.jsonl"].line == 1
 
 
 def test_of_many_copies_a_few_are_named(tmp_path: Path) -> None:
@@ -133,7 +158,7 @@ def test_of_many_copies_a_few_are_named(tmp_path: Path) -> None:
         shutil.copytree(original, tmp_path / f"copy-{number:04}")
     report = check_paths([tmp_path])
     first, *_ = report.runs[-1].grade.reasons
-    named = ", ".join(str(tmp_path / f"copy-000{number}") for number in range(3))
+    named = "copy-0000, copy-0001, copy-0002"
     assert report.runs[-1].path == original
     assert first == (f"metrics.jsonl: Every row has the time and the loss of the same row in {named} and 1,197 more.")
 

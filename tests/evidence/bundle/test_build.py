@@ -14,9 +14,10 @@ from synthetic import write_run
 
 from evidence.bundle import build, inspection
 from evidence.bundle.build import build_bundle
+from evidence.bundle.judgement import within_run
 from evidence.bundle.verify import verify_bundle
 from evidence.lock import RunLock
-from schemas.problems import ProblemError
+from schemas.problems import Problem, ProblemError
 from schemas.render import as_text
 
 
@@ -50,6 +51,27 @@ def test_same_input_gives_the_same_bytes(tmp_path: Path):
     assert (tmp_path / "one.zip").read_bytes() == (tmp_path / "two.zip").read_bytes()
     assert (here.content_sha256, here.zip_sha256) == (there.content_sha256, there.zip_sha256)
     assert (tmp_path / "two.zip").stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize("given", [".", "../demo", "./", "demo/.."])
+def test_however_the_folder_is_named_the_bundle_is_the_same(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    run = write_run(tmp_path, "demo", status="failed")
+    (run / "demo").mkdir()
+    whole = build_bundle([run], tmp_path / "whole.zip", allow_partial=True)
+    monkeypatch.chdir(run)
+    build_bundle([Path(given)], tmp_path / "given.zip", allow_partial=True)
+    assert (tmp_path / "given.zip").read_bytes() == (tmp_path / "whole.zip").read_bytes()
+    assert whole.runs[0].reasons == ("The run failed after 10 of 20 steps.",)
+
+
+def test_words_that_hold_the_name_of_the_folder_stay():
+    """`a/` also stands inside `data/`."""
+    said = {"code": "TP1", "severity": "error", "what": "data/rows.jsonl is gone.", "next": "Give a/ again."}
+    assert within_run(Problem(file="a/plan.json", **said), Path("a")) == Problem(file="plan.json", **said)
+    assert within_run(Problem(file="a", **said), Path("x/../a")) == Problem(file="a", **said)
+    assert within_run(Problem(file="x/../a", **said), Path("x/../a")) == Problem(file="a", **said)
 
 
 def test_other_tools_read_it_and_sha256sum_agrees(tmp_path: Path):

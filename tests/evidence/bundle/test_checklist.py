@@ -40,6 +40,12 @@ def test_a_bad_run(tmp_path: Path):
     assert ("secrets", "ok") not in found
 
 
+def test_a_folder_whose_name_is_no_run_id(tmp_path: Path):
+    write_run(tmp_path, "demo").rename(tmp_path / "my run")
+    found = {(what, state): detail for _, what, state, detail in lines(tmp_path / "my run")}
+    assert found["name", "blocked"] == "The run folder is named `my run`, which is no run id."
+
+
 def test_missing_folders(tmp_path: Path):
     (item,) = checklist([tmp_path / "nothing"])
     assert (item.run, item.what, item.state) == ("", "folder", "blocked")

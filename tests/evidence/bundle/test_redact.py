@@ -50,6 +50,11 @@ def test_what_is_masked():
     assert masked_text(b"\0/home/ada") == (b"\0/home/ada", 0)
 
 
+def test_a_torn_file_of_two_byte_signs_is_left_as_it_is():
+    torn = b"\xff\xfe" + "hf".encode("utf-16-le") + b"x"
+    assert masked_text(torn) == (torn, 0)
+
+
 def test_a_private_key_goes_whole():
     masked, count = masked_text(f"before\n{KEY}\nafter\n".encode())
     assert (masked, count) == (b"before\nREDACTED\nafter\n", 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -121,6 +122,19 @@ def points_of(svg: str) -> list[tuple[float, float]]:
     return [tuple(map(float, pair.split(","))) for line in lines for pair in line.split()]
 
 
+def test_a_run_that_failed_before_it_had_a_model_has_a_page(tmp_path: Path):
+    run = write_run(tmp_path, "early", status="failed")
+    for name in ("metrics.jsonl", "eval_summary.json", "predictions.jsonl", "baseline_predictions.jsonl"):
+        (run / name).unlink(missing_ok=True)
+    manifest = json.loads((run / "run_manifest.json").read_text())
+    manifest |= {"model": None, "training": None}
+    (run / "run_manifest.json").write_text(json.dumps(manifest))
+    build_bundle([run], tmp_path / "early.zip", allow_partial=True)
+    assert (
+        "full run · failed · ended before the model was built · 1 × cpu" in Page(report_of(tmp_path / "early.zip")).text
+    )
+
+
 def test_plot_is_well_formed_and_to_scale():
     svg = line_plot([(1, 4.0), (2, 2.0), (3, 1.0)], x_label="a < b", y_label="y", title="t & u", whole_x=True)
     texts = [element.text for element in ElementTree.fromstring(svg).iter("text")]
@@ -174,6 +188,11 @@ def test_thinning_keeps_spikes_and_gaps():
     assert len(few) <= MOST_POINTS + 2
     assert {(50_001, 99.0), (70_001, -5.0), (80_001, None)} <= set(few)
     assert [x for x, _ in few] == sorted(x for x, _ in few)
+
+
+def test_thinning_of_many_gaps_keeps_to_its_limit():
+    points = [(step, None if step % 3 == 0 else float(step % 7)) for step in range(5000)]
+    assert len(thinned(points)) <= MOST_POINTS
 
 
 def test_interval_bar_is_to_scale():
