@@ -15,6 +15,9 @@ from evidence.means import MeanInterval
 from evidence.statistics import PairedTable, mcnemar_exact, paired_difference_interval, wilson_with
 from evidence.student import t_p_value, t_quantile
 
+_ROUNDING = 1e-12
+"""Standard error, relative to the largest value, that is the rounding of sums and no more: groups all alike."""
+
 Row = Mapping[str, Any]
 
 
@@ -34,7 +37,7 @@ def clustered_error(values: Sequence[float], clusters: Sequence[Hashable]) -> tu
 
     `sqrt(G / (G − 1) · Σ_g (Σ_{i in g} (xᵢ − x̄))²) / n` with G groups (K.-Y. Liang and S. L. Zeger, Biometrika 73,
     1986; as in E. Miller, arXiv 2411.00640, with the correction for few groups). With every value its own group it is
-    the usual `s / √n`. One group has no standard error.
+    the usual `s / √n`. One group has no standard error; groups of the same mean have exactly 0.
 
     For values 1, 1, 0, 0 in groups a, a, b, b: residual sums 1 and −1, so `sqrt(2 · 2) / 4 = 0.5`; taken as
     independent it would be 0.289.
@@ -47,7 +50,8 @@ def clustered_error(values: Sequence[float], clusters: Sequence[Hashable]) -> tu
     if groups < 2:
         return None, groups
     spread = math.fsum(each * each for each in sums.values())
-    return math.sqrt(groups / (groups - 1) * spread) / len(values), groups
+    error = math.sqrt(groups / (groups - 1) * spread) / len(values)
+    return error if error > _ROUNDING * max(map(abs, values)) else 0.0, groups
 
 
 def clustered_mean(values: Sequence[float], clusters: Sequence[Hashable], level: float = 0.95) -> MeanInterval:
@@ -65,8 +69,8 @@ def clustered_wilson(error: float | None, successes: int, n: int, groups: int) -
 
     n items in groups are worth `n* = p (1 − p) / error²` independent ones, and Wilson's interval is taken of n* with
     Student's quantile of G − 1 degrees of freedom (N. Dean and M. Pagano, Survey Research Methods 9, 2015). n* is at
-    most n. Where all items are right, or all wrong, nothing tells how alike a group is, and n* is the number of groups.
-    One group says nothing: the interval is (0, 1).
+    most n. Where every group has the same share (all items right, all wrong, or half of them in each), the error is 0
+    and says too much; n* is then the number of groups. One group says nothing: the interval is (0, 1).
 
     For 24 right of 40 in 4 groups of 10 with a standard error of 0.15: n* = 10.7, interval `(0.206, 0.897)`.
     """
@@ -88,7 +92,7 @@ def clustered_difference(differences: Sequence[int], clusters: Sequence[Hashable
     groups = len(set(clusters))
     if result.standard_error is None or result.low is None or result.high is None:
         return -1.0, 1.0, 1.0
-    if result.standard_error < 1e-12:
+    if result.standard_error == 0:
         counts = round(result.mean * groups)
         table = PairedTable(
             both=groups - abs(counts), only_first=max(0, -counts), only_second=max(0, counts), neither=0

@@ -18,6 +18,8 @@ MOST_LEVELS = 64
 """Objects and lists inside each other; our deepest document has 6 levels."""
 
 SURROGATE_ESCAPE = re.compile(r"\\u[dD][89abAB]|\\u[dD][c-fC-F]")
+ESCAPE = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<lone>u[dD][89a-fA-F]..)|.)")
+"""An escape in a JSON text, a pair of surrogates as one."""
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -145,12 +147,12 @@ def _too_deep(line: int, column: int, *, file: str) -> Problem:
 
 
 def _lone_surrogate(text: str, *, file: str) -> Problem:
-    line = next(number for number, one in enumerate(text.split("\n"), start=1) if SURROGATE_ESCAPE.search(one))
+    at = next((match.start() for match in ESCAPE.finditer(text) if match["lone"]), 0)
     return Problem(
         code="TP112",
         severity="error",
         file=file,
-        line=line,
+        line=text.count("\n", 0, at) + 1,
         what="A \\uD800–\\uDFFF escape stands alone; only a pair of them makes a character.",
         why="Such text cannot be written as UTF-8.",
         next="Write the character itself in UTF-8, or both halves of the pair.",

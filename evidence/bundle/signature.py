@@ -75,12 +75,12 @@ def new_key(path: Path) -> str:
 
 def public_of(path: Path) -> Path:
     """Return where the public key of a private key lies: `me.key` and `me.key.pub`."""
-    return path.with_name(f"{path.name}.pub")
+    return Path(f"{path}.pub")
 
 
 def signature_of(bundle: Path) -> Path:
     """Return where the signature of a bundle lies: `a.zip` and `a.zip.sig`."""
-    return bundle.with_name(f"{bundle.name}.sig")
+    return Path(f"{bundle}.sig")
 
 
 def sign_bundle(verdict: Verdict, key: Path) -> Signed:
@@ -138,7 +138,7 @@ def _statement(verdict: Verdict) -> dict[str, Any]:
 def _signed_statement(path: Path, public: Any) -> dict[str, Any] | Problem:
     """Return the statement of an envelope that this key signed, or why there is none."""
     try:
-        content = path.read_bytes() if path.stat().st_size <= MOST_BYTES else b""
+        content = _content(path)
     except OSError as error:
         return refusal(BAD_SIGNATURE, str(path), f"The signature cannot be read: {error.strerror or error}.")
     envelope = _parsed(content)
@@ -213,7 +213,7 @@ def _key(path: Path, load: Any, kind: type, word: str) -> Any:
     """
     unsupported = importlib.import_module("cryptography.exceptions").UnsupportedAlgorithm
     try:
-        key = load(path.read_bytes())
+        key = load(_content(path))
     except OSError as error:
         raise _bad_key(path, f"The key cannot be read: {error.strerror or error}.") from None
     except (ValueError, TypeError, unsupported):
@@ -221,6 +221,13 @@ def _key(path: Path, load: Any, kind: type, word: str) -> Any:
     if not isinstance(key, kind):
         raise _bad_key(path, f"This is no {word} key of Ed25519 in PEM form, or it is locked by a password.")
     return key
+
+
+def _content(path: Path) -> bytes:
+    """Return what a file holds; nothing of one that is too large for a key or a signature."""
+    with path.open("rb") as file:
+        content = file.read(MOST_BYTES + 1)
+    return content if len(content) <= MOST_BYTES else b""
 
 
 def _bad_key(path: Path, what: str) -> ProblemError:

@@ -18,11 +18,11 @@ _MEMBER = re.compile(rf"['\"]([\w@./ -]{{1,80}})['\"]\s*:\s*['\"]?({NUMBER})['\"
 _OF_ROWS = {"loss", "train_loss", "learning_rate", "epoch", "train_runtime", "eval_loss", "eval_runtime", "reward"}
 
 _STEP = re.compile(
-    r"\b(?:global[_ ]?step|train(?:ing)?[_ ]step|step|iteration|iter)\b\s*[:=#]?\s*[\[(]?\s*(\d[\d,]*)"
-    r"(?:\s*(?:/|of)\s*(\d[\d,]*))?",
+    r"\b(?:global[_ ]?step|train(?:ing)?[_ ]step|step|iteration|iter)\b\s*[:=#]?\s*[\[(]?\s*(\d[\d,]{0,19})(?![\d,]*\d)"
+    r"(?:\s*(?:/|of)\s*(\d[\d,]{0,19})(?![\d,]*\d))?",
     re.IGNORECASE,
 )
-_COUNTED = re.compile(r"^\W*\[\s*(\d+)\s*/\s*(\d+)\s*\]")
+_COUNTED = re.compile(r"^\W*\[\s*(\d{1,20})\s*/\s*(\d{1,20})\s*\]")
 _EPOCH = re.compile(r"\bepoch\b\s*[:=#]?\s*[\[(]?\s*(\d+(?:\.\d+)?)", re.IGNORECASE)
 _LOSS = re.compile(
     r"(?P<mean>\b(?:avg|average|mean|running|smoothed)[ _.]*)?(?P<name>\b(?:(?:train(?:ing)?|eval(?:uation)?|"

@@ -33,6 +33,19 @@ def test_standard_error_by_hand():
     assert clustered_error([1, 0], list("aa")) == (None, 1)
 
 
+@pytest.mark.parametrize("right", [(1, 0), (1, 0, 0), (1, 1, 0), (1, 0, 0, 0, 0, 0, 0)])
+def test_groups_of_the_same_share_are_worth_one_item_each(right: tuple[int, ...]):
+    """Whatever the share, sums of it round; what is left is no error, and no reason to trust the share more."""
+    values, clusters = list(right) * 5, [number // len(right) for number in range(5 * len(right))]
+    error, groups = clustered_error(values, clusters)
+    assert (error, groups) == (0.0, 5)
+    share = sum(right) / len(right)
+    low, high = clustered_wilson(error, sum(values), len(values), groups)
+    assert low < share - 0.25 or low < 0.02
+    assert high - low > wilson_interval(round(5 * share), 5)[1] - wilson_interval(round(5 * share), 5)[0] - 0.05
+    assert clustered_detectable(values, clusters) is None
+
+
 def test_every_item_its_own_group_is_the_usual_standard_error():
     values = [3.0, 1.0, 4.0, 1.0, 5.0]
     error, groups = clustered_error(values, range(5))

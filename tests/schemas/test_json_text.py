@@ -159,3 +159,11 @@ def test_hostile_text_is_refused_in_linear_time(text):
     started = time.process_time()
     assert read(text.encode()).problems
     assert time.process_time() - started < 20  # less than 1 s where this was written; squares would take hours
+
+
+@pytest.mark.parametrize("lone", [r"\ud800", r"\uDC00", r"\ud800\ud801", r"\\\ud83d"])
+def test_the_line_of_a_lone_surrogate_is_not_that_of_a_pair(lone):
+    (problem,) = parse_json(
+        b'{"a": "\\ud83d\\ude00",\n "b": "\\\\ud800",\n "c": "' + lone.encode() + b'"}', file="x"
+    ).problems
+    assert (problem.code, problem.line) == ("TP112", 3)

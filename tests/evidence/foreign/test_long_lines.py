@@ -17,6 +17,8 @@ LONG = {
     "bars": "".join(f"\r {number}%|##  | {number}/9 [00:01<00:01" for number in range(20_000)),
     "bars without CR": " 1%|##  | 1/9 [00:01<00:01" * 20_000,
     "white space": " " * 500_000 + "x",
+    "numbers of more digits than Python reads": "step " + "9" * 5_000 + "/" + "9" * 5_000 + " loss: 1.0\n"
+    "step 3 of " + "9" * 5_000 + " loss: 1.0\n[1/" + "9" * 5_000 + "] loss: 1.0",
     "digits": "step " + "9" * 300_000 + " loss " + "9" * 300_000,
 }
 
