@@ -13,11 +13,11 @@ from typing import Literal
 import numpy as np
 
 from evidence import layout
-from evidence.facts import Facts, facts_of
+from evidence.facts import Facts
 from evidence.foreign.judgement import worth_of
 from evidence.foreign.view import ForeignRun
 from evidence.read import Run
-from evidence.rules import completeness, integrity
+from evidence.rules import completeness, integrity, reading
 from evidence.rules.imported import NOT_INTACT
 from evidence.rules.placeholders import PLACEHOLDER
 from schemas.columns import column
@@ -52,6 +52,9 @@ _UNFINISHED = (
 )
 """What leaves a run partial: something that the run wrote, or was to write, is not there."""
 
+_SHAPES = (reading.NOT_A_FILE.code, reading.UNREADABLE_FOLDER.code, integrity.UNREADABLE_FILE.code)
+"""Outside TP1xx: a file that cannot be read as what it is to be."""
+
 _MOST_REASONS = 5
 
 
@@ -68,13 +71,8 @@ class Grade:
     reasons: tuple[str, ...]
 
 
-def grade_run(run: Run, findings: Sequence[Problem]) -> Grade:
-    """Return the grade of a run whose problems `check_run` has found."""
-    return grade_of(run, facts_of(run), findings)
-
-
 def grade_of(run: Run, facts: Facts, findings: Sequence[Problem]) -> Grade:
-    """Return the grade as `grade_run` does, from facts that are there already."""
+    """Return the grade of a run, from its facts and the problems that `check_facts` has found."""
     errors = [problem for problem in findings if problem.severity == "error"]
     if (view := run.foreign()) is not None:
         return _grade_of_foreign(view, findings)
@@ -145,7 +143,7 @@ def _leaving_partial(facts: Facts, errors: Sequence[Problem]) -> list[Problem]:
 
 
 def _is_about_shape(code: str) -> bool:
-    return code.startswith("TP1") or code in ("TP206", "TP209", "TP210")
+    return code.startswith("TP1") or code in _SHAPES
 
 
 def _unproven(facts: Facts) -> tuple[str, ...]:
@@ -162,6 +160,10 @@ def _unproven(facts: Facts) -> tuple[str, ...]:
         reasons.append("There is no evaluation.")
     elif facts.eval_summary is not None and facts.eval_summary["status"] == "partial":
         reasons.append("The evaluation is not finished.")
+    elif facts.eval_summary is not None and facts.eval_summary["metrics"]["exact_match"]["n_scored"] == 0:
+        reasons.append(
+            f"None of the {facts.eval_summary['eval_set']['items']:,} items of the evaluation has an output."
+        )
     return tuple(reasons)
 
 

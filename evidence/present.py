@@ -5,7 +5,6 @@ What lives here: wording and alignment. What does not: any figure or finding (`c
 
 from __future__ import annotations
 
-import json
 import sys
 import unicodedata
 from collections import Counter
@@ -13,16 +12,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from evidence.check import report_of
 from evidence.facts import facts_of
 from evidence.grade import GRADES
 from evidence.headlines import headlines, seconds_as_text
 from evidence.index import RunSummary
+from evidence.judge import report_of
 from evidence.present_import import foreign_json, foreign_text
 from evidence.read import Run
 from evidence.report import Report, RunReport
 from evidence.rules.catalog import RULES
 from evidence.traced import traced
+from evidence.write import as_json_text
 from schemas.problems import Problem, ProblemError
 from schemas.render import as_dicts, as_github, as_junit, as_sarif, as_text
 from schemas.rules import RULES as SHAPE_RULES
@@ -57,7 +57,7 @@ def report_as(report: Report, forms: Sequence[str]) -> str:
     if len(forms) > 1:
         raise ProblemError([_one_form_at_a_time(forms)], exit_code=2)
     writers: dict[str, Callable[[Report], str]] = {
-        "json": lambda report: json.dumps(report.to_json(), indent=2, ensure_ascii=False) + "\n",
+        "json": lambda report: as_json_text(report.to_json()),
         "github": lambda report: as_github(report.all_findings),
         "sarif": lambda report: as_sarif(report.all_findings, (*SHAPE_RULES, *RULES)),
         "junit": lambda report: as_junit(report.all_findings),

@@ -5,7 +5,6 @@ What lives here: wording. What does not: any finding (`evidence.bundle`).
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -44,11 +43,6 @@ def verdict_on(path: Path, progress: Progress | None = None) -> Verdict:
     except OSError as error:
         what = f"The bundle cannot be checked: {error.strerror or error}."
         raise ProblemError([refusal(UNREADABLE, str(error.filename or path), what)], exit_code=2) from None
-
-
-def json_text(value: dict[str, Any]) -> str:
-    """Return JSON as the command prints it."""
-    return json.dumps(value, ensure_ascii=False, indent=2) + "\n"
 
 
 def build_text(report: BuildReport) -> str:

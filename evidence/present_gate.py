@@ -5,7 +5,6 @@ What lives here: the order, and the words of the gate. What does not: any figure
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 from evidence.compare import Comparison
 from evidence.gate import GateLine, baseline_lines, margin_of, requirement_lines, requirements_of
 from evidence.present_compare import as_dict, as_text, comparison_of, existing_runs
+from evidence.write import as_json_text
 from schemas.visible import as_lines
 
 
@@ -70,7 +70,7 @@ def printed(outcome: Outcome, *, as_json: bool) -> str:
         return shown + ("\n" if shown and outcome.lines else "") + gate_text(outcome.lines)
     value = as_dict(outcome.comparison) if outcome.comparison else {}
     gate = {"gate": [asdict(line) for line in outcome.lines]} if outcome.lines else {}
-    return json.dumps(value | gate, ensure_ascii=False, indent=2) + "\n"
+    return as_json_text(value | gate)
 
 
 def gate_text(lines: Sequence[GateLine]) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
 from evidence.notes import Notes
+from evidence.write import as_json_text
 from schemas.visible import as_lines
 
 NOTHING = "–"
@@ -21,7 +21,7 @@ def notes_text(noted: Mapping[Path, Notes]) -> str:
 def notes_json(noted: Mapping[Path, Notes]) -> str:
     """Return a list of runs with the fields of their notes."""
     values = [{"path": str(folder), **asdict(notes)} for folder, notes in noted.items()]
-    return json.dumps(values, indent=2, ensure_ascii=False) + "\n"
+    return as_json_text(values)
 
 
 def _text(folder: Path, notes: Notes) -> str:

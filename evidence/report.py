@@ -19,11 +19,6 @@ class RunReport:
     grade: Grade
     findings: tuple[Problem, ...]
 
-    @property
-    def has_errors(self) -> bool:
-        """Whether any finding is an error."""
-        return any(problem.severity == "error" for problem in self.findings)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Report:

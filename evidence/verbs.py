@@ -82,7 +82,8 @@ def package(
 ) -> None:
     """Pack runs into one zip that anyone can verify. Exit 1: a run must not be packed; 2: no such folder."""
     from evidence.bundle.build import build_bundle
-    from evidence.present_bundle import build_dict, build_text, default_output, json_text, progress_bar
+    from evidence.present_bundle import build_dict, build_text, default_output, progress_bar
+    from evidence.write import as_json_text
 
     folders = [*(runs or []), *(run_dir or [])]
     with progress_bar("Packing") as progress:
@@ -94,7 +95,7 @@ def package(
             redact=redact,
             progress=progress,
         )
-    sys.stdout.write(json_text(build_dict(report)) if as_json else build_text(report))
+    sys.stdout.write(as_json_text(build_dict(report)) if as_json else build_text(report))
 
 
 def sign(
@@ -115,10 +116,11 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Check a bundle with nothing but the zip: hashes, documents, cross-checks, grades. Exit 1: it does not hold."""
-    from evidence.present_bundle import json_text, progress_bar, verdict_dict, verdict_on, verdict_text
+    from evidence.present_bundle import progress_bar, verdict_dict, verdict_on, verdict_text
     from evidence.present_signature import with_signature
+    from evidence.write import as_json_text
 
     with progress_bar("Verifying") as progress:
         verdict = with_signature(verdict_on(bundle, progress), signature, public_key)
-    sys.stdout.write(json_text(verdict_dict(verdict)) if as_json else verdict_text(verdict))
+    sys.stdout.write(as_json_text(verdict_dict(verdict)) if as_json else verdict_text(verdict))
     raise typer.Exit(0 if verdict.ok else 1)

@@ -20,6 +20,11 @@ SYNC_SECONDS = 3.0
 _BLOCK = 65536
 
 
+def as_json_text(value: Any) -> str:
+    """Return a JSON document in the one form that bundles hold and every verb prints."""
+    return json.dumps(value, ensure_ascii=False, indent=2) + "\n"
+
+
 def write_json(path: Path, value: Any) -> None:
     """Replace a JSON document: after any interruption the file holds the old text or the new one, never a part.
 

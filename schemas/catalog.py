@@ -58,9 +58,9 @@ def schema(kind: str, version: str = "1.0") -> dict[str, Any]:
     return _read(f"{kind}.schema.json", version)
 
 
-def schemas_of(version: str = "1.0") -> dict[str, dict[str, Any]]:
-    """Return every schema of a version, with `types`, by kind."""
-    return {kind: schema(kind, version) for kind in (*KINDS, "types")}
+def schemas_of() -> dict[str, dict[str, Any]]:
+    """Return every schema, with `types`, by kind."""
+    return {kind: schema(kind) for kind in (*KINDS, "types")}
 
 
 def resolve(document: dict[str, Any], reference: str) -> tuple[dict[str, Any], dict[str, Any]]:

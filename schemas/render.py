@@ -148,7 +148,7 @@ def _sarif_result(problem: Problem, rule_index: int) -> dict[str, Any]:
 
 def _uri(file: str) -> str:
     """Return a path as a URI reference: relative to the checkout, or `file:` for an absolute path."""
-    # Imported here and in `_xml` because the command line imports this module at every start.
+    # Imported here and in `_xml`, as few callers need it and text for the terminal is to come at once.
     from urllib.parse import quote
 
     uri = quote(file.replace("\\", "/"))

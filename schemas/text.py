@@ -83,7 +83,7 @@ def other_encoding(data: bytes) -> str | None:
     return None
 
 
-def nul_bytes(data: bytes, *, file: str, line: int | None = None) -> Problem:
+def nul_bytes(data: bytes, *, file: str) -> Problem:
     """Return the problem of a text that holds NUL bytes."""
     first = data.index(b"\x00")
     count = data.count(b"\x00")
@@ -91,7 +91,7 @@ def nul_bytes(data: bytes, *, file: str, line: int | None = None) -> Problem:
         code="TP106",
         severity="error",
         file=file,
-        line=line or data.count(b"\n", 0, first) + 1,
+        line=data.count(b"\n", 0, first) + 1,
         what="1 NUL byte stands in the text." if count == 1 else f"{count} NUL bytes stand in the text.",
         why="Text has none; they are left behind when a machine stops while a file is being written.",
         next="Restore the file from a copy, or write it again.",

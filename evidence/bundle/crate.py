@@ -15,10 +15,11 @@ from typing import Any
 from urllib.parse import quote
 
 from evidence import layout
-from evidence.bundle.documents import FileHash, as_json_text
+from evidence.bundle.documents import FileHash
 from evidence.bundle.layout import BUNDLE_MANIFEST, CRATE, HASHES, REPORT, RUNS, SCHEMAS
 from evidence.bundle.report import ReportRun
 from evidence.facts import Document
+from evidence.write import as_json_text
 from schemas.catalog import kind_of, schema
 from schemas.times import moment
 

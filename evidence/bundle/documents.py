@@ -7,7 +7,6 @@ What lives here: writing and reading them, and the content digest. What does not
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -117,8 +116,3 @@ def bundle_manifest(
         ],
         "files": [{"path": file.path, "bytes": file.size_bytes, "sha256": file.sha256} for file in ordered],
     } | ({"redactions": sorted(redactions, key=lambda each: str(each["path"]))} if redactions else {})
-
-
-def as_json_text(value: Any) -> str:
-    """Return a JSON document in the one form that bundles use."""
-    return json.dumps(value, ensure_ascii=False, indent=2) + "\n"

@@ -38,7 +38,7 @@ from evidence.bundle.redact import Redaction
 from evidence.bundle.rules import refusal
 from evidence.bundle.secrets import scan_file
 from evidence.grade import Grade
-from evidence.layout import WEIGHT_FOLDERS
+from evidence.layout import in_weight_folder
 from evidence.read import Run
 from schemas.problems import Problem
 from schemas.visible import visible
@@ -218,17 +218,12 @@ def run_checklist(inspection: Inspection) -> list[ChecklistItem]:
     return lines
 
 
-def is_weights(path: str) -> bool:
-    """Return whether a file of a run lies in a folder for weights."""
-    return path.partition("/")[0] in WEIGHT_FOLDERS
-
-
 def _scan(folder: Path, names: Sequence[str], advance: Advance | None) -> list[Problem]:
     """Return secrets and personal details in files; arrays of weights are not text and are passed over."""
     problems: list[Problem] = []
     for name in names:
         try:
-            if not (is_weights(name) and _is_binary(folder / name)):
+            if not (in_weight_folder(name) and _is_binary(folder / name)):
                 problems += scan_file(folder / name, name)
             if advance:
                 advance((folder / name).stat().st_size)

@@ -119,15 +119,11 @@ def redaction_problems(
 def may_be_redacted(path: str) -> bool:
     """Return whether a bundle may hold this file masked, by its path inside the bundle."""
     parts = path.split("/", 2)
-    return len(parts) == 3 and parts[0] == RUNS and parts[2] not in NEVER and not _is_weights(parts[2])
+    return len(parts) == 3 and parts[0] == RUNS and parts[2] not in NEVER and not layout.in_weight_folder(parts[2])
 
 
 def _may_be_masked(source: Path, name: str) -> bool:
-    return name not in NEVER and not _is_weights(name) and source.stat().st_size <= MOST_BYTES
-
-
-def _is_weights(name: str) -> bool:
-    return name.partition("/")[0] in layout.WEIGHT_FOLDERS
+    return name not in NEVER and not layout.in_weight_folder(name) and source.stat().st_size <= MOST_BYTES
 
 
 def _merged(spans: Iterator[tuple[int, int]]) -> Iterator[tuple[int, int]]:

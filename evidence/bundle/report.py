@@ -22,10 +22,10 @@ from evidence.grade import Grade
 from evidence.headlines import Headline, bytes_as_text, headlines, score_headline
 from evidence.named import flatten
 from evidence.notes import Notes
+from evidence.recompute import GROUPINGS
 from schemas.problems import Problem
 from schemas.visible import visible
 
-GROUPINGS = ("section", "category", "difficulty")
 SCORE_HEAD = (
     '<tr><th>items</th><th class="right">n</th><th class="right">exact match</th><th>95 % interval</th><th></th></tr>'
 )

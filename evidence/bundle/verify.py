@@ -29,7 +29,7 @@ from evidence.bundle.content import Progress, hash_entries, stream
 from evidence.bundle.crate import crate_text
 from evidence.bundle.documents import FileHash, program_build, program_version
 from evidence.bundle.hostile import Limits, harmless_entries
-from evidence.bundle.inspection import FIT_GRADES, LABELLED_GRADES, is_weights
+from evidence.bundle.inspection import FIT_GRADES, LABELLED_GRADES
 from evidence.bundle.integrity import (
     list_problems,
     manifest_problems,
@@ -52,6 +52,7 @@ from evidence.bundle.rules import refusal
 from evidence.bundle.secrets import encoding_of
 from evidence.bundle.verdict import Verdict, VerifiedRun
 from evidence.facts import facts_of
+from evidence.layout import in_weight_folder
 from evidence.notes import notes_of
 from schemas.problems import Problem, worst_first
 from schemas.validate import read_document
@@ -190,7 +191,7 @@ def _manifest(file: BinaryIO, entry: Entry | None, folder: Path) -> tuple[dict[s
 def _is_run_document(path: str) -> bool:
     """Return whether a file of a bundle is a document of a run: in a run folder, and no weights."""
     top, _, rest = path.partition("/")
-    return top == RUNS and not path.endswith("/") and not is_weights(rest.partition("/")[2])
+    return top == RUNS and not path.endswith("/") and not in_weight_folder(rest.partition("/")[2])
 
 
 def _unpack_runs(file: BinaryIO, entries: Sequence[Entry], folder: Path) -> None:

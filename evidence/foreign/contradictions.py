@@ -56,11 +56,12 @@ def _between_sources(view: ForeignRun, name: str) -> Iterator[Problem]:
     for fact in view.facts_named(name):
         if _normal(name, fact) is not None:
             of_source[_source_key(name, fact)].append(fact)
-    groups = list(of_source.values())
-    for index, facts in enumerate(groups[1:], start=1):
-        others = groups[0]
-        if index and not any(_same(name, one, two) for one in others for two in facts):
-            one, two = others[0], facts[0]
+    if not of_source:
+        return
+    first, *further = of_source.values()
+    for facts in further:
+        if not any(_same(name, one, two) for one in first for two in facts):
+            one, two = first[0], facts[0]
             what = f"{name} is {shown(one.value)} in {one.source} and {shown(two.value)} in {two.source}."
             yield problem_of(
                 rules.STATED_TWICE,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -154,12 +154,11 @@ def _summary_row(value: dict[str, Any], found: Found, line: int) -> None:
 
 def _form_problems(found: Found, remark: str | None, gaps: list[tuple[str, str]], where: str) -> list[Problem]:
     """Return why a document is a form or an example, and what is missing in it."""
-    said: Iterator[Problem] = iter(())
-    if remark is not None or not found.results_too:
+    problems: list[Problem] = []
+    if not found.results_too:
         what = "The document says that it is a template or an example" if remark else "The file is named as an example"
         left = f"; not read: {counted(found.withheld, 'result')}." if found.withheld else "."
-        said = iter([problem_of(rules.UNFILLED, file=where, what=what + left, pointer=remark)])
-    problems = list(said)
+        problems.append(problem_of(rules.UNFILLED, file=where, what=what + left, pointer=remark))
     problems += first_few(
         (
             problem_of(rules.UNFILLED, file=where, what=f"The value is still {shown(text)}.", pointer=pointer)

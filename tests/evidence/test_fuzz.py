@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from synthetic import seal, write_run
 
 from evidence.check import check_run
-from evidence.grade import GRADES, grade_run
+from evidence.facts import facts_of
+from evidence.grade import GRADES, grade_of
 from evidence.index import index_runs
 from evidence.present import run_json, run_text, runs_json, runs_text
 from evidence.read import read_run
@@ -44,7 +45,7 @@ def survives(folder: Path) -> None:
     """Look at the folder in every way there is."""
     run = read_run(folder)
     findings = check_run(run)
-    assert grade_run(run, findings).name in GRADES
+    assert grade_of(run, facts_of(run), findings).name in GRADES
     as_text(findings)
     run_text(run)
     json.dumps(run_json(run))

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mutations import apply, reseal
-from synthetic import write_run
+from synthetic import seal, write_document, write_rows, write_run
 
 from evidence.check import check_run
-from evidence.grade import GRADES, grade_run
+from evidence.facts import facts_of
+from evidence.grade import GRADES, grade_of
+from evidence.hashes import sha256_file
 from evidence.read import read_run
+from evidence.recompute import scores_of
 
 COMMIT = "0123456789ab"
 VERIFIED = "Finished; every document is valid, every hash matches, and every result and score follows from its rows."
@@ -19,7 +23,7 @@ VERIFIED = "Finished; every document is valid, every hash matches, and every res
 
 def graded(folder: Path) -> tuple[str, tuple[str, ...]]:
     run = read_run(folder)
-    grade = grade_run(run, check_run(run))
+    grade = grade_of(run, facts_of(run), check_run(run))
     assert grade.name in GRADES
     return grade.name, grade.reasons
 
@@ -60,6 +64,20 @@ def graded(folder: Path) -> tuple[str, tuple[str, ...]]:
 )
 def test_grade_and_reasons(tmp_path: Path, arguments: dict[str, Any], grade: str, reasons: tuple[str, ...]) -> None:
     assert graded(write_run(tmp_path, "run", **arguments)) == (grade, reasons)
+
+
+def test_an_evaluation_without_any_output_is_named(tmp_path: Path) -> None:
+    run = write_run(tmp_path, "run")
+    nothing = {"output_text": "", "extracted_answer": None, "correct": False, "format_ok": False}
+    nothing |= {"output_tokens": 0, "finish_reason": "error", "error": "no room for the prompt"}
+    rows = [json.loads(line) | nothing for line in (run / "predictions.jsonl").read_text().splitlines()]
+    write_rows(run / "predictions.jsonl", rows)
+    summary = json.loads((run / "eval_summary.json").read_text())
+    summary |= scores_of(rows)
+    summary["predictions"]["sha256"] = sha256_file(run / "predictions.jsonl")
+    write_document(run / "eval_summary.json", summary)
+    seal(run)
+    assert graded(run) == ("measured", ("None of the 12 items of the evaluation has an output.",))
 
 
 def test_template_of_a_predecessor_is_a_template(tmp_path: Path) -> None:
