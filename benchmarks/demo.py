@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from evidence.check import report_of
+from evidence.judge import report_of
 from evidence.read import read_run
 
 RESULT = Path(__file__).parent / "results" / "demo.json"

@@ -24,8 +24,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
 from synthetic import STARTED, write_run
 
-from evidence.check import check_paths, check_run
+from evidence.check import check_paths
 from evidence.index import RunIndex
+from evidence.judge import check_run
 from evidence.read import read_run
 
 RESULT = Path(__file__).parent / "results" / "runs.json"

@@ -27,9 +27,9 @@ from dashboard.logic.series import Series, Tail
 from dashboard.logic.shared_index import SharedIndex
 from dashboard.state import root
 from evidence import kept_columns, kept_entries
-from evidence.check import judge
 from evidence.compare import Comparison, compare_runs
 from evidence.index import RunIndex, RunSummary
+from evidence.judge import judge
 from evidence.layout import LOG, METRICS
 from evidence.lock import is_alive
 from evidence.read import Run, read_run

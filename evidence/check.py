@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from evidence import layout
-from evidence.judge import Judged, check_run, judge, report_of, together
+from evidence.judge import together
 from evidence.many import Progress, read_entries
 from evidence.report import Report, RunReport
 from evidence.rules.completeness import BYSTANDER, NOT_A_RUN
@@ -18,8 +18,6 @@ from evidence.rules.finding import problem_of
 from schemas.catalog import is_rows, kind_of
 from schemas.problems import Problem, ProblemError, worst_first
 from schemas.validate import read_document, read_rows
-
-__all__ = ["Judged", "check_document", "check_paths", "check_run", "judge", "report_of", "run_folders", "together"]
 
 
 def check_paths(paths: Iterable[Path], *, progress: Progress | None = None) -> Report:

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from evidence.compare import Comparison, Flip, Pair, ScoreDifference, compare_runs
+from evidence.compare import Comparison, Flip, Pair, ScoreDifference
 from evidence.means import MeanInterval
 from evidence.read import Run, read_run
 from evidence.smoke import SmokeCheck
@@ -24,23 +24,15 @@ SETTING_WIDTH = 40
 """Characters of a value shown in a table; JSON has the whole."""
 
 
-def comparison_of(folders: Sequence[Path]) -> Comparison:
-    """Return the comparison of run folders that the user named.
-
-    Raises:
-        ProblemError: Exit code 2: fewer than two were named, or one does not exist.
-    """
-    few = [_too_few(len(folders))] if len(folders) < 2 else []
-    return compare_runs(existing_runs(folders, few))
-
-
-def existing_runs(folders: Sequence[Path], problems: Sequence[Problem] = ()) -> list[Run]:
+def existing_runs(folders: Sequence[Path], *, at_least: int) -> list[Run]:
     """Return run folders that the user named, as read.
 
     Raises:
-        ProblemError: Exit code 2: one does not exist, or there were problems before.
+        ProblemError: Exit code 2: one does not exist, or too few were named.
     """
-    found = [*(_no_folder(folder) for folder in folders if not folder.is_dir()), *problems]
+    found = [_no_folder(folder) for folder in folders if not folder.is_dir()]
+    if len(folders) < at_least:
+        found.append(_too_few(len(folders)))
     if found:
         raise ProblemError(found, exit_code=2)
     return [read_run(folder) for folder in folders]

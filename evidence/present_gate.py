@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from evidence.compare import Comparison
+from evidence.compare import Comparison, compare_runs
 from evidence.gate import GateLine, baseline_lines, margin_of, requirement_lines, requirements_of
-from evidence.present_compare import as_dict, as_text, comparison_of, existing_runs
+from evidence.present_compare import as_dict, as_text, existing_runs
 from evidence.write import as_json_text
 from schemas.visible import as_lines
 
@@ -52,12 +52,11 @@ def outcome_of(
     """
     asked = requirements_of(require)
     margin = margin_of(no_worse_than, baseline=baseline is not None)
-    everyone = [*([baseline] if baseline else []), *folders]
-    alone = len(everyone) == 1 and bool(asked)
-    comparison = None if alone else comparison_of(everyone)
-    runs = existing_runs(folders)
-    names = [run.path.resolve().name for run in runs] if comparison is None else comparison.names[-len(runs) :]
-    lines = [*requirement_lines(names, runs, asked)]
+    runs = existing_runs([*([baseline] if baseline else []), *folders], at_least=1 if asked else 2)
+    comparison = compare_runs(runs) if len(runs) > 1 else None
+    names = comparison.names if comparison else [run.path.resolve().name for run in runs]
+    named = len(folders)
+    lines = [*requirement_lines(names[-named:], runs[-named:], asked)]
     if comparison and margin is not None:
         lines += baseline_lines(comparison, margin)
     return Outcome(comparison=comparison, lines=tuple(lines))

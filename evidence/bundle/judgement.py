@@ -14,11 +14,10 @@ from evidence.bundle.codes import REDACTED
 from evidence.bundle.layout import RUNS
 from evidence.bundle.redact import Redaction
 from evidence.bundle.rules import refusal
-from evidence.check import judge, together
 from evidence.facts import Facts, facts_of
 from evidence.foreign.rules import ORIGINAL_CHANGED
 from evidence.grade import Grade, grade_of
-from evidence.judge import Judged, check_facts
+from evidence.judge import Judged, check_facts, judge, together
 from evidence.layout import ORIGINAL
 from evidence.read import Run, read_run
 from evidence.report import RunReport

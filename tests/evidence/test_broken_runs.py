@@ -16,7 +16,7 @@ import pytest
 from mutations import apply, reseal
 from synthetic import write_run
 
-from evidence.check import check_run, report_of
+from evidence.judge import check_run, report_of
 from evidence.read import read_run
 from schemas.render import as_text
 

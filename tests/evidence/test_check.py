@@ -11,8 +11,9 @@ import pytest
 from mutations import apply, reseal
 from synthetic import STARTED, write_run
 
-from evidence.check import check_paths, check_run, run_folders
+from evidence.check import check_paths, run_folders
 from evidence.hashes import sha256_manifest
+from evidence.judge import check_run
 from evidence.lock import RunLock
 from evidence.read import read_run
 from evidence.rules.catalog import CHECKS, RULES

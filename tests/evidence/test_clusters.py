@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from synthetic import seal, write_run
 
-from evidence.check import check_run
 from evidence.clusters import (
     clustered_detectable,
     clustered_difference,
@@ -21,6 +20,7 @@ from evidence.clusters import (
 )
 from evidence.compare import compare_runs
 from evidence.hashes import sha256_file
+from evidence.judge import check_run
 from evidence.present_compare import as_text
 from evidence.read import read_run
 from evidence.recompute import scores_of

@@ -13,7 +13,7 @@ from synthetic import seal, write_run
 
 from evidence.compare import ABSENT, compare_runs
 from evidence.headlines import Headline, bytes_as_text, seconds_as_text
-from evidence.present_compare import as_dict, as_text, comparison_of
+from evidence.present_compare import as_dict, as_text, existing_runs
 from evidence.read import read_run
 from schemas.problems import ProblemError
 from schemas.render import as_text as problems_text
@@ -342,7 +342,7 @@ def test_json_has_every_field(tmp_path: Path):
 
 def test_fewer_than_two_runs_or_none_there(tmp_path: Path):
     with pytest.raises(ProblemError) as caught:
-        comparison_of([tmp_path / "nothing"])
+        existing_runs([tmp_path / "nothing"], at_least=2)
     assert caught.value.exit_code == 2
     assert problems_text(caught.value.problems) == (
         f"error TP091: {tmp_path / 'nothing'}: This does not exist.\n"

@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from synthetic import seal, write_run
 
-from evidence.check import check_run
 from evidence.facts import facts_of
 from evidence.grade import GRADES, grade_of
 from evidence.index import index_runs
+from evidence.judge import check_run
 from evidence.present import run_json, run_text, runs_json, runs_text
 from evidence.read import read_run
 from schemas.render import as_text

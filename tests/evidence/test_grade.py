@@ -10,10 +10,10 @@ import pytest
 from mutations import apply, reseal
 from synthetic import seal, write_document, write_rows, write_run
 
-from evidence.check import check_run
 from evidence.facts import facts_of
 from evidence.grade import GRADES, grade_of
 from evidence.hashes import sha256_file
+from evidence.judge import check_run
 from evidence.read import read_run
 from evidence.recompute import scores_of
 

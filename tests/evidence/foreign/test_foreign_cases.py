@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from evidence.check import report_of
 from evidence.foreign.read import read_foreign
 from evidence.foreign.view import ForeignRun
+from evidence.judge import report_of
 from evidence.read import read_run
 from schemas.render import as_text
 

@@ -10,10 +10,10 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from evidence.check import report_of
 from evidence.foreign.importing import contents
 from evidence.foreign.read import read_foreign
 from evidence.grade import GRADES
+from evidence.judge import report_of
 from evidence.many import read_entry
 from evidence.present import run_json, run_text
 from evidence.read import read_run

@@ -12,9 +12,10 @@ from synthetic import write_run
 from typer.testing import CliRunner
 
 import trainproof
-from evidence.check import check_paths, report_of
+from evidence.check import check_paths
 from evidence.foreign.importing import Imported, import_run
 from evidence.index import index_runs
+from evidence.judge import report_of
 from evidence.present import run_text
 from evidence.read import read_run
 from schemas.problems import ProblemError

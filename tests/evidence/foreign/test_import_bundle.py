@@ -8,8 +8,8 @@ from pathlib import Path
 
 from evidence.bundle.build import build_bundle
 from evidence.bundle.verify import verify_bundle
-from evidence.check import report_of
 from evidence.foreign.importing import import_run
+from evidence.judge import report_of
 from evidence.read import read_run
 
 CASES = Path(__file__).parents[2] / "cases" / "foreign"
