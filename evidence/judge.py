@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from evidence.facts import Facts, facts_of
 from evidence.grade import Grade, grade_of, sentences
@@ -64,9 +63,7 @@ def report_of(run: Run) -> RunReport:
 
 def together(judged: Sequence[Judged]) -> list[RunReport]:
     """Return the reports with the findings between runs added: a run and its copy contradict each other."""
-    added: dict[Path, list[Problem]] = {}
-    for problem in copies([one.fingerprint for one in judged]):
-        added.setdefault(Path(problem.file).parent, []).append(problem)
+    added = copies([one.fingerprint for one in judged])
     return [_with_findings(one.report, added.get(one.report.path, [])) for one in judged]
 
 

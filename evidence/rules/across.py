@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,23 +54,26 @@ def fingerprint_of(facts: Facts) -> Fingerprint:
     )
 
 
-def copies(fingerprints: Sequence[Fingerprint]) -> list[Problem]:
-    """Return a problem for each run that shares its rows or its id with another; which is the copy, nobody can see."""
+def copies(fingerprints: Sequence[Fingerprint]) -> dict[Path, list[Problem]]:
+    """Return, by folder, what is wrong with each run that shares its rows or its id with another.
+
+    Which of them is the copy, nobody can see.
+    """
     by_rows: dict[str, list[Fingerprint]] = {}
     by_id: dict[str, list[Fingerprint]] = {}
     for one in fingerprints:
         by_rows.setdefault(one.metrics or "", []).append(one)
         by_id.setdefault(one.run_id or "", []).append(one)
-    problems = []
+    problems: dict[Path, list[Problem]] = defaultdict(list)
     for one in fingerprints:
         same_rows = by_rows[one.metrics] if one.metrics else []
         same_id = by_id[one.run_id] if one.run_id else []
         if others := _others(one, same_rows):
             what = f"Every row has the time and the loss of the same row in {others}."
-            problems.append(found(one.folder, SAME_METRICS, layout.METRICS, what))
+            problems[one.folder].append(found(one.folder, SAME_METRICS, layout.METRICS, what))
         if others := _others(one, same_id):
             what = f"The run id {one.run_id} is also that of {others}."
-            problems.append(found(one.folder, SAME_RUN_ID, layout.MANIFEST, what, pointer="/run_id"))
+            problems[one.folder].append(found(one.folder, SAME_RUN_ID, layout.MANIFEST, what, pointer="/run_id"))
     return problems
 
 
