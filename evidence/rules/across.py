@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from evidence import layout
@@ -59,29 +60,43 @@ def copies(fingerprints: Sequence[Fingerprint]) -> dict[Path, list[Problem]]:
 
     Which of them is the copy, nobody can see.
     """
-    by_rows: dict[str, list[Fingerprint]] = {}
-    by_id: dict[str, list[Fingerprint]] = {}
-    for one in fingerprints:
-        by_rows.setdefault(one.metrics or "", []).append(one)
-        by_id.setdefault(one.run_id or "", []).append(one)
+    same_rows = _sharing(fingerprints, lambda one: one.metrics)
+    same_id = _sharing(fingerprints, lambda one: one.run_id)
     problems: dict[Path, list[Problem]] = defaultdict(list)
     for one in fingerprints:
-        same_rows = by_rows[one.metrics] if one.metrics else []
-        same_id = by_id[one.run_id] if one.run_id else []
-        if others := _others(one, same_rows):
+        if others := _others(one, same_rows.get(one.metrics, {})):
             what = f"Every row has the time and the loss of the same row in {others}."
             problems[one.folder].append(found(one.folder, SAME_METRICS, layout.METRICS, what))
-        if others := _others(one, same_id):
+        if others := _others(one, same_id.get(one.run_id, {})):
             what = f"The run id {one.run_id} is also that of {others}."
             problems[one.folder].append(found(one.folder, SAME_RUN_ID, layout.MANIFEST, what, pointer="/run_id"))
     return problems
 
 
-def _others(one: Fingerprint, group: Sequence[Fingerprint]) -> str:
+def _sharing(
+    fingerprints: Sequence[Fingerprint], value_of: Callable[[Fingerprint], str | None]
+) -> dict[str | None, dict[Path, Fingerprint]]:
+    """Return the runs that share a value with another, by that value and by where they lie.
+
+    Two ways to one folder, such as a link `latest`, are one run.
+    """
+    groups: dict[str | None, list[Fingerprint]] = defaultdict(list)
+    for one in fingerprints:
+        groups[value_of(one)].append(one)
+    return {
+        value: {one.folder.resolve(): one for one in group}
+        for value, group in groups.items()
+        if value and len(group) > 1
+    }
+
+
+def _others(one: Fingerprint, group: Mapping[Path, Fingerprint]) -> str:
     """Return the other folders of a group, a few of many by name; empty for a run that is alone."""
-    named = [_name(other.folder, one.folder) for other in group[: _NAMED + 1] if other is not one][:_NAMED]
+    here = one.folder.resolve() if len(group) > 1 else None
+    others = [other for place, other in islice(group.items(), _NAMED + 1) if place != here]
+    named = [_name(other.folder, one.folder) for other in others[:_NAMED]]
     more = len(group) - 1 - len(named)
-    return listed([*named, f"{more:,} more"] if more else named, last="and") if named else ""
+    return listed([*named, f"{more:,} more"] if more > 0 else named, last="and") if here and named else ""
 
 
 def _name(folder: Path, beside: Path) -> str:

@@ -128,6 +128,20 @@ def test_copy_and_original_both_say_so(tmp_path: Path) -> None:
     )
 
 
+def test_two_ways_to_one_folder_are_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original, _ = write_many(tmp_path, 2)
+    (tmp_path / "latest").symlink_to(original.name)
+    monkeypatch.chdir(original)
+    report = check_paths([tmp_path, original, Path()])
+    assert [(run.path.name, run.grade.name) for run in report.runs] == [
+        ("latest", "verified"),
+        ("run-00", "verified"),
+        ("run-01", "verified"),
+        ("run-00", "verified"),
+        ("", "verified"),
+    ]
+
+
 def test_a_copy_elsewhere_is_named_by_its_path(tmp_path: Path) -> None:
     original, _ = write_many(tmp_path / "here", 2)
     shutil.copytree(original, tmp_path / "there" / "run-00")
