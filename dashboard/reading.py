@@ -232,7 +232,7 @@ def _log_tail(path: str) -> LogTail:
 
 @st.cache_resource(max_entries=8, show_spinner=False)
 def _compared(folders: tuple[str, ...], signatures: str) -> Comparison:
-    return compare_runs([read_run(Path(folder)) for folder in folders])
+    return compare_runs([read_run(Path(folder)) for folder in folders], [checked(Path(folder)) for folder in folders])
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)

@@ -31,6 +31,8 @@ def _missing(name: str, facts: Facts) -> Iterator[str]:
         yield f"{name}: {layout.PREDICTIONS} has errors; `trainproof check` names them."
     elif not facts.predictions:
         yield f"{name}: {layout.PREDICTIONS} is empty."
+    elif facts.eval_summary is None and layout.EVAL_SUMMARY in facts.files:
+        yield f"{name}: what it states of its evaluation does not hold; `trainproof check` says why."
     elif facts.eval_summary is None:
         yield f"{name}: no valid {layout.EVAL_SUMMARY} says how its outputs were generated."
     elif repeated := _repeated([row["id"] for row in facts.predictions]):

@@ -13,12 +13,16 @@ from typing import Any, Literal
 
 from evidence.comparable import refusals
 from evidence.facts import Facts, facts_of
+from evidence.grade import Grade
 from evidence.headlines import Headline, headlines
+from evidence.judge import report_of
 from evidence.named import flatten
 from evidence.read import Run
+from evidence.report import RunReport
 from evidence.score_difference import Flip, ScoreDifference, is_right, score_difference
 from evidence.smoke import SmokeCheck, smoke_check
 from evidence.statistics import holm
+from evidence.traced import traced
 
 __all__ = ["Comparison", "Flip", "Pair", "ScoreDifference", "Setting", "compare_runs", "is_right"]
 
@@ -66,6 +70,10 @@ class Comparison:
 
     names: tuple[str, ...]
     """Names of the runs, in their order."""
+    grades: tuple[Grade, ...]
+    """What each of them is worth."""
+    statuses: tuple[str | None, ...]
+    """How each of them ended, or that it runs; None where a run does not say."""
     differing: tuple[Setting, ...]
     """Settings whose values are not all equal."""
     equal: tuple[Setting, ...]
@@ -78,11 +86,14 @@ class Comparison:
     """What a smoke run says of a full one. None: this is not one of each."""
 
 
-def compare_runs(runs: Sequence[Run]) -> Comparison:
+def compare_runs(runs: Sequence[Run], reports: Sequence[RunReport] | None = None) -> Comparison:
     """Return how runs differ, the first of them against each of the others.
+
+    A figure or a score that an error concerns counts as not measured (`evidence.traced`).
 
     Args:
         runs: Two or more runs, as read; what is not valid in them counts as not stated.
+        reports: Grade and findings of each. None: they are judged now, each by itself.
 
     Raises:
         ValueError: Fewer than two runs were given.
@@ -91,16 +102,20 @@ def compare_runs(runs: Sequence[Run]) -> Comparison:
         message = f"compare_runs needs at least 2 runs; got {len(runs)}"
         raise ValueError(message)
     names = _names(runs)
-    facts = [facts_of(run) for run in runs]
+    reports = reports or [report_of(run) for run in runs]
+    facts = [traced(facts_of(run), report.findings) for run, report in zip(runs, reports, strict=True)]
+    grades = [report.grade for report in reports]
     settings = list(_settings(facts))
     pairs = [_pair(names[0], facts[0], name, other) for name, other in zip(names[1:], facts[1:], strict=True)]
     return Comparison(
         names=names,
+        grades=tuple(grades),
+        statuses=tuple(run.status for run in runs),
         differing=tuple(setting for setting in settings if not _all_equal(setting.values)),
         equal=tuple(setting for setting in settings if _all_equal(setting.values)),
         headlines=tuple(headlines(fact) for fact in facts),
         pairs=tuple(_with_holm(pairs)),
-        smoke=smoke_check(names, facts),
+        smoke=smoke_check(names, facts, grades),
     )
 
 

@@ -14,6 +14,9 @@ from evidence.facts import Document, Facts
 Unit = Literal["count", "nats", "tokens per second", "bytes", "seconds", "fraction"]
 Number = int | float
 
+NOTHING = "–"
+"""Shown for a value that is not there; never 0."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Headline:
@@ -35,7 +38,7 @@ class Headline:
     def as_text(self) -> str:
         """Return the figure with its unit: `0.612 (0.515–0.702), n = 100`, `2.10 GiB`, `–` for none."""
         if self.value is None:
-            return "–"
+            return NOTHING
         text = _WRITTEN[self.unit](self.value)
         if self.low is not None and self.high is not None:
             text += f" ({_WRITTEN[self.unit](self.low)}–{_WRITTEN[self.unit](self.high)})"

@@ -14,7 +14,7 @@ from typing import Any
 
 from evidence.facts import facts_of
 from evidence.grade import GRADES
-from evidence.headlines import headlines, seconds_as_text
+from evidence.headlines import NOTHING, headlines, seconds_as_text
 from evidence.index import RunSummary
 from evidence.judge import report_of
 from evidence.present_import import foreign_json, foreign_text
@@ -28,9 +28,6 @@ from schemas.render import as_dicts, as_github, as_junit, as_sarif, as_text
 from schemas.rules import RULES as SHAPE_RULES
 from schemas.visible import as_lines, visible
 from schemas.words import counted, listed
-
-NOTHING = "–"
-"""Shown for a value that is not there; never 0."""
 
 _RIGHT = {"steps", "tokens", "loss", "duration"}
 """Columns of numbers."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence.compare import Comparison, Flip, Pair, ScoreDifference
+from evidence.headlines import NOTHING
 from evidence.means import MeanInterval
 from evidence.read import Run, read_run
 from evidence.smoke import SmokeCheck
@@ -94,7 +95,11 @@ def _value(value: object) -> str:
 
 
 def _headlines_text(comparison: Comparison) -> str:
-    rows = [("figure", *comparison.names)]
+    rows = [
+        ("figure", *comparison.names),
+        ("grade", *(grade.name for grade in comparison.grades)),
+        ("status", *(status or NOTHING for status in comparison.statuses)),
+    ]
     rows += [
         (figures[0].name, *(figure.as_text() for figure in figures))
         for figures in zip(*comparison.headlines, strict=True)

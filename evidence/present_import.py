@@ -12,15 +12,13 @@ from evidence.foreign.contradictions import loss_series
 from evidence.foreign.figures import Figures, figures_of
 from evidence.foreign.importing import Imported
 from evidence.foreign.view import Fact, ForeignRun
-from evidence.headlines import seconds_as_text
+from evidence.headlines import NOTHING, seconds_as_text
 from evidence.judge import report_of
 from evidence.read import Run, read_run
 from evidence.report import RunReport
 from schemas.render import as_dicts, as_text
 from schemas.visible import as_lines
 from schemas.words import counted, shown
-
-NOTHING = "–"
 
 MOST_FACTS = 60
 """Facts that the terminal shows; JSON has all of them."""

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
+from evidence.headlines import NOTHING
 from evidence.notes import Notes
 from evidence.write import as_json_text
 from schemas.visible import as_lines
-
-NOTHING = "–"
 
 
 def notes_text(noted: Mapping[Path, Notes]) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evidence.facts import Document, Facts
+from evidence.grade import Grade
 from evidence.named import settings_of
 
 QUESTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -85,12 +86,16 @@ class SmokeCheck:
     """What it could not show, as sentences."""
 
 
-def smoke_check(names: Sequence[str], facts: Sequence[Facts]) -> SmokeCheck | None:
-    """Return what the smoke run among two runs says of the full one; None if they are not one of each."""
-    found = {fact.manifest["mode"]: (name, fact) for name, fact in zip(names, facts, strict=True) if fact.manifest}
+def smoke_check(names: Sequence[str], facts: Sequence[Facts], grades: Sequence[Grade]) -> SmokeCheck | None:
+    """Return what the smoke run among two runs says of the full one; None if they are not one of each.
+
+    A run that contradicts itself proves nothing, and nothing is proved about one.
+    """
+    every = zip(names, facts, grades, strict=True)
+    found = {fact.manifest["mode"]: (name, fact, grade) for name, fact, grade in every if fact.manifest}
     if len(facts) != 2 or set(found) != {"smoke", "full"}:
         return None
-    (smoke_name, smoke_facts), (full_name, full_facts) = found["smoke"], found["full"]
+    (smoke_name, smoke_facts, smoke_grade), (full_name, full_facts, full_grade) = found["smoke"], found["full"]
     smoke, full = smoke_facts.manifest or {}, full_facts.manifest or {}
     answers = (
         *(_answer(question, fields, smoke, full) for question, fields in QUESTIONS),
@@ -100,15 +105,18 @@ def smoke_check(names: Sequence[str], facts: Sequence[Facts]) -> SmokeCheck | No
         smoke=smoke_name,
         full=full_name,
         answers=answers,
-        proved=tuple(_proved(smoke, smoke_facts.eval_summary)),
-        not_proved=(*_not_proved(smoke, full, answers), *_not_evaluated(smoke_facts, full_facts)),
+        proved=tuple(_proved(smoke, smoke_facts.eval_summary, smoke_grade)),
+        not_proved=(
+            *_not_proved(smoke, full, answers, full_grade),
+            *_not_evaluated(smoke_facts, full_facts),
+        ),
     )
 
 
 def _answer(question: str, fields: tuple[str, ...], smoke: Document, full: Document) -> Answer:
     ours, theirs = tuple(_field(smoke, name) for name in fields), tuple(_field(full, name) for name in fields)
-    # A null that both state for a good reason (no revision, no diff) is equal; a code commit that is null says nothing.
-    unknown = question == "same code" and None in (ours[0], theirs[0])
+    # A null that both state for a good reason (no revision, no diff) is equal; a first field that is null says nothing.
+    unknown = None in (ours[0], theirs[0])
     return Answer(question=question, same=None if unknown else ours == theirs, smoke=ours, full=theirs)
 
 
@@ -130,15 +138,18 @@ def _settings(smoke: Facts, full: Facts) -> Answer:
 
 
 def _field(manifest: Document, path: str) -> Any:
+    """Return a field of a manifest; None where it, or a group above it, is null: the run ended before it was known."""
     value: Any = manifest
     for key in path.split("."):
-        value = value[key]
+        value = None if value is None else value[key]
     return value
 
 
-def _proved(smoke: Document, evaluation: Document | None) -> list[str]:
+def _proved(smoke: Document, evaluation: Document | None, grade: Grade) -> list[str]:
     """Return what the smoke run showed by itself."""
     training, result = smoke["training"], smoke["result"]
+    if grade.name == "contradictory":
+        return ["Nothing: the smoke run contradicts itself; `trainproof check` says where."]
     if smoke["status"] != "succeeded":
         return [f"Nothing: the smoke run did not succeed ({smoke['status']})."]
     kind, count = smoke["devices"]["kind"], smoke["devices"]["count"]
@@ -161,10 +172,13 @@ def _not_evaluated(smoke: Facts, full: Facts) -> list[str]:
     return ["That the evaluation works: the smoke run answered no items."]
 
 
-def _not_proved(smoke: Document, full: Document, answers: Sequence[Answer]) -> list[str]:
+def _not_proved(smoke: Document, full: Document, answers: Sequence[Answer], grade: Grade) -> list[str]:
     """Return what the smoke run leaves open about the full one."""
-    steps, planned = smoke["training"]["steps_done"], full["training"]["steps_planned"]
-    left = [f"That the model learns: {steps:,} steps say nothing about {planned:,}."]
+    steps, planned = _field(smoke, "training.steps_done") or 0, _field(full, "training.steps_planned")
+    of_full = f"{planned:,}" if planned is not None else "a run that did not come to its first step"
+    left = [f"That the model learns: {steps:,} steps say nothing about {of_full}."]
+    if grade.name == "contradictory":
+        left.insert(0, "Anything about the full run: it contradicts itself; `trainproof check` says where.")
     differing = {answer.question for answer in answers if not answer.same}
     if differing & {"same model", "same shape of a step", "same number formats", "same method and optimizer"}:
         left.append("That the full run fits in memory: what fills it differs.")

@@ -49,7 +49,7 @@ class RunSummary:
         steps_done: Optimizer steps completed; while the run is under way, the step of its last row.
         steps_planned: Optimizer steps asked for.
         tokens_seen: Tokens processed, padding included.
-        last_loss: Loss of the last row with a loss.
+        last_loss: Loss of the last row; None where that is not finite.
         loss_points: At most `MOST_POINTS` losses in order, the extremes of equal parts of the run.
         score: Exact match, 0 to 1; None where it cannot be traced to sound predictions.
         score_low: Lower end of its 95 % interval.
@@ -103,7 +103,7 @@ def summary_of(run: Run, report: RunReport) -> RunSummary:
     manifest, evaluation = run.manifest or {}, shown.eval_summary
     rows = run.metrics().values
     losses = column(rows, "loss")
-    losses = losses[np.isfinite(losses)]
+    measured = losses[np.isfinite(losses)]
     started, steps_done = _text(manifest, "started_at"), _whole(manifest, "training", "steps_done")
     ended = _text(manifest, "finished_at") or (rows[-1]["time"] if rows else None)
     if manifest.get("status") == "running" and rows:
@@ -122,8 +122,8 @@ def summary_of(run: Run, report: RunReport) -> RunSummary:
         steps_done=steps_done,
         steps_planned=_whole(manifest, "training", "steps_planned") or _whole(run.config, "limits", "steps"),
         tokens_seen=rows[-1]["tokens_seen"] if rows else _whole(manifest, "result", "tokens_seen"),
-        last_loss=float(losses[-1]) if len(losses) else None,
-        loss_points=_points(losses),
+        last_loss=float(losses[-1]) if len(losses) and np.isfinite(losses[-1]) else None,
+        loss_points=_points(measured),
         score=_number(evaluation, "metrics", "exact_match", "value"),
         score_low=_number(evaluation, *interval, "low"),
         score_high=_number(evaluation, *interval, "high"),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from dashboard.logic import numbers
 from dashboard.logic.csv_text import csv_text
+from dashboard.logic.grades import GRADES, STATUSES, worded
 from dashboard.logic.settings import shown
 from dashboard.logic.text import visible
 from evidence.compare import ABSENT, Comparison, Flip, Pair, ScoreDifference, Setting
@@ -46,9 +47,13 @@ _MEANT = {
 
 
 def headlines(compared: Comparison) -> tuple[Row, list[Row]]:
-    """Return titles and rows of the same figures of each run, one run in a column."""
-    names = [headline.name for headline in compared.headlines[0]]
-    rows = [(name, *(_headline(of_run[index]) for of_run in compared.headlines)) for index, name in enumerate(names)]
+    """Return titles and rows of what each run is worth, how it ended, and the same figures of each."""
+    rows = [
+        ("grade", *(worded(GRADES, grade.name) for grade in compared.grades)),
+        ("status", *(worded(STATUSES, status) if status else numbers.NOTHING for status in compared.statuses)),
+    ]
+    for index, headline in enumerate(compared.headlines[0]):
+        rows.append((headline.name, *(_headline(of_run[index]) for of_run in compared.headlines)))
     return ("Figure", *compared.names), rows
 
 

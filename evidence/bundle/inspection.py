@@ -42,6 +42,7 @@ from evidence.layout import in_weight_folder
 from evidence.read import Run
 from schemas.problems import Problem
 from schemas.visible import visible
+from schemas.words import counted
 
 FIT_GRADES = frozenset({"verified", "measured"})
 """Grades that are packed without a label."""
@@ -107,11 +108,18 @@ class Inspection:
         problems = []
         if self.grade.name in LABELLED_GRADES:
             problems.append(refusal(GRADE_REFUSED, self.name, self._graded()))
-        errors = [finding for finding in self.findings if finding.severity == "error"]
-        if errors and self.grade.name in FIT_GRADES | LABELLED_GRADES:
-            what = f"The run has {len(errors):,} error{'s' if len(errors) > 1 else ''}; the first: {errors[0].what}"
-            problems.append(refusal(INVALID_RUN, self.name, what))
+        if self.grade.name in FIT_GRADES | LABELLED_GRADES:
+            problems += self.error_problems
         return tuple(problems)
+
+    @property
+    def error_problems(self) -> tuple[Problem, ...]:
+        """How many errors `trainproof check` finds; none where it finds none."""
+        errors = [finding for finding in self.findings if finding.severity == "error"]
+        if not errors:
+            return ()
+        what = f"The run has {counted(len(errors), 'error')}; the first: {errors[0].what}"
+        return (refusal(INVALID_RUN, self.name, what),)
 
     def _graded(self) -> str:
         reasons = "; ".join(reason.rstrip(".") for reason in self.grade.reasons)
@@ -201,7 +209,7 @@ def run_checklist(inspection: Inspection) -> list[ChecklistItem]:
     size = sum((inspection.folder / path).stat().st_size for path in files.packed)
     lines = [
         _line(name, "grade", _first(by_code, GRADES_REFUSED), f"The run is graded {grade.name}."),
-        _line(name, "errors", _first(by_code, [INVALID_RUN]), "`trainproof check` finds no error."),
+        _line(name, "errors", next(iter(inspection.error_problems), None), "`trainproof check` finds no error."),
         _line(name, "end of the run", _first(by_code, [STILL_RUNNING]), "Nothing writes to the folder."),
         *(_blocked(name, "secrets", problem) for problem in inspection.secrets),
     ]

@@ -23,6 +23,7 @@ from evidence.headlines import Headline, bytes_as_text, headlines, score_headlin
 from evidence.named import flatten
 from evidence.notes import Notes
 from evidence.recompute import GROUPINGS
+from evidence.traced import traced
 from schemas.problems import Problem
 from schemas.visible import visible
 
@@ -84,14 +85,15 @@ def _introduction(count: int) -> str:
 
 
 def _run(run: ReportRun) -> str:
+    shown = traced(run.facts, run.findings)
     parts = [
         f'<section class="run">\n<h2>{text(run.name)} {_badge(run.grade.name)}</h2>\n',
         _summary(run.facts),
         "".join(f"<p>{text(reason)}</p>\n" for reason in run.grade.reasons),
         _notes(run.notes),
-        _figures(headlines(run.facts)),
+        _figures(headlines(shown)),
         _loss(run.facts),
-        _scores(run.facts),
+        _scores(shown),
         _settings(run.facts),
         _problems(run.findings),
         _files(run.files),

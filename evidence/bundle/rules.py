@@ -295,6 +295,8 @@ RULES = (
 _BY_CODE = {rule.code: rule for rule in RULES}
 
 
-def refusal(code: str, file: str, what: str, *, expected: str | None = None, line: int | None = None) -> Problem:
-    """Return the problem of a code about a file; why and what to do come from its rule."""
-    return problem_of(_BY_CODE[code], file=visible(file), what=what, expected=expected, line=line)
+def refusal(
+    code: str, file: str, what: str, *, expected: str | None = None, line: int | None = None, next: str | None = None
+) -> Problem:
+    """Return the problem of a code about a file; why and what to do come from its rule unless `next` says more."""
+    return problem_of(_BY_CODE[code], file=visible(file), what=what, expected=expected, line=line, next=next)

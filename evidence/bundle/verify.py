@@ -240,7 +240,8 @@ def _grade_problems(runs: Sequence[VerifiedRun], *, partial: bool) -> Iterator[P
             yield refusal(OTHER_GRADE, place, what)
         errors = any(finding.severity == "error" for finding in run.findings)
         if run.grade not in FIT_GRADES | LABELLED_GRADES:
-            yield refusal(UNLABELLED, place, f"The run is graded `{run.grade}`, which no bundle may hold.")
+            what = f"The run is graded `{run.grade}`, which no bundle may hold."
+            yield refusal(UNLABELLED, place, what, next="Ask for a bundle without this run; no label makes it fit.")
         elif not partial and (errors or run.grade not in FIT_GRADES):
             state = "has errors" if errors else f"is graded `{run.grade}`"
             yield refusal(UNLABELLED, place, f"The run {state}, and the bundle is not labelled partial.")

@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mutations import apply
 from scipy.stats import binomtest
 from synthetic import seal, write_run
 
 from evidence.compare import ABSENT, compare_runs
+from evidence.grade import Grade
 from evidence.headlines import Headline, bytes_as_text, seconds_as_text
 from evidence.present_compare import as_dict, as_text, existing_runs
 from evidence.read import read_run
+from evidence.report import RunReport
 from schemas.problems import ProblemError
 from schemas.render import as_text as problems_text
 
@@ -28,7 +31,10 @@ def runs_of(root: Path, *settings: dict[str, Any]) -> list[Path]:
 
 
 def compared(*folders: Path):
-    return compare_runs([read_run(folder) for folder in folders])
+    """Return the comparison as if nothing were wrong with the runs, so that a test may change one thing of one."""
+    grade = Grade(name="verified", reasons=("So it is said.",))
+    runs = [read_run(folder) for folder in folders]
+    return compare_runs(runs, [RunReport(path=run.path, grade=grade, findings=()) for run in runs])
 
 
 def edit_rows(run: Path, change: Callable[[list[dict[str, Any]]], object]) -> Path:
@@ -273,6 +279,48 @@ def test_code_that_is_not_known_is_not_the_same(tmp_path: Path):
     assert "That the code of the full run works: it is not known to be the same." in check.not_proved
 
 
+def test_a_smoke_run_that_failed_before_it_had_a_model_is_compared_all_the_same(tmp_path: Path):
+    smoke, full = runs_of(tmp_path, {"mode": "smoke", "status": "failed", "steps": 4, "items": 0}, {})
+    apply(smoke, {"file": "run_manifest.json", "pointer": "/model", "value": None})
+    apply(smoke, {"file": "run_manifest.json", "pointer": "/training", "value": None})
+    check = compare_runs([read_run(smoke), read_run(full)]).smoke
+    assert check is not None
+    assert check.proved == ("Nothing: the smoke run did not succeed (failed).",)
+    assert check.not_proved[0] == "That the model learns: 0 steps say nothing about 20."
+    assert check.answers[0].same is None
+    check = compare_runs([read_run(full), read_run(smoke)]).smoke
+    assert check is not None
+
+
+@pytest.mark.parametrize("forged", ["smoke", "full"])
+def test_nothing_is_proved_by_or_about_a_run_that_contradicts_itself(forged: str, tmp_path: Path):
+    runs = dict(zip(("smoke", "full"), runs_of(tmp_path, {"mode": "smoke", "steps": 2}, {}), strict=True))
+    apply(runs[forged], {"file": "run_manifest.json", "pointer": "/result/best_loss", "value": 0.5})
+    check = compare_runs([read_run(run) for run in runs.values()]).smoke
+    assert check is not None
+    if forged == "smoke":
+        assert check.proved == ("Nothing: the smoke run contradicts itself; `trainproof check` says where.",)
+    else:
+        assert check.not_proved[0] == (
+            "Anything about the full run: it contradicts itself; `trainproof check` says where."
+        )
+
+
+def test_a_forged_figure_is_not_shown_and_a_forged_score_not_compared(tmp_path: Path):
+    honest, forged = runs_of(tmp_path, {}, {})
+    apply(forged, {"file": "eval_summary.json", "pointer": "/metrics/exact_match/value", "value": 0.99})
+    apply(forged, {"file": "run_manifest.json", "pointer": "/result/best_loss", "value": 0.5})
+    comparison = compare_runs([read_run(honest), read_run(forged)])
+    assert [grade.name for grade in comparison.grades] == ["verified", "contradictory"]
+    shown = {figure.name: figure.value for figure in comparison.headlines[1]}
+    assert (shown["exact match"], shown["best loss"]) == (None, None)
+    assert shown["last loss"] is not None
+    assert comparison.pairs[0].score is None
+    assert comparison.pairs[0].refused == (
+        "b: what it states of its evaluation does not hold; `trainproof check` says why.",
+    )
+
+
 def test_two_full_runs_are_no_rehearsal(tmp_path: Path):
     assert compared(*runs_of(tmp_path, {}, {})).smoke is None
 
@@ -290,6 +338,8 @@ def test_text_is_whole(tmp_path: Path):
             "\n"
             "Figures\n"
             "  figure                       a                           b\n"
+            "  grade                        verified                    verified\n"
+            "  status                       succeeded                   succeeded\n"
             "  optimizer steps              20 of 20                    20 of 20\n"
             "  tokens seen                  40,960                      40,960\n"
         )
@@ -336,7 +386,7 @@ def test_what_a_terminal_would_obey_is_escaped(tmp_path: Path):
 def test_json_has_every_field(tmp_path: Path):
     value = as_dict(compared(*runs_of(tmp_path, {"correct": 0.1}, {"correct": 0.9})))
     assert json.loads(json.dumps(value, allow_nan=False))["names"] == ["a", "b"]
-    assert set(value) == {"names", "differing", "equal", "headlines", "pairs", "smoke"}
+    assert set(value) == {"names", "grades", "statuses", "differing", "equal", "headlines", "pairs", "smoke"}
     assert value["pairs"][0]["score"]["table"]["items"] == 30
 
 

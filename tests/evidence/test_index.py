@@ -42,6 +42,14 @@ def test_line_of_a_run(tmp_path: Path) -> None:
     assert (summary.problem_count, summary.first_problem) == (0, None)
 
 
+def test_a_loss_that_ended_as_no_number_is_none(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, "run", steps=100)
+    apply(folder, {"file": "metrics.jsonl", "line": 100, "pointer": "/loss", "value": None})
+    (summary,) = index_runs(tmp_path)
+    assert summary.last_loss is None
+    assert None not in summary.loss_points
+
+
 def test_sparkline_keeps_the_extremes(tmp_path: Path) -> None:
     folder = write_run(tmp_path, "run", steps=1000)
     apply(folder, {"file": "metrics.jsonl", "line": 517, "pointer": "/loss", "value": 99.0})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from mutations import apply
 from synthetic import write_run
 
 from evidence.bundle.inspection import checklist
@@ -38,6 +39,15 @@ def test_a_bad_run(tmp_path: Path):
     assert found["personal details", "warning"] == "notes.txt: Line 1 holds a home folder: … (3 characters)."
     assert found["files", "blocked"] == "link: This is a symbolic link, not a file."
     assert ("secrets", "ok") not in found
+
+
+def test_the_errors_of_a_contradictory_run_are_counted(tmp_path: Path):
+    run = write_run(tmp_path, "forged")
+    apply(run, {"file": "run_manifest.json", "pointer": "/result/best_loss", "value": 0.5})
+    found = {(what, state): detail for _, what, state, detail in lines(run)}
+    assert found["errors", "blocked"] == (
+        "The run has 1 error; the first: result.best_loss is 0.5; metrics.jsonl gives 1.469558."
+    )
 
 
 def test_a_folder_whose_name_is_no_run_id(tmp_path: Path):
