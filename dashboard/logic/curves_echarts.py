@@ -13,10 +13,12 @@ import numpy as np
 import pyarrow as pa
 
 from dashboard.logic import arrow
-from dashboard.logic.curves import Curve, Place, Plot, Plotted
+from dashboard.logic.curves import Curve, Panel, Place, Plot, Plotted
 from dashboard.logic.line import PARTS, Part
 
-_TOP, _GAP, _BOTTOM = 58, 40, 44
+_LEFT, _LABEL_END, _DIGIT = 62, 14, 6.2
+"""Pixels: where panels begin, from a label's end to its panel, and a digit of a label."""
+_TOP, _LEGEND, _GAP, _BOTTOM = 58, 16, 40, 44
 _STROKES: Mapping[Part, str] = {"earlier": "dashed", "own": "solid", "evaluation": "dotted"}
 
 
@@ -30,7 +32,7 @@ class Drawing:
 
 def drawing(plot: Plot) -> Drawing:
     """Return a plot as ECharts takes it."""
-    builder = _Builder(single=plot.single)
+    builder = _Builder(single=plot.single, left=_left(plot))
     for index, plotted in enumerate(plot.panels):
         builder.add(index, plotted)
     return builder.drawing(plot)
@@ -41,6 +43,7 @@ class _Builder:
     """Collects the parts of one drawing."""
 
     single: bool
+    left: int
 
     def __post_init__(self) -> None:
         self.frames: list[dict[str, Any]] = []
@@ -48,7 +51,8 @@ class _Builder:
         self.titles: list[dict[str, Any]] = []
         self.grids: list[dict[str, Any]] = []
         self.y_axes: list[dict[str, Any]] = []
-        self.top = _TOP  # Legend and tools have a row of their own: on a phone the title needs all of its row.
+        # Tools and legend have a row of their own each: on a phone the title needs all of its row.
+        self.top = _TOP if self.single else _TOP + _LEGEND
         self._frame_of_x: dict[tuple[int, str], int] = {}
 
     def add(self, index: int, plotted: Plotted) -> None:
@@ -57,7 +61,9 @@ class _Builder:
         self.titles.append(
             {"text": plotted.title, "left": 0, "top": self.top - 26, "textStyle": {"fontSize": 12.5, "fontWeight": 600}}
         )
-        self.grids.append({"left": 62, "right": 18, "top": self.top, "height": panel.height})
+        # All panels begin at one place, whatever their labels, so that one cursor goes straight through all of them.
+        grid = {"left": self.left, "right": 18, "top": self.top, "height": panel.height}
+        self.grids.append(grid | {"outerBoundsMode": "none"})
         axis: dict[str, Any] = {
             "type": "log" if plotted.log else "value",
             "gridIndex": index,
@@ -114,6 +120,8 @@ class _Builder:
                 "symbol": "diamond",
                 "symbolSize": 13,
                 "color": place.colour,
+                # Beside the values of the curves a percentage would be taken for one of them.
+                "tooltip": {"trigger": "item"},
                 "z": 5,
                 "animation": False,
             }
@@ -129,8 +137,7 @@ class _Builder:
             "title": self.titles,
             "grid": self.grids,
             "xAxis": [
-                _x_axis(index, plot.x_title if index == last else "", shown=index == last, log=plot.log_x)
-                for index in indices
+                _x_axis(index, plotted.panel, plot, shown=index == last) for index, plotted in enumerate(plot.panels)
             ],
             "yAxis": self.y_axes,
             "series": self.series,
@@ -139,8 +146,8 @@ class _Builder:
                 "show": not self.single,
                 "type": "scroll",
                 "left": 0,
-                "right": 130,
-                "top": 0,
+                "right": 8,
+                "top": _LEGEND,
                 "itemWidth": 16,
                 "itemHeight": 8,
             },
@@ -158,6 +165,14 @@ class _Builder:
             },
         }
         return Drawing(option=option, height=self.top - _GAP + _BOTTOM)
+
+
+def _left(plot: Plot) -> int:
+    """Return where the panels begin, in pixels: behind the longest label of any of them, `2,500,000,000`."""
+    ends = [abs(end) for plotted in plot.panels for end in (plotted.low, plotted.high) if end is not None]
+    values = [np.abs(curve.y) for plotted in plot.panels if plotted.high is None for curve in plotted.curves]
+    largest = max([0.0, *ends, *(float(np.max(each[np.isfinite(each)], initial=0.0)) for each in values)])
+    return max(_LEFT, round(_LABEL_END + _DIGIT * len(f"{largest:,.0f}")))
 
 
 def _line(index: int, frame: int, column: str, curve: Curve, *, faint: bool) -> dict[str, Any]:
@@ -204,19 +219,24 @@ def _mark_line(places: Sequence[Place], *, worded: bool) -> dict[str, Any]:
     }
 
 
-def _x_axis(index: int, name: str, *, shown: bool, log: bool) -> dict[str, Any]:
+def _x_axis(index: int, panel: Panel, plot: Plot, *, shown: bool) -> dict[str, Any]:
+    """Return the axis below a panel; the words of its cursor stand above the panel's values in the tooltip."""
+    whole = plot.x_title == "steps"
+    # The first and the last value have all their digits; only steps have few.
+    ends = {} if whole else {"showMinLabel": False, "showMaxLabel": False}
+    words = {"show": False, "precision": 0 if whole else 2, "formatter": f"{panel.title} at {{value}} {plot.x_title}"}
     return {
-        "type": "log" if log else "value",
+        "type": "log" if plot.log_x else "value",
         "gridIndex": index,
         "min": "dataMin",
         "max": "dataMax",
-        "name": name,
+        "name": plot.x_title if shown else "",
         "nameLocation": "middle",
         "nameGap": 26,
-        "axisLabel": {"show": shown, "fontSize": 11},
+        "axisLabel": {"show": shown, "fontSize": 11} | ends,
         "axisTick": {"show": shown},
         "splitLine": {"show": False},
-        "axisPointer": {"label": {"show": shown}},
+        "axisPointer": {"label": words},
     }
 
 
