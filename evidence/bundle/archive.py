@@ -20,6 +20,7 @@ from evidence.bundle.codes import (
     UNPORTABLE_NAME,
     UNREADABLE,
 )
+from schemas.words import counted
 
 STORED, DEFLATED = 0, 8
 FLAG_ENCRYPTED, FLAG_DESCRIPTOR, FLAG_STRONG_ENCRYPTION, FLAG_UTF8, FLAG_MASKED = 1, 1 << 3, 1 << 6, 1 << 11, 1 << 13
@@ -148,6 +149,8 @@ def read_entries(file: BinaryIO, directory: Directory) -> list[Entry]:
     while at < len(data):
         entry, at = _read_central(data, at)
         drafts.append(entry)
+        if len(drafts) > directory.entries:
+            raise ArchiveError(UNREADABLE, f"The archive claims {directory.entries:,} entries and lists more.")
     if len(drafts) != directory.entries:
         what = f"The archive claims {directory.entries:,} entries and lists {len(drafts):,}."
         raise ArchiveError(UNREADABLE, what)
@@ -169,7 +172,7 @@ def _read_central(data: bytes, at: int) -> tuple[Entry, int]:
     if len(data) - at < _CENTRAL.size or data[at : at + 4] != b"PK\x01\x02":
         raise ArchiveError(UNREADABLE, "The list of entries cannot be read.")
     fields = _CENTRAL.unpack_from(data, at)
-    made_by, flags, method, crc = fields[1], fields[3], fields[4], fields[7]
+    flags, method, crc = fields[3], fields[4], fields[7]
     name_bytes, extra_bytes, comment_bytes, attributes = fields[10], fields[11], fields[12], fields[15]
     at += _CENTRAL.size
     end = at + name_bytes + extra_bytes + comment_bytes
@@ -180,8 +183,8 @@ def _read_central(data: bytes, at: int) -> tuple[Entry, int]:
         raise ArchiveError(STRAY_BYTES, f"The entry has a comment of {comment_bytes:,} bytes.", entry=name)
     extra = data[at + name_bytes : at + name_bytes + extra_bytes]
     size, packed, start = _resolve_zip64(extra, name, (fields[9], fields[8], fields[16]))
-    # Unix modes are stated by archives made on Unix (3) and macOS (19); 4.4.2.
-    mode = attributes >> 16 if made_by >> 8 in {3, 19} else 0
+    # Where Unix states its modes, other systems state nothing; tools differ in which of them they believe (4.4.2).
+    mode = attributes >> 16
     return Entry(
         name=name,
         method=method,
@@ -209,7 +212,12 @@ def _decode(raw: bytes, flags: int) -> str:
 
 def _resolve_zip64(extra: bytes, name: str, values: tuple[int, ...]) -> tuple[int, ...]:
     """Return the sizes and the offset, taken from the zip64 extra field (4.5.3) where the header says so."""
-    fields = dict(_extra_fields(extra, name))
+    fields: dict[int, bytes] = {}
+    for kind, content in _extra_fields(extra, name):
+        if kind in fields:
+            what = f"The entry carries the extra field 0x{kind:04x} twice, and tools differ in which one they read."
+            raise ArchiveError(TWO_HEADERS, what, entry=name)
+        fields[kind] = content
     if _UNICODE_PATH_EXTRA in fields:
         raise ArchiveError(TWO_HEADERS, "The entry carries a second name in an extra field.", entry=name)
     wide = fields.get(_ZIP64_EXTRA, b"")
@@ -220,6 +228,9 @@ def _resolve_zip64(extra: bytes, name: str, values: tuple[int, ...]) -> tuple[in
                 raise ArchiveError(UNREADABLE, "A zip64 size is missing.", entry=name)
             resolved[index] = int.from_bytes(wide[:8], "little")
             wide = wide[8:]
+    if wide:
+        what = f"The zip64 field has {counted(len(wide), 'byte')} that the header does not ask for."
+        raise ArchiveError(TWO_HEADERS, what, entry=name)
     return tuple(resolved)
 
 

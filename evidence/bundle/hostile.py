@@ -40,6 +40,10 @@ from schemas.problems import Problem
 from schemas.visible import visible
 
 
+_MANY = 4
+"""How many entries of `Limits.ratio_floor_bytes` an archive may hold before all of them together have to be dense."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Limits:
     """How much an archive may claim before it is refused unread."""
@@ -112,6 +116,11 @@ def _special_kind(entry: Entry) -> str | None:
 def _total_problems(entries: Sequence[Entry], limits: Limits) -> Iterator[Problem]:
     """Yield a problem if all entries together declare too much."""
     total = sum(entry.size_bytes for entry in entries)
+    small = [entry for entry in entries if entry.size_bytes <= limits.ratio_floor_bytes]
+    size, packed = sum(entry.size_bytes for entry in small), sum(entry.packed_bytes for entry in small)
+    if size > _MANY * limits.ratio_floor_bytes and size > limits.ratio * packed:
+        what = f"Small entries declare {size:,} bytes together, packed into {packed:,}."
+        yield refusal(BOMB, "", what, expected=f"at most {limits.ratio} bytes for each packed byte")
     if total > limits.total_bytes:
         yield refusal(
             BOMB, "", f"The archive declares {total:,} bytes.", expected=f"at most {limits.total_bytes:,} bytes"

@@ -150,6 +150,17 @@ CASES: dict[str, Callable[[], bytes]] = {
     "two_checksums": lambda: raw_zip([Part(local={"crc32": 1})]),
     "two_methods": lambda: raw_zip([Part(local={"method": 8})]),
     "second_name_in_extra": lambda: raw_zip([Part(extra=struct.pack("<2HBL", 0x7075, 10, 1, 0) + b"b.txt")]),
+    "link_by_another_system": lambda: raw_zip(
+        [Part(name="link", content=b"/etc/passwd", mode=LINK, made_by=16 << 8 | 20)]
+    ),
+    "two_wide_offsets": lambda: raw_zip(
+        [Part(extra=struct.pack("<2HQ2HQ", 1, 8, 0, 1, 8, 40)), Part(name="b.txt")],
+    ),
+    "wide_field_unasked": lambda: raw_zip([Part(extra=struct.pack("<2HQ", 1, 8, 6))]),
+    "many_small_bombs": lambda: raw_zip(
+        [Part(name=f"{number}.bin", content=bytes(15 << 20), deflate=True) for number in range(5)]
+    ),
+    "lists_more_than_it_claims": lambda: raw_zip([Part(name=f"{number}") for number in range(9)], count=2),
     "larger_than_declared": lambda: raw_zip(
         [Part(content=bytes(1000), deflate=True, local={"size": 10}, central={"size": 10})]
     ),
