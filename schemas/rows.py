@@ -34,6 +34,9 @@ TABLE_KIND = "metric_row"
 MOST_EXPLAINED = 100
 """Lines of one file whose problems are explained; thousands of lines are rarely wrong in a hundred different ways."""
 
+MOST_COUNTED = 1_000
+"""Further lines with problems that are counted; a file with more is none of ours, and reading on would take minutes."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
@@ -108,12 +111,15 @@ class _Reader:
         self.left_out: list[int] = []
         self.bytes_read = 0
         self.line = 0
+        self.blank = 0
         self.explained = 0
         self.unexplained = 0
         # What was noted before the newest line that is no JSON: as the last line it is a torn tail, not an error.
         self.unreadable: _Unreadable | None = None
 
     def rows(self) -> Rows:
+        if self.blank > MOST_EXPLAINED:
+            self.problems.append(self._more_blank_lines())
         if self.unexplained:
             self.problems.append(self._more_lines())
         return Rows(
@@ -143,6 +149,8 @@ class _Reader:
                 self.left_out.append(self.line)
             else:
                 rows.append(row)
+            if self.unexplained == MOST_COUNTED:
+                break
         self.values = self.values or rows
         self.bytes_read = stream.tell()
         if self.unreadable and self.unreadable.line == self.line and self.kind in APPENDED:
@@ -165,7 +173,9 @@ class _Reader:
     def _look_closer(self, line: bytes) -> dict[str, Any] | None:
         """Return the row if it is right after all; otherwise note what is wrong with it."""
         if not line.strip():
-            self.problems.append(self._blank_line())
+            self.blank += 1
+            if self.blank <= MOST_EXPLAINED:
+                self.problems.append(self._blank_line())
             return None
         self.unreadable = _Unreadable(
             line=self.line, problems_before=len(self.problems), unexplained_before=self.unexplained
@@ -221,13 +231,19 @@ class _Reader:
             next="Delete it; each line of a JSONL file holds one object.",
         )
 
+    def _more_blank_lines(self) -> Problem:
+        more = self.blank - MOST_EXPLAINED
+        was = "was" if more == 1 else "were"
+        return replace(self._blank_line(), line=None, what=f"{counted(more, 'more blank line')} {was} skipped.")
+
     def _more_lines(self) -> Problem:
         have = "has" if self.unexplained == 1 else "have"
+        unread = "; what follows them was not read" if self.unexplained == MOST_COUNTED else ""
         return Problem(
             code="TP132",
             severity="error",
             file=self.file,
-            what=f"{counted(self.unexplained, 'more line')} of this file {have} problems.",
+            what=f"{counted(self.unexplained, 'more line')} of this file {have} problems{unread}.",
             why=f"The first {MOST_EXPLAINED} are explained one by one.",
             next="Correct those first, then check again.",
         )

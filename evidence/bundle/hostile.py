@@ -39,7 +39,6 @@ from evidence.bundle.rules import refusal
 from schemas.problems import Problem
 from schemas.visible import visible
 
-
 _MANY = 4
 """How many entries of `Limits.ratio_floor_bytes` an archive may hold before all of them together have to be dense."""
 

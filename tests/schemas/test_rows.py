@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from effort import calls
 
-from schemas.rows import APPENDED, MOST_EXPLAINED
+from schemas.rows import APPENDED, MOST_COUNTED, MOST_EXPLAINED
 from schemas.validate import Rows, read_rows
 
 CASES = Path(__file__).parents[1] / "cases" / "documents" / "valid"
@@ -111,6 +111,23 @@ def test_many_bad_lines_are_explained_up_to_a_limit(path):
     assert rows.values == [row(1)]
     one_more = read(path, line(0) * (MOST_EXPLAINED + 1) + line(1))
     assert one_more.problems[-1].what == "1 more line of this file has problems."
+
+
+def test_millions_of_bad_lines_are_not_all_looked_at(path):
+    """They took minutes: each was explained, and its explanation thrown away."""
+    few, many = (b"{}\n" * lines for lines in (MOST_EXPLAINED + MOST_COUNTED, 400_000))
+    assert calls(lambda: read(path, many)) < 1.01 * calls(lambda: read(path, few))
+    rows = read(path, line(1) + many + line(2))
+    assert rows.problems[-1].what == "1,000 more lines of this file have problems; what follows them was not read."
+    assert rows.values == [row(1)]
+
+
+def test_many_blank_lines_are_named_up_to_a_limit(path):
+    rows = read(path, line(1) + b"\n" * (MOST_EXPLAINED + 3) + line(2))
+    assert said(rows) == [*(("TP131", number) for number in range(2, MOST_EXPLAINED + 2)), ("TP131", None)]
+    assert rows.problems[-1].what == "3 more blank lines were skipped."
+    assert rows.values == [row(1), row(2)]
+    assert rows.line_of(1) == MOST_EXPLAINED + 5
 
 
 def test_a_torn_tail_after_many_bad_lines_is_still_a_torn_tail(path):
