@@ -20,12 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from evidence.bundle.codes import BAD_KEY, BAD_OUTPUT, BAD_SIGNATURE, OTHER_CONTENT_SIGNED
+from evidence.bundle.layout import BUNDLE_MANIFEST
 from evidence.bundle.rules import refusal
 from evidence.bundle.verdict import SignatureCheck, Verdict
 from evidence.hashes import sha256_file
 from evidence.write import write_text
 from schemas.parse import parse_json
 from schemas.problems import Problem, ProblemError
+from schemas.visible import visible
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT = "https://in-toto.io/Statement/v1"
@@ -123,13 +125,14 @@ def check_signature(verdict: Verdict, signature: Path, public_key: Path) -> Sign
 
 
 def _statement(verdict: Verdict) -> dict[str, Any]:
-    """Return what is signed: the zip by its hash, its content by its digest, and the grades of its runs."""
+    """Return what is signed: the zip by its hash, its content by its digest, what it states, the grades of its runs."""
     return {
         "_type": STATEMENT,
-        "subject": [{"name": verdict.path.name, "digest": {"sha256": sha256_file(verdict.path)}}],
+        "subject": [{"name": visible(verdict.path.name), "digest": {"sha256": sha256_file(verdict.path)}}],
         "predicateType": PREDICATE,
         "predicate": {
             "content_sha256": verdict.content_sha256,
+            "bundle_manifest_sha256": verdict.manifest_sha256,
             "runs": [{"run_id": run.run_id, "grade": run.grade} for run in verdict.runs],
         },
     }
@@ -156,11 +159,15 @@ def _other_content(verdict: Verdict, path: Path, statement: dict[str, Any]) -> S
     if statement.get("_type") != STATEMENT or statement.get("predicateType") != PREDICATE:
         return [refusal(OTHER_CONTENT_SIGNED, str(path), "What was signed is no statement about a bundle.")]
     predicate = statement.get("predicate")
-    signed = predicate.get("content_sha256") if isinstance(predicate, dict) else None
+    predicate = predicate if isinstance(predicate, dict) else {}
+    signed = predicate.get("content_sha256")
     # The content digest, not the zip's hash: packed again, it is the same evidence, and `verify` says so.
     if not isinstance(signed, str) or signed != verdict.content_sha256:
         actual = f"content digest {verdict.content_sha256}" if verdict.content_sha256 else "no digest that holds"
         what = f"The signature is for the content digest {signed}; this bundle has {actual}."
+        return [refusal(OTHER_CONTENT_SIGNED, str(path), what)]
+    if predicate.get("bundle_manifest_sha256") != verdict.manifest_sha256:
+        what = f"The signature is for another {BUNDLE_MANIFEST}: label, version, grades or reasons were changed."
         return [refusal(OTHER_CONTENT_SIGNED, str(path), what)]
     return []
 

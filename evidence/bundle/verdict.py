@@ -49,6 +49,8 @@ class Verdict:
     """Its runs, by name; empty if the archive was refused."""
     content_sha256: str | None
     """The content digest that it states and has. None: it has none that holds."""
+    manifest_sha256: str | None
+    """Hash of bundle_manifest.json, which states label, version, grades and reasons. None: no content digest holds."""
     partial: bool
     """Whether it is labelled as holding runs that are no results."""
     redactions: tuple[Redaction, ...]

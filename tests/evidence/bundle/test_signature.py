@@ -83,6 +83,7 @@ def test_the_envelope_is_dsse_and_the_statement_in_toto(signed: Path, tmp_path: 
     content = json.loads(contents(signed)["bundle_manifest.json"])["content_sha256"]
     assert statement["predicate"] == {
         "content_sha256": content,
+        "bundle_manifest_sha256": hashlib.sha256(contents(signed)["bundle_manifest.json"]).hexdigest(),
         "runs": [{"run_id": "demo-1", "grade": "verified"}],
     }
 
@@ -125,6 +126,30 @@ def test_a_forger_who_rewrites_everything_but_the_signature(
     assert run(capsys, "verify", forged)[0] == 0
     code, _, _ = run(capsys, "verify", forged, "--signature", f"{signed}.sig", "--public-key", tmp_path / "me.pub")
     assert code == 1
+
+
+@needs_cryptography
+def test_what_the_bundle_states_of_itself_is_signed_too(
+    signed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """The content digest leaves the lists out; of a bundle of another version nobody can make them again."""
+    files = contents(signed)
+    manifest = json.loads(files["bundle_manifest.json"])
+    manifest["partial"] = True
+    manifest["made_by"]["version"] = "0.0.9"
+    manifest["runs"][0]["reasons"] = ["The judges found fraud."]
+    files["bundle_manifest.json"] = json.dumps(manifest, indent=2).encode() + b"\n"
+    files["MANIFEST.sha256"] = "".join(
+        f"{hashlib.sha256(files[name]).hexdigest()}  {name}\n" for name in sorted(files) if name != "MANIFEST.sha256"
+    ).encode()
+    forged = pack(files, tmp_path / "forged.zip")
+    assert run(capsys, "verify", forged)[0] == 0
+    code, out, _ = run(capsys, "verify", forged, "--signature", f"{signed}.sig", "--public-key", tmp_path / "me.pub")
+    assert code == 1
+    assert (
+        f"error TP835: {signed}.sig: The signature is for another bundle_manifest.json: label, version, grades or "
+        "reasons were changed.\n"
+    ) in out
 
 
 def other_payload(envelope: dict[str, Any]) -> None:
