@@ -35,10 +35,14 @@ from evidence.bundle.rules import refusal
 from evidence.bundle.sources import Source, all_sources, blocks, stated_runs
 from evidence.bundle.verify import verify_bundle
 from evidence.hashes import sha256_file
+from evidence.layout import MANIFEST
 from schemas.problems import Problem, ProblemError
 
 PHASES = 4
 """Every byte of a run is scanned, hashed, written and verified."""
+
+_LEVELS = 3
+"""How far above the output a run folder is looked for that was not named."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,9 +140,21 @@ def _output_problems(folders: Sequence[Path], output: Path) -> Iterator[Problem]
     """Yield why the output cannot lie where it was asked for."""
     if output.is_dir():
         yield refusal(BAD_OUTPUT, str(output), "The output is a folder.")
-    for folder in folders:
-        if folder.resolve() in output.resolve().parents:
-            yield refusal(BAD_OUTPUT, str(output), f"The output lies inside the run folder {folder}.")
+    elif output.exists() and not _is_zip(output):
+        yield refusal(BAD_OUTPUT, str(output), "What stands there is no zip, and would be replaced.")
+    above = output.resolve().parents
+    inside = next((folder for folder in folders if folder.resolve() in above), None)
+    inside = inside or next((folder for folder in above[:_LEVELS] if (folder / MANIFEST).exists()), None)
+    if inside:
+        yield refusal(BAD_OUTPUT, str(output), f"The output lies inside the run folder {inside}.")
+
+
+def _is_zip(path: Path) -> bool:
+    """Return whether a path is an ordinary file that begins as a zip does, or is empty; a pipe or device is neither."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(4) in {b"", b"PK\x03\x04", b"PK\x05\x06"}
 
 
 def _meter(folders: Sequence[Path], progress: Progress | None, *, with_weights: bool) -> Advance:

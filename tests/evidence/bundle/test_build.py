@@ -74,6 +74,32 @@ def test_words_that_hold_the_name_of_the_folder_stay():
     assert within_run(Problem(file="x/../a", **said), Path("x/../a")) == Problem(file="a", **said)
 
 
+def test_nothing_but_a_zip_is_replaced(tmp_path: Path):
+    run, other = write_run(tmp_path, "demo"), write_run(tmp_path, "other", seed=1)
+    text, pipe = tmp_path / "notes.txt", tmp_path / "pipe.zip"
+    text.write_text("mine")
+    os.mkfifo(pipe)
+    for output in (text, pipe):
+        with pytest.raises(ProblemError) as caught:
+            build_bundle([run], output)
+        assert as_text(caught.value.problems) == (
+            f"error TP848: {output}: What stands there is no zip, and would be replaced.\n"
+            "  The output cannot be written, or lies inside a run folder and would become part of it.\n"
+            "  Next: Give another path with `--output`.\n"
+        )
+    assert text.read_text() == "mine"
+    assert pipe.is_fifo()
+    inside = other / "evidence" / "demo.zip"
+    said, code = refused([run], inside)
+    assert (said.splitlines()[0], code) == (
+        f"error TP848: {inside}: The output lies inside the run folder {other}.",
+        2,
+    )
+    (tmp_path / "empty.zip").touch()
+    build_bundle([run], tmp_path / "empty.zip")
+    build_bundle([run], tmp_path / "empty.zip")
+
+
 def test_other_tools_read_it_and_sha256sum_agrees(tmp_path: Path):
     run = write_run(tmp_path, "demo", items=10)
     (run / "notes é.ipynb").write_text('{"cells": []}\n', "utf-8")
@@ -129,7 +155,7 @@ def test_weights_are_packed_when_asked_for(tmp_path: Path):
 
 def test_an_older_bundle_is_replaced(tmp_path: Path):
     run = write_run(tmp_path, "demo")
-    (tmp_path / "demo.zip").write_bytes(b"old")
+    (tmp_path / "demo.zip").write_bytes(b"PK\x05\x06" + bytes(18))
     assert build_bundle([run], tmp_path / "demo.zip").size_bytes > 1000
 
 
@@ -372,7 +398,7 @@ def test_a_file_that_changes_while_it_is_packed(tmp_path: Path, monkeypatch: pyt
 def test_a_full_disk_leaves_nothing_and_keeps_the_old_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     run = write_run(tmp_path, "demo")
     (tmp_path / "o").mkdir()
-    (tmp_path / "o" / "x.zip").write_bytes(b"old")
+    (tmp_path / "o" / "x.zip").write_bytes(b"PK\x05\x06old")
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -382,7 +408,7 @@ def test_a_full_disk_leaves_nothing_and_keeps_the_old_bundle(tmp_path: Path, mon
         build_bundle([run], tmp_path / "o" / "x.zip")
     assert caught.value.problems[0].what == "The bundle cannot be written: No space left on device."
     assert [path.name for path in (tmp_path / "o").iterdir()] == ["x.zip"]
-    assert (tmp_path / "o" / "x.zip").read_bytes() == b"old"
+    assert (tmp_path / "o" / "x.zip").read_bytes() == b"PK\x05\x06old"
 
 
 def test_a_zip_that_does_not_verify_is_not_handed_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
