@@ -6,6 +6,8 @@ What does not: any work. Heavy imports stand inside the verbs, so that `trainpro
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -34,14 +36,36 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line; flags may be written with `-` or `_`."""
     from schemas.problems import ProblemError
 
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A name that is no UTF-8, or a terminal that knows only ASCII, costs a letter and not the answer.
+            stream.reconfigure(errors="backslashreplace")
     given = sys.argv[1:] if arguments is None else arguments
     try:
-        app([dashed(argument) for argument in given])
+        try:
+            app([dashed(argument) for argument in given])
+        finally:
+            sys.stdout.flush()
     except ProblemError as error:
         from schemas.render import as_text
 
         sys.stderr.write(as_text(error.problems))
         raise SystemExit(error.exit_code) from None
+    except OSError as error:
+        raise SystemExit(_refused_by_system(error)) from None
+
+
+def _refused_by_system(error: OSError) -> int:
+    """Say what the system did not let us do, and return the exit code; whoever stopped reading hears nothing."""
+    # What is left to write has nowhere to go, and Python would say so once more at its end.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
+    if isinstance(error, BrokenPipeError):
+        return 1
+    from schemas.render import as_text
+    from schemas.unreadable import refused_by_system
+
+    sys.stderr.write(as_text([refused_by_system(error)]))
+    return 2
 
 
 def as_json_text(value: object) -> str:

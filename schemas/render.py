@@ -151,7 +151,7 @@ def _uri(file: str) -> str:
     # Imported here and in `_xml`, as few callers need it and text for the terminal is to come at once.
     from urllib.parse import quote
 
-    uri = quote(file.replace("\\", "/"))
+    uri = quote(file.replace("\\", "/"), errors="surrogateescape")
     return f"file://{uri}" if uri.startswith("/") else uri
 
 

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+
 from schemas.problems import Problem
+
+_ADVICE = {
+    errno.ENAMETOOLONG: "Give a shorter path.",
+    errno.EACCES: "Check the permissions of the path and of every folder above it.",
+    errno.EPERM: "Check the permissions of the path and of every folder above it.",
+    errno.ENOSPC: "Make room, or write to another place.",
+    errno.ELOOP: "Give the path of the file itself: links lead in a circle.",
+}
+
+_LONGEST_PATH = 300
 
 
 def cannot_read(error: OSError, *, file: str) -> Problem:
@@ -15,3 +27,18 @@ def cannot_read(error: OSError, *, file: str) -> Problem:
     elif isinstance(error, PermissionError):
         what, advice = "The file may not be read by this user.", "Change its permissions (chmod u+r) or its owner."
     return Problem(code="TP101", severity="error", file=file, what=what, next=advice)
+
+
+def refused_by_system(error: OSError) -> Problem:
+    """Return what the system refused that no verb expected: a path too long for it, a folder it may not look into."""
+    return Problem(
+        code="TP101",
+        severity="error",
+        file=_shortened(str(error.filename)) if error.filename is not None else "",
+        what=f"The system refuses this: {error.strerror or error}.",
+        next=_ADVICE.get(error.errno or 0, "Check the path and the disk, and try again."),
+    )
+
+
+def _shortened(path: str) -> str:
+    return path if len(path) <= _LONGEST_PATH else f"{path[:_LONGEST_PATH]}…"
