@@ -106,7 +106,7 @@ def _buttons(root: Path, job: Job, *, first_waiting: bool) -> None:
     ):
         control.resume(root, job.run)
         st.rerun()
-    if job.state in {"failed", "refused", "cancelled", "lost"} and st.button(
+    if job.state in {"failed", "refused", "cancelled", "lost", "unasked"} and st.button(
         "Retry", key=f"retry {key}", icon=":material/replay:", help=_RETRY
     ):
         try:

@@ -12,7 +12,7 @@ from dashboard import reading, state
 from dashboard.components import config_form, gate, launching, markup, plan_answer, problems, queue
 from dashboard.logic import configs, form
 from dashboard.logic.configs import Source
-from dashboard.logic.jobs import control
+from dashboard.logic.jobs import control, program
 from dashboard.logic.jobs.folder import CONFIG, jobs
 from schemas.validate import check_value
 
@@ -84,7 +84,7 @@ def _result(edited: Mapping[str, Any]) -> None:
     text = control.config_text(resolved)
     st.caption("The same from a terminal, with the configuration below saved under that name")
     st.code(
-        control.shown(control.train_arguments(name, state.root() / name.stem, force=force)),
+        program.shown(program.train_arguments(name, state.root() / name.stem, force=force)),
         language=None,
         wrap_lines=True,
     )

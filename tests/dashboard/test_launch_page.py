@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from evidence.lock import RunLock
 def job_in(root: Path, run: str = "a-run", exit_code: int | None = None, output: str = "") -> Job:
     now = datetime.now(UTC)
     folder = new_job_folder(root, now)
-    enqueue(folder, run=run, command=[sys.executable, "-c", ""], working_folder=root, now=now, device="gpu")
+    enqueue(folder, run=run, working_folder=root, now=now, device="gpu")
     (folder / OUTPUT).write_text(output)
     job = read_job(folder)
     assert job is not None
@@ -40,6 +40,16 @@ def test_a_failed_job_shows_why_and_can_be_tried_again(opened: Open, root: Path)
         block.value.partition("step 3\n")[2] for block in app.code
     ]
     assert "Retry" in labels(app)
+
+
+def test_what_came_with_the_root_is_shown_and_started_by_nobody_but_its_reader(opened: Open, root: Path) -> None:
+    job = job_in(root)
+    stated = json.loads((job.folder / "job.json").read_text("utf-8"))
+    (job.folder / "job.json").write_text(json.dumps(stated | {"seal": "0" * 64}))
+    app = opened(state.LAUNCH)
+    assert "You did not put it into the queue, so it is not started; Retry starts it." in said(app)
+    assert "nobody works through the queue" not in said(app)
+    assert {"Retry"} == {"Retry", "Continue the queue", "Stop", "Remove"} & set(labels(app))
 
 
 def test_a_queue_that_nobody_works_through_can_be_continued(opened: Open, root: Path) -> None:

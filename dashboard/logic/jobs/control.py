@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import shlex
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from dashboard.logic.jobs.folder import (
     new_job_folder,
     read_job,
 )
+from dashboard.logic.jobs.program import HOME
 from evidence import layout, lock
 from evidence.layout import new_run_id
 from evidence.write import write_text
@@ -36,23 +36,15 @@ from schemas.validate import read_document
 _RUN_TIME = re.compile(r"-\d{8}-\d{6}-[0-9a-f]{4}$")
 """What `new_run_id` adds to a run's name."""
 
-PROGRAM = (sys.executable, "-m", "trainproof")
+_LONGEST_NAME = 100
+"""Characters kept of the name of a run that is continued or tried again, so that its id stays one."""
+
+WORKER = (sys.executable, "-m", "dashboard.logic.jobs.worker")
 
 
 def config_text(config: Mapping[str, Any]) -> str:
     """Return a configuration as YAML, in its own order."""
     return yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
-
-
-def train_arguments(config_path: Path, run_folder: Path, *, force: bool) -> list[str]:
-    """Return what follows the program's name to train by a configuration into a run folder."""
-    forced = ["--force"] if force else []
-    return ["train", "--config", str(config_path), "--output", str(run_folder), *forced]
-
-
-def shown(arguments: Sequence[str]) -> str:
-    """Return a command as a line to copy into a terminal."""
-    return shlex.join(["trainproof", *arguments])
 
 
 def start(root: Path, config: Mapping[str, Any], *, force: bool = False) -> Job:
@@ -70,9 +62,9 @@ def start(root: Path, config: Mapping[str, Any], *, force: bool = False) -> Job:
     root = root.resolve()
     folder = new_job_folder(root, now)
     write_text(folder / CONFIG, config_text(config))
-    run = new_run_id(str(config.get("name", "run")), now)
-    arguments = train_arguments(folder / CONFIG, root / run, force=force)
-    return _put(root, folder, run, arguments, now, device=_device(config))
+    run = _run_id(str(config.get("name", "run")), now)
+    enqueue(folder, run=run, force=force, working_folder=Path.cwd(), now=now, device=_device(config))
+    return _worked_on(folder)
 
 
 def resume(root: Path, run: str) -> Job:
@@ -83,10 +75,10 @@ def resume(root: Path, run: str) -> Job:
     """
     now = datetime.now(UTC)
     root = root.resolve()
-    continued = new_run_id(_RUN_TIME.sub("", run), now)
-    arguments = ["train", "--resume", str(root / run), "--output", str(root / continued)]
     config = read_document(root / run / layout.CONFIG, "train_config").value or {}
-    return _put(root, new_job_folder(root, now), continued, arguments, now, device=_device(config))
+    folder = new_job_folder(root, now)
+    enqueue(folder, run=_run_id(run, now), resumes=run, working_folder=Path.cwd(), now=now, device=_device(config))
+    return _worked_on(folder)
 
 
 def retry(root: Path, job: Job) -> Job:
@@ -98,13 +90,18 @@ def retry(root: Path, job: Job) -> Job:
     now = datetime.now(UTC)
     root = root.resolve()
     folder = new_job_folder(root, now)
-    if (job.folder / CONFIG).is_file():
+    if job.resumes is None:
         write_text(folder / CONFIG, (job.folder / CONFIG).read_text("utf-8"))
-    run = new_run_id(_RUN_TIME.sub("", job.run), now)
-    # Nothing else in the command names the first attempt.
-    renamed = {str(job.folder / CONFIG): str(folder / CONFIG), str(root / job.run): str(root / run)}
-    command = [renamed.get(part, part) for part in job.command]
-    return _put(root, folder, run, command[len(PROGRAM) :], now, device=job.device)
+    enqueue(
+        folder,
+        run=_run_id(job.run, now),
+        resumes=job.resumes,
+        force=job.force,
+        working_folder=Path.cwd(),
+        now=now,
+        device=job.device,
+    )
+    return _worked_on(folder)
 
 
 def cancel(job: Job) -> None:
@@ -140,7 +137,8 @@ def start_worker(root: Path) -> None:
     launch_folder(root).mkdir(parents=True, exist_ok=True)
     with (launch_folder(root) / "worker.log").open("ab") as output:
         worker = subprocess.Popen(
-            [sys.executable, "-m", "dashboard.logic.jobs.worker", str(root.resolve())],
+            [*WORKER, str(root.resolve())],
+            cwd=HOME,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -157,9 +155,15 @@ def _device(config: Mapping[str, Any]) -> str:
     return str(asked) if asked in DEVICES else ANY_DEVICE
 
 
-def _put(root: Path, folder: Path, run: str, arguments: list[str], now: datetime, *, device: str) -> Job:
-    enqueue(folder, run=run, command=[*PROGRAM, *arguments], working_folder=Path.cwd(), now=now, device=device)
-    start_worker(root)
+def _run_id(name: str, now: datetime) -> str:
+    """Return the id of a run of this name, or of one that follows a run of this id, whatever it is called."""
+    kept = re.sub("[^A-Za-z0-9._-]", "-", _RUN_TIME.sub("", name)).lstrip("._-")
+    return new_run_id(kept[:_LONGEST_NAME] or "run", now)
+
+
+def _worked_on(folder: Path) -> Job:
+    """Return the job in a folder, once there is somebody who works through the queue."""
+    start_worker(folder.parent.parent)
     job = read_job(folder)
     assert job is not None  # It was written just now.
     return job

@@ -8,7 +8,7 @@
         exit_code      once it has ended
 
 The same configuration gets the same folder, so that its answer is found again after any restart; free memory changes,
-so it can be asked anew. Run as `python -m dashboard.logic.jobs.planning FOLDER`, this file waits for the answer.
+so it can be asked anew. Run as `python -m dashboard.logic.jobs.planning FOLDER WORKING_FOLDER`, this file waits for it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from dashboard.logic.jobs.control import PROGRAM, config_text
+from dashboard.logic.jobs.control import config_text
 from dashboard.logic.jobs.folder import CONFIG, OUTPUT, PROCESS, launch_folder
 from dashboard.logic.jobs.output import tail
 from dashboard.logic.jobs.process import Started, is_alive, kill, started_now
+from dashboard.logic.jobs.program import HOME, PROGRAM
 from evidence.write import write_json, write_text
 
 TIME_LIMIT_SECONDS = 900.0
@@ -87,7 +88,8 @@ def ask(root: Path, config: Mapping[str, Any]) -> None:
         (folder / name).unlink(missing_ok=True)
     write_text(folder / CONFIG, config_text(config))
     waiting = subprocess.Popen(
-        [sys.executable, "-m", "dashboard.logic.jobs.planning", str(folder)],
+        [sys.executable, "-m", "dashboard.logic.jobs.planning", str(folder), str(Path.cwd())],
+        cwd=HOME,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -98,12 +100,23 @@ def ask(root: Path, config: Mapping[str, Any]) -> None:
     threading.Thread(target=waiting.wait, name="reap plan", daemon=True).start()
 
 
-def main(folder: Path, limit_seconds: float = TIME_LIMIT_SECONDS) -> None:
-    """Ask the program, wait for its answer no longer than the limit, and write its exit code down."""
+def main(folder: Path, working_folder: Path, limit_seconds: float = TIME_LIMIT_SECONDS) -> None:
+    """Ask the program, wait for its answer no longer than the limit, and write its exit code down.
+
+    Args:
+        folder: The folder of the question.
+        working_folder: Where relative paths of the configuration start.
+        limit_seconds: Seconds after which it is stopped.
+    """
     command = [*PROGRAM, "plan", "--config", str(folder / CONFIG), "--json"]
     with (folder / _ANSWER).open("wb") as answer, (folder / OUTPUT).open("wb") as output:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=answer, stderr=output, start_new_session=True
+            command,
+            cwd=working_folder,
+            stdin=subprocess.DEVNULL,
+            stdout=answer,
+            stderr=output,
+            start_new_session=True,
         )
         try:
             code = process.wait(timeout=limit_seconds)
@@ -145,4 +158,4 @@ def _is_waited_for(folder: Path) -> bool:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

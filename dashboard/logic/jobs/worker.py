@@ -17,8 +17,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from dashboard.logic.jobs.folder import OUTPUT, Job, jobs, launch_folder, mark_ended, mark_started, read_job
+from dashboard.logic.jobs.folder import CONFIG, OUTPUT, Job, jobs, launch_folder, mark_ended, mark_started, read_job
 from dashboard.logic.jobs.process import interrupt, started_now
+from dashboard.logic.jobs.program import PROGRAM, resume_arguments, train_arguments
 from evidence.lock import RunLock
 from schemas.problems import ProblemError
 
@@ -73,12 +74,20 @@ def startable(known: Sequence[Job]) -> list[Job]:
     return chosen
 
 
+def arguments_of(job: Job) -> list[str]:
+    """Return what follows the program's name to do a job; every path in it is inside the job's root."""
+    output = job.root / job.run
+    if job.resumes is not None:
+        return resume_arguments(job.root / job.resumes, output, force=job.force)
+    return train_arguments(job.folder / CONFIG, output, force=job.force)
+
+
 def _start(job: Job) -> subprocess.Popen[bytes] | None:
     """Start a job and note its process; None if it could not be started, which is noted too."""
     with (job.folder / OUTPUT).open("ab") as output:
         try:
             process = subprocess.Popen(
-                list(job.command),
+                [*PROGRAM, *arguments_of(job)],
                 cwd=job.working_folder,
                 env={**os.environ, "PYTHONUNBUFFERED": "1"},  # or the page would see nothing for a long time
                 stdin=subprocess.DEVNULL,

@@ -1,0 +1,62 @@
+"""Small Python programs in the place of training, for the tests of the queue: each stands as `code` in a configuration.
+
+The worker is the real one but for the program that it starts, and this file is that program too.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dashboard.logic.jobs import control, worker
+from dashboard.logic.jobs.folder import CONFIG, Job, enqueue, new_job_folder, read_job
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the queue start what a configuration has as `code` instead of training."""
+    monkeypatch.setattr(control, "WORKER", (sys.executable, __file__, "work"))
+
+
+def put(root: Path, code: str, run: str = "a-run", device: str = "auto", **asked: Any) -> Job:
+    """Queue a program."""
+    now = datetime.now(UTC)
+    folder = new_job_folder(root, now)
+    (folder / CONFIG).write_text(yaml.safe_dump({"code": code}), "utf-8")
+    enqueue(folder, run=run, working_folder=root, now=now, device=device, **asked)
+    job = read_job(folder)
+    assert job is not None
+    return job
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
+    """Wait until something is so."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "the condition did not come true"
+        time.sleep(0.05)
+
+
+def _run(arguments: list[str]) -> None:
+    source = Path(arguments[2])
+    config = yaml.safe_load((source if source.is_file() else source / CONFIG).read_text("utf-8"))
+    sys.argv = ["trainproof", *arguments]
+    exec(config["code"], {})
+
+
+def _work(root: str) -> None:
+    worker.PROGRAM = (sys.executable, __file__, "run")
+    worker.main(Path(root))
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "work":
+        _work(sys.argv[2])
+    else:
+        _run(sys.argv[2:])
