@@ -21,6 +21,7 @@ import streamlit as st
 
 from dashboard import components
 from dashboard.components.reading_bar import reading_bar, still_reading
+from dashboard.logic.jobs.folder import Job, JobReader
 from dashboard.logic.log_tail import Log, LogTail
 from dashboard.logic.run_rows import Listing, RowCache
 from dashboard.logic.series import Series, Tail
@@ -146,6 +147,11 @@ def checked(folder: Path) -> RunReport:
     return _shared().index.report(folder) or judge(read_run(folder)).report
 
 
+def jobs() -> list[Job]:
+    """Return the jobs of the root, first in the queue first; those that have ended are read once."""
+    return _job_reader(str(root().resolve())).jobs()
+
+
 def look_again() -> None:
     """Have the pages know at once what one of them has just changed, however many runs there are."""
     _shared().look_again()
@@ -213,6 +219,11 @@ def _get_ready(script: threading.Thread) -> None:
         importlib.import_module(module.name)
     gc.collect()
     gc.freeze()
+
+
+@st.cache_resource(max_entries=4, show_spinner=False)
+def _job_reader(root: str) -> JobReader:
+    return JobReader(Path(root))
 
 
 @st.cache_resource(max_entries=4, show_spinner=False)

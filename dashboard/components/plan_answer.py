@@ -9,6 +9,7 @@ from typing import Any
 import streamlit as st
 
 from dashboard.components import markup
+from dashboard.components.launching import trying
 from dashboard.logic import forecast
 from dashboard.logic.documents import flag_at, number_at, objects_at, text_at
 from dashboard.logic.grades import Sign
@@ -38,12 +39,9 @@ def show(root: Path, config: Mapping[str, Any], *, allowed: bool) -> None:
         "Nothing is trained.",
         width="stretch",
     ):
-        try:
+        with trying("It could not be planned"):
             ask(root, config)
-        except OSError as error:
-            markup.note(f"It could not be planned: {error}. Check that {root} can be written to.")
-            return
-        st.rerun()
+            st.rerun()
     st.fragment(run_every=TICK_SECONDS if running else None)(_answer)(root, config, was_running=running)
 
 

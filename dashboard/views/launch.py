@@ -13,7 +13,7 @@ from dashboard.components import config_form, gate, launching, markup, plan_answ
 from dashboard.logic import configs, form
 from dashboard.logic.configs import Source
 from dashboard.logic.jobs import control, program
-from dashboard.logic.jobs.folder import CONFIG, jobs
+from dashboard.logic.jobs.folder import CONFIG
 from schemas.validate import check_value
 
 _EARLIER = 100
@@ -25,7 +25,7 @@ def page() -> None:
     root = state.root()
     markup.heading("Launch", lines=["A run goes on when this page is closed, and is found again when it is opened."])
     gate.viewer_note()
-    if jobs(root):
+    if reading.jobs():
         queue.show(root)
         st.header("Start another run", anchor=False)
     source = _source(root)
@@ -57,7 +57,7 @@ def _source(root: Path) -> Source | None:
             width=420,
             help="A configuration that ships with the program, or that of an earlier run.",
         )
-        unused = not jobs(root) and gate.may_operate()
+        unused = not reading.jobs() and gate.may_operate()
         if unused and st.button("Just start a smoke run", icon=":material/play_arrow:"):
             launching.start(configs.quick_smoke())
     return known[key]

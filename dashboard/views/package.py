@@ -9,6 +9,7 @@ import streamlit as st
 
 from dashboard import reading
 from dashboard.components import gate, markup, problems, verdict
+from dashboard.components.launching import trying
 from dashboard.components.run_box import choose_runs
 from dashboard.logic import bundles, numbers
 from dashboard.logic.grades import Sign
@@ -190,7 +191,8 @@ def _verify() -> None:
             "every score recomputed, every run graded again.",
         )
         return
-    verdict.show(bundles.verdict_on(given.getvalue()), given.name)
+    with trying("The bundle could not be verified"):
+        verdict.show(bundles.verdict_on(given.getvalue()), given.name)
 
 
 page()

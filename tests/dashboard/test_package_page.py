@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
+import tempfile
 import zipfile
 from pathlib import Path
 
-from pages import Open, said
+import pytest
+from pages import Open, press, said
 from streamlit.testing.v1 import AppTest
 from synthetic import seal, write_run
 
@@ -16,10 +18,6 @@ from evidence.bundle.verify import verify_bundle
 from evidence.layout import LOG
 
 SECRET = "hf_" + "Ab1" * 12
-
-
-def press(app: AppTest, label: str) -> AppTest:
-    return next(button for button in app.button if button.label == label).click().run()
 
 
 def tick(app: AppTest, label: str) -> AppTest:
@@ -67,6 +65,17 @@ def test_a_copy_elsewhere_in_the_root_is_said_and_a_chosen_one_blocks(opened: Op
     assert ["! warning" in alone, copied in alone, "✕ blocked" in alone] == [True, True, False]
     together = said(opened(state.PACKAGE, runs=["alpha", "beta"]))
     assert ["! warning" in together, "✕ blocked" in together] == [False, True]
+
+
+def test_a_bundle_that_cannot_be_put_down_is_said(
+    opened: Open, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    app = opened(state.PACKAGE, part="Verify")
+    app.get("file_uploader")[0].upload("some.zip", hostile(), "application/zip").run()
+    assert not app.exception
+    assert "The bundle could not be verified: [Errno 2] No such file or directory: " in said(app)
+    assert "Mend that and press the button again." in said(app)
 
 
 def test_a_bundle_of_a_stranger_is_judged_and_leaves_nothing_behind(opened: Open, root: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from pages import Open, said
+from pages import Open, press, said
 from streamlit.testing.v1 import AppTest
 from synthetic import STARTED, write_run
 
@@ -44,12 +44,6 @@ def chosen(app: AppTest, names: Sequence[str]) -> AppTest:
     # The grid takes a choice from outside only when it is new.
     app.session_state["rows and number of the grid"] = ([], 1)
     return app.run()
-
-
-def press(app: AppTest, label: str) -> AppTest:
-    app = next(button for button in app.button if button.label == label).click().run()
-    assert not app.exception, app.exception
-    return app
 
 
 def test_columns_and_order_stand_in_the_address(opened: Open, three: Path) -> None:

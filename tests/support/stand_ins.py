@@ -24,12 +24,12 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control, "WORKER", (sys.executable, __file__, "work"))
 
 
-def put(root: Path, code: str, run: str = "a-run", device: str = "auto", **asked: Any) -> Job:
+def put(root: Path, code: str, run: str = "a-run", **asked: Any) -> Job:
     """Queue a program."""
     now = datetime.now(UTC)
     folder = new_job_folder(root, now)
     (folder / CONFIG).write_text(yaml.safe_dump({"code": code}), "utf-8")
-    enqueue(folder, run=run, working_folder=root, now=now, device=device, **asked)
+    enqueue(folder, run=run, now=now, **{"working_folder": root, **asked})
     job = read_job(folder)
     assert job is not None
     return job

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,18 +27,23 @@ from dashboard.logic.jobs.folder import (
     mark_cancelled,
     new_job_folder,
     read_job,
+    read_started,
 )
 from dashboard.logic.jobs.program import HOME
-from evidence import layout, lock
+from dashboard.logic.resuming import is_forced
+from evidence import lock
 from evidence.layout import new_run_id
-from evidence.write import write_text
-from schemas.validate import read_document
+from evidence.read import Run
+from evidence.write import write_json, write_text
 
 _RUN_TIME = re.compile(r"-\d{8}-\d{6}-[0-9a-f]{4}$")
 """What `new_run_id` adds to a run's name."""
 
 _LONGEST_NAME = 100
 """Characters kept of the name of a run that is continued or tried again, so that its id stays one."""
+
+_WORKER = "worker.json"
+"""Process id and start time of the worker that was started last, in the folder of jobs."""
 
 WORKER = (sys.executable, "-m", "dashboard.logic.jobs.worker")
 
@@ -67,17 +73,29 @@ def start(root: Path, config: Mapping[str, Any], *, force: bool = False) -> Job:
     return _worked_on(folder)
 
 
-def resume(root: Path, run: str) -> Job:
-    """Put the continuation of an interrupted run into the queue; it is a run of its own that names its parent.
+def resume(root: Path, run: Run, *, after: Job | None = None) -> Job:
+    """Put the continuation of a run that stopped into the queue; it is a run of its own that names its parent.
+
+    Args:
+        root: Folder of runs.
+        run: A run in it that `can_resume`; one that was forced is forced again.
+        after: The job that did the run, whose working folder is the right one. None: not known.
 
     Raises:
         OSError: The job could not be written under the root.
     """
     now = datetime.now(UTC)
-    root = root.resolve()
-    config = read_document(root / run / layout.CONFIG, "train_config").value or {}
-    folder = new_job_folder(root, now)
-    enqueue(folder, run=_run_id(run, now), resumes=run, working_folder=Path.cwd(), now=now, device=_device(config))
+    folder = new_job_folder(root.resolve(), now)
+    name = run.path.name
+    enqueue(
+        folder,
+        run=_run_id(name, now),
+        resumes=name,
+        force=is_forced(run.plan, run.manifest),
+        working_folder=_working_folder(after),
+        now=now,
+        device=_device(run.config or {}),
+    )
     return _worked_on(folder)
 
 
@@ -97,7 +115,7 @@ def retry(root: Path, job: Job) -> Job:
         run=_run_id(job.run, now),
         resumes=job.resumes,
         force=job.force,
-        working_folder=Path.cwd(),
+        working_folder=_working_folder(job),
         now=now,
         device=job.device,
     )
@@ -105,18 +123,30 @@ def retry(root: Path, job: Job) -> Job:
 
 
 def cancel(job: Job) -> None:
-    """Stop a job: one that waits never starts, one that runs is asked to seal its run and end."""
-    mark_cancelled(job, datetime.now(UTC))
+    """Stop a job: one that waits never starts, one that runs is asked to seal its run and end; an ended one stays.
+
+    Raises:
+        OSError: It could not be noted.
+    """
+    if not _cancelled(job):
+        return
+    # A worker may have started it before it saw the note.
     now = read_job(job.folder)
     if now is not None and now.started is not None:
         process.interrupt(now.started)
 
 
 def kill(job: Job) -> None:
-    """End a job at once; its run keeps the rows written so far and is not sealed."""
-    mark_cancelled(job, datetime.now(UTC))
-    if job.started is not None:
-        process.kill(job.started)
+    """End a job at once, if it has not ended; its run keeps the rows written so far and is not sealed.
+
+    Raises:
+        OSError: It could not be noted.
+    """
+    if not _cancelled(job):
+        return
+    now = read_job(job.folder)
+    if now is not None and now.started is not None:
+        process.kill(now.started)
 
 
 def move_up(root: Path, job: Job) -> None:
@@ -128,12 +158,19 @@ def move_up(root: Path, job: Job) -> None:
 
 
 def is_worked_on(root: Path) -> bool:
-    """Return whether a worker holds the queue of this root."""
-    return lock.is_alive(launch_folder(root))
+    """Return whether a worker holds the queue of this root, or was started and is about to."""
+    if lock.is_alive(launch_folder(root)):
+        return True
+    newest = read_started(launch_folder(root) / _WORKER)
+    return newest is not None and process.is_alive(newest)
 
 
 def start_worker(root: Path) -> None:
-    """Start a worker for the queue; one that finds another at work ends at once."""
+    """Start a worker for the queue; one that finds another at work ends at once.
+
+    Raises:
+        OSError: It could not be started, or not be noted.
+    """
     launch_folder(root).mkdir(parents=True, exist_ok=True)
     with (launch_folder(root) / "worker.log").open("ab") as output:
         worker = subprocess.Popen(
@@ -144,6 +181,8 @@ def start_worker(root: Path) -> None:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+    # It takes a moment until it holds the queue, and nobody should read meanwhile that nobody does.
+    write_json(launch_folder(root) / _WORKER, asdict(process.started_now(worker.pid)))
     # Whoever starts a process must wait for it, or it stays in the process table after its end.
     threading.Thread(target=worker.wait, name="reap queue worker", daemon=True).start()
 
@@ -159,6 +198,20 @@ def _run_id(name: str, now: datetime) -> str:
     """Return the id of a run of this name, or of one that follows a run of this id, whatever it is called."""
     kept = re.sub("[^A-Za-z0-9._-]", "-", _RUN_TIME.sub("", name)).lstrip("._-")
     return new_run_id(kept[:_LONGEST_NAME] or "run", now)
+
+
+def _cancelled(job: Job) -> bool:
+    """Note that a job is to stop and return True; an ended one keeps its verdict, whatever the page still showed."""
+    now = read_job(job.folder)
+    if now is None or now.has_ended:
+        return False
+    mark_cancelled(job, datetime.now(UTC))
+    return True
+
+
+def _working_folder(job: Job | None) -> Path:
+    """Return where relative paths of what follows a job start: where its own did, if this user said so."""
+    return Path(job.working_folder) if job is not None and job.is_own else Path.cwd()
 
 
 def _worked_on(folder: Path) -> Job:

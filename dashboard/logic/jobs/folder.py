@@ -35,7 +35,7 @@ PROCESS = "process.json"
 _JOB = "job.json"
 _POSITION = "position"
 _CANCELLED = "cancelled"
-_EXIT_CODE = "exit_code"
+EXIT_CODE = "exit_code"
 _SEAL = "seal"
 _LARGEST_PID = 2**31 - 1
 _LATEST = 1e11
@@ -66,6 +66,7 @@ class Job:
         resumes: name of the run folder that it continues, inside the root. None: it starts by its `config.yaml`.
         force: whether it runs although the plan says that it does not fit.
         working_folder: where relative paths of the configuration start.
+        is_own: whether it is as this user put it into the queue.
         device: cpu, gpu or tpu; `ANY_DEVICE` where that is decided only when it starts.
         exit_code: as the process gave it, negative for a signal; None while it has given none.
         state: lost means that it was started, and it and its worker are gone without an exit code (a machine that was
@@ -77,6 +78,7 @@ class Job:
     resumes: str | None
     force: bool
     working_folder: str
+    is_own: bool
     device: str
     created_at: str
     position: int
@@ -146,52 +148,53 @@ def enqueue(
 
 def jobs(root: Path) -> list[Job]:
     """Return every job, first in the queue first; a folder that holds no readable job is passed over."""
-    folder = launch_folder(root)
-    if not folder.is_dir():
-        return []
-    found = [_remembered(path) for path in folder.iterdir() if path.is_dir() and not path.is_symlink()]
-    return sorted((job for job in found if job is not None), key=lambda job: (job.position, job.job_id))
+    return JobReader(root).jobs()
 
 
-_ENDED: dict[Path, Job] = {}
-"""Jobs whose exit code is written down: nothing about them changes any more, so their files are read once."""
+class JobReader:
+    """Reads the jobs of a root again and again; those whose exit code is written down change no more and are kept."""
 
+    def __init__(self, root: Path) -> None:
+        self._folder = launch_folder(root)
+        self._ended: dict[Path, Job] = {}
 
-def _remembered(folder: Path) -> Job | None:
-    known = _ENDED.get(folder)
-    if known is None:
-        known = read_job(folder)
-        if known is not None and known.exit_code is not None:
-            _ENDED[folder] = known
-    return known
+    def jobs(self) -> list[Job]:
+        """Return what `jobs` does."""
+        try:
+            folders = [path for path in self._folder.iterdir() if path.is_dir() and not path.is_symlink()]
+        except OSError:
+            return []
+        found = [job for path in folders if (job := self._ended.get(path) or read_job(path)) is not None]
+        self._ended = {job.folder: job for job in found if job.exit_code is not None}
+        return sorted(found, key=lambda job: (job.position, job.job_id))
 
 
 def read_job(folder: Path) -> Job | None:
     """Return the job in a folder, None where there is none."""
-    value = _document(folder / _JOB)
+    value = read_object(folder / _JOB)
     if value is None or _RUN_NAME.fullmatch(str(value.get("run"))) is None:
         return None
     resumes = value.get("resumes")
     if resumes is not None and not _is_inside(resumes):
         return None
-    processes = _document(folder / PROCESS) or {}
+    processes = read_object(folder / PROCESS) or {}
     started = _started(processes.get("job"))
-    code = _number(folder / _EXIT_CODE)
+    code = read_number(folder / EXIT_CODE)
     state = _state(started, _started(processes.get("worker")), code, cancelled=(folder / _CANCELLED).exists())
-    if state == "waiting" and not _is_sealed(folder, value):
-        state = "unasked"
+    is_own = _is_sealed(folder, value)
     return Job(
         folder=folder,
         run=str(value["run"]),
         resumes=resumes,
         force=value.get("force") is True,
         working_folder=str(value.get("working_folder", "")),
+        is_own=is_own,
         device=value["device"] if value.get("device") in DEVICES else ANY_DEVICE,
         created_at=str(value.get("created_at", "")),
-        position=_number(folder / _POSITION) or 0,
+        position=read_number(folder / _POSITION) or 0,
         started=started,
         exit_code=code,
-        state=state,
+        state="unasked" if state == "waiting" and not is_own else state,
     )
 
 
@@ -213,7 +216,7 @@ def mark_started(job: Job, started: Started, worker: Started) -> None:
 
 def mark_ended(job: Job, exit_code: int) -> None:
     """Note how the process ended."""
-    write_text(job.folder / _EXIT_CODE, f"{exit_code}\n")
+    write_text(job.folder / EXIT_CODE, f"{exit_code}\n")
 
 
 def _state(started: Started | None, worker: Started | None, exit_code: int | None, *, cancelled: bool) -> State:
@@ -246,6 +249,11 @@ def _sealed_content(folder: Path, value: Mapping[str, Any]) -> bytes:
     return json.dumps([folder.name, value], sort_keys=True).encode("utf-8") + b"\n" + config
 
 
+def read_started(path: Path) -> Started | None:
+    """Return the process that a file of its own names, None where there is none."""
+    return _started(read_object(path))
+
+
 def _started(value: Any) -> Started | None:
     """Return the process that a file names, None where it names none that can be."""
     if not isinstance(value, dict):
@@ -256,7 +264,8 @@ def _started(value: Any) -> Started | None:
     return Started(pid=pid, created=float(created)) if 0 < created < _LATEST else None
 
 
-def _document(path: Path) -> dict[str, Any] | None:
+def read_object(path: Path) -> dict[str, Any] | None:
+    """Return the object that a file holds, None where it holds none."""
     try:
         value = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -264,7 +273,8 @@ def _document(path: Path) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _number(path: Path) -> int | None:
+def read_number(path: Path) -> int | None:
+    """Return the whole number that a file holds, None where it holds none."""
     try:
         return int(path.read_text("utf-8"))
     except (OSError, ValueError):

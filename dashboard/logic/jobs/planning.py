@@ -14,7 +14,6 @@ so it can be asked anew. Run as `python -m dashboard.logic.jobs.planning FOLDER 
 from __future__ import annotations
 
 import hashlib
-import json
 import subprocess
 import sys
 import threading
@@ -24,9 +23,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dashboard.logic.jobs.control import config_text
-from dashboard.logic.jobs.folder import CONFIG, OUTPUT, PROCESS, launch_folder
+from dashboard.logic.jobs.folder import (
+    CONFIG,
+    EXIT_CODE,
+    OUTPUT,
+    PROCESS,
+    launch_folder,
+    read_number,
+    read_object,
+    read_started,
+)
 from dashboard.logic.jobs.output import tail
-from dashboard.logic.jobs.process import Started, is_alive, kill, started_now
+from dashboard.logic.jobs.process import is_alive, kill, started_now
 from dashboard.logic.jobs.program import HOME, PROGRAM
 from evidence.write import write_json, write_text
 
@@ -38,7 +46,6 @@ TIMED_OUT = 124
 
 _PLANS = "plans"
 _ANSWER = "answer.json"
-_EXIT_CODE = "exit_code"
 
 State = Literal["none", "running", "answered", "failed"]
 
@@ -65,11 +72,12 @@ def planning(root: Path, config: Mapping[str, Any]) -> Planning:
     folder = folder_of(root, config)
     if not (folder / CONFIG).is_file():
         return Planning(state="none")
-    code = _exit_code(folder)
+    code = read_number(folder / EXIT_CODE)
     plan = _answer(folder)
     if code is not None and plan is not None:
         return Planning(state="answered", plan=plan, exit_code=code)
-    if code is None and _is_waited_for(folder):
+    waiting = read_started(folder / PROCESS)
+    if code is None and waiting is not None and is_alive(waiting):
         return Planning(state="running")
     return Planning(state="failed", exit_code=code, output=tail(folder / OUTPUT))
 
@@ -84,7 +92,7 @@ def ask(root: Path, config: Mapping[str, Any]) -> None:
     if planning(root, config).state == "running":
         return
     folder.mkdir(parents=True, exist_ok=True)
-    for name in (_ANSWER, _EXIT_CODE, OUTPUT):
+    for name in (_ANSWER, EXIT_CODE, OUTPUT):
         (folder / name).unlink(missing_ok=True)
     write_text(folder / CONFIG, config_text(config))
     waiting = subprocess.Popen(
@@ -95,7 +103,7 @@ def ask(root: Path, config: Mapping[str, Any]) -> None:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    write_json(folder / PROCESS, {"job": asdict(started_now(waiting.pid))})
+    write_json(folder / PROCESS, asdict(started_now(waiting.pid)))
     # Whoever starts a process must wait for it, or it stays in the process table after its end.
     threading.Thread(target=waiting.wait, name="reap plan", daemon=True).start()
 
@@ -125,7 +133,7 @@ def main(folder: Path, working_folder: Path, limit_seconds: float = TIME_LIMIT_S
             process.wait()
             code = TIMED_OUT
             output.write(f"Planning was stopped after {limit_seconds / 60:.0f} minutes.\n".encode())
-    write_text(folder / _EXIT_CODE, f"{code}\n")
+    write_text(folder / EXIT_CODE, f"{code}\n")
 
 
 def folder_of(root: Path, config: Mapping[str, Any]) -> Path:
@@ -135,26 +143,8 @@ def folder_of(root: Path, config: Mapping[str, Any]) -> Path:
 
 
 def _answer(folder: Path) -> dict[str, Any] | None:
-    try:
-        value = json.loads((folder / _ANSWER).read_text("utf-8"))
-    except (OSError, ValueError):
-        return None
-    return value if isinstance(value, dict) and "need_bytes" in value else None
-
-
-def _exit_code(folder: Path) -> int | None:
-    try:
-        return int((folder / _EXIT_CODE).read_text("utf-8"))
-    except (OSError, ValueError):
-        return None
-
-
-def _is_waited_for(folder: Path) -> bool:
-    try:
-        process = json.loads((folder / PROCESS).read_text("utf-8"))["job"]
-        return is_alive(Started(pid=int(process["pid"]), created=float(process["created"])))
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
+    value = read_object(folder / _ANSWER)
+    return value if value is not None and "need_bytes" in value else None
 
 
 if __name__ == "__main__":

@@ -17,7 +17,16 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from dashboard.logic.jobs.folder import CONFIG, OUTPUT, Job, jobs, launch_folder, mark_ended, mark_started, read_job
+from dashboard.logic.jobs.folder import (
+    CONFIG,
+    OUTPUT,
+    Job,
+    JobReader,
+    launch_folder,
+    mark_ended,
+    mark_started,
+    read_job,
+)
 from dashboard.logic.jobs.process import interrupt, started_now
 from dashboard.logic.jobs.program import PROGRAM, resume_arguments, train_arguments
 from evidence.lock import RunLock
@@ -44,9 +53,10 @@ def main(root: Path) -> None:
 def _work(root: Path) -> None:
     """Start jobs as devices become free, until none waits and none that was started here is at work."""
     waits: list[threading.Thread] = []
+    reader = JobReader(root)
     while True:
         waits = [wait for wait in waits if wait.is_alive()]
-        known = jobs(root)
+        known = reader.jobs()
         # Jobs that an earlier worker left running have nobody here who waits for them, but their devices are taken.
         if not waits and all(job.has_ended for job in known):
             return

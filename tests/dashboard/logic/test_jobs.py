@@ -16,11 +16,24 @@ import psutil
 import pytest
 import yaml
 from stand_ins import put, stand_in, wait_for
+from synthetic import write_run
 
 from dashboard.logic.jobs import control, process, seal
-from dashboard.logic.jobs.folder import OUTPUT, PROCESS, Job, enqueue, jobs, launch_folder, new_job_folder, read_job
+from dashboard.logic.jobs.folder import (
+    OUTPUT,
+    PROCESS,
+    Job,
+    JobReader,
+    enqueue,
+    jobs,
+    launch_folder,
+    mark_ended,
+    new_job_folder,
+    read_job,
+)
 from dashboard.logic.jobs.process import Started
 from dashboard.logic.jobs.worker import startable
+from evidence.read import read_run
 
 POLITE = """
 import signal, sys, time
@@ -109,6 +122,49 @@ def test_a_failed_job_is_tried_again_as_a_run_of_its_own(root: Path) -> None:
         str(root / again.run),
         "--force",
     ]
+
+
+def test_what_follows_a_job_runs_where_it_ran(root: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    first = put(root, "import os; print(os.getcwd())", working_folder=elsewhere)
+    control.start_worker(root)
+    wait_for(lambda: now(first).has_ended)
+    again = control.retry(root, now(first))
+    wait_for(lambda: now(again).has_ended)
+    assert (output(first), output(again)) == (f"{elsewhere}\n", f"{elsewhere}\n")
+    stated = json.loads((first.folder / "job.json").read_text())
+    (first.folder / "job.json").write_text(json.dumps(stated | {"working_folder": "/"}))
+    assert control.retry(root, now(first)).working_folder == str(Path.cwd())
+
+
+def test_a_forced_run_is_resumed_with_force(root: Path) -> None:
+    folder = write_run(root, "my run", status="interrupted", plan={"forced": True})
+    (folder / "config.yaml").write_text(yaml.safe_dump({"code": SAYS_ITS_ARGUMENTS}))
+    job = control.resume(root, read_run(folder))
+    wait_for(lambda: now(job).has_ended)
+    assert json.loads(output(job)) == [
+        "train",
+        "--resume",
+        str(root / "my run"),
+        "--output",
+        str(root / job.run),
+        "--force",
+    ]
+    assert job.run.startswith("my-run-")
+
+
+@pytest.mark.parametrize(("code", "state"), [(0, "finished"), (4, "failed"), (5, "interrupted")])
+def test_a_button_pressed_a_moment_too_late_changes_no_verdict(root: Path, code: int, state: str) -> None:
+    reader = JobReader(root)
+    shown = put(root, "")
+    reader.jobs()
+    mark_ended(shown, code)
+    for act in (control.cancel, control.kill):
+        act(shown)
+        assert (now(shown).state, reader.jobs()[0].state, jobs(root)[0].state) == (state,) * 3
+    shutil.rmtree(shown.folder)
+    assert reader.jobs() == []
 
 
 @pytest.mark.parametrize(("code", "state"), [(0, "finished"), (3, "refused"), (4, "failed"), (5, "interrupted")])

@@ -58,5 +58,5 @@ def test_what_takes_too_long_is_stopped_with_all_it_started(
 
 
 def test_one_that_was_killed_is_not_waited_for(tmp_path: Path, folder: Path) -> None:
-    (folder / PROCESS).write_text(json.dumps({"job": {"pid": 2**22 - 1, "created": 0.0}}))
+    (folder / PROCESS).write_text(json.dumps({"pid": 2**22 - 1, "created": 1.0}))
     assert planning.planning(tmp_path, CONFIG).state == "failed"
