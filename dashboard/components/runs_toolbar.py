@@ -43,7 +43,7 @@ class Look:
 
 def toolbar(listing: Listing) -> Look:
     """Draw search, filters, saved views and the look; return the look."""
-    saved_views.apply_chosen(listing)
+    is_set = saved_views.apply_chosen(listing)
     with st.container(horizontal=True, vertical_alignment="bottom", key="runs_toolbar"):
         st.text_input(
             "Search",
@@ -54,7 +54,7 @@ def toolbar(listing: Listing) -> Look:
             help=_HELP,
         )
         _filters(listing)
-        look = _look(listing)
+        look = _look(listing, is_set=is_set)
         saved_views.popover()
     return look
 
@@ -82,13 +82,19 @@ def _is_set(key: str, options: Sequence[str]) -> bool:
     return not set(options).isdisjoint(st.query_params.get_all(key))
 
 
-def _look(listing: Listing) -> Look:
+def _look(listing: Listing, *, is_set: bool) -> Look:
+    """Draw the button behind which columns, order and groups are, and return what they say.
+
+    Args:
+        listing: The runs.
+        is_set: Whether a saved view has set the widgets in this run of the script.
+    """
     named = (*listing.settings, *listing.figures)
     with st.popover("Columns and order", icon=":material/view_column:", key="runs_look"):
         columns = st.multiselect(
             "Columns, in this order",
             _with_chosen([key for key in BY_KEY if key != "run"] + list(named), st.session_state.get("columns", ())),
-            default=[key for key in FIRST_CHOICE if key != "run"],
+            default=None if is_set else list(FIRST_CHOICE),
             key="columns",
             bind="query-params",
             help="Type to search: any setting (optimizer.learning_rate) or figure (last.grad_norm) of a run.",
@@ -97,7 +103,7 @@ def _look(listing: Listing) -> Look:
         order = st.segmented_control(
             "Order",
             ["ascending", "descending"],
-            default="ascending",
+            default=None if is_set else "ascending",
             key="order",
             bind="query-params",
             required=True,
@@ -112,11 +118,6 @@ def _look(listing: Listing) -> Look:
             help="Archived runs are out of this list only. Nothing of them is deleted.",
         )
     return Look(columns=("run", *columns), sort=sort, descending=order == "descending", group=group)
-
-
-def title(key: str) -> str:
-    """Return the title of a column; a setting or figure is called by its own name."""
-    return BY_KEY[key].title if key in BY_KEY else key
 
 
 def _one(label: str, key: str, options: Sequence[str], nothing: str) -> str | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from pages import Open, press, said
+from streamlit.elements.lib import policies
 from streamlit.testing.v1 import AppTest
 from synthetic import STARTED, write_run
 
@@ -189,6 +190,20 @@ def test_a_view_is_saved_chosen_renamed_and_deleted(opened: Open, three: Path) -
     assert [view.name for view in saved_views.saved_views(three)] == ["slow"]
     press(app, "Delete")
     assert saved_views.saved_views(three) == []
+
+
+def test_a_view_sorted_by_name_is_applied_without_a_word_in_the_log(
+    opened: Open, three: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(policies, "_shown_default_value_warning", False)
+    saved_views.save(three, "by name", {"sort": ("run",), "order": ("descending",)})
+    app = opened(RUNS)
+    caplog.clear()
+    app = next(box for box in app.selectbox if box.label == "Saved views").select("by name").run()
+    assert listed(app) == ["gamma", "beta", "alpha"]
+    assert listed(app.run()) == ["gamma", "beta", "alpha"]
+    assert app.dataframe[-1].value.columns.tolist()[:2] == ["run", "grade"]
+    assert not [record.message for record in caplog.records if "Session State API" in record.message]
 
 
 def test_views_of_a_stranger_ask_for_nothing_that_is_not_there(opened: Open, three: Path) -> None:

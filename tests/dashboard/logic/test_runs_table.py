@@ -50,7 +50,7 @@ def test_a_row_for_each_run_with_numbers_as_numbers(tmp_path: Path) -> None:
     assert (row.get("optimizer.learning_rate"), row.get("last.step_seconds"), row.get("nothing")) == (0.001, 0.5, None)
     assert all(parse(word, []).matches(row) for word in ("alpha", "BASELINE", "odd", "full"))
     assert not any(parse(word, []).matches(row) for word in ("no", "%"))
-    table = runs_table.table([row], columns(*runs_table.FIRST_CHOICE))
+    table = runs_table.table([row], columns("run", *runs_table.FIRST_CHOICE))
     assert table["score"].to_pylist() == [100.0]
     assert table["grade"].to_pylist() == [["✓ verified"]]
 
@@ -205,7 +205,7 @@ def test_ten_thousand_runs_are_searched_sorted_and_drawn_with_a_few_calls_for_ea
         asked = parse(words, ["model", "loss"], listing.settings)
         kept = in_order([row for row in listing.rows if asked.matches(row)], "loss", descending=True)
         part = page_of(kept, 1)
-        runs_table.table(part.rows, columns(*runs_table.FIRST_CHOICE, "group.setting_3", rows=part.rows))
+        runs_table.table(part.rows, columns("run", *runs_table.FIRST_CHOICE, "group.setting_3", rows=part.rows))
         assert len(part.rows) == 500
 
     # 31 for each, which took 0.05 s in all where this was written; anything that looks at 40 settings needs more.
