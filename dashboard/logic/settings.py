@@ -69,7 +69,7 @@ def settings(config: Document, manifest: Document) -> list[Setting]:
 
 
 def _setting(field: form.Field, config: Document, manifest: Document) -> Setting:
-    declared = form.value_at(config or {}, field.path)
+    declared = at(config, *field.path)
     is_declared = config is not None and form.states(config, field.path)
     place = EFFECTIVE.get(field.dotted)
     effective = at(manifest, *place) if place is not None else None

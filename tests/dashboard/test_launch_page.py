@@ -17,7 +17,7 @@ from streamlit.testing.v1 import AppTest
 from synthetic import write_run
 
 from dashboard import state
-from dashboard.logic import form
+from dashboard.logic import configs, form
 from dashboard.logic.jobs import control, planning
 from dashboard.logic.jobs.folder import OUTPUT, Job, enqueue, jobs, mark_ended, new_job_folder, read_job
 from evidence.lock import RunLock
@@ -267,6 +267,42 @@ def test_what_was_changed_stays_when_its_group_is_folded_and_other_pages_are_see
     next(button for button in app.button if button.label == "Undo all changes").click()
     assert app.run().code[-1].value == before
     assert "Undo all changes" not in labels(app)
+
+
+WRONG = {
+    "mode": "bogus",
+    "mesh": {"device": "gpuu"},
+    "batch": {"microbatch_size": -5, "accumulation_steps": 1.5},
+    "optimizer": {"name": "adamx", "learning_rate": 11, "max_grad_norm": "none"},
+    "data": {"shuffle": "yes", "dataset": 7},
+    "checkpoint": "often",
+}
+
+
+def test_what_is_wrong_in_a_configuration_stays_wrong_until_it_is_changed(opened: Open, root: Path) -> None:
+    stated = yaml.safe_load((configs.SHIPPED / "tiny.yaml").read_text("utf-8")) | WRONG
+    (write_run(root, "a") / "config.yaml").write_text(yaml.safe_dump(stated))
+    app = opened(state.LAUNCH, source="same as a")
+    folded = said(app)
+    for group in form.groups():
+        app.session_state[f"group same as a {group.title}"] = True
+    unfolded = said(app.run())
+    resolved = yaml.safe_load(app.code[-1].value)
+    for key, wrong in WRONG.items():
+        assert resolved[key] == (resolved[key] | wrong if isinstance(wrong, dict) else wrong), key
+    for text in (folded, unfolded):
+        found = ("/mode", "/mesh/device", "/batch/microbatch_size", "/batch/accumulation_steps", "/optimizer/name")
+        more = ("/optimizer/learning_rate", "/optimizer/max_grad_norm", "/data/shuffle", "/data/dataset", "/checkpoint")
+        assert [place for place in (*found, *more) if f"at {place}</p>" not in text] == []
+    assert "Start" not in labels(app)
+    assert "Undo all changes" not in labels(app)
+    mode = next(box for box in app.selectbox if box.label == "Mode")
+    assert mode.options == ["bogus (not allowed)", "smoke", "full"]
+    assert "at /mode</p>" not in said(mode.set_value("smoke").run())
+    switch = next(box for box in app.selectbox if box.label == "Shuffle")
+    assert switch.options == ["yes (not allowed)", "true", "false"]
+    app = switch.set_value(False).run()
+    assert yaml.safe_load(app.code[-1].value)["data"]["shuffle"] is False
 
 
 @pytest.mark.parametrize("bad", [".inf", "100000000000000000000000", '"text"', "{}"])
