@@ -15,7 +15,7 @@ from dashboard.components.markup import safe
 from dashboard.logic import numbers
 from dashboard.logic.documents import text_at
 from dashboard.logic.numbers import clock, moment
-from dashboard.logic.text import masked, shortened
+from dashboard.logic.text import glimpse
 from schemas.words import counted
 
 LEVELS = ("debug", "info", "warning", "error")
@@ -61,7 +61,7 @@ def show(records: Iterable[Mapping[str, Any]], zone: tzinfo) -> None:
 def _line(record: Mapping[str, Any], zone: tzinfo) -> str:
     level = text_at(record, "level") or "?"
     time = text_at(record, "time")
-    message = shortened(masked(text_at(record, "message") or ""), _LONGEST)
+    message = glimpse(text_at(record, "message") or "", _LONGEST)
     tone = f"tp-{level}" if level in LEVELS else ""
     return (
         f'<div class="{tone}"><span class="tp-when" title="{safe(moment(time, zone))} ({safe(time or "no time")})">'
