@@ -5,7 +5,6 @@ What lives here: the newest records as they stand, valid or not. Judging them is
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -15,9 +14,10 @@ from typing import Any
 
 import msgspec
 
+from dashboard.logic.growing import GrowingLines
+
 MOST_RECORDS = 20_000
 """Newest records kept in memory; a log that is longer is downloaded, not read on a page."""
-_CHUNK_BYTES = 4 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,44 +30,22 @@ class Log:
 
 
 class LogTail:
-    """Reads one growing log; safe for several pages at a time.
-
-    An unfinished last line is left for the next reading. A file that was replaced or cut is read afresh.
-    """
+    """Reads one growing log; safe for several pages at a time."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._lines = GrowingLines(path, take=self._take, forget=self._forget)
         self._lock = threading.Lock()
-        self._forget()
 
     def log(self) -> Log:
         """Return the log up to now, having read only what is new; empty where there is no file that can be read."""
         with self._lock:
-            self._read_on()
-            return Log(records=tuple(self._records), total=self._total, unread=self._unread)
+            self._lines.read_on()
+            unread = self._unread + self._lines.too_long
+            return Log(records=tuple(self._records), total=self._total, unread=unread)
 
     def _forget(self) -> None:
-        self._offset = self._total = self._unread = 0
-        self._inode: int | None = None
+        self._total = self._unread = 0
         self._records: deque[dict[str, Any]] = deque(maxlen=MOST_RECORDS)
-
-    def _read_on(self) -> None:
-        try:
-            with self._path.open("rb") as file:
-                status = os.fstat(file.fileno())
-                if status.st_ino != self._inode or status.st_size < self._offset:
-                    self._forget()
-                    self._inode = status.st_ino
-                file.seek(self._offset)
-                while chunk := file.read(_CHUNK_BYTES):
-                    whole = chunk[: chunk.rfind(b"\n") + 1]
-                    if not whole:
-                        break
-                    self._take(whole)
-                    self._offset += len(whole)
-                    file.seek(self._offset)
-        except OSError:
-            self._forget()
 
     def _take(self, lines: bytes) -> None:
         for line in lines.splitlines():
