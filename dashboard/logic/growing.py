@@ -33,6 +33,7 @@ class GrowingLines:
     ) -> None:
         self._path = path
         self._take, self._forget, self._begin = take, forget, begin
+        self._offset = 0
         self._start_afresh(None)
 
     @property
@@ -57,8 +58,7 @@ class GrowingLines:
 
     def _start_afresh(self, inode: int | None) -> None:
         self._inode = inode
-        self._offset: int = 0
-        self._too_long = 0
+        self._offset = self._too_long = 0
         self._is_inside_long = False
         self._forget()
 
