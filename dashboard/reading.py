@@ -1,7 +1,7 @@
 """What the pages read, kept between reruns and shared by all visitors; the folders stay the truth.
 
-Everything is kept under a signature of the files it was read from (name, time of change, size), so a changed run is
-read again and an unchanged one is not. Nothing kept here is ever changed by a page.
+Everything is kept under the state of the files it was read from (`evidence.folder_state`), so a changed run is read
+again and an unchanged one is not. Nothing kept here is ever changed by a page.
 """
 
 from __future__ import annotations
@@ -30,13 +30,11 @@ from dashboard.state import root
 from evidence import kept_columns, kept_entries
 from evidence.check import judge
 from evidence.compare import Comparison, compare_runs
+from evidence.folder_state import folder_state
 from evidence.index import RunIndex, RunSummary
 from evidence.layout import LOG, METRICS
-from evidence.lock import is_alive
 from evidence.read import Run, read_run
 from evidence.report import RunReport
-
-Signature = tuple[tuple[str, int, int], ...]
 
 _HOME = str(Path(__file__).resolve().parent)
 _POLL_SECONDS = 0.02
@@ -134,7 +132,8 @@ def log_of(folder: Path) -> Log:
 
 def run_of(folder: Path) -> Run:
     """Return a run, read again when one of its files changed but those that grow (`series_of`, `log_of`)."""
-    return _run(str(folder), str([entry for entry in signature(folder) if entry[0] not in {METRICS, LOG}]))
+    is_held, files = folder_state(str(folder))
+    return _run(str(folder), str((is_held, [file for file in files if file[0] not in {METRICS, LOG}])))
 
 
 def compared(folders: Sequence[Path]) -> Comparison:
@@ -157,21 +156,9 @@ def look_again() -> None:
     _shared().look_again()
 
 
-def signature(folder: Path) -> Signature:
-    """Return what changes when a file directly in the folder changes, or when its process dies."""
-    try:
-        entries = sorted(folder.iterdir())
-    except OSError:
-        return ()
-    found = []
-    for entry in entries:
-        try:
-            status = entry.lstat()
-        except OSError:
-            continue  # Gone between the listing and the look.
-        found.append((entry.name, status.st_mtime_ns, status.st_size))
-    # A killed process changes no file, only that nobody holds the folder any more.
-    return (("held", int(is_alive(folder)), 0), *found)
+def signature(folder: Path) -> str:
+    """Return what is another where a file of a run changed, wherever it lies in the folder, or its process died."""
+    return folder_state(str(folder)).digest
 
 
 def reader_zone() -> tzinfo:

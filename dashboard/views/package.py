@@ -65,7 +65,7 @@ def _build() -> None:
 
 
 @st.cache_data(max_entries=8, show_spinner="Looking through the runs")
-def _items(folders: Sequence[str], signatures: Sequence[reading.Signature]) -> list[ChecklistItem]:
+def _items(folders: Sequence[str], signatures: Sequence[str]) -> list[ChecklistItem]:
     """Return the checklist; every file is looked into for secrets, so it is kept until a run changes."""
     return checklist([Path(folder) for folder in folders])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
 import zipfile
@@ -48,6 +49,18 @@ def test_a_secret_blocks_and_is_masked_in_the_copy_alone(opened: Open, root: Pat
     with zipfile.ZipFile(bundle) as archive:
         assert SECRET.encode() not in b"".join(archive.read(name) for name in archive.namelist())
     assert SECRET in log.read_text("utf-8")
+
+
+def test_the_checklist_looks_again_when_any_file_changed_whatever_its_time_says(opened: Open, root: Path) -> None:
+    original = write_run(root, "alpha") / "original" / "deep" / "a.txt"
+    original.parent.mkdir(parents=True)
+    original.write_text("x" * len(SECRET))
+    app = opened(state.PACKAGE, runs="alpha")
+    assert "a Hugging Face token" not in said(app)
+    times = original.stat()
+    original.write_text(SECRET)
+    os.utime(original, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert "a Hugging Face token" in said(app.run())
 
 
 def test_an_unfinished_run_is_packed_with_a_label_only(opened: Open, root: Path, tmp_path: Path) -> None:
