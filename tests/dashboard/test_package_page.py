@@ -15,6 +15,7 @@ from streamlit.testing.v1 import AppTest
 from synthetic import seal, write_run
 
 from dashboard import state
+from evidence.bundle import verify
 from evidence.bundle.verify import verify_bundle
 from evidence.layout import LOG
 
@@ -69,6 +70,51 @@ def test_an_unfinished_run_is_packed_with_a_label_only(opened: Open, root: Path,
     assert "blocked" in said(app)
     press(tick(app, "Label as partial"), "Build")
     assert verify_bundle(tmp_path / "bundles" / "alpha.zip").partial
+
+
+def box(app: AppTest, label: str):
+    return next(box for box in app.checkbox if box.label == label)
+
+
+def test_a_tick_for_an_unfinished_run_does_not_label_a_whole_one(opened: Open, root: Path, tmp_path: Path) -> None:
+    write_run(root, "alpha", status="failed")
+    write_run(root, "beta", seed=1)
+    app = tick(opened(state.PACKAGE, runs="alpha"), "Label as partial")
+    app = app.multiselect(key="runs").set_value(["beta"]).run()
+    partial = box(app, "Label as partial")
+    assert (partial.value, partial.disabled) == (False, True)
+    press(app, "Build")
+    assert not verify_bundle(tmp_path / "bundles" / "beta.zip").partial
+
+
+def test_what_is_built_is_not_replaced_without_a_word_and_verified_once(
+    opened: Open, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verified: list[Path] = []
+
+    def counted(path: Path) -> verify.Verdict:
+        verified.append(path)
+        return verify_bundle(path)
+
+    monkeypatch.setattr(verify, "verify_bundle", counted)
+    names = ["alpha", "beta", "gamma"]
+    for seed, name in enumerate(names):
+        write_run(root, name, seed=seed)
+    replaces = "bundles/submission.zip is there already, and Build replaces it; another name keeps both."
+    app = opened(state.PACKAGE, runs=names[:2])
+    assert replaces not in said(app)
+    text = said(press(app, "Build"))
+    assert "Built and verified" in text
+    app.multiselect(key="runs").set_value(names[1:]).run()
+    assert replaces in said(app)
+    assert len(verified) == 1
+    app.run()
+    press(app, "Verify")
+    assert len(verified) == 2, "a press is a wish, and a click elsewhere is none"
+    bundle = tmp_path / "bundles" / "submission.zip"
+    bundle.write_bytes(bundle.read_bytes()[:-30])
+    assert "does not hold" in said(app.run())
+    assert len(verified) == 3
 
 
 def test_a_copy_elsewhere_in_the_root_is_said_and_a_chosen_one_blocks(opened: Open, root: Path) -> None:
