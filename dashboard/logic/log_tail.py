@@ -7,17 +7,23 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from dashboard.logic.documents import text_at
 from dashboard.logic.growing import GrowingLines
 
 MOST_RECORDS = 20_000
 """Newest records kept in memory; a log that is longer is downloaded, not read on a page."""
+
+
+LEVELS = ("debug", "info", "warning", "error")
+OTHER = "other"
+"""What a record of no level, or of one that is none of these, is looked for by."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +33,22 @@ class Log:
     records: Sequence[dict[str, Any]]
     total: int
     unread: int
+
+
+def matching(records: Iterable[Mapping[str, Any]], levels: Collection[str], words: str) -> list[Mapping[str, Any]]:
+    """Return the records of these levels whose message or event has these words, in either case."""
+    wanted = words.lower()
+    return [record for record in records if level_of(record) in levels and wanted in _text(record)]
+
+
+def level_of(record: Mapping[str, Any]) -> str:
+    """Return the level by which a record is looked for."""
+    level = text_at(record, "level")
+    return level if level in LEVELS else OTHER
+
+
+def _text(record: Mapping[str, Any]) -> str:
+    return "\n".join(text_at(record, key) or "" for key in ("message", "event")).lower()
 
 
 class LogTail:

@@ -69,6 +69,12 @@ def test_a_log_is_followed_with_secrets_hidden(opened: Open, root: Path) -> None
     assert text.index("token=[hidden]") < text.index("Run alpha started.")
 
 
+def test_a_record_of_an_unknown_level_is_shown(opened: Open, root: Path) -> None:
+    path = write_run(root, "alpha") / LOG
+    write_rows(path, [*rows_of(path), rows_of(path)[0] | {"level": "critical", "message": "the disk is full"}])
+    assert "the disk is full" in said(opened(state.RUN, run="alpha", view="Log"))
+
+
 def test_answers_are_held_against_what_was_expected_letter_by_letter(opened: Open, root: Path) -> None:
     path = write_run(root, "alpha", items=40) / PREDICTIONS
     rows = rows_of(path)
