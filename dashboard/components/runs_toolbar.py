@@ -17,7 +17,8 @@ _HELP = f"""Words must occur somewhere in the row. Conditions, all of which must
 - `status:failed` the field has this word; `-status:failed` it does not
 - `grade:verified,measured` it has one of them
 - `model="my model"` it is exactly this; `model=""` the run does not say
-- `loss<1.2`, `steps>=100`, `started>2026-11-01`
+- `loss<1.2`, `steps>=100`; `started>2026-11-01` in UTC
+- `score>60%` or `score>0.6`: a score is 0 to 1, and its column shows percent
 - `optimizer.learning_rate<0.001` any setting or figure of a run
 
 Fields: {", ".join(QUERY_FIELDS)}.

@@ -104,7 +104,7 @@ def _page(rows: Sequence[Row]) -> run_order.Slice:
         part = run_order.page_of(
             rows, st.pagination(pages, key="page", bind="query-params", width=48 * (min(pages, 7) + 2))
         )
-        markup.note(f"{part.said(len(rows))}. Search and Sort by work on all of them.")
+        markup.note(f"{part.said(len(rows))}. Search and Sort by work on all, a click on a title on this page alone.")
     return part
 
 
