@@ -48,7 +48,7 @@ def show(root: Path, config: Mapping[str, Any], *, allowed: bool) -> None:
 def _answer(root: Path, config: Mapping[str, Any], *, was_running: bool) -> None:
     found = planning(root, config)
     if found.state == "running":
-        markup.note("Planning. This takes seconds; with a compiler, minutes. You may leave this page.")
+        markup.note("Planning. This takes seconds, and the answer is kept if you leave this page.")
         return
     if was_running:
         st.rerun()
@@ -77,7 +77,7 @@ def _plan(plan: Mapping[str, Any]) -> None:
             f'<div class="tp-head">{markup.sign(_SIGNS, verdict)}<b>{markup.safe(said)}</b></div>'
             f'<p class="tp-sub">{markup.safe(f"{memory(available)} available on {target}; {how}.")}</p>'
         )
-        markup.table(["Largest parts", "Bytes", "Because"], forecast.parts(plan)[:_LARGEST], numbers=[1])
+        markup.table(["Largest parts", "Size", "Because"], forecast.parts(plan)[:_LARGEST], numbers=[1])
         changes = objects_at(plan, "changes")[:_CHANGES]
         if changes:
             markup.table(

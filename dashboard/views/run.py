@@ -117,7 +117,7 @@ def _head(name: str, run: Run, summary: RunSummary) -> None:
     facts = [
         text_at(manifest, "model", "name"),
         _of(text_at(manifest, "training", "method"), "fine-tuning"),
-        _of(text_at(manifest, "devices", "kind"), f"× {numbers.count(number_at(manifest, 'devices', 'count'))}"),
+        summary.device,
         _of(text_at(manifest, "mode"), "run"),
         markup.Safe(f"started {markup.when(started, zone)}") if started else None,
         _of("code", (text_at(manifest, "code", "commit") or "")[:10]) if text_at(manifest, "code", "commit") else None,

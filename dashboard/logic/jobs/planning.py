@@ -39,7 +39,7 @@ from dashboard.logic.jobs.program import HOME, PROGRAM
 from evidence.write import write_json, write_text
 
 TIME_LIMIT_SECONDS = 900.0
-"""A compiler may take minutes; what takes longer is stopped."""
+"""What takes longer is stopped; a model on a slow disk may take minutes to be looked at."""
 
 TIMED_OUT = 124
 """Exit code noted for a plan that took too long, as the command `timeout` uses it."""

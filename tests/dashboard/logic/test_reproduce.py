@@ -51,7 +51,7 @@ def test_what_stands_in_the_way_is_said_worst_first() -> None:
         "No package versions are stated, so other versions may give other numbers.",
         "The training data has no hash, so nobody can tell whether other data is the same.",
         "The model has no revision, and what its name points to may change.",
-        "The run goes on from step 1\u202f200 of before. Make that run first; its checkpoint is needed.",
+        "The run goes on from step 1,200 of before. Make that run first; its checkpoint is needed.",
         "On another kind of device, sums are taken in another order: the last digits will differ.",
     ]
 
