@@ -54,7 +54,7 @@ JOBS: Mapping[str, Sign] = {
     "cancelled": Sign(symbol="■", tone="quiet", meaning="A user stopped it."),
     "lost": Sign(symbol="?", tone="bad", meaning="Its process is gone and left no exit code; it was killed."),
     "unasked": Sign(
-        symbol="?", tone="poor", meaning="You did not put it into the queue, so it is not started; Retry starts it."
+        symbol="?", tone="poor", meaning="You did not queue it on this machine, so it is not started; Retry starts it."
     ),
 }
 

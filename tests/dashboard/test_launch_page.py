@@ -51,7 +51,7 @@ def test_what_came_with_the_root_is_shown_and_started_by_nobody_but_its_reader(o
     stated = json.loads((job.folder / "job.json").read_text("utf-8"))
     (job.folder / "job.json").write_text(json.dumps(stated | {"seal": "0" * 64}))
     app = opened(state.LAUNCH)
-    assert "You did not put it into the queue, so it is not started; Retry starts it." in said(app)
+    assert "You did not queue it on this machine, so it is not started; Retry starts it." in said(app)
     assert "nobody works through the queue" not in said(app)
     assert {"Retry"} == {"Retry", "Continue the queue", "Stop", "Remove"} & set(labels(app))
 

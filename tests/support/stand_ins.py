@@ -1,6 +1,6 @@
 """Small Python programs in the place of training, for the tests of the queue: each stands as `code` in a configuration.
 
-The worker is the real one but for the program that it starts, and this file is that program too.
+The worker (`stand_in_worker.py`) is the real one but for the program that it starts (`stand_in_program.py`).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 import yaml
 
-from dashboard.logic.jobs import control, worker
+from dashboard.logic.jobs import control
 from dashboard.logic.jobs.folder import CONFIG, Job, enqueue, new_job_folder, read_job
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the queue start what a configuration has as `code` instead of training."""
-    monkeypatch.setattr(control, "WORKER", (sys.executable, __file__, "work"))
+    monkeypatch.setattr(control, "WORKER", (sys.executable, str(Path(__file__).with_name("stand_in_worker.py"))))
 
 
 def put(root: Path, code: str, run: str = "a-run", **asked: Any) -> Job:
@@ -41,22 +41,3 @@ def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
     while not condition():
         assert time.monotonic() < end, "the condition did not come true"
         time.sleep(0.05)
-
-
-def _run(arguments: list[str]) -> None:
-    source = Path(arguments[2])
-    config = yaml.safe_load((source if source.is_file() else source / CONFIG).read_text("utf-8"))
-    sys.argv = ["trainproof", *arguments]
-    exec(config["code"], {})
-
-
-def _work(root: str) -> None:
-    worker.PROGRAM = (sys.executable, __file__, "run")
-    worker.main(Path(root))
-
-
-if __name__ == "__main__":
-    if sys.argv[1] == "work":
-        _work(sys.argv[2])
-    else:
-        _run(sys.argv[2:])

@@ -109,7 +109,7 @@ def retry(root: Path, job: Job) -> Job:
     root = root.resolve()
     folder = new_job_folder(root, now)
     if job.resumes is None:
-        write_text(folder / CONFIG, (job.folder / CONFIG).read_text("utf-8"))
+        write_text(folder / CONFIG, (job.folder / CONFIG).read_text("utf-8", "replace"))
     enqueue(
         folder,
         run=_run_id(job.run, now),

@@ -23,6 +23,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from dashboard.logic.documents import text_at
 from dashboard.logic.jobs import seal
 from dashboard.logic.jobs.process import Started, is_alive
 from evidence.layout import new_run_id
@@ -36,7 +37,6 @@ _JOB = "job.json"
 _POSITION = "position"
 _CANCELLED = "cancelled"
 EXIT_CODE = "exit_code"
-_SEAL = "seal"
 _LARGEST_PID = 2**31 - 1
 _LATEST = 1e11
 """A time in seconds since 1970 that no process was created after."""
@@ -143,7 +143,7 @@ def enqueue(
         "device": device,
         "created_at": now.isoformat(),
     }
-    write_json(folder / _JOB, {**value, _SEAL: seal.sealed(_sealed_content(folder, value))})
+    write_json(folder / _JOB, {**value, "seal": seal.sealed(_sealed_content(folder, value))})
 
 
 def jobs(root: Path) -> list[Job]:
@@ -171,26 +171,18 @@ class JobReader:
 
 def read_job(folder: Path) -> Job | None:
     """Return the job in a folder, None where there is none."""
-    value = read_object(folder / _JOB)
-    if value is None or _RUN_NAME.fullmatch(str(value.get("run"))) is None:
-        return None
-    resumes = value.get("resumes")
-    if resumes is not None and not _is_inside(resumes):
+    value = _stated(folder)
+    if value is None:
         return None
     processes = read_object(folder / PROCESS) or {}
     started = _started(processes.get("job"))
     code = read_number(folder / EXIT_CODE)
     state = _state(started, _started(processes.get("worker")), code, cancelled=(folder / _CANCELLED).exists())
-    is_own = _is_sealed(folder, value)
+    is_own = seal.holds(value.pop("seal"), _sealed_content(folder, value))
     return Job(
+        **value,
         folder=folder,
-        run=str(value["run"]),
-        resumes=resumes,
-        force=value.get("force") is True,
-        working_folder=str(value.get("working_folder", "")),
         is_own=is_own,
-        device=value["device"] if value.get("device") in DEVICES else ANY_DEVICE,
-        created_at=str(value.get("created_at", "")),
         position=read_number(folder / _POSITION) or 0,
         started=started,
         exit_code=code,
@@ -230,14 +222,29 @@ def _state(started: Started | None, worker: Started | None, exit_code: int | Non
     return "stopping" if cancelled else "running"
 
 
-def _is_inside(name: object) -> bool:
+def _stated(folder: Path) -> dict[str, Any] | None:
+    """Return what `job.json` says, each value of its type; None where it states no job, or one outside of the root."""
+    value = read_object(folder / _JOB)
+    run, resumes = text_at(value, "run") or "", text_at(value, "resumes")
+    if value is None or _RUN_NAME.fullmatch(run) is None or (resumes is None) != (value.get("resumes") is None):
+        return None
+    if resumes is not None and not _is_inside(resumes):
+        return None
+    device = text_at(value, "device")
+    return {
+        "run": run,
+        "resumes": resumes,
+        "force": value.get("force") is True,
+        "working_folder": text_at(value, "working_folder") or "",
+        "device": device if device in DEVICES else ANY_DEVICE,
+        "created_at": text_at(value, "created_at") or "",
+        "seal": text_at(value, "seal"),
+    }
+
+
+def _is_inside(name: str) -> bool:
     """Return whether a name is that of a folder in the root, whatever a user called it, and leads nowhere else."""
-    return isinstance(name, str) and not name.startswith(".") and "\0" not in name and Path(name).name == name
-
-
-def _is_sealed(folder: Path, value: Mapping[str, Any]) -> bool:
-    rest = {key: one for key, one in value.items() if key != _SEAL}
-    return seal.holds(value.get(_SEAL), _sealed_content(folder, rest))
+    return name != "" and not name.startswith(".") and "\0" not in name and Path(name).name == name
 
 
 def _sealed_content(folder: Path, value: Mapping[str, Any]) -> bytes:

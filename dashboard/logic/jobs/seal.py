@@ -29,13 +29,13 @@ def sealed(content: bytes) -> str:
     return _seal(_secret() or _new_secret(), content)
 
 
-def holds(seal: object, content: bytes) -> bool:
+def holds(seal: str | None, content: bytes) -> bool:
     """Return whether this user has sealed just this content."""
     try:
         secret = _secret()
     except OSError:
         return False
-    if secret is None or not isinstance(seal, str):
+    if secret is None or seal is None:
         return False
     return hmac.compare_digest(seal.encode("utf-8", "replace"), _seal(secret, content).encode())
 

@@ -87,6 +87,7 @@ def test_each_device_runs_one_job_at_a_time_beside_the_others(root: Path) -> Non
     last = put(root, "")
     control.start_worker(root)
     wait_for(lambda: now(third).has_ended)
+    wait_for(lambda: "ready" in output(first))
     assert [now(job).state for job in (first, second, last)] == ["running", "waiting", "waiting"]
     control.cancel(now(first))
     wait_for(lambda: now(last).has_ended)
@@ -302,6 +303,10 @@ def planted(root: Path, text: str, folder: str = "job-x", **files: str) -> Path:
         '{"run": "x", "resumes": "/etc"}',
         '{"run": "x", "resumes": ".."}',
         '{"run": "x", "resumes": ["a"]}',
+        '{"run": "x", "resumes": ""}',
+        '{"run": "x", "resumes": ".launch"}',
+        '{"run": "x", "resumes": "a/b"}',
+        f'{{"run": {"[" * 900}{"]" * 900}}}',
     ],
 )
 def test_what_is_no_job_is_passed_over(root: Path, text: str) -> None:
@@ -319,6 +324,15 @@ def test_a_process_that_cannot_be_is_none(root: Path, pid: str, created: str) ->
     read = read_job(planted(root, '{"run": "x"}', **{PROCESS: process_file, "exit_code": "9" * 5000, "position": "x"}))
     assert read is not None
     assert (read.started, read.exit_code, read.position) == (None, None, 0)
+
+
+@pytest.mark.parametrize("odd", ["null", "7", "{}", f"{'[' * 900}{']' * 900}", '"\\ud800"'])
+def test_a_job_with_odd_values_is_read_and_not_started(root: Path, odd: str) -> None:
+    keys = ("force", "working_folder", "device", "created_at", "seal", "command")
+    text = ", ".join(f'"{key}": {odd}' for key in keys)
+    read = read_job(planted(root, f'{{"run": "x", {text}}}'))
+    assert read is not None
+    assert (read.state, read.force, read.device) == ("unasked", False, "auto")
 
 
 def test_a_root_of_somebody_else_starts_nothing(root: Path) -> None:
