@@ -1,7 +1,7 @@
 """What the pages read, kept between reruns and shared by all visitors; the folders stay the truth.
 
-Everything is kept under a signature of the files it was read from (name, time of change, size), so a changed run is
-read again and an unchanged one is not. Nothing kept here is ever changed by a page.
+Everything is kept under the state of the files it was read from (`evidence.folder_state`), so a changed run is read
+again and an unchanged one is not. Nothing kept here is ever changed by a page.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import streamlit as st
 
 from dashboard import components
 from dashboard.components.reading_bar import reading_bar, still_reading
+from dashboard.logic.jobs.folder import Job, JobReader
 from dashboard.logic.log_tail import Log, LogTail
 from dashboard.logic.run_rows import Listing, RowCache
 from dashboard.logic.series import Series, Tail
@@ -28,14 +29,12 @@ from dashboard.logic.shared_index import SharedIndex
 from dashboard.state import root
 from evidence import kept_columns, kept_entries
 from evidence.compare import Comparison, compare_runs
+from evidence.folder_state import folder_state
 from evidence.index import RunIndex, RunSummary
 from evidence.judge import judge
 from evidence.layout import LOG, METRICS
-from evidence.lock import is_alive
 from evidence.read import Run, read_run
 from evidence.report import RunReport
-
-Signature = tuple[tuple[str, int, int], ...]
 
 _HOME = str(Path(__file__).resolve().parent)
 _POLL_SECONDS = 0.02
@@ -133,7 +132,8 @@ def log_of(folder: Path) -> Log:
 
 def run_of(folder: Path) -> Run:
     """Return a run, read again when one of its files changed but those that grow (`series_of`, `log_of`)."""
-    return _run(str(folder), str([entry for entry in signature(folder) if entry[0] not in {METRICS, LOG}]))
+    is_held, files = folder_state(str(folder))
+    return _run(str(folder), str((is_held, [file for file in files if file[0] not in {METRICS, LOG}])))
 
 
 def compared(folders: Sequence[Path]) -> Comparison:
@@ -146,26 +146,19 @@ def checked(folder: Path) -> RunReport:
     return _shared().index.report(folder) or judge(read_run(folder)).report
 
 
+def jobs() -> list[Job]:
+    """Return the jobs of the root, first in the queue first; those that have ended are read once."""
+    return _job_reader(str(root().resolve())).jobs()
+
+
 def look_again() -> None:
     """Have the pages know at once what one of them has just changed, however many runs there are."""
     _shared().look_again()
 
 
-def signature(folder: Path) -> Signature:
-    """Return what changes when a file directly in the folder changes, or when its process dies."""
-    try:
-        entries = sorted(folder.iterdir())
-    except OSError:
-        return ()
-    found = []
-    for entry in entries:
-        try:
-            status = entry.lstat()
-        except OSError:
-            continue  # Gone between the listing and the look.
-        found.append((entry.name, status.st_mtime_ns, status.st_size))
-    # A killed process changes no file, only that nobody holds the folder any more.
-    return (("held", int(is_alive(folder)), 0), *found)
+def signature(folder: Path) -> str:
+    """Return what is another where a file of a run changed, wherever it lies in the folder, or its process died."""
+    return folder_state(str(folder)).digest
 
 
 def reader_zone() -> tzinfo:
@@ -213,6 +206,11 @@ def _get_ready(script: threading.Thread) -> None:
         importlib.import_module(module.name)
     gc.collect()
     gc.freeze()
+
+
+@st.cache_resource(max_entries=4, show_spinner=False)
+def _job_reader(root: str) -> JobReader:
+    return JobReader(Path(root))
 
 
 @st.cache_resource(max_entries=4, show_spinner=False)

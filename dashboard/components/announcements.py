@@ -9,7 +9,6 @@ import streamlit as st
 
 from dashboard import reading
 from dashboard.logic.grades import JOBS, STATUSES, Sign
-from dashboard.logic.jobs.folder import jobs
 from dashboard.logic.text import plain
 
 TICK_SECONDS = 3.0
@@ -24,12 +23,12 @@ def show(root: Path, at_work: Collection[str]) -> None:
         root: The root of runs.
         at_work: Folders of the runs that are at work as far as the page knows; most are started in a terminal.
     """
-    active = bool(at_work) or any(not job.has_ended for job in jobs(root))
+    active = bool(at_work) or any(not job.has_ended for job in reading.jobs())
     st.fragment(run_every=TICK_SECONDS if active else None)(_look)(root, at_work)
 
 
 def _look(root: Path, at_work: Collection[str]) -> None:
-    known = jobs(root)
+    known = reading.jobs()
     before = st.session_state.get(_JOBS)
     for job in known:
         # What had ended before this reader came is no news; what they saw at work, or never saw at all, is.

@@ -1,7 +1,8 @@
 """The launch form: a widget for each field of the configuration's schema, with its range, help and default.
 
-What the reader changes is kept while other pages are looked at. A group that is folded has no widgets, so that the page
-opens sooner; what was changed in it stays changed.
+What the reader changes is kept while other pages are looked at, and what they do not change stays as it was stated, so
+that checking names what is wrong with it. A group that is folded has no widgets, so that the page opens sooner; what
+was changed in it stays changed.
 """
 
 from __future__ import annotations
@@ -12,10 +13,15 @@ from typing import Any
 import streamlit as st
 
 from dashboard.logic import form
+from dashboard.logic.documents import at
 from dashboard.logic.form import Field, Group
+from dashboard.logic.settings import shown
+from dashboard.logic.text import shortened
 
 _IN_A_ROW = 3
-_UNSET = "as the program decides"
+_LONGEST = 60
+_UNSET = "not set"
+"""Null; what it means (no limit, no clipping, the newest revision) the help of the field says."""
 
 
 def show(source: str, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -45,7 +51,7 @@ def _group(source: str, group: Group, fields: Sequence[Field], config: Mapping[s
     unfolded = st.expander(title, type="compact", key=f"group {source} {group.title}", on_change="rerun")
     if not unfolded.open:
         kept = {field: st.session_state[key] for field in fields if (key := _key(source, field)) in st.session_state}
-        return {field.path: _meant(field, value) for field, value in kept.items()}
+        return _changed(kept, config)
     with unfolded:
         st.caption(group.help)
         return _widgets(source, fields, config)
@@ -59,13 +65,18 @@ def _undo(source: str, config: Mapping[str, Any]) -> None:
 
 def _widgets(source: str, fields: Sequence[Field], config: Mapping[str, Any]) -> dict[form.Path, Any]:
     """Draw fields row by row, so that they keep their order where the width allows only one in a row."""
-    edits = {}
+    held = {}
     for start in range(0, len(fields), _IN_A_ROW):
         columns = st.columns(_IN_A_ROW)
         for column, field in zip(columns, fields[start : start + _IN_A_ROW], strict=False):
             with column:
-                edits[field.path] = _meant(field, _widget(source, field, config))
-    return edits
+                held[field] = _widget(source, field, config)
+    return _changed(held, config)
+
+
+def _changed(held: Mapping[Field, Any], config: Mapping[str, Any]) -> dict[form.Path, Any]:
+    """Return what the reader changed, by the path of its key."""
+    return {field.path: _meant(field, value) for field, value in held.items() if value != _first_value(field, config)}
 
 
 def _key(source: str, field: Field) -> str:
@@ -76,41 +87,57 @@ def _widget(source: str, field: Field, config: Mapping[str, Any]) -> Any:
     """Draw one field and return what its widget holds."""
     value, key = _first_value(field, config), _key(source, field)
     shared: dict[str, Any] = {"key": key, "help": _help(field), "persist_state": "session"}
+    stated = _stated(field, config)
+    strange = None if form.can_be(field, stated) else _strange(stated)
     match field.kind:
         case "choice":
-            options = _options(field)
-            said = lambda option: _UNSET if option is None else str(option)  # noqa: E731
-            return st.selectbox(field.title, options, index=options.index(value), format_func=said, **shared)
+            return _choice(field, [*([None] if field.nullable else []), *field.options], value, shared)
+        case "switch" if strange:
+            return _choice(field, [True, False], value, shared)
         case "switch":
             return st.toggle(field.title, value=value, **shared)
         case "integer" | "number":
             low, high = _range(field)
             step, shape = (1, None) if field.kind == "integer" else (_step(value), "%g")
-            hint = _UNSET if field.nullable else None
+            hint = strange or (_UNSET if field.nullable else None)
             return st.number_input(
                 field.title, low, high, value=value, step=step, format=shape, placeholder=hint, **shared
             )
         case "text":
-            return st.text_input(field.title, value=value, placeholder=", ".join(field.examples) or None, **shared)
+            hint = strange or ", ".join(field.examples) or None
+            return st.text_input(field.title, value=value, placeholder=hint, **shared)
+
+
+def _choice(field: Field, options: Sequence[Any], value: Any, shared: Mapping[str, Any]) -> Any:
+    """Draw a box of options, first what is stated if it is none of them."""
+    offered = list(options) if value in options else [value, *options]
+    return st.selectbox(field.title, offered, index=offered.index(value), format_func=_said, **shared)
+
+
+def _said(option: Any) -> str:
+    return _UNSET if option is None else option if isinstance(option, str) else shown(option)
+
+
+def _stated(field: Field, config: Mapping[str, Any]) -> Any:
+    return at(config, *field.path) if form.states(config, field.path) else field.default
 
 
 def _first_value(field: Field, config: Mapping[str, Any]) -> Any:
-    """Return what a widget starts with: the configuration's value, as near as the widget can hold it."""
-    value = form.value_at(config, field.path) if form.states(config, field.path) else field.default
+    """Return what a widget starts with: the configuration's value, or what shows that it can hold no such value."""
+    value = _stated(field, config)
+    can_hold = form.can_be(field, value)
     match field.kind:
-        case "choice":
-            options = _options(field)
-            return value if value in options else options[0]
-        case "switch":
-            return value is True
+        case "choice" | "switch":
+            return value if can_hold else _strange(value)
         case "integer" | "number":
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                return None
-            low, high = _range(field)
-            number = type(low)(value)
-            return max(low, number if high is None else min(high, number))
+            return type(_range(field)[0])(value) if can_hold and value is not None else None
         case "text":
-            return value if isinstance(value, str) else ""
+            return value if can_hold and value is not None else ""
+
+
+def _strange(value: Any) -> str:
+    """Return how a value is shown that its field cannot have."""
+    return f"{shortened(shown(value), _LONGEST)} (not allowed)"
 
 
 def _meant(field: Field, held: Any) -> Any:
@@ -118,10 +145,6 @@ def _meant(field: Field, held: Any) -> Any:
     if field.kind == "text":
         return None if field.nullable and not held else held or ""
     return held
-
-
-def _options(field: Field) -> list[Any]:
-    return [*([None] if field.nullable else []), *field.options]
 
 
 def _range(field: Field) -> tuple[int, int | None] | tuple[float, float | None]:

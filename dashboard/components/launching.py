@@ -1,8 +1,9 @@
-"""Starting a run with one click, and saying what came of it."""
+"""Starting a run with one click, and saying where a button could not do what it says."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import streamlit as st
@@ -27,9 +28,19 @@ def start(config: Mapping[str, Any], *, force: bool = False) -> None:
     """Put a checked configuration into the queue and show the queue, or say why that was not possible."""
     if not may_operate():
         return
-    try:
+    with trying("The run could not be started"):
         job = control.start(state.root(), config, force=force)
+        state.go(state.LAUNCH, job=job.job_id)
+
+
+@contextmanager
+def trying(failed: str) -> Iterator[None]:
+    """Do what a button asks of the disk; where that fails, say so in place of it, and the page goes on.
+
+    Args:
+        failed: What did not happen, as a sentence without its full stop.
+    """
+    try:
+        yield
     except OSError as error:
-        markup.note(f"The run could not be started: {error}. Check that {state.root()} can be written to.")
-        return
-    state.go(state.LAUNCH, job=job.job_id)
+        markup.note(f"{failed}: {error}. Mend that and press the button again.")

@@ -14,11 +14,11 @@ from dashboard.components import markup
 from dashboard.components.markup import safe
 from dashboard.logic import numbers
 from dashboard.logic.documents import text_at
+from dashboard.logic.log_tail import LEVELS, OTHER, matching
 from dashboard.logic.numbers import clock, moment
-from dashboard.logic.text import masked, shortened
+from dashboard.logic.text import glimpse
 from schemas.words import counted
 
-LEVELS = ("debug", "info", "warning", "error")
 _LONGEST = 2000
 _MOST_LINES = 500
 
@@ -31,16 +31,15 @@ def section(folder: Path, *, following: bool) -> None:
         return
     with st.container(horizontal=True, vertical_alignment="bottom"):
         levels = st.multiselect(
-            "Levels", LEVELS, default=["info", "warning", "error"], key="levels", bind="query-params"
+            "Levels",
+            [*LEVELS, OTHER],
+            default=["info", "warning", "error", OTHER],
+            key="levels",
+            bind="query-params",
+            help="Other: no level, or one that is none of these.",
         )
         words = st.text_input("Search", key="in_log", bind="query-params", icon=":material/search:")
-    wanted = (words or "").lower()
-    shown = [
-        record
-        for record in log.records
-        if text_at(record, "level") in levels
-        and wanted in f"{text_at(record, 'message')} {text_at(record, 'event')}".lower()
-    ]
+    shown = matching(log.records, levels, words or "")
     last = shown[-_MOST_LINES:]
     said = f"{numbers.count(len(shown))} of {numbers.count(log.total)} records"
     if len(last) < len(shown):
@@ -61,7 +60,7 @@ def show(records: Iterable[Mapping[str, Any]], zone: tzinfo) -> None:
 def _line(record: Mapping[str, Any], zone: tzinfo) -> str:
     level = text_at(record, "level") or "?"
     time = text_at(record, "time")
-    message = shortened(masked(text_at(record, "message") or ""), _LONGEST)
+    message = glimpse(text_at(record, "message") or "", _LONGEST)
     tone = f"tp-{level}" if level in LEVELS else ""
     return (
         f'<div class="{tone}"><span class="tp-when" title="{safe(moment(time, zone))} ({safe(time or "no time")})">'

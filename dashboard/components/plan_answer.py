@@ -9,6 +9,7 @@ from typing import Any
 import streamlit as st
 
 from dashboard.components import markup
+from dashboard.components.launching import trying
 from dashboard.logic import forecast
 from dashboard.logic.documents import flag_at, number_at, objects_at, text_at
 from dashboard.logic.grades import Sign
@@ -38,19 +39,16 @@ def show(root: Path, config: Mapping[str, Any], *, allowed: bool) -> None:
         "Nothing is trained.",
         width="stretch",
     ):
-        try:
+        with trying("It could not be planned"):
             ask(root, config)
-        except OSError as error:
-            markup.note(f"It could not be planned: {error}. Check that {root} can be written to.")
-            return
-        st.rerun()
+            st.rerun()
     st.fragment(run_every=TICK_SECONDS if running else None)(_answer)(root, config, was_running=running)
 
 
 def _answer(root: Path, config: Mapping[str, Any], *, was_running: bool) -> None:
     found = planning(root, config)
     if found.state == "running":
-        markup.note("Planning. This takes seconds; with a compiler, minutes. You may leave this page.")
+        markup.note("Planning. This takes seconds, and the answer is kept if you leave this page.")
         return
     if was_running:
         st.rerun()
@@ -79,7 +77,7 @@ def _plan(plan: Mapping[str, Any]) -> None:
             f'<div class="tp-head">{markup.sign(_SIGNS, verdict)}<b>{markup.safe(said)}</b></div>'
             f'<p class="tp-sub">{markup.safe(f"{memory(available)} available on {target}; {how}.")}</p>'
         )
-        markup.table(["Largest parts", "Bytes", "Because"], forecast.parts(plan)[:_LARGEST], numbers=[1])
+        markup.table(["Largest parts", "Size", "Because"], forecast.parts(plan)[:_LARGEST], numbers=[1])
         changes = objects_at(plan, "changes")[:_CHANGES]
         if changes:
             markup.table(

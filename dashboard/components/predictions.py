@@ -13,7 +13,7 @@ import streamlit as st
 from dashboard.components import markup
 from dashboard.logic import numbers, predictions_table
 from dashboard.logic.documents import text_at
-from dashboard.logic.text import shortened
+from dashboard.logic.text import glimpse
 
 Row = Mapping[str, Any]
 
@@ -142,7 +142,7 @@ def _prediction(row: Row) -> None:
         left, right = st.columns(2)
         with left:
             st.caption("Prompt")
-            st.code(shortened(text_at(row, "prompt") or "", 4000), language=None, wrap_lines=True)
+            st.code(glimpse(text_at(row, "prompt") or "", 4000), language=None, wrap_lines=True)
         with right:
             st.caption("Output")
-            st.code(shortened(text_at(row, "output_text") or "", 8000), language=None, wrap_lines=True)
+            st.code(glimpse(text_at(row, "output_text") or "", 8000), language=None, wrap_lines=True)

@@ -9,12 +9,14 @@ import streamlit as st
 from dashboard import reading, state
 from dashboard.components import markup
 from dashboard.components.gate import may_operate
+from dashboard.components.launching import trying
 from dashboard.logic import numbers
 from dashboard.logic.documents import number_at
 from dashboard.logic.grades import JOBS
 from dashboard.logic.jobs import control
-from dashboard.logic.jobs.folder import ANY_DEVICE, OUTPUT, Job, jobs
+from dashboard.logic.jobs.folder import ANY_DEVICE, OUTPUT, Job
 from dashboard.logic.jobs.output import tail
+from dashboard.logic.resuming import can_resume
 
 TICK_SECONDS = 1.5
 _ENDED_SHOWN = 6
@@ -23,12 +25,12 @@ _LINES_LIVE, _LINES_ENDED = 7, 40
 
 def show(root: Path) -> None:
     """Draw the queue, and look again every moment as long as something is on its way."""
-    active = any(not job.has_ended for job in jobs(root))
+    active = any(not job.has_ended for job in reading.jobs())
     st.fragment(run_every=TICK_SECONDS if active else None)(_body)(root, was_active=active)
 
 
 def _body(root: Path, *, was_active: bool) -> None:
-    known = jobs(root)
+    known = reading.jobs()
     active = [job for job in known if not job.has_ended]
     ended = [job for job in known if job.has_ended][::-1]
     if was_active and not active:
@@ -37,7 +39,9 @@ def _body(root: Path, *, was_active: bool) -> None:
     if waiting and not control.is_worked_on(root) and len(waiting) == len(active):
         markup.note("Jobs wait, and nobody works through the queue: the machine or its worker was stopped.")
         if may_operate() and st.button("Continue the queue", type="primary"):
-            control.start_worker(root)
+            with trying("The queue could not be continued"):
+                control.start_worker(root)
+                st.rerun()
     for job in active:
         _job(root, job, first_waiting=bool(waiting) and job.job_id == waiting[0].job_id)
     asked = st.query_params.get("job")
@@ -88,35 +92,45 @@ def _buttons(root: Path, job: Job, *, first_waiting: bool) -> None:
     key = job.job_id
     if job.state == "waiting":
         if not first_waiting and st.button("Earlier", key=f"up {key}", icon=":material/arrow_upward:"):
-            control.move_up(root, job)
-            st.rerun()
+            with trying("It could not be moved"):
+                control.move_up(root, job)
+                st.rerun()
         if st.button("Remove", key=f"remove {key}", icon=":material/close:"):
+            with trying("It could not be removed"):
+                control.cancel(job)
+                st.rerun()
+    if job.state == "running" and st.button("Stop", key=f"stop {key}", icon=":material/stop:", help=_STOP):
+        with trying("It could not be stopped"):
             control.cancel(job)
             st.rerun()
-    if job.state == "running" and st.button("Stop", key=f"stop {key}", icon=":material/stop:", help=_STOP):
-        control.cancel(job)
-        st.rerun()
     if job.state == "stopping" and st.button("Kill", key=f"kill {key}", icon=":material/dangerous:", help=_KILL):
-        control.kill(job)
-        st.rerun()
+        with trying("It could not be killed"):
+            control.kill(job)
+            st.rerun()
+    if job.has_ended:
+        _again(root, job)
+
+
+def _again(root: Path, job: Job) -> None:
+    """Draw what goes on from a job that has ended."""
+    key, run = job.job_id, root / job.run
     if (
-        job.state in {"interrupted", "cancelled", "lost"}
-        and (root / job.run / "checkpoints").is_dir()
-        and st.button("Resume", key=f"resume {key}", icon=":material/resume:")
+        run.is_dir()
+        and can_resume(reading.run_of(run))
+        and st.button("Resume", key=f"resume {key}", icon=":material/resume:", help=_RESUME)
     ):
-        control.resume(root, job.run)
-        st.rerun()
-    if job.state in {"failed", "refused", "cancelled", "lost"} and st.button(
+        with trying("The run could not be resumed"):
+            resumed = control.resume(root, reading.run_of(run), after=job)
+            state.go(state.LAUNCH, job=resumed.job_id)
+    if job.state in {"failed", "refused", "cancelled", "lost", "unasked"} and st.button(
         "Retry", key=f"retry {key}", icon=":material/replay:", help=_RETRY
     ):
-        try:
+        with trying("It could not be tried again"):
             again = control.retry(root, job)
-        except OSError as error:
-            markup.note(f"It could not be tried again: {error}.")
-            return
-        state.go(state.LAUNCH, job=again.job_id)
+            state.go(state.LAUNCH, job=again.job_id)
 
 
+_RESUME = "Continues the run from its newest checkpoint, as a run of its own that names this one."
 _STOP = "Asks the run to finish its step, save a checkpoint, seal its evidence and end, as Ctrl-C does."
 _RETRY = "Puts the same configuration into the queue once more, as a run of its own. What is there stays."
 _KILL = "Ends the process at once. Rows written so far stay; nothing is sealed."

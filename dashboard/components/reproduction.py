@@ -17,7 +17,7 @@ def section(run: Run) -> None:
     if run.manifest is None:
         markup.empty("Nothing to go by", "This run has no run_manifest.json that can be read.")
         return
-    found = recipe(run.manifest, run.config, name=run.path.name)
+    found = recipe(run.manifest, run.config, run.plan, name=run.path.name)
     if found.gaps:
         markup.bullets("What stands in the way of the very same run:", found.gaps)
     else:

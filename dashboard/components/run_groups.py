@@ -8,12 +8,11 @@ from datetime import tzinfo
 import streamlit as st
 
 from dashboard.components import markup
-from dashboard.components.runs_toolbar import title
 from dashboard.logic import numbers
 from dashboard.logic.query import condition_text
 from dashboard.logic.run_order import Group, in_groups
 from dashboard.logic.run_rows import Row
-from dashboard.logic.runs_table import shown_text
+from dashboard.logic.runs_table import column_of, shown_text
 from dashboard.reading import reader_zone
 from schemas.words import counted
 
@@ -30,7 +29,9 @@ def show(rows: Sequence[Row], key: str) -> list[Row]:
     zone = reader_zone()
     # A table of HTML: a second grid on the page would take the keyboard from the first.
     markup.table(
-        [title(key), *_HEAD], [_line(group, zone) for group in groups[:MOST_LINES]], numbers=range(1, len(_HEAD))
+        [column_of(key).title, *_HEAD],
+        [_line(group, zone) for group in groups[:MOST_LINES]],
+        numbers=range(1, len(_HEAD)),
     )
     more = f"; the largest {MOST_LINES} are shown" if len(groups) > MOST_LINES else ""
     with st.container(horizontal=True, vertical_alignment="bottom"):
@@ -46,7 +47,7 @@ def show(rows: Sequence[Row], key: str) -> list[Row]:
             args=(key, [group.value for group in groups]),
             help="Adds a condition to the search, where it can be taken out again.",
         )
-        said = f"{counted(len(groups), 'group')} by {title(key)}{more}. Each run counts once in a mean."
+        said = f"{counted(len(groups), 'group')} by {column_of(key).title}{more}. Each run counts once in a mean."
         markup.note(f"{said} Below, the runs of a group stand together.")
     return list(dict.fromkeys(row for group in groups for row in group.rows))
 

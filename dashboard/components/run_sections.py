@@ -27,7 +27,7 @@ def plan(run: Run) -> None:
         ["What", "Planned", "Observed", "Remark"], [(row.what, row.planned, row.observed, row.remark) for row in rows]
     )
     st.header("What the planned memory is for", anchor=False)
-    markup.table(["Part", "Bytes on each device", "Because"], forecast.parts(run.plan), numbers=[1])
+    markup.table(["Part", "Size on each device", "Because"], forecast.parts(run.plan), numbers=[1])
 
 
 def configuration(run: Run) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 import streamlit as st
 
 from dashboard.components import saved_views
 from dashboard.logic.grades import GRADES
+from dashboard.logic.look import TAG, Look
 from dashboard.logic.run_rows import Listing
 from dashboard.logic.runs_table import BY_KEY, FIRST_CHOICE, GROUP_FIELDS, QUERY_FIELDS, SORT_FIELDS
 
@@ -17,35 +18,19 @@ _HELP = f"""Words must occur somewhere in the row. Conditions, all of which must
 - `status:failed` the field has this word; `-status:failed` it does not
 - `grade:verified,measured` it has one of them
 - `model="my model"` it is exactly this; `model=""` the run does not say
-- `loss<1.2`, `steps>=100`, `started>2026-11-01`
+- `loss<1.2`, `steps>=100`; `started>2026-11-01` in UTC
+- `score>60%` or `score>0.6`: a score is 0 to 1, and its column shows percent
 - `optimizer.learning_rate<0.001` any setting or figure of a run
 
 Fields: {", ".join(QUERY_FIELDS)}.
 """
 
 
-@dataclass(frozen=True, kw_only=True)
-class Look:
-    """How the list is shown.
-
-    Attributes:
-        columns: Keys of the columns, the run's name first.
-        sort: Key of the column that it is sorted by. None: newest first.
-        descending: Whether the largest come first.
-        group: Key of the column whose values make groups. None: no groups.
-    """
-
-    columns: tuple[str, ...]
-    sort: str | None
-    descending: bool
-    group: str | None
-
-
 def toolbar(listing: Listing) -> Look:
     """Draw search, filters, saved views and the look; return the look."""
-    saved_views.apply_chosen(listing)
+    is_set = saved_views.apply_chosen(listing)
     with st.container(horizontal=True, vertical_alignment="bottom", key="runs_toolbar"):
-        st.text_input(
+        search = st.text_input(
             "Search",
             key="q",
             bind="query-params",
@@ -53,26 +38,25 @@ def toolbar(listing: Listing) -> Look:
             icon=":material/search:",
             help=_HELP,
         )
-        _filters(listing)
-        look = _look(listing)
+        filters = _filters(listing)
+        look = _look(listing, is_set=is_set)
         saved_views.popover()
-    return look
+    return replace(look, search=search or "", filters=filters)
 
 
-def _filters(listing: Listing) -> None:
-    """Draw the button behind which the filters are, and say on it how many of them are set."""
+def _filters(listing: Listing) -> dict[str, list[str]]:
+    """Draw the button behind which the filters are, say on it how many of them are set, and return what they say."""
     filters: dict[str, Sequence[str]] = {
         "grade": [name for name in GRADES if name in listing.grades],
         "mode": listing.modes,
         "status": listing.statuses,
     }
-    if listing.tags or st.session_state.get("tag"):
-        filters["tag"] = listing.tags
+    if listing.tags or st.session_state.get(TAG):
+        filters[TAG] = listing.tags
     count = sum(_is_set(key, options) for key, options in filters.items())
     # Behind a button the browser loads their boxes when they are asked for, and the table stands there sooner.
     with st.popover(f"Filters: {count}" if count else "Filters", icon=":material/filter_list:", key="runs_filters"):
-        for key, options in filters.items():
-            _choice(key.capitalize(), key, options)
+        return {key: _choice(key.capitalize(), key, options) for key, options in filters.items()}
 
 
 def _is_set(key: str, options: Sequence[str]) -> bool:
@@ -82,13 +66,19 @@ def _is_set(key: str, options: Sequence[str]) -> bool:
     return not set(options).isdisjoint(st.query_params.get_all(key))
 
 
-def _look(listing: Listing) -> Look:
+def _look(listing: Listing, *, is_set: bool) -> Look:
+    """Draw the button behind which columns, order and groups are, and return what they say.
+
+    Args:
+        listing: The runs.
+        is_set: Whether a saved view has set the widgets in this run of the script.
+    """
     named = (*listing.settings, *listing.figures)
     with st.popover("Columns and order", icon=":material/view_column:", key="runs_look"):
         columns = st.multiselect(
             "Columns, in this order",
             _with_chosen([key for key in BY_KEY if key != "run"] + list(named), st.session_state.get("columns", ())),
-            default=[key for key in FIRST_CHOICE if key != "run"],
+            default=None if is_set else list(FIRST_CHOICE),
             key="columns",
             bind="query-params",
             help="Type to search: any setting (optimizer.learning_rate) or figure (last.grad_norm) of a run.",
@@ -97,7 +87,7 @@ def _look(listing: Listing) -> Look:
         order = st.segmented_control(
             "Order",
             ["ascending", "descending"],
-            default="ascending",
+            default=None if is_set else "ascending",
             key="order",
             bind="query-params",
             required=True,
@@ -105,18 +95,14 @@ def _look(listing: Listing) -> Look:
             label_visibility="collapsed",
         )
         group = _one("Group by", "group", [*GROUP_FIELDS, *listing.settings], "no groups")
-        st.toggle(
+        archived = st.toggle(
             "Archived runs too",
             key="archived",
             bind="query-params",
             help="Archived runs are out of this list only. Nothing of them is deleted.",
         )
-    return Look(columns=("run", *columns), sort=sort, descending=order == "descending", group=group)
-
-
-def title(key: str) -> str:
-    """Return the title of a column; a setting or figure is called by its own name."""
-    return BY_KEY[key].title if key in BY_KEY else key
+    shown = ("run", *columns)
+    return Look(archived=archived, columns=shown, sort=sort, descending=order == "descending", group=group)
 
 
 def _one(label: str, key: str, options: Sequence[str], nothing: str) -> str | None:
@@ -131,8 +117,8 @@ def _one(label: str, key: str, options: Sequence[str], nothing: str) -> str | No
     )
 
 
-def _choice(label: str, key: str, options: Sequence[str]) -> None:
-    st.multiselect(
+def _choice(label: str, key: str, options: Sequence[str]) -> list[str]:
+    return st.multiselect(
         label,
         _with_chosen(options, st.session_state.get(key, ())),
         key=key,

@@ -59,26 +59,31 @@ def _changing() -> None:
         st.button("Delete", on_click=_delete, disabled=chosen is None, icon=":material/delete:")
 
 
-def apply_chosen(listing: Listing) -> None:
-    """Set search, filters and look as the view that was just chosen says; before any of their widgets is drawn."""
+def apply_chosen(listing: Listing) -> bool:
+    """Set search, filters and look as the view that was just chosen says; before any of their widgets is drawn.
+
+    Returns:
+        Whether one was chosen. Streamlit complains of a widget that is set so and has a first value of its own.
+    """
     view: View | None = st.session_state.pop(_ASKED, None)
     if view is None:
-        return
+        return False
     named = [*listing.settings, *listing.figures]
     address = view.address
     st.session_state["q"] = " ".join(address.get("q", ()))
     for key in ("grade", "mode", "status", "tag"):
         st.session_state[key] = list(address.get(key, ()))
-    columns = _known(address.get("columns", ()), [*BY_KEY, *named])
-    st.session_state["columns"] = columns or [key for key in FIRST_CHOICE if key != "run"]
+    columns = _known(address.get("columns", ()), [*(key for key in BY_KEY if key != "run"), *named])
+    st.session_state["columns"] = columns or list(FIRST_CHOICE)
     st.session_state["sort"] = next(iter(_known(address.get("sort", ()), [*SORT_FIELDS, *named])), None)
     st.session_state["group"] = next(iter(_known(address.get("group", ()), [*GROUP_FIELDS, *listing.settings])), None)
     st.session_state["order"] = "descending" if "descending" in address.get("order", ()) else "ascending"
     st.session_state["archived"] = "true" in address.get("archived", ())
+    return True
 
 
 def _known(values: Sequence[str], options: Sequence[str]) -> list[str]:
-    allowed = set(options) - {"run"}
+    allowed = set(options)
     return [value for value in dict.fromkeys(values) if value in allowed]
 
 
@@ -131,7 +136,7 @@ def _address() -> dict[str, tuple[str, ...]]:
             said[key] = tuple(value or ())
     if said["order"] == ("ascending",) or not said["sort"]:
         said["order"] = ()
-    if list(said["columns"]) == [key for key in FIRST_CHOICE if key != "run"]:
+    if said["columns"] == FIRST_CHOICE:
         said["columns"] = ()
     return {key: values for key, values in said.items() if any(values)}
 

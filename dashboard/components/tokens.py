@@ -20,8 +20,10 @@ def show(example: Mapping[str, Any]) -> None:
     supervised = sum(token.get("supervised") is True for token in tokens)
     cut = ", cut to the sequence length" if example.get("truncated") is True else ""
     row = number_at(example, "row")
+    more = f"; the first {_SHOWN_TOKENS:,} are shown" if len(tokens) > _SHOWN_TOKENS else ""
+    said = f"Row {count(row)}: {len(tokens):,} tokens, {supervised:,} of them supervised{cut}{more}"
     st.html(
-        f'<p class="tp-sub">Row {safe(count(row))}: {len(tokens)} tokens, {supervised} of them supervised{cut}</p>'
+        f'<p class="tp-sub">{safe(said)}</p>'
         f'<p class="tp-tokens">{"".join(_token(token) for token in tokens[:_SHOWN_TOKENS])}</p>'
     )
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import math
 from collections.abc import Iterator, Sequence
 
+from dashboard.logic.csv_text import csv_text
 from dashboard.logic.curves import PANELS
 from dashboard.logic.line import PARTS, Line
-from dashboard.logic.text import csv_cell
 
 COLUMNS = ("step", "tokens_seen", "seconds", *(panel.column for panel in PANELS))
 """Columns after the name of the run; `seconds` is the time since its first row."""
@@ -17,18 +14,17 @@ COLUMNS = ("step", "tokens_seen", "seconds", *(panel.column for panel in PANELS)
 
 def curves_csv(lines: Sequence[Line]) -> str:
     """Return the rows of these runs, one after the other; an empty cell is a value that was not measured."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(("run", "part", *COLUMNS))
-    writer.writerows(_rows(lines))
-    return out.getvalue()
+    return csv_text(("run", "part", *COLUMNS), _rows(lines))
 
 
 def _rows(lines: Sequence[Line]) -> Iterator[tuple[object, ...]]:
     for line in lines:
         for part, series in line.parts():
-            columns = [series.columns[name] for name in COLUMNS]
+            columns = [series.columns[name].tolist() for name in COLUMNS]
             for values in zip(*columns, strict=True):
-                # A number written with a minus is no formula, so only the name is made harmless.
-                shown = ("" if math.isnan(value) else f"{value:.9g}" for value in values)
-                yield csv_cell(line.name), PARTS[part], *shown
+                yield line.name, PARTS[part], *map(_whole, values)
+
+
+def _whole(value: float) -> float:
+    """Return a whole number as one: bytes and steps are counted, and are read as columns of fractions here."""
+    return int(value) if value.is_integer() else value

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dashboard.logic import numbers
-from dashboard.logic.documents import number_at, objects_at, text_at
+from dashboard.logic.documents import flag_at, number_at, objects_at, text_at
 
 Document = Mapping[str, Any] | None
 
@@ -72,7 +72,7 @@ def _verdict(plan: Document, manifest: Document) -> Forecast:
         what="Fits",
         planned=f"{verdict}, {numbers.memory(number_at(plan, 'available_bytes'))} available",
         observed=stopped or numbers.NOTHING,
-        remark="Started although it was not planned to fit." if plan and plan.get("forced") is True else "",
+        remark="Started although it was not planned to fit." if flag_at(plan, "forced") is True else "",
     )
 
 

@@ -11,6 +11,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from dashboard.logic.documents import at
 from schemas.catalog import schema
 
 Kind = Literal["choice", "switch", "integer", "number", "text"]
@@ -28,6 +29,9 @@ ESSENTIAL = (
     ("mesh", "device"),
 )
 """Fields that most launches change; the page shows them first."""
+
+_LARGEST = 2**53 - 1
+"""The largest whole number that a browser tells from its neighbours."""
 
 Path = tuple[str, ...]
 
@@ -92,32 +96,23 @@ def fields() -> tuple[Field, ...]:
     return tuple(field for group in groups() for field in group.fields)
 
 
-def value_at(config: Mapping[str, Any], path: Path) -> Any:
-    """Return the value at a path, None where a part of the path is missing."""
-    node: Any = config
-    for key in path:
-        if not isinstance(node, Mapping) or key not in node:
-            return None
-        node = node[key]
-    return node
-
-
 def states(config: Mapping[str, Any], path: Path) -> bool:
     """Return whether the configuration has the key, be its value null."""
-    parent = value_at(config, path[:-1]) if path[:-1] else config
+    parent = at(config, *path[:-1])
     return isinstance(parent, Mapping) and path[-1] in parent
 
 
 def with_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the configuration with every key that has a default stated, in the order of the schema.
 
-    Keys that the schema does not know are kept at the end, so that checking can name them.
+    Keys that the schema does not know are kept at the end, and what stands where a group should is kept in its place,
+    so that checking can name them.
     """
     full: dict[str, Any] = {"schema_version": config.get("schema_version", "1.0")}
     for field in fields():
         given = states(config, field.path)
         if given or not field.required:
-            _put(full, field.path, deepcopy(value_at(config, field.path) if given else field.default))
+            _put(full, field.path, deepcopy(at(config, *field.path) if given else field.default))
     return _with_the_rest(full, config)
 
 
@@ -127,6 +122,24 @@ def changed(config: Mapping[str, Any], edits: Mapping[Path, Any]) -> dict[str, A
     for path, value in edits.items():
         _put(result, path, value)
     return result
+
+
+def can_be(field: Field, value: Any) -> bool:
+    """Return whether a field's widget can hold a value: it has the right type and is within the range."""
+    if value is None:
+        # A key that must be stated and is not starts empty.
+        return field.nullable or field.required
+    match field.kind:
+        case "choice":
+            return value in field.options
+        case "switch":
+            return isinstance(value, bool)
+        case "text":
+            return isinstance(value, str)
+    kinds = int if field.kind == "integer" else int | float
+    if isinstance(value, bool) or not isinstance(value, kinds):
+        return False
+    return (field.low or 0) <= value <= (_LARGEST if field.high is None else field.high)
 
 
 def _field(path: Path, node: Mapping[str, Any], *, required: bool) -> Field:
@@ -185,6 +198,6 @@ def _with_the_rest(full: dict[str, Any], given: Mapping[str, Any]) -> dict[str, 
     for key, value in given.items():
         if isinstance(value, Mapping) and isinstance(full.get(key), dict):
             full[key] = _with_the_rest(full[key], value)
-        elif key not in full:
+        elif key not in full or isinstance(full[key], dict):
             full[key] = deepcopy(value)
     return full

@@ -53,6 +53,9 @@ JOBS: Mapping[str, Sign] = {
     "failed": Sign(symbol="✕", tone="bad", meaning="It ended with an error."),
     "cancelled": Sign(symbol="■", tone="quiet", meaning="A user stopped it."),
     "lost": Sign(symbol="?", tone="bad", meaning="Its process is gone and left no exit code; it was killed."),
+    "unasked": Sign(
+        symbol="?", tone="poor", meaning="You did not queue it on this machine, so it is not started; Retry starts it."
+    ),
 }
 
 UNKNOWN = Sign(symbol="?", tone="quiet", meaning="The run does not say.")

@@ -35,15 +35,6 @@ def figures(manifest: Document, eval_summary: Document, plan: Document, series: 
     ]
 
 
-def score_line(metrics: Document) -> str:
-    """Return a score with its interval: `62.0 % (52.1–70.9 %, n = 100)`."""
-    value = number_at(metrics, "value")
-    if value is None:
-        return numbers.NOTHING
-    low, high = number_at(metrics, "interval", "low"), number_at(metrics, "interval", "high")
-    return f"{numbers.percent(value)} ({numbers.interval(low, high)}, n = {numbers.count(number_at(metrics, 'n'))})"
-
-
 def _steps(manifest: Document, series: Series) -> Figure:
     done = series.last("step") or number_at(manifest, "training", "steps_done")
     planned = number_at(manifest, "training", "steps_planned")

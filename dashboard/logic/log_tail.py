@@ -5,19 +5,25 @@ What lives here: the newest records as they stand, valid or not. Judging them is
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from dashboard.logic.documents import text_at
+from dashboard.logic.growing import GrowingLines
+
 MOST_RECORDS = 20_000
 """Newest records kept in memory; a log that is longer is downloaded, not read on a page."""
-_CHUNK_BYTES = 4 * 2**20
+
+
+LEVELS = ("debug", "info", "warning", "error")
+OTHER = "other"
+"""What a record of no level, or of one that is none of these, is looked for by."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,45 +35,39 @@ class Log:
     unread: int
 
 
-class LogTail:
-    """Reads one growing log; safe for several pages at a time.
+def matching(records: Iterable[Mapping[str, Any]], levels: Collection[str], words: str) -> list[Mapping[str, Any]]:
+    """Return the records of these levels whose message or event has these words, in either case."""
+    wanted = words.lower()
+    return [record for record in records if level_of(record) in levels and wanted in _text(record)]
 
-    An unfinished last line is left for the next reading. A file that was replaced or cut is read afresh.
-    """
+
+def level_of(record: Mapping[str, Any]) -> str:
+    """Return the level by which a record is looked for."""
+    level = text_at(record, "level")
+    return level if level in LEVELS else OTHER
+
+
+def _text(record: Mapping[str, Any]) -> str:
+    return "\n".join(text_at(record, key) or "" for key in ("message", "event")).lower()
+
+
+class LogTail:
+    """Reads one growing log; safe for several pages at a time."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._lines = GrowingLines(path, take=self._take, forget=self._forget)
         self._lock = threading.Lock()
-        self._forget()
 
     def log(self) -> Log:
         """Return the log up to now, having read only what is new; empty where there is no file that can be read."""
         with self._lock:
-            self._read_on()
-            return Log(records=tuple(self._records), total=self._total, unread=self._unread)
+            self._lines.read_on()
+            unread = self._unread + self._lines.too_long
+            return Log(records=tuple(self._records), total=self._total, unread=unread)
 
     def _forget(self) -> None:
-        self._offset = self._total = self._unread = 0
-        self._inode: int | None = None
+        self._total = self._unread = 0
         self._records: deque[dict[str, Any]] = deque(maxlen=MOST_RECORDS)
-
-    def _read_on(self) -> None:
-        try:
-            with self._path.open("rb") as file:
-                status = os.fstat(file.fileno())
-                if status.st_ino != self._inode or status.st_size < self._offset:
-                    self._forget()
-                    self._inode = status.st_ino
-                file.seek(self._offset)
-                while chunk := file.read(_CHUNK_BYTES):
-                    whole = chunk[: chunk.rfind(b"\n") + 1]
-                    if not whole:
-                        break
-                    self._take(whole)
-                    self._offset += len(whole)
-                    file.seek(self._offset)
-        except OSError:
-            self._forget()
 
     def _take(self, lines: bytes) -> None:
         for line in lines.splitlines():

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, tzinfo
 
 NOTHING = "–"
 THIN = "\u202f"
-"""Narrow no-break space: between digit groups, and between a number and its unit."""
+"""Narrow no-break space, between a number and its unit."""
 
 _GIB = 2**30
 _MIB = 2**20
@@ -18,8 +18,8 @@ _KIB = 2**10
 
 
 def count(value: float | None) -> str:
-    """Return a whole number in groups of three digits: `1 234 567`."""
-    return NOTHING if value is None else f"{value:,.0f}".replace(",", THIN)
+    """Return a whole number in groups of three digits: `1,234,567`."""
+    return NOTHING if value is None else f"{value:,.0f}"
 
 
 def short_count(value: float | None) -> str:

@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
-from pathlib import Path
+from datetime import datetime
 
 from evidence.index import RunSummary
+from schemas.times import moment
+
+MEANING = "The newest full run that succeeded, and the newest smoke run of the same method that started before it."
+"""What `smoke_and_full` finds, for the reader; in place of one that succeeded, any other if there is no such pair."""
 
 
 def smoke_and_full(found: Sequence[RunSummary]) -> tuple[str, str] | None:
-    """Return the names of a smoke run and the full run it most likely rehearsed, None without one of each.
+    """Return the names of a smoke run and the full run it rehearsed, None without such a pair.
 
-    The full run is the newest that succeeded, else the newest; the smoke run is the newest one started before it, else
-    the newest. One of the same model is preferred, though a smoke run usually uses a smaller one.
-
-    Args:
-        found: Runs, newest first.
+    The full run is the newest that succeeded and was rehearsed, else the newest that was. The method must agree; the
+    model need not, since a smoke run usually uses a smaller one. A run that does not say when it started is in no pair.
     """
-    fulls = [summary for summary in found if summary.mode == "full"]
-    smokes = [summary for summary in found if summary.mode == "smoke"]
-    if not fulls or not smokes:
-        return None
-    full = next((summary for summary in fulls if summary.status == "succeeded"), fulls[0])
-    earlier = [summary for summary in smokes if (summary.started_at or "") <= (full.started_at or "")] or smokes
-    smoke = next((summary for summary in earlier if summary.model == full.model), earlier[0])
-    return Path(smoke.path).name, Path(full.path).name
+    rehearsals: dict[str | None, list[tuple[datetime, str]]] = {}
+    for at, summary in _started(found, "smoke"):
+        rehearsals.setdefault(summary.method, []).append((at, summary.path.name))
+    fulls = _started(found, "full")[::-1]
+    for at, full in sorted(fulls, key=lambda run: run[1].status != "succeeded"):
+        before = rehearsals.get(full.method, [])
+        place = bisect_left(before, (at, ""))
+        if place:
+            return before[place - 1][1], full.path.name
+    return None
+
+
+def _started(found: Sequence[RunSummary], mode: str) -> list[tuple[datetime, RunSummary]]:
+    """Return the runs of a mode with the moment of their start, in its order whatever zone they state it in."""
+    stated = [(moment(run.started_at or ""), run) for run in found if run.mode == mode]
+    return sorted(((at, run) for at, run in stated if at is not None), key=lambda run: run[0])

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from dashboard.logic import arrow, numbers
 from dashboard.logic.documents import flag_at, number_at, text_at
-from dashboard.logic.text import shortened, visible
+from dashboard.logic.text import glimpse, shortened, visible
 
 Row = Mapping[str, Any]
 
@@ -64,7 +64,7 @@ def table(rows: Sequence[Row]) -> pa.Table:
             "id": text_at(row, "id"),
             "outcome": _outcome(row),
             "form": _FORMS[flag_at(row, "format_ok")],
-            "prompt": shortened(visible(text_at(row, "prompt") or ""), _LONGEST),
+            "prompt": glimpse(visible(text_at(row, "prompt") or ""), _LONGEST),
             "expected": shortened(visible(text_at(row, "expected") or ""), _LONGEST),
             "got": shortened(visible(text_at(row, "extracted_answer") or ""), _LONGEST) or None,
             "tokens": number_at(row, "output_tokens"),

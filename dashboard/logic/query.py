@@ -3,7 +3,8 @@
 `gemma grade:verified mode:full loss<1.2` asks for runs whose text has `gemma`, whose grade is `verified`, whose mode is
 `full` and whose last loss is below 1.2. `grade:verified,measured` accepts either; `-status:failed` asks for the rest;
 `model="my model"` takes spaces and commas; `model=""` asks for runs that do not say. Any setting or figure of a run is
-a field too: `optimizer.learning_rate<0.001`. Dates compare as `started>2026-11-01`, in UTC.
+a field too: `optimizer.learning_rate<0.001`. Dates compare as `started>2026-11-01`, in UTC; a score, which is
+0 to 1, as `score>0.6` or `score>60%`.
 """
 
 from __future__ import annotations
@@ -155,8 +156,9 @@ def _bound(value: str) -> float | datetime | None:
 
 
 def _number(text: str) -> float | None:
+    """Return the number that a text states: `60%` is 0.6, as a score is kept."""
     try:
-        return float(text)
+        return float(text[:-1]) / 100 if text.endswith("%") else float(text)
     except ValueError:
         return None
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from dashboard.logic import numbers
 from dashboard.logic.documents import at, flag_at, number_at, text_at
+from dashboard.logic.resuming import is_forced
 from dashboard.logic.text import masked, visible
 from evidence.layout import CONFIG
 
@@ -42,17 +43,18 @@ class Recipe:
     gaps: tuple[str, ...]
 
 
-def recipe(manifest: Document, config: Document | None, *, name: str) -> Recipe:
+def recipe(manifest: Document, config: Document | None, plan: Document | None, *, name: str) -> Recipe:
     """Return how to make the run again.
 
     Args:
         manifest: The run's manifest, valid or not.
         config: Its resolved configuration. None: it cannot be read.
+        plan: What was planned before it. None: nothing that can be read.
         name: Name of its folder.
     """
     return Recipe(
         typed=_typed(manifest),
-        steps=tuple(_steps(manifest, name)),
+        steps=tuple(_steps(manifest, name, forced=is_forced(plan, manifest))),
         requirements=_requirements(manifest),
         facts=tuple(_facts(manifest)),
         gaps=tuple(_gaps(manifest, config)),
@@ -66,7 +68,7 @@ def _typed(manifest: Document) -> str:
     return masked(shlex.join(visible(str(part)).replace("\n", " ") for part in command))
 
 
-def _steps(manifest: Document, name: str) -> Iterator[str]:
+def _steps(manifest: Document, name: str, *, forced: bool) -> Iterator[str]:
     commit = text_at(manifest, "code", "commit")
     if commit and re.fullmatch("[0-9a-f]{7,64}", commit):
         yield f"git checkout {commit}"
@@ -74,7 +76,8 @@ def _steps(manifest: Document, name: str) -> Iterator[str]:
         yield f"pip install -r {REQUIREMENTS}"
     parent = text_at(manifest, "parent", "run_id")
     source = ["--resume", parent] if parent else ["--config", CONFIG]
-    yield shlex.join(["trainproof", "train", *source, "--output", f"{name}-again"])
+    force = ["--force"] if forced else []
+    yield shlex.join(["trainproof", "train", *source, "--output", f"{name}-again", *force])
     yield shlex.join(["trainproof", "compare", name, f"{name}-again"])
 
 

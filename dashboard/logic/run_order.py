@@ -10,8 +10,8 @@ from math import ceil
 from dashboard.logic.grades import GRADES
 from dashboard.logic.run_rows import Row
 
-PAGE_ROWS = 500
-"""Rows that are sent to the browser at once; all rows are searched and sorted here."""
+PAGE_ROWS = 2000
+"""Rows that are sent to the browser at once, where a click on a title sorts them; here all rows are sorted."""
 
 _RANK = {name: place for place, name in enumerate(GRADES)}
 
@@ -125,7 +125,7 @@ class Slice:
     rows: tuple[Row, ...]
 
     def said(self, total: int) -> str:
-        """Return which rows these are: `501–1,000 of 2,000`."""
+        """Return which rows these are: `2,001–4,000 of 5,000`."""
         return f"{self.first + 1:,}–{self.first + len(self.rows):,} of {total:,}"
 
 

@@ -65,7 +65,8 @@ COLUMNS = (
     _more("archived", "Archived", "text", "Whether it was taken out of the list.", 84),
 )
 BY_KEY: Mapping[str, Column] = {column.key: column for column in COLUMNS}
-FIRST_CHOICE = tuple(column.key for column in COLUMNS if column.is_first_choice)
+FIRST_CHOICE = tuple(column.key for column in COLUMNS if column.is_first_choice and column.key != "run")
+"""Columns that are shown until others are chosen, after that of the run's name, which always stands."""
 QUERY_FIELDS = tuple(
     column.key for column in COLUMNS if column.kind not in {"line", "utc"} and column.key != "interval"
 )

@@ -66,7 +66,7 @@ def smoothed(values: np.ndarray, weight: float) -> np.ndarray:
 
 def _moving_average(values: np.ndarray, weight: float) -> np.ndarray:
     """Return the corrected average of finite values, in blocks so short that `weight ** -n` stays finite."""
-    block = max(1, int(500 / -np.log(weight))) if weight > 0 else len(values)
+    block = max(1, int(500 / -np.log(weight)))
     averages = np.empty_like(values)
     carried = 0.0
     for start in range(0, len(values), block):

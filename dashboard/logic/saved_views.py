@@ -65,7 +65,10 @@ def saved_views(root: Path) -> list[View]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise ProblemError([_problem(path, f"The saved views cannot be read: {error.strerror or error}.")]) from error
+        what = f"The saved views cannot be read: {error.strerror or error}."
+        raise ProblemError(
+            [_problem(path, what, advice="See that this file can be read; it is left as it is.")]
+        ) from error
     parsed = parse_json(data, file=str(path))
     if parsed.problems or not parsed.is_read:
         raise ProblemError([*parsed.problems, _problem(path, "The saved views cannot be read.")])
@@ -80,10 +83,14 @@ def save(root: Path, name: str, address: Address) -> None:
     """Keep an address under a name; a view of that name is replaced.
 
     Raises:
-        ProblemError: The name is empty or too long, there are too many views, or the file is not valid or cannot be
-            written; nothing was changed.
+        ProblemError: The name is empty or too long, so is the address, there are too many views, or the file is not
+            valid or cannot be written; nothing was changed.
     """
     name = _named(root, name)
+    for key, values in address.items():
+        if not _is_bearable(values):
+            what = f"Of {key} a view keeps {MOST_VALUES} values of {LONGEST_VALUE:,} characters at most; this has more."
+            raise ProblemError([_problem(path_of(root), what, advice=f"Shorten {key} and save again.")])
     _rewrite(root, lambda views: [*(view for view in views if view.name != name), View(name=name, address=address)])
 
 
@@ -116,7 +123,8 @@ def _rewrite(root: Path, change: Callable[[Sequence[View]], list[View]]) -> None
     with _writing:
         views = change(saved_views(root))
         if len(views) > MOST_VIEWS:
-            raise ProblemError([_problem(path, f"There are {MOST_VIEWS} saved views; that is the most.")])
+            what = f"There are {MOST_VIEWS} saved views; that is the most."
+            raise ProblemError([_problem(path, what, advice="Delete one that is no longer used, and save again.")])
         value = {
             "schema_version": VERSION,
             "views": [
@@ -129,13 +137,14 @@ def _rewrite(root: Path, change: Callable[[Sequence[View]], list[View]]) -> None
             write_json(path, value)
         except OSError as error:
             what = f"The view could not be saved: {error.strerror or error}."
-            raise ProblemError([_problem(path, what)]) from error
+            raise ProblemError([_problem(path, what, advice="Mend that and save again.")]) from error
 
 
 def _named(root: Path, name: str) -> str:
     name = " ".join(name.split())
     if not 1 <= len(name) <= LONGEST_NAME:
-        raise ProblemError([_problem(path_of(root), f"A view needs a name of 1 to {LONGEST_NAME} characters.")])
+        what = f"A view needs a name of 1 to {LONGEST_NAME} characters."
+        raise ProblemError([_problem(path_of(root), what, advice="Write one into Name, and press the button again.")])
     return name
 
 
@@ -165,14 +174,22 @@ def _is_name(value: Any) -> bool:
 
 def _is_address(value: Any) -> bool:
     return isinstance(value, dict) and all(
-        isinstance(values, list)
-        and len(values) <= MOST_VALUES
-        and all(isinstance(one, str) and len(one) <= LONGEST_VALUE for one in values)
+        isinstance(values, list) and all(isinstance(one, str) for one in values) and _is_bearable(values)
         for values in value.values()
     )
 
 
-def _problem(path: Path, what: str, *, pointer: str | None = None, line: int | None = None) -> Problem:
+def _is_bearable(values: Sequence[str]) -> bool:
+    """Return whether a parameter is no longer than a view keeps; what is saved and what is read hold to the same."""
+    return len(values) <= MOST_VALUES and all(len(one) <= LONGEST_VALUE for one in values)
+
+
+_MEND = "Correct the file or move it away; it holds nothing but names and addresses of views."
+
+
+def _problem(
+    path: Path, what: str, *, advice: str = _MEND, pointer: str | None = None, line: int | None = None
+) -> Problem:
     return Problem(
         code="TP082",
         severity="error",
@@ -180,5 +197,5 @@ def _problem(path: Path, what: str, *, pointer: str | None = None, line: int | N
         line=line,
         pointer=pointer,
         what=what,
-        next="Correct the file or move it away; it holds nothing but names and addresses of views.",
+        next=advice,
     )

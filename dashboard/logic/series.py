@@ -7,7 +7,6 @@ A page that follows a run asks every second, so only new bytes are read. What do
 from __future__ import annotations
 
 import math
-import os
 import threading
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,12 +15,10 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from dashboard.logic.growing import GrowingLines
 from evidence.kept_columns import kept
 
 _LEAST_ROWS = 256
-
-CHUNK_BYTES = 4 * 2**20
-"""Bytes decoded at a time, so that a large file never exists as Python objects as a whole."""
 
 NAMES = (
     "step",
@@ -59,7 +56,7 @@ class Series:
     Attributes:
         columns: by field name of a metric row, `[rows]` float64; `seconds` is the time since the first row. They share
             the memory of all series of the file and cannot be written to.
-        unread: lines in the middle of the file that are no metric rows.
+        unread: lines in the middle of the file that are no metric rows, or too long to be one.
     """
 
     columns: dict[str, np.ndarray]
@@ -114,8 +111,6 @@ class _Grown:
 class Tail:
     """Reads one growing file; safe for several pages at a time.
 
-    An unfinished last line is left for the next reading. A file that was replaced or cut is read afresh.
-
     Args:
         path: The file.
         columns_in: Folder of `evidence.kept_columns` where a long file may have been kept. None: none.
@@ -124,8 +119,8 @@ class Tail:
     def __init__(self, path: Path, *, columns_in: Path | None = None) -> None:
         self._path = path
         self._columns_in = columns_in
+        self._lines = GrowingLines(path, take=self._take, forget=self._forget, begin=self._take_kept)
         self._lock = threading.Lock()
-        self._forget()
 
     def series(self) -> Series:
         """Return all rows up to now, having read only those that are new.
@@ -133,42 +128,23 @@ class Tail:
         A file that is missing or cannot be read is an empty series: the page says elsewhere what is wrong with the run.
         """
         with self._lock:
-            self._read_on()
+            self._lines.read_on()
             return self._series()
 
     def _forget(self) -> None:
-        self._offset = 0
-        self._inode: int | None = None
         self._unread = 0
         self._numbers = _Grown(np.empty((len(NAMES), 0)))
         self._seconds = _Grown(np.empty((1, 0)))
         self._began: float | None = None
 
-    def _read_on(self) -> None:
-        try:
-            with self._path.open("rb") as file:
-                status = os.fstat(file.fileno())
-                if status.st_ino != self._inode or status.st_size < self._offset:
-                    self._forget()
-                    self._inode = status.st_ino
-                    self._take_kept(status.st_size)
-                file.seek(self._offset)
-                while chunk := file.read(CHUNK_BYTES):
-                    whole = chunk[: chunk.rfind(b"\n") + 1]
-                    if not whole:
-                        break
-                    self._take(whole)
-                    self._offset += len(whole)
-                    file.seek(self._offset)
-        except OSError:
-            self._forget()
-
-    def _take_kept(self, size: int) -> None:
-        """Begin with what the index kept of the file, if it is of the file as it is now."""
+    def _take_kept(self, size: int) -> int:
+        """Begin with what the index kept of the file, if it is of the file as it is now; return its bytes."""
         table = kept(self._columns_in, self._path) if self._columns_in else None
-        if table is not None:
-            self._numbers, self._offset = _Grown(table[: len(NAMES)]), size
-            self._seconds = _Grown(self._since_the_first(table[-1:]))
+        if table is None:
+            return 0
+        self._numbers = _Grown(table[: len(NAMES)])
+        self._seconds = _Grown(self._since_the_first(table[-1:]))
+        return size
 
     def _take(self, lines: bytes) -> None:
         rows, unread = _decoded(lines)
@@ -187,7 +163,7 @@ class Tail:
     def _series(self) -> Series:
         columns = dict(zip(NAMES, self._numbers.values(), strict=True))
         columns["seconds"] = self._seconds.values()[0]
-        return Series(columns=columns, unread=self._unread)
+        return Series(columns=columns, unread=self._unread + self._lines.too_long)
 
 
 def _decoded(lines: bytes) -> tuple[list[_Row], int]:

@@ -6,6 +6,7 @@ schema gives a key that is left out. Where effective and declared differ, the ru
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -69,7 +70,7 @@ def settings(config: Document, manifest: Document) -> list[Setting]:
 
 
 def _setting(field: form.Field, config: Document, manifest: Document) -> Setting:
-    declared = form.value_at(config or {}, field.path)
+    declared = at(config, *field.path)
     is_declared = config is not None and form.states(config, field.path)
     place = EFFECTIVE.get(field.dotted)
     effective = at(manifest, *place) if place is not None else None
@@ -88,12 +89,16 @@ def _setting(field: form.Field, config: Document, manifest: Document) -> Setting
 
 
 def shown(value: Any) -> str:
-    """Return a configuration value as YAML writes it: `null`, `true`, `0.001`."""
+    """Return a configuration value as YAML writes it, with every digit: `null`, `true`, `0.001`, `1.0e-06`."""
     if value is None:
         return "null"
     if isinstance(value, bool):
         return "true" if value else "false"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float) and math.isfinite(value):
+        digits, exponent, power = repr(value).partition("e")
+        # Without a point, YAML takes 1e-06 for a word.
+        return f"{digits}{'.0' if exponent and '.' not in digits else ''}{exponent}{power}"
+    return str(value)
 
 
 def _same(declared: Any, effective: Any) -> bool:

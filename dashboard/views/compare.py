@@ -61,7 +61,7 @@ def _chosen(found: Sequence[RunSummary], known: Mapping[str, RunSummary]) -> lis
         "Smoke against full",
         icon=":material/science:",
         disabled=pair is None,
-        help="The newest full run, and the newest smoke run of the same method that ran before it.",
+        help=pairing.MEANING,
         on_click=hold_side_by_side,
         args=[pair],
     )

@@ -12,8 +12,8 @@ from dashboard import reading, state
 from dashboard.components import config_form, gate, launching, markup, plan_answer, problems, queue
 from dashboard.logic import configs, form
 from dashboard.logic.configs import Source
-from dashboard.logic.jobs import control
-from dashboard.logic.jobs.folder import CONFIG, jobs
+from dashboard.logic.jobs import control, program
+from dashboard.logic.jobs.folder import CONFIG
 from schemas.validate import check_value
 
 _EARLIER = 100
@@ -25,7 +25,7 @@ def page() -> None:
     root = state.root()
     markup.heading("Launch", lines=["A run goes on when this page is closed, and is found again when it is opened."])
     gate.viewer_note()
-    if jobs(root):
+    if reading.jobs():
         queue.show(root)
         st.header("Start another run", anchor=False)
     source = _source(root)
@@ -57,7 +57,7 @@ def _source(root: Path) -> Source | None:
             width=420,
             help="A configuration that ships with the program, or that of an earlier run.",
         )
-        unused = not jobs(root) and gate.may_operate()
+        unused = not reading.jobs() and gate.may_operate()
         if unused and st.button("Just start a smoke run", icon=":material/play_arrow:"):
             launching.start(configs.quick_smoke())
     return known[key]
@@ -84,7 +84,7 @@ def _result(edited: Mapping[str, Any]) -> None:
     text = control.config_text(resolved)
     st.caption("The same from a terminal, with the configuration below saved under that name")
     st.code(
-        control.shown(control.train_arguments(name, state.root() / name.stem, force=force)),
+        program.shown(program.train_arguments(name, state.root() / name.stem, force=force)),
         language=None,
         wrap_lines=True,
     )

@@ -9,12 +9,13 @@ import streamlit as st
 
 from dashboard import reading
 from dashboard.components import gate, markup, problems, verdict
+from dashboard.components.launching import trying
 from dashboard.components.run_box import choose_runs
 from dashboard.logic import bundles, numbers
 from dashboard.logic.grades import Sign
 from evidence.bundle.build import build_bundle
 from evidence.bundle.inspection import ChecklistItem, checklist
-from evidence.bundle.verify import verify_bundle
+from evidence.bundle.verify import Verdict, verify_bundle
 from evidence.rules import across
 from schemas.problems import ProblemError
 from schemas.words import counted
@@ -25,6 +26,7 @@ _SIGNS = {
     "blocked": Sign(symbol="✕", tone="bad", meaning="The build is refused until this is mended."),
 }
 
+_PARTIAL = "label_as_partial"
 _COPIED = {rule.code for rule in across.RULES}
 
 
@@ -64,7 +66,7 @@ def _build() -> None:
 
 
 @st.cache_data(max_entries=8, show_spinner="Looking through the runs")
-def _items(folders: Sequence[str], signatures: Sequence[reading.Signature]) -> list[ChecklistItem]:
+def _items(folders: Sequence[str], signatures: Sequence[str]) -> list[ChecklistItem]:
     """Return the checklist; every file is looked into for secrets, so it is kept until a run changes."""
     return checklist([Path(folder) for folder in folders])
 
@@ -87,8 +89,11 @@ def _copies_elsewhere(folders: Sequence[Path], items: Sequence[ChecklistItem]) -
 def _build_form(names: Sequence[str], folders: Sequence[Path], *, blocked: bool) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         name = st.text_input("Name of the zip", value=bundles.suggested(names), width=380)
+        if not blocked:
+            st.session_state[_PARTIAL] = False  # Or a tick for other runs would label these.
         partial = st.checkbox(
             "Label as partial",
+            key=_PARTIAL,
             disabled=not blocked,
             help="Pack runs that are no results, with a label that says so. Secrets are never packed.",
         )
@@ -108,6 +113,8 @@ def _build_form(names: Sequence[str], folders: Sequence[Path], *, blocked: bool)
         markup.note("A name has letters, digits, dot, underscore and hyphen, at most 100 of them.")
     elif pressed:
         _make(folders, bundles.path_of(name), allow_partial=partial, redact=redact)
+    elif bundles.path_of(name).exists():
+        markup.note(f"{bundles.path_of(name)} is there already, and Build replaces it; another name keeps both.")
 
 
 def _checklist(items: Sequence[ChecklistItem]) -> None:
@@ -176,7 +183,17 @@ def _made() -> None:
         )
         check = st.button("Verify", icon=":material/fact_check:")
     if check or asked == name:
-        verdict.show(verify_bundle(path), path.name)
+        status = path.stat()
+        of_file = str(path.resolve()), status.st_mtime_ns, status.st_ctime_ns, status.st_size
+        if check:
+            _verdict.clear(*of_file)
+        verdict.show(_verdict(*of_file), path.name)
+
+
+@st.cache_resource(max_entries=8, show_spinner="Verifying")
+def _verdict(path: str, mtime_ns: int, ctime_ns: int, size: int) -> Verdict:
+    """Return the verdict on a bundle, found once for a file as it is: the page is drawn again at every click."""
+    return verify_bundle(Path(path))
 
 
 def _verify() -> None:
@@ -190,7 +207,8 @@ def _verify() -> None:
             "every score recomputed, every run graded again.",
         )
         return
-    verdict.show(bundles.verdict_on(given.getvalue()), given.name)
+    with trying("The bundle could not be verified"):
+        verdict.show(bundles.verdict_on(given.getvalue()), given.name)
 
 
 page()

@@ -8,12 +8,14 @@ import streamlit as st
 
 from dashboard import reading, state
 from dashboard.components import curves, figures, gate, log, markup, predictions, reproduction, run_sections, sources
+from dashboard.components.launching import trying
 from dashboard.components.lines import line_of
 from dashboard.components.run_box import choose_run
 from dashboard.logic import configs, foreign_run, headline, numbers
 from dashboard.logic.documents import number_at, text_at
 from dashboard.logic.grades import GRADES, STATUSES
 from dashboard.logic.jobs import control
+from dashboard.logic.resuming import can_resume
 from evidence.foreign.view import ForeignRun
 from evidence.index import RunSummary
 from evidence.layout import CONFIG, METRICS
@@ -115,7 +117,7 @@ def _head(name: str, run: Run, summary: RunSummary) -> None:
     facts = [
         text_at(manifest, "model", "name"),
         _of(text_at(manifest, "training", "method"), "fine-tuning"),
-        _of(text_at(manifest, "devices", "kind"), f"× {numbers.count(number_at(manifest, 'devices', 'count'))}"),
+        summary.device,
         _of(text_at(manifest, "mode"), "run"),
         markup.Safe(f"started {markup.when(started, zone)}") if started else None,
         _of("code", (text_at(manifest, "code", "commit") or "")[:10]) if text_at(manifest, "code", "commit") else None,
@@ -134,10 +136,11 @@ def _head(name: str, run: Run, summary: RunSummary) -> None:
 
 def _buttons(name: str, run: Run) -> None:
     with st.container(horizontal=True, width="content"):
-        may_resume = run.status == "interrupted" and gate.may_operate()
+        may_resume = can_resume(run) and gate.may_operate()
         if may_resume and st.button("Resume", icon=":material/resume:", type="primary"):
-            job = control.resume(state.root(), name)
-            state.go(state.LAUNCH, job=job.job_id)
+            with trying("The run could not be resumed"):
+                job = control.resume(state.root(), run)
+                state.go(state.LAUNCH, job=job.job_id)
         has_config = CONFIG in run.files
         if has_config and st.button("Same again, but …", icon=":material/edit:", help=_AGAIN):
             state.go(state.LAUNCH, source=configs.same_as(name))

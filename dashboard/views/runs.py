@@ -9,9 +9,10 @@ import streamlit as st
 from dashboard import reading, state
 from dashboard.components import keys, launching, markup, run_groups, runs_actions
 from dashboard.components.runs_table import chosen, show_table
-from dashboard.components.runs_toolbar import Look, toolbar
-from dashboard.logic import query, run_order, runs_table
+from dashboard.components.runs_toolbar import toolbar
+from dashboard.logic import run_order, runs_table
 from dashboard.logic.grades import GRADES, worded
+from dashboard.logic.look import Look, filtered
 from dashboard.logic.run_rows import Listing, Row
 from schemas.words import counted
 
@@ -26,10 +27,13 @@ def page() -> None:
     place = st.container()  # What the heading counts depends on the switches below it.
     look = toolbar(listing)
     with place:
-        _heading(listing)
-    rows = run_order.in_order(_filtered(listing), look.sort, descending=look.descending)
+        _heading(listing, look)
+    kept, complaints = filtered(listing, look)
+    for complaint in complaints:
+        markup.note(complaint)
+    rows = run_order.in_order(kept, look.sort, descending=look.descending)
     if not rows:
-        _no_match(listing)
+        _no_match(listing, look)
         return
     if look.group:
         rows = run_groups.show(rows, look.group)
@@ -47,7 +51,7 @@ def _nothing_yet() -> None:
     launching.smoke_button()
 
 
-def _heading(listing: Listing) -> None:
+def _heading(listing: Listing, look: Look) -> None:
     signs = "".join(
         f'<span title="{markup.safe(GRADES[name].meaning)}">'
         f"{markup.safe(worded(GRADES, name))} <b>{number:,}</b></span>"
@@ -55,29 +59,14 @@ def _heading(listing: Listing) -> None:
         if (number := listing.grades.get(name))
     )
     said = f"{counted(len(listing.rows), 'run')} in {markup.safe(state.root())}"
-    if listing.archived and not st.session_state.get("archived"):
+    if listing.archived and not look.archived:
         said += f" · {counted(listing.archived, 'archived run')} not listed"
     markup.heading("Runs", lines=[said, f'<span class="tp-counts">{signs}</span>'])
 
 
-def _filtered(listing: Listing) -> list[Row]:
-    asked = query.parse(st.session_state.get("q") or "", runs_table.QUERY_FIELDS, (*listing.settings, *listing.figures))
-    for complaint in asked.complaints:
-        markup.note(complaint)
-    kept = list(listing.rows) if asked.is_empty else [row for row in listing.rows if asked.matches(row)]
-    for key in ("grade", "mode", "status"):
-        if wanted := set(st.session_state.get(key) or ()):
-            kept = [row for row in kept if row.cells[key] in wanted]
-    if tags := set(st.session_state.get("tag") or ()):
-        kept = [row for row in kept if not tags.isdisjoint(row.summary.tags)]
-    if listing.archived and not st.session_state.get("archived"):
-        kept = [row for row in kept if not row.summary.archived]
-    return kept
-
-
-def _no_match(listing: Listing) -> None:
+def _no_match(listing: Listing, look: Look) -> None:
     lines = ["Take a word out of the search, or clear the filters."]
-    if listing.archived and not st.session_state.get("archived"):
+    if listing.archived and not look.archived:
         lines.append("Archived runs are not searched; Columns and order has the switch that lists them.")
     markup.empty("No run matches", *lines)
 
@@ -104,7 +93,7 @@ def _page(rows: Sequence[Row]) -> run_order.Slice:
         part = run_order.page_of(
             rows, st.pagination(pages, key="page", bind="query-params", width=48 * (min(pages, 7) + 2))
         )
-        markup.note(f"{part.said(len(rows))}. Search and Sort by work on all of them.")
+        markup.note(f"{part.said(len(rows))}. Search and Sort by work on all, a click on a title on this page alone.")
     return part
 
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import sys
+import json
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 import yaml
-from pages import Open, labels, said
+from pages import Open, labels, press, said
+from stand_ins import wait_for
 from streamlit.testing.v1 import AppTest
 from synthetic import write_run
 
 from dashboard import state
-from dashboard.logic import form
-from dashboard.logic.jobs import planning
+from dashboard.logic import configs, form
+from dashboard.logic.jobs import control, planning
 from dashboard.logic.jobs.folder import OUTPUT, Job, enqueue, jobs, mark_ended, new_job_folder, read_job
 from evidence.lock import RunLock
 
@@ -22,7 +26,7 @@ from evidence.lock import RunLock
 def job_in(root: Path, run: str = "a-run", exit_code: int | None = None, output: str = "") -> Job:
     now = datetime.now(UTC)
     folder = new_job_folder(root, now)
-    enqueue(folder, run=run, command=[sys.executable, "-c", ""], working_folder=root, now=now, device="gpu")
+    enqueue(folder, run=run, working_folder=root, now=now, device="gpu")
     (folder / OUTPUT).write_text(output)
     job = read_job(folder)
     assert job is not None
@@ -40,6 +44,16 @@ def test_a_failed_job_shows_why_and_can_be_tried_again(opened: Open, root: Path)
         block.value.partition("step 3\n")[2] for block in app.code
     ]
     assert "Retry" in labels(app)
+
+
+def test_what_came_with_the_root_is_shown_and_started_by_nobody_but_its_reader(opened: Open, root: Path) -> None:
+    job = job_in(root)
+    stated = json.loads((job.folder / "job.json").read_text("utf-8"))
+    (job.folder / "job.json").write_text(json.dumps(stated | {"seal": "0" * 64}))
+    app = opened(state.LAUNCH)
+    assert "You did not queue it on this machine, so it is not started; Retry starts it." in said(app)
+    assert "nobody works through the queue" not in said(app)
+    assert {"Retry"} == {"Retry", "Continue the queue", "Stop", "Remove"} & set(labels(app))
 
 
 def test_a_queue_that_nobody_works_through_can_be_continued(opened: Open, root: Path) -> None:
@@ -60,18 +74,74 @@ def test_a_waiting_job_goes_before_another_and_out_of_the_queue(opened: Open, ro
     assert "cancelled" in said(app)
 
 
+def test_one_that_was_started_a_moment_ago_is_not_said_to_be_left_alone(opened: Open, root: Path) -> None:
+    app = press(opened(state.LAUNCH), "Just start a smoke run")
+    (job,) = jobs(root)
+    try:
+        assert (job.state, "nobody works through the queue" in said(app)) == ("waiting", False)
+    finally:
+        wait_for(lambda: jobs(root)[0].started is not None)
+        control.kill(jobs(root)[0])
+        wait_for(lambda: not control.is_worked_on(root))
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """Let no file grow meanwhile, as where the disk is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize(("button", "failed"), [("up", "It could not be moved"), ("remove", "It could not be removed")])
+def test_where_the_disk_is_full_a_button_says_so_and_the_page_goes_on(
+    opened: Open, root: Path, button: str, failed: str
+) -> None:
+    job_in(root)
+    job = job_in(root, run="last")
+    app = opened(state.LAUNCH)
+    with full_disk():
+        app = press(app, f"{button} {job.job_id}")
+    assert f"{failed}: [Errno 27] File too large. Mend that and press the button again." in said(app)
+    assert [job.state for job in jobs(root)] == ["waiting", "waiting"]
+
+
+def test_a_queue_that_cannot_be_continued_says_why(opened: Open, root: Path) -> None:
+    log = job_in(root).folder.parent / "worker.log"
+    log.mkdir()
+    app = press(opened(state.LAUNCH), "Continue the queue")
+    said_so = f"The queue could not be continued: [Errno 21] Is a directory: &#x27;{log}&#x27;. Mend that and press"
+    assert said_so in said(app)
+
+
+def test_a_root_that_cannot_hold_jobs_stops_no_page(opened: Open, root: Path) -> None:
+    root.mkdir()
+    (root / ".launch").write_text("")
+    text = said(press(opened(state.LAUNCH), "Just start a smoke run"))
+    assert "The run could not be started: [Errno 20] Not a directory: " in text
+    stopped = write_run(root, "alpha", status="interrupted")
+    (stopped / "checkpoints" / "10").mkdir(parents=True)
+    text = said(press(opened(state.RUN, run="alpha"), "Resume"))
+    assert "The run could not be resumed: [Errno 20] Not a directory: " in text
+
+
+def test_a_job_is_resumed_where_its_run_can_be(opened: Open, root: Path) -> None:
+    job = job_in(root, run="alpha", exit_code=5)
+    folder = write_run(root, "alpha", status="interrupted")
+    assert "Resume" not in labels(opened(state.LAUNCH)), "there is no checkpoint"
+    (folder / "checkpoints" / "10").mkdir(parents=True)
+    assert f"resume {job.job_id}" in [button.key for button in opened(state.LAUNCH).button]
+
+
 def test_the_command_says_that_somebody_insists_on_what_does_not_fit(opened: Open, root: Path) -> None:
     app = opened(state.LAUNCH, source="tiny.yaml")
     before = app.code[0].value
     assert "--force" not in before
     insist = next(toggle for toggle in app.toggle if toggle.label == "Start even if it is planned not to fit")
     assert insist.set_value(True).run().code[0].value == f"{before} --force"
-
-
-def press(app: AppTest, key: str) -> AppTest:
-    app = next(button for button in app.button if button.key == key).click().run()
-    assert not app.exception
-    return app
 
 
 def test_the_answer_of_a_plan_is_shown_with_what_would_make_it_smaller(opened: Open, root: Path) -> None:
@@ -118,7 +188,7 @@ def test_any_page_says_once_that_a_run_has_ended(opened: Open, root: Path) -> No
     assert [toast.value for toast in app.toast] == ["first: failed. It ended with an error."]
     app.run()
     assert [toast.value for toast in app.toast] == []
-    assert second.run == "second"
+    assert second.run not in "".join(toast.value for toast in app.toast), "it had ended before the reader came"
 
 
 def test_any_page_says_once_that_a_run_of_a_terminal_has_ended(opened: Open, root: Path) -> None:
@@ -151,7 +221,7 @@ def logged_in(opened: Open, page: state.Page, email: str | None, **parameters: s
 
 @pytest.mark.parametrize("page", [state.RUNS, state.LAUNCH, state.RUN, state.PACKAGE], ids=lambda page: page.title)
 def test_a_viewer_sees_everything_and_changes_nothing(opened: Open, root: Path, page: state.Page) -> None:
-    write_run(root, "alpha", status="interrupted")
+    (write_run(root, "alpha", status="interrupted") / "checkpoints" / "20").mkdir(parents=True)
     job_in(root)
     job_in(root, exit_code=4)
     parameters = {"runs": "alpha"} if page is state.PACKAGE else {"run": "alpha"}
@@ -197,6 +267,42 @@ def test_what_was_changed_stays_when_its_group_is_folded_and_other_pages_are_see
     next(button for button in app.button if button.label == "Undo all changes").click()
     assert app.run().code[-1].value == before
     assert "Undo all changes" not in labels(app)
+
+
+WRONG = {
+    "mode": "bogus",
+    "mesh": {"device": "gpuu"},
+    "batch": {"microbatch_size": -5, "accumulation_steps": 1.5},
+    "optimizer": {"name": "adamx", "learning_rate": 11, "max_grad_norm": "none"},
+    "data": {"shuffle": "yes", "dataset": 7},
+    "checkpoint": "often",
+}
+
+
+def test_what_is_wrong_in_a_configuration_stays_wrong_until_it_is_changed(opened: Open, root: Path) -> None:
+    stated = yaml.safe_load((configs.SHIPPED / "tiny.yaml").read_text("utf-8")) | WRONG
+    (write_run(root, "a") / "config.yaml").write_text(yaml.safe_dump(stated))
+    app = opened(state.LAUNCH, source="same as a")
+    folded = said(app)
+    for group in form.groups():
+        app.session_state[f"group same as a {group.title}"] = True
+    unfolded = said(app.run())
+    resolved = yaml.safe_load(app.code[-1].value)
+    for key, wrong in WRONG.items():
+        assert resolved[key] == (resolved[key] | wrong if isinstance(wrong, dict) else wrong), key
+    for text in (folded, unfolded):
+        found = ("/mode", "/mesh/device", "/batch/microbatch_size", "/batch/accumulation_steps", "/optimizer/name")
+        more = ("/optimizer/learning_rate", "/optimizer/max_grad_norm", "/data/shuffle", "/data/dataset", "/checkpoint")
+        assert [place for place in (*found, *more) if f"at {place}</p>" not in text] == []
+    assert "Start" not in labels(app)
+    assert "Undo all changes" not in labels(app)
+    mode = next(box for box in app.selectbox if box.label == "Mode")
+    assert mode.options == ["bogus (not allowed)", "smoke", "full"]
+    assert "at /mode</p>" not in said(mode.set_value("smoke").run())
+    switch = next(box for box in app.selectbox if box.label == "Shuffle")
+    assert switch.options == ["yes (not allowed)", "true", "false"]
+    app = switch.set_value(False).run()
+    assert yaml.safe_load(app.code[-1].value)["data"]["shuffle"] is False
 
 
 @pytest.mark.parametrize("bad", [".inf", "100000000000000000000000", '"text"', "{}"])

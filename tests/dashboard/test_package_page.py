@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import tempfile
 import zipfile
 from pathlib import Path
 
-from pages import Open, said
+import pytest
+from pages import Open, press, said
 from streamlit.testing.v1 import AppTest
 from synthetic import seal, write_run
 
 from dashboard import state
+from evidence.bundle import verify
 from evidence.bundle.verify import verify_bundle
 from evidence.layout import LOG
 
 SECRET = "hf_" + "Ab1" * 12
-
-
-def press(app: AppTest, label: str) -> AppTest:
-    return next(button for button in app.button if button.label == label).click().run()
 
 
 def tick(app: AppTest, label: str) -> AppTest:
@@ -52,12 +52,69 @@ def test_a_secret_blocks_and_is_masked_in_the_copy_alone(opened: Open, root: Pat
     assert SECRET in log.read_text("utf-8")
 
 
+def test_the_checklist_looks_again_when_any_file_changed_whatever_its_time_says(opened: Open, root: Path) -> None:
+    original = write_run(root, "alpha") / "original" / "deep" / "a.txt"
+    original.parent.mkdir(parents=True)
+    original.write_text("x" * len(SECRET))
+    app = opened(state.PACKAGE, runs="alpha")
+    assert "a Hugging Face token" not in said(app)
+    times = original.stat()
+    original.write_text(SECRET)
+    os.utime(original, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert "a Hugging Face token" in said(app.run())
+
+
 def test_an_unfinished_run_is_packed_with_a_label_only(opened: Open, root: Path, tmp_path: Path) -> None:
     write_run(root, "alpha", status="failed")
     app = opened(state.PACKAGE, runs="alpha")
     assert "blocked" in said(app)
     press(tick(app, "Label as partial"), "Build")
     assert verify_bundle(tmp_path / "bundles" / "alpha.zip").partial
+
+
+def box(app: AppTest, label: str):
+    return next(box for box in app.checkbox if box.label == label)
+
+
+def test_a_tick_for_an_unfinished_run_does_not_label_a_whole_one(opened: Open, root: Path, tmp_path: Path) -> None:
+    write_run(root, "alpha", status="failed")
+    write_run(root, "beta", seed=1)
+    app = tick(opened(state.PACKAGE, runs="alpha"), "Label as partial")
+    app = app.multiselect(key="runs").set_value(["beta"]).run()
+    partial = box(app, "Label as partial")
+    assert (partial.value, partial.disabled) == (False, True)
+    press(app, "Build")
+    assert not verify_bundle(tmp_path / "bundles" / "beta.zip").partial
+
+
+def test_what_is_built_is_not_replaced_without_a_word_and_verified_once(
+    opened: Open, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verified: list[Path] = []
+
+    def counted(path: Path) -> verify.Verdict:
+        verified.append(path)
+        return verify_bundle(path)
+
+    monkeypatch.setattr(verify, "verify_bundle", counted)
+    names = ["alpha", "beta", "gamma"]
+    for seed, name in enumerate(names):
+        write_run(root, name, seed=seed)
+    replaces = "bundles/submission.zip is there already, and Build replaces it; another name keeps both."
+    app = opened(state.PACKAGE, runs=names[:2])
+    assert replaces not in said(app)
+    text = said(press(app, "Build"))
+    assert "Built and verified" in text
+    app.multiselect(key="runs").set_value(names[1:]).run()
+    assert replaces in said(app)
+    assert len(verified) == 1
+    app.run()
+    press(app, "Verify")
+    assert len(verified) == 2, "a press is a wish, and a click elsewhere is none"
+    bundle = tmp_path / "bundles" / "submission.zip"
+    bundle.write_bytes(bundle.read_bytes()[:-30])
+    assert "does not hold" in said(app.run())
+    assert len(verified) == 3
 
 
 def test_a_copy_elsewhere_in_the_root_is_said_and_a_chosen_one_blocks(opened: Open, root: Path) -> None:
@@ -67,6 +124,17 @@ def test_a_copy_elsewhere_in_the_root_is_said_and_a_chosen_one_blocks(opened: Op
     assert ["! warning" in alone, copied in alone, "✕ blocked" in alone] == [True, True, False]
     together = said(opened(state.PACKAGE, runs=["alpha", "beta"]))
     assert ["! warning" in together, "✕ blocked" in together] == [False, True]
+
+
+def test_a_bundle_that_cannot_be_put_down_is_said(
+    opened: Open, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    app = opened(state.PACKAGE, part="Verify")
+    app.get("file_uploader")[0].upload("some.zip", hostile(), "application/zip").run()
+    assert not app.exception
+    assert "The bundle could not be verified: [Errno 2] No such file or directory: " in said(app)
+    assert "Mend that and press the button again." in said(app)
 
 
 def test_a_bundle_of_a_stranger_is_judged_and_leaves_nothing_behind(opened: Open, root: Path, tmp_path: Path) -> None:

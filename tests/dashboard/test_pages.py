@@ -84,7 +84,9 @@ def test_a_running_run_shows_how_far_it_is_and_a_killed_one_offers_to_resume(ope
         assert "Resume" not in [button.label for button in app.button]
     app = opened(state.RUN, run="alpha")
     assert "interrupted" in said(app)
-    assert "Resume" in [button.label for button in app.button]
+    assert "Resume" not in [button.label for button in app.button], "there is no checkpoint"
+    (folder / "checkpoints" / "20").mkdir(parents=True)
+    assert "Resume" in [button.label for button in opened(state.RUN, run="alpha").button]
 
 
 def test_the_filters_of_the_address_hold(opened: Open, root: Path) -> None:

@@ -13,7 +13,7 @@ from synthetic import write_rows, write_run
 
 from dashboard import state
 from evidence.foreign.importing import import_run
-from evidence.layout import LOG, MANIFEST, PREDICTIONS
+from evidence.layout import FIRST_EXAMPLES, LOG, MANIFEST, PREDICTIONS
 from evidence.lock import RunLock
 
 FOREIGN = Path(__file__).parents[1] / "cases" / "foreign"
@@ -67,6 +67,29 @@ def test_a_log_is_followed_with_secrets_hidden(opened: Open, root: Path) -> None
     assert SECRET not in text
     assert "token=[hidden] &lt;b&gt;bold&lt;/b&gt;" in text
     assert text.index("token=[hidden]") < text.index("Run alpha started.")
+
+
+def test_of_a_long_example_it_is_said_how_much_is_shown(opened: Open, root: Path) -> None:
+    path = write_run(root, "alpha") / FIRST_EXAMPLES
+    stated = json.loads(path.read_text("utf-8"))
+    token = stated["examples"][0]["tokens"][0] | {"supervised": True}
+    stated["examples"] = [{"row": 1234, "tokens": [token] * 2500, "truncated": True}]
+    path.write_text(json.dumps(stated), "utf-8")
+    text = said(opened(state.RUN, run="alpha", view="Examples"))
+    assert (
+        "Row 1,234: 2,500 tokens, 2,500 of them supervised, cut to the sequence length; the first 2,000 are shown</p>"
+    ) in text
+
+
+def test_the_devices_of_a_run_are_written_as_in_the_list(opened: Open, root: Path) -> None:
+    write_run(root, "alpha", manifest={"devices": {"kind": "T4", "count": 2}})
+    assert " · 2 × T4 · " in said(opened(state.RUN, run="alpha"))
+
+
+def test_a_record_of_an_unknown_level_is_shown(opened: Open, root: Path) -> None:
+    path = write_run(root, "alpha") / LOG
+    write_rows(path, [*rows_of(path), rows_of(path)[0] | {"level": "critical", "message": "the disk is full"}])
+    assert "the disk is full" in said(opened(state.RUN, run="alpha", view="Log"))
 
 
 def test_answers_are_held_against_what_was_expected_letter_by_letter(opened: Open, root: Path) -> None:

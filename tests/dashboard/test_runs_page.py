@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from pages import Open, said
+from pages import Open, press, said
+from streamlit.elements.lib import policies
 from streamlit.testing.v1 import AppTest
 from synthetic import STARTED, write_run
 
@@ -44,12 +45,6 @@ def chosen(app: AppTest, names: Sequence[str]) -> AppTest:
     # The grid takes a choice from outside only when it is new.
     app.session_state["rows and number of the grid"] = ([], 1)
     return app.run()
-
-
-def press(app: AppTest, label: str) -> AppTest:
-    app = next(button for button in app.button if button.label == label).click().run()
-    assert not app.exception, app.exception
-    return app
 
 
 def test_columns_and_order_stand_in_the_address(opened: Open, three: Path) -> None:
@@ -92,7 +87,8 @@ def test_a_long_list_has_pages_and_order_works_on_all_of_them(
     opened: Open, three: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run_order.page_of, "__defaults__", (2,))
-    assert "1–2 of 3" in said(opened(RUNS))
+    note = "1–2 of 3. Search and Sort by work on all, a click on a title on this page alone."
+    assert note in said(opened(RUNS))
     app = opened(RUNS, page="2", sort="steps", order="descending")
     assert listed(app) == ["alpha"]
     assert "3–3 of 3" in said(app)
@@ -195,6 +191,20 @@ def test_a_view_is_saved_chosen_renamed_and_deleted(opened: Open, three: Path) -
     assert [view.name for view in saved_views.saved_views(three)] == ["slow"]
     press(app, "Delete")
     assert saved_views.saved_views(three) == []
+
+
+def test_a_view_sorted_by_name_is_applied_without_a_word_in_the_log(
+    opened: Open, three: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(policies, "_shown_default_value_warning", False)
+    saved_views.save(three, "by name", {"sort": ("run",), "order": ("descending",)})
+    app = opened(RUNS)
+    caplog.clear()
+    app = next(box for box in app.selectbox if box.label == "Saved views").select("by name").run()
+    assert listed(app) == ["gamma", "beta", "alpha"]
+    assert listed(app.run()) == ["gamma", "beta", "alpha"]
+    assert app.dataframe[-1].value.columns.tolist()[:2] == ["run", "grade"]
+    assert not [record.message for record in caplog.records if "Session State API" in record.message]
 
 
 def test_views_of_a_stranger_ask_for_nothing_that_is_not_there(opened: Open, three: Path) -> None:

@@ -19,6 +19,13 @@ def said(app: AppTest) -> str:
     return "\n".join([*html, *(element.value for element in [*app.markdown, *app.caption, *app.header])])
 
 
+def press(app: AppTest, name: str) -> AppTest:
+    """Press the button of this label or key, and have the page drawn."""
+    app = next(button for button in app.button if name in {button.label, button.key}).click().run()
+    assert not app.exception, app.exception
+    return app
+
+
 def labels(app: AppTest) -> list[str]:
     """Return the labels of the buttons that can be pressed."""
     return [button.label for button in app.button if not button.disabled]

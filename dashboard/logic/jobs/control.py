@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import shlex
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,32 +27,30 @@ from dashboard.logic.jobs.folder import (
     mark_cancelled,
     new_job_folder,
     read_job,
+    read_started,
 )
-from evidence import layout, lock
+from dashboard.logic.jobs.program import HOME
+from dashboard.logic.resuming import is_forced
+from evidence import lock
 from evidence.layout import new_run_id
-from evidence.write import write_text
-from schemas.validate import read_document
+from evidence.read import Run
+from evidence.write import write_json, write_text
 
 _RUN_TIME = re.compile(r"-\d{8}-\d{6}-[0-9a-f]{4}$")
 """What `new_run_id` adds to a run's name."""
 
-PROGRAM = (sys.executable, "-m", "trainproof")
+_LONGEST_NAME = 100
+"""Characters kept of the name of a run that is continued or tried again, so that its id stays one."""
+
+_WORKER = "worker.json"
+"""Process id and start time of the worker that was started last, in the folder of jobs."""
+
+WORKER = (sys.executable, "-m", "dashboard.logic.jobs.worker")
 
 
 def config_text(config: Mapping[str, Any]) -> str:
     """Return a configuration as YAML, in its own order."""
     return yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
-
-
-def train_arguments(config_path: Path, run_folder: Path, *, force: bool) -> list[str]:
-    """Return what follows the program's name to train by a configuration into a run folder."""
-    forced = ["--force"] if force else []
-    return ["train", "--config", str(config_path), "--output", str(run_folder), *forced]
-
-
-def shown(arguments: Sequence[str]) -> str:
-    """Return a command as a line to copy into a terminal."""
-    return shlex.join(["trainproof", *arguments])
 
 
 def start(root: Path, config: Mapping[str, Any], *, force: bool = False) -> Job:
@@ -70,23 +68,35 @@ def start(root: Path, config: Mapping[str, Any], *, force: bool = False) -> Job:
     root = root.resolve()
     folder = new_job_folder(root, now)
     write_text(folder / CONFIG, config_text(config))
-    run = new_run_id(str(config.get("name", "run")), now)
-    arguments = train_arguments(folder / CONFIG, root / run, force=force)
-    return _put(root, folder, run, arguments, now, device=_device(config))
+    run = _run_id(str(config.get("name", "run")), now)
+    enqueue(folder, run=run, force=force, working_folder=Path.cwd(), now=now, device=_device(config))
+    return _worked_on(folder)
 
 
-def resume(root: Path, run: str) -> Job:
-    """Put the continuation of an interrupted run into the queue; it is a run of its own that names its parent.
+def resume(root: Path, run: Run, *, after: Job | None = None) -> Job:
+    """Put the continuation of a run that stopped into the queue; it is a run of its own that names its parent.
+
+    Args:
+        root: Folder of runs.
+        run: A run in it that `can_resume`; one that was forced is forced again.
+        after: The job that did the run, whose working folder is the right one. None: not known.
 
     Raises:
         OSError: The job could not be written under the root.
     """
     now = datetime.now(UTC)
-    root = root.resolve()
-    continued = new_run_id(_RUN_TIME.sub("", run), now)
-    arguments = ["train", "--resume", str(root / run), "--output", str(root / continued)]
-    config = read_document(root / run / layout.CONFIG, "train_config").value or {}
-    return _put(root, new_job_folder(root, now), continued, arguments, now, device=_device(config))
+    folder = new_job_folder(root.resolve(), now)
+    name = run.path.name
+    enqueue(
+        folder,
+        run=_run_id(name, now),
+        resumes=name,
+        force=is_forced(run.plan, run.manifest),
+        working_folder=_working_folder(after),
+        now=now,
+        device=_device(run.config or {}),
+    )
+    return _worked_on(folder)
 
 
 def retry(root: Path, job: Job) -> Job:
@@ -98,28 +108,45 @@ def retry(root: Path, job: Job) -> Job:
     now = datetime.now(UTC)
     root = root.resolve()
     folder = new_job_folder(root, now)
-    if (job.folder / CONFIG).is_file():
-        write_text(folder / CONFIG, (job.folder / CONFIG).read_text("utf-8"))
-    run = new_run_id(_RUN_TIME.sub("", job.run), now)
-    # Nothing else in the command names the first attempt.
-    renamed = {str(job.folder / CONFIG): str(folder / CONFIG), str(root / job.run): str(root / run)}
-    command = [renamed.get(part, part) for part in job.command]
-    return _put(root, folder, run, command[len(PROGRAM) :], now, device=job.device)
+    if job.resumes is None:
+        write_text(folder / CONFIG, (job.folder / CONFIG).read_text("utf-8", "replace"))
+    enqueue(
+        folder,
+        run=_run_id(job.run, now),
+        resumes=job.resumes,
+        force=job.force,
+        working_folder=_working_folder(job),
+        now=now,
+        device=job.device,
+    )
+    return _worked_on(folder)
 
 
 def cancel(job: Job) -> None:
-    """Stop a job: one that waits never starts, one that runs is asked to seal its run and end."""
-    mark_cancelled(job, datetime.now(UTC))
+    """Stop a job: one that waits never starts, one that runs is asked to seal its run and end; an ended one stays.
+
+    Raises:
+        OSError: It could not be noted.
+    """
+    if not _cancelled(job):
+        return
+    # A worker may have started it before it saw the note.
     now = read_job(job.folder)
     if now is not None and now.started is not None:
         process.interrupt(now.started)
 
 
 def kill(job: Job) -> None:
-    """End a job at once; its run keeps the rows written so far and is not sealed."""
-    mark_cancelled(job, datetime.now(UTC))
-    if job.started is not None:
-        process.kill(job.started)
+    """End a job at once, if it has not ended; its run keeps the rows written so far and is not sealed.
+
+    Raises:
+        OSError: It could not be noted.
+    """
+    if not _cancelled(job):
+        return
+    now = read_job(job.folder)
+    if now is not None and now.started is not None:
+        process.kill(now.started)
 
 
 def move_up(root: Path, job: Job) -> None:
@@ -131,21 +158,31 @@ def move_up(root: Path, job: Job) -> None:
 
 
 def is_worked_on(root: Path) -> bool:
-    """Return whether a worker holds the queue of this root."""
-    return lock.is_alive(launch_folder(root))
+    """Return whether a worker holds the queue of this root, or was started and is about to."""
+    if lock.is_alive(launch_folder(root)):
+        return True
+    newest = read_started(launch_folder(root) / _WORKER)
+    return newest is not None and process.is_alive(newest)
 
 
 def start_worker(root: Path) -> None:
-    """Start a worker for the queue; one that finds another at work ends at once."""
+    """Start a worker for the queue; one that finds another at work ends at once.
+
+    Raises:
+        OSError: It could not be started, or not be noted.
+    """
     launch_folder(root).mkdir(parents=True, exist_ok=True)
     with (launch_folder(root) / "worker.log").open("ab") as output:
         worker = subprocess.Popen(
-            [sys.executable, "-m", "dashboard.logic.jobs.worker", str(root.resolve())],
+            [*WORKER, str(root.resolve())],
+            cwd=HOME,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+    # It takes a moment until it holds the queue, and nobody should read meanwhile that nobody does.
+    write_json(launch_folder(root) / _WORKER, asdict(process.started_now(worker.pid)))
     # Whoever starts a process must wait for it, or it stays in the process table after its end.
     threading.Thread(target=worker.wait, name="reap queue worker", daemon=True).start()
 
@@ -157,9 +194,29 @@ def _device(config: Mapping[str, Any]) -> str:
     return str(asked) if asked in DEVICES else ANY_DEVICE
 
 
-def _put(root: Path, folder: Path, run: str, arguments: list[str], now: datetime, *, device: str) -> Job:
-    enqueue(folder, run=run, command=[*PROGRAM, *arguments], working_folder=Path.cwd(), now=now, device=device)
-    start_worker(root)
+def _run_id(name: str, now: datetime) -> str:
+    """Return the id of a run of this name, or of one that follows a run of this id, whatever it is called."""
+    kept = re.sub("[^A-Za-z0-9._-]", "-", _RUN_TIME.sub("", name)).lstrip("._-")
+    return new_run_id(kept[:_LONGEST_NAME] or "run", now)
+
+
+def _cancelled(job: Job) -> bool:
+    """Note that a job is to stop and return True; an ended one keeps its verdict, whatever the page still showed."""
+    now = read_job(job.folder)
+    if now is None or now.has_ended:
+        return False
+    mark_cancelled(job, datetime.now(UTC))
+    return True
+
+
+def _working_folder(job: Job | None) -> Path:
+    """Return where relative paths of what follows a job start: where its own did, if this user said so."""
+    return Path(job.working_folder) if job is not None and job.is_own else Path.cwd()
+
+
+def _worked_on(folder: Path) -> Job:
+    """Return the job in a folder, once there is somebody who works through the queue."""
+    start_worker(folder.parent.parent)
     job = read_job(folder)
     assert job is not None  # It was written just now.
     return job

@@ -1,25 +1,30 @@
 """What is on disk of a job: `<root>/.launch/<job id>/`, and the state that follows from the files there.
 
     config.yaml    the configuration, as checked on the page
-    job.json       command, run folder, device, when it was asked for; never changed
+    job.json       what is asked for: run, whether forced, what it resumes; device, time, seal; never changed
     position       place in the queue, a whole number; the smallest comes first
     cancelled      there once somebody asked to stop it
     process.json   process id and start time of it and of the worker that waits for it, once started
     output.log     everything it printed
     exit_code      once it has ended
 
-The state is read from these files and from the process table each time, so that it is true after any restart.
+The state is read from these files and from the process table each time, so that it is true after any restart. Any of
+them may have come with a root of somebody else: no file says which program is started, and what this user's seal is
+not on is never started.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from dashboard.logic.documents import text_at
+from dashboard.logic.jobs import seal
 from dashboard.logic.jobs.process import Started, is_alive
 from evidence.layout import new_run_id
 from evidence.write import write_json, write_text
@@ -31,9 +36,14 @@ PROCESS = "process.json"
 _JOB = "job.json"
 _POSITION = "position"
 _CANCELLED = "cancelled"
-_EXIT_CODE = "exit_code"
+EXIT_CODE = "exit_code"
+_LARGEST_PID = 2**31 - 1
+_LATEST = 1e11
+"""A time in seconds since 1970 that no process was created after."""
 
-State = Literal["waiting", "running", "stopping", "finished", "interrupted", "refused", "failed", "cancelled", "lost"]
+State = Literal[
+    "waiting", "running", "stopping", "finished", "interrupted", "refused", "failed", "cancelled", "lost", "unasked"
+]
 
 ANY_DEVICE = "auto"
 """Device of a job that takes whichever it finds, so that nothing else may run beside it."""
@@ -41,7 +51,7 @@ ANY_DEVICE = "auto"
 DEVICES = ("cpu", "gpu", "tpu")
 """Devices that each run one job at a time, side by side with the others."""
 
-ENDED: frozenset[State] = frozenset({"finished", "interrupted", "refused", "failed", "cancelled", "lost"})
+ENDED: frozenset[State] = frozenset({"finished", "interrupted", "refused", "failed", "cancelled", "lost", "unasked"})
 _RUN_NAME = re.compile("[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 """As the schemas have it; a name of this form never leads out of the root."""
 _STATE_OF_CODE: dict[int, State] = {0: "finished", 3: "refused", 5: "interrupted"}
@@ -53,24 +63,33 @@ class Job:
 
     Attributes:
         run: name of the run folder that it writes, inside the root.
-        command: what is started, one argument each; never a shell line.
+        resumes: name of the run folder that it continues, inside the root. None: it starts by its `config.yaml`.
+        force: whether it runs although the plan says that it does not fit.
         working_folder: where relative paths of the configuration start.
+        is_own: whether it is as this user put it into the queue.
         device: cpu, gpu or tpu; `ANY_DEVICE` where that is decided only when it starts.
         exit_code: as the process gave it, negative for a signal; None while it has given none.
         state: lost means that it was started, and it and its worker are gone without an exit code (a machine that was
-            switched off, for instance).
+            switched off, for instance); unasked, that this user did not put it into the queue, so it is not started.
     """
 
     folder: Path
     run: str
-    command: tuple[str, ...]
+    resumes: str | None
+    force: bool
     working_folder: str
+    is_own: bool
     device: str
     created_at: str
     position: int
     started: Started | None
     exit_code: int | None
     state: State
+
+    @property
+    def root(self) -> Path:
+        """The root of runs that it belongs to."""
+        return self.folder.parent.parent
 
     @property
     def job_id(self) -> str:
@@ -103,65 +122,71 @@ def enqueue(
     folder: Path,
     *,
     run: str,
-    command: list[str],
     working_folder: Path,
     now: datetime,
+    resumes: str | None = None,
+    force: bool = False,
     device: str = ANY_DEVICE,
 ) -> None:
-    """Put the job at the end of the queue. `job.json` comes last: without it the folder is no job yet."""
+    """Put the job at the end of the queue. `job.json` comes last: without it the folder is no job yet.
+
+    Raises:
+        OSError: It could not be written, or this user's secret could not.
+    """
     # Nanoseconds since 1970 put it behind every other; moving a job exchanges two of these numbers.
     write_text(folder / _POSITION, f"{int(now.timestamp() * 1e9)}\n")
     value = {
         "run": run,
-        "command": command,
+        "resumes": resumes,
+        "force": force,
         "working_folder": str(working_folder),
         "device": device,
         "created_at": now.isoformat(),
     }
-    write_json(folder / _JOB, value)
+    write_json(folder / _JOB, {**value, "seal": seal.sealed(_sealed_content(folder, value))})
 
 
 def jobs(root: Path) -> list[Job]:
     """Return every job, first in the queue first; a folder that holds no readable job is passed over."""
-    folder = launch_folder(root)
-    if not folder.is_dir():
-        return []
-    found = [_remembered(path) for path in folder.iterdir() if path.is_dir() and not path.is_symlink()]
-    return sorted((job for job in found if job is not None), key=lambda job: (job.position, job.job_id))
+    return JobReader(root).jobs()
 
 
-_ENDED: dict[Path, Job] = {}
-"""Jobs whose exit code is written down: nothing about them changes any more, so their files are read once."""
+class JobReader:
+    """Reads the jobs of a root again and again; those whose exit code is written down change no more and are kept."""
 
+    def __init__(self, root: Path) -> None:
+        self._folder = launch_folder(root)
+        self._ended: dict[Path, Job] = {}
 
-def _remembered(folder: Path) -> Job | None:
-    known = _ENDED.get(folder)
-    if known is None:
-        known = read_job(folder)
-        if known is not None and known.exit_code is not None:
-            _ENDED[folder] = known
-    return known
+    def jobs(self) -> list[Job]:
+        """Return what `jobs` does."""
+        try:
+            folders = [path for path in self._folder.iterdir() if path.is_dir() and not path.is_symlink()]
+        except OSError:
+            return []
+        found = [job for path in folders if (job := self._ended.get(path) or read_job(path)) is not None]
+        self._ended = {job.folder: job for job in found if job.exit_code is not None}
+        return sorted(found, key=lambda job: (job.position, job.job_id))
 
 
 def read_job(folder: Path) -> Job | None:
     """Return the job in a folder, None where there is none."""
-    value = _document(folder / _JOB)
-    if value is None or _RUN_NAME.fullmatch(str(value.get("run"))) is None:
+    value = _stated(folder)
+    if value is None:
         return None
-    processes = _document(folder / PROCESS) or {}
+    processes = read_object(folder / PROCESS) or {}
     started = _started(processes.get("job"))
-    code = _number(folder / _EXIT_CODE)
+    code = read_number(folder / EXIT_CODE)
+    state = _state(started, _started(processes.get("worker")), code, cancelled=(folder / _CANCELLED).exists())
+    is_own = seal.holds(value.pop("seal"), _sealed_content(folder, value))
     return Job(
+        **value,
         folder=folder,
-        run=str(value.get("run", "")),
-        command=tuple(str(part) for part in value.get("command", [])),
-        working_folder=str(value.get("working_folder", "")),
-        device=value["device"] if value.get("device") in DEVICES else ANY_DEVICE,
-        created_at=str(value.get("created_at", "")),
-        position=_number(folder / _POSITION) or 0,
+        is_own=is_own,
+        position=read_number(folder / _POSITION) or 0,
         started=started,
         exit_code=code,
-        state=_state(started, _started(processes.get("worker")), code, cancelled=(folder / _CANCELLED).exists()),
+        state="unasked" if state == "waiting" and not is_own else state,
     )
 
 
@@ -183,7 +208,7 @@ def mark_started(job: Job, started: Started, worker: Started) -> None:
 
 def mark_ended(job: Job, exit_code: int) -> None:
     """Note how the process ended."""
-    write_text(job.folder / _EXIT_CODE, f"{exit_code}\n")
+    write_text(job.folder / EXIT_CODE, f"{exit_code}\n")
 
 
 def _state(started: Started | None, worker: Started | None, exit_code: int | None, *, cancelled: bool) -> State:
@@ -197,23 +222,66 @@ def _state(started: Started | None, worker: Started | None, exit_code: int | Non
     return "stopping" if cancelled else "running"
 
 
+def _stated(folder: Path) -> dict[str, Any] | None:
+    """Return what `job.json` says, each value of its type; None where it states no job, or one outside of the root."""
+    value = read_object(folder / _JOB)
+    run, resumes = text_at(value, "run") or "", text_at(value, "resumes")
+    if value is None or _RUN_NAME.fullmatch(run) is None or (resumes is None) != (value.get("resumes") is None):
+        return None
+    if resumes is not None and not _is_inside(resumes):
+        return None
+    device = text_at(value, "device")
+    return {
+        "run": run,
+        "resumes": resumes,
+        "force": value.get("force") is True,
+        "working_folder": text_at(value, "working_folder") or "",
+        "device": device if device in DEVICES else ANY_DEVICE,
+        "created_at": text_at(value, "created_at") or "",
+        "seal": text_at(value, "seal"),
+    }
+
+
+def _is_inside(name: str) -> bool:
+    """Return whether a name is that of a folder in the root, whatever a user called it, and leads nowhere else."""
+    return name != "" and not name.startswith(".") and "\0" not in name and Path(name).name == name
+
+
+def _sealed_content(folder: Path, value: Mapping[str, Any]) -> bytes:
+    """Return what a job's seal is on: its id, what `job.json` says, and the configuration."""
+    try:
+        config = (folder / CONFIG).read_bytes()
+    except OSError:
+        config = b""  # What resumes a run has none.
+    return json.dumps([folder.name, value], sort_keys=True).encode("utf-8") + b"\n" + config
+
+
+def read_started(path: Path) -> Started | None:
+    """Return the process that a file of its own names, None where there is none."""
+    return _started(read_object(path))
+
+
 def _started(value: Any) -> Started | None:
-    if not isinstance(value, dict) or not isinstance(value.get("pid"), int):
+    """Return the process that a file names, None where it names none that can be."""
+    if not isinstance(value, dict):
         return None
-    if not isinstance(value.get("created"), int | float):
+    pid, created = value.get("pid"), value.get("created")
+    if type(pid) is not int or not 0 < pid <= _LARGEST_PID or not isinstance(created, int | float):
         return None
-    return Started(pid=value["pid"], created=float(value["created"]))
+    return Started(pid=pid, created=float(created)) if 0 < created < _LATEST else None
 
 
-def _document(path: Path) -> dict[str, Any] | None:
+def read_object(path: Path) -> dict[str, Any] | None:
+    """Return the object that a file holds, None where it holds none."""
     try:
         value = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 
 
-def _number(path: Path) -> int | None:
+def read_number(path: Path) -> int | None:
+    """Return the whole number that a file holds, None where it holds none."""
     try:
         return int(path.read_text("utf-8"))
     except (OSError, ValueError):

@@ -8,13 +8,12 @@
         exit_code      once it has ended
 
 The same configuration gets the same folder, so that its answer is found again after any restart; free memory changes,
-so it can be asked anew. Run as `python -m dashboard.logic.jobs.planning FOLDER`, this file waits for the answer.
+so it can be asked anew. Run as `python -m dashboard.logic.jobs.planning FOLDER WORKING_FOLDER`, this file waits for it.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import subprocess
 import sys
 import threading
@@ -23,21 +22,30 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from dashboard.logic.jobs.control import PROGRAM, config_text
-from dashboard.logic.jobs.folder import CONFIG, OUTPUT, PROCESS, launch_folder
+from dashboard.logic.jobs.control import config_text
+from dashboard.logic.jobs.folder import (
+    CONFIG,
+    EXIT_CODE,
+    OUTPUT,
+    PROCESS,
+    launch_folder,
+    read_number,
+    read_object,
+    read_started,
+)
 from dashboard.logic.jobs.output import tail
-from dashboard.logic.jobs.process import Started, is_alive, kill, started_now
+from dashboard.logic.jobs.process import is_alive, kill, started_now
+from dashboard.logic.jobs.program import HOME, PROGRAM
 from evidence.write import write_json, write_text
 
 TIME_LIMIT_SECONDS = 900.0
-"""A compiler may take minutes; what takes longer is stopped."""
+"""What takes longer is stopped; a model on a slow disk may take minutes to be looked at."""
 
 TIMED_OUT = 124
 """Exit code noted for a plan that took too long, as the command `timeout` uses it."""
 
 _PLANS = "plans"
 _ANSWER = "answer.json"
-_EXIT_CODE = "exit_code"
 
 State = Literal["none", "running", "answered", "failed"]
 
@@ -64,11 +72,12 @@ def planning(root: Path, config: Mapping[str, Any]) -> Planning:
     folder = folder_of(root, config)
     if not (folder / CONFIG).is_file():
         return Planning(state="none")
-    code = _exit_code(folder)
+    code = read_number(folder / EXIT_CODE)
     plan = _answer(folder)
     if code is not None and plan is not None:
         return Planning(state="answered", plan=plan, exit_code=code)
-    if code is None and _is_waited_for(folder):
+    waiting = read_started(folder / PROCESS)
+    if code is None and waiting is not None and is_alive(waiting):
         return Planning(state="running")
     return Planning(state="failed", exit_code=code, output=tail(folder / OUTPUT))
 
@@ -83,27 +92,39 @@ def ask(root: Path, config: Mapping[str, Any]) -> None:
     if planning(root, config).state == "running":
         return
     folder.mkdir(parents=True, exist_ok=True)
-    for name in (_ANSWER, _EXIT_CODE, OUTPUT):
+    for name in (_ANSWER, EXIT_CODE, OUTPUT):
         (folder / name).unlink(missing_ok=True)
     write_text(folder / CONFIG, config_text(config))
     waiting = subprocess.Popen(
-        [sys.executable, "-m", "dashboard.logic.jobs.planning", str(folder)],
+        [sys.executable, "-m", "dashboard.logic.jobs.planning", str(folder), str(Path.cwd())],
+        cwd=HOME,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    write_json(folder / PROCESS, {"job": asdict(started_now(waiting.pid))})
+    write_json(folder / PROCESS, asdict(started_now(waiting.pid)))
     # Whoever starts a process must wait for it, or it stays in the process table after its end.
     threading.Thread(target=waiting.wait, name="reap plan", daemon=True).start()
 
 
-def main(folder: Path, limit_seconds: float = TIME_LIMIT_SECONDS) -> None:
-    """Ask the program, wait for its answer no longer than the limit, and write its exit code down."""
+def main(folder: Path, working_folder: Path, limit_seconds: float = TIME_LIMIT_SECONDS) -> None:
+    """Ask the program, wait for its answer no longer than the limit, and write its exit code down.
+
+    Args:
+        folder: The folder of the question.
+        working_folder: Where relative paths of the configuration start.
+        limit_seconds: Seconds after which it is stopped.
+    """
     command = [*PROGRAM, "plan", "--config", str(folder / CONFIG), "--json"]
     with (folder / _ANSWER).open("wb") as answer, (folder / OUTPUT).open("wb") as output:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=answer, stderr=output, start_new_session=True
+            command,
+            cwd=working_folder,
+            stdin=subprocess.DEVNULL,
+            stdout=answer,
+            stderr=output,
+            start_new_session=True,
         )
         try:
             code = process.wait(timeout=limit_seconds)
@@ -112,7 +133,7 @@ def main(folder: Path, limit_seconds: float = TIME_LIMIT_SECONDS) -> None:
             process.wait()
             code = TIMED_OUT
             output.write(f"Planning was stopped after {limit_seconds / 60:.0f} minutes.\n".encode())
-    write_text(folder / _EXIT_CODE, f"{code}\n")
+    write_text(folder / EXIT_CODE, f"{code}\n")
 
 
 def folder_of(root: Path, config: Mapping[str, Any]) -> Path:
@@ -122,27 +143,9 @@ def folder_of(root: Path, config: Mapping[str, Any]) -> Path:
 
 
 def _answer(folder: Path) -> dict[str, Any] | None:
-    try:
-        value = json.loads((folder / _ANSWER).read_text("utf-8"))
-    except (OSError, ValueError):
-        return None
-    return value if isinstance(value, dict) and "need_bytes" in value else None
-
-
-def _exit_code(folder: Path) -> int | None:
-    try:
-        return int((folder / _EXIT_CODE).read_text("utf-8"))
-    except (OSError, ValueError):
-        return None
-
-
-def _is_waited_for(folder: Path) -> bool:
-    try:
-        process = json.loads((folder / PROCESS).read_text("utf-8"))["job"]
-        return is_alive(Started(pid=int(process["pid"]), created=float(process["created"])))
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
+    value = read_object(folder / _ANSWER)
+    return value if value is not None and "need_bytes" in value else None
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -40,7 +40,11 @@ def is_alive(started: Started) -> bool:
 
 def interrupt(started: Started) -> None:
     """Ask the process to end in good order, as Ctrl-C does; it seals its run and may take a while."""
-    _signal(started, signal.SIGINT)
+    if is_alive(started):
+        try:
+            os.kill(started.pid, signal.SIGINT)
+        except ProcessLookupError:
+            return
 
 
 def kill(started: Started) -> None:
@@ -49,13 +53,5 @@ def kill(started: Started) -> None:
         try:
             # The job leads a session, so its process group has its id and nobody else is in it.
             os.killpg(started.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            return
-
-
-def _signal(started: Started, number: signal.Signals) -> None:
-    if is_alive(started):
-        try:
-            os.kill(started.pid, number)
         except ProcessLookupError:
             return

@@ -17,8 +17,18 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from dashboard.logic.jobs.folder import OUTPUT, Job, jobs, launch_folder, mark_ended, mark_started, read_job
+from dashboard.logic.jobs.folder import (
+    CONFIG,
+    OUTPUT,
+    Job,
+    JobReader,
+    launch_folder,
+    mark_ended,
+    mark_started,
+    read_job,
+)
 from dashboard.logic.jobs.process import interrupt, started_now
+from dashboard.logic.jobs.program import PROGRAM, resume_arguments, train_arguments
 from evidence.lock import RunLock
 from schemas.problems import ProblemError
 
@@ -43,9 +53,10 @@ def main(root: Path) -> None:
 def _work(root: Path) -> None:
     """Start jobs as devices become free, until none waits and none that was started here is at work."""
     waits: list[threading.Thread] = []
+    reader = JobReader(root)
     while True:
         waits = [wait for wait in waits if wait.is_alive()]
-        known = jobs(root)
+        known = reader.jobs()
         # Jobs that an earlier worker left running have nobody here who waits for them, but their devices are taken.
         if not waits and all(job.has_ended for job in known):
             return
@@ -73,12 +84,20 @@ def startable(known: Sequence[Job]) -> list[Job]:
     return chosen
 
 
+def arguments_of(job: Job) -> list[str]:
+    """Return what follows the program's name to do a job; every path in it is inside the job's root."""
+    output = job.root / job.run
+    if job.resumes is not None:
+        return resume_arguments(job.root / job.resumes, output, force=job.force)
+    return train_arguments(job.folder / CONFIG, output, force=job.force)
+
+
 def _start(job: Job) -> subprocess.Popen[bytes] | None:
     """Start a job and note its process; None if it could not be started, which is noted too."""
     with (job.folder / OUTPUT).open("ab") as output:
         try:
             process = subprocess.Popen(
-                list(job.command),
+                [*PROGRAM, *arguments_of(job)],
                 cwd=job.working_folder,
                 env={**os.environ, "PYTHONUNBUFFERED": "1"},  # or the page would see nothing for a long time
                 stdin=subprocess.DEVNULL,

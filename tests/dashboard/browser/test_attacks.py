@@ -133,8 +133,7 @@ def test_what_is_larger_than_any_bundle_is_not_taken(tmp_path: Path, page: Page)
     uploads: list[Request] = []
     page.on("request", lambda request: uploads.append(request) if request.method == "PUT" else None)
     with serving(tmp_path / "runs", tmp_path) as address:
-        page.goto(f"{address}/package?tab=Verify")
-        page.get_by_role("tab", name="Verify").click()
+        page.goto(f"{address}/package?part=Verify")
         page.locator("input[type=file]").set_input_files(small)
         expect(page.locator(".tp-sign", has_text="does not hold")).to_be_visible()
         # A forger asks without the page, whose own limit is only a courtesy.

@@ -64,7 +64,7 @@ def corpus(root: Path) -> None:
     (root / "torn" / MANIFEST).write_text('{"run_id": ')
     shutil.copytree(CASES / "hf_trainer" / "folder", root / "other-tool")
     folder = new_job_folder(root, STARTED)
-    enqueue(folder, run="beta", command=["trainproof"], working_folder=root, now=STARTED)
+    enqueue(folder, run="beta", working_folder=root, now=STARTED)
     (folder / OUTPUT).write_text("error TP301: The loss is not finite.\n")
     job = read_job(folder)
     assert job is not None

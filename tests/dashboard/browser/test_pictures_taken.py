@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-import sys
-from datetime import UTC, datetime
 from pathlib import Path
 from xml.etree.ElementTree import fromstring
 
 import pytest
 from browser import serving
 from playwright.sync_api import Page, expect
+from stand_ins import put, stand_in
 from synthetic import write_run
 
 from dashboard.logic.jobs import control
-from dashboard.logic.jobs.folder import enqueue, new_job_folder
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -50,16 +48,14 @@ def taken(page: Page, label: str) -> bytes:
 
 def waits_for(root: Path, file: Path) -> None:
     """Start a job that ends when a file is there."""
-    now = datetime.now(UTC)
-    code = "import pathlib, sys, time\nwhile not pathlib.Path(sys.argv[1]).exists(): time.sleep(0.1)"
-    command = [sys.executable, "-c", code, str(file)]
-    enqueue(new_job_folder(root, now), run="long-run", command=command, working_folder=root, now=now)
+    put(root, f"import pathlib, time\nwhile not pathlib.Path({str(file)!r}).exists(): time.sleep(0.1)", run="long-run")
     control.start_worker(root)
 
 
 def test_curves_are_taken_as_png_svg_and_csv_and_any_page_says_that_a_run_has_ended(
-    tmp_path: Path, root: Path, page: Page
+    tmp_path: Path, root: Path, page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    stand_in(monkeypatch)
     write_run(root, "alpha", steps=120, items=10)
     waits_for(root, tmp_path / "go")
     with serving(root, tmp_path) as address:

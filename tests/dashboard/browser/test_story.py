@@ -192,6 +192,7 @@ def test_the_answer_that_was_chosen_stays_and_has_a_link(tmp_path: Path, page: P
 def test_a_page_follows_a_run_at_work_and_notices_its_end(tmp_path: Path, page: Page) -> None:
     root = tmp_path / "runs"
     folder = write_run(root, "alpha", steps=40, status="running")
+    (folder / "checkpoints" / "20").mkdir(parents=True)
     rows = (write_run(tmp_path, "whole", steps=40) / METRICS).read_text("utf-8").splitlines(keepends=True)
     with serving(root, tmp_path) as address:
         with RunLock(folder):

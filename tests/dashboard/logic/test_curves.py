@@ -227,6 +227,11 @@ def test_the_drawing_for_print_is_sound_xml_whatever_a_run_is_called(view) -> No
     assert "exact match 50.0 %" in text
 
 
+def test_the_csv_has_every_digit() -> None:
+    own = series(1, loss=np.array([2.0000000001]), device_memory_bytes=np.array([16911433728.0]))
+    assert curves_csv([line("a", own)]).splitlines()[1] == "a,,1,2048,0,2.0000000001,,,,16911433728"
+
+
 def test_the_csv_has_every_row_and_no_formula() -> None:
     text = curves_csv([line("=1+1", series(3, loss=np.array([1.0, np.nan, 0.5])))])
     assert text.splitlines() == [

@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
 import psutil
 import pytest
+import yaml
+from stand_ins import put, stand_in, wait_for
+from synthetic import write_run
 
-from dashboard.logic.jobs import control, process
-from dashboard.logic.jobs.folder import OUTPUT, Job, enqueue, jobs, launch_folder, new_job_folder, read_job
+from dashboard.logic.jobs import control, process, seal
+from dashboard.logic.jobs.folder import (
+    OUTPUT,
+    PROCESS,
+    Job,
+    JobReader,
+    enqueue,
+    jobs,
+    launch_folder,
+    mark_ended,
+    new_job_folder,
+    read_job,
+)
 from dashboard.logic.jobs.process import Started
 from dashboard.logic.jobs.worker import startable
+from evidence.read import read_run
 
 POLITE = """
 import signal, sys, time
@@ -33,24 +49,6 @@ STUBBORN = (
 )
 
 
-def put(root: Path, code: str, run: str = "a-run", device: str = "auto") -> Job:
-    """Queue a Python program instead of a training run."""
-    now = datetime.now(UTC)
-    folder = new_job_folder(root, now)
-    command = [sys.executable, "-c", code]
-    enqueue(folder, run=run, command=command, working_folder=root, now=now, device=device)
-    job = read_job(folder)
-    assert job is not None
-    return job
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "the condition did not come true"
-        time.sleep(0.05)
-
-
 def now(job: Job) -> Job:
     again = read_job(job.folder)
     assert again is not None
@@ -63,7 +61,8 @@ def output(job: Job) -> str:
 
 
 @pytest.fixture
-def root(tmp_path: Path):
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    stand_in(monkeypatch)
     yield tmp_path
     for job in jobs(tmp_path):
         control.kill(job)
@@ -88,6 +87,7 @@ def test_each_device_runs_one_job_at_a_time_beside_the_others(root: Path) -> Non
     last = put(root, "")
     control.start_worker(root)
     wait_for(lambda: now(third).has_ended)
+    wait_for(lambda: "ready" in output(first))
     assert [now(job).state for job in (first, second, last)] == ["running", "waiting", "waiting"]
     control.cancel(now(first))
     wait_for(lambda: now(last).has_ended)
@@ -103,16 +103,19 @@ def test_a_job_that_takes_any_device_is_not_overtaken_for_ever(root: Path) -> No
     assert any_device.shares_device(gpu)
 
 
-def test_a_failed_job_is_tried_again_as_a_run_of_its_own(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control, "PROGRAM", (sys.executable, "-c", "import sys; print(sys.argv[1:]); sys.exit(4)"))
-    failed = control.start(root, {"name": "x", "mesh": {"device": "cpu"}}, force=True)
+SAYS_ITS_ARGUMENTS = "import json, sys; print(json.dumps(sys.argv[1:]))"
+
+
+def test_a_failed_job_is_tried_again_as_a_run_of_its_own(root: Path) -> None:
+    config = {"name": "x", "mesh": {"device": "cpu"}, "code": f"{SAYS_ITS_ARGUMENTS}; sys.exit(4)"}
+    failed = control.start(root, config, force=True)
     wait_for(lambda: now(failed).has_ended)
     again = control.retry(root, now(failed))
     wait_for(lambda: now(again).has_ended)
     assert (now(failed).state, again.device) == ("failed", "cpu")
     assert again.run != failed.run
-    assert (again.folder / "config.yaml").read_text("utf-8") == "name: x\nmesh:\n  device: cpu\n"
-    assert json.loads(output(again).replace("'", '"')) == [
+    assert (again.folder / "config.yaml").read_bytes() == (failed.folder / "config.yaml").read_bytes()
+    assert json.loads(output(again)) == [
         "train",
         "--config",
         str(again.folder / "config.yaml"),
@@ -120,6 +123,49 @@ def test_a_failed_job_is_tried_again_as_a_run_of_its_own(root: Path, monkeypatch
         str(root / again.run),
         "--force",
     ]
+
+
+def test_what_follows_a_job_runs_where_it_ran(root: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    first = put(root, "import os; print(os.getcwd())", working_folder=elsewhere)
+    control.start_worker(root)
+    wait_for(lambda: now(first).has_ended)
+    again = control.retry(root, now(first))
+    wait_for(lambda: now(again).has_ended)
+    assert (output(first), output(again)) == (f"{elsewhere}\n", f"{elsewhere}\n")
+    stated = json.loads((first.folder / "job.json").read_text())
+    (first.folder / "job.json").write_text(json.dumps(stated | {"working_folder": "/"}))
+    assert control.retry(root, now(first)).working_folder == str(Path.cwd())
+
+
+def test_a_forced_run_is_resumed_with_force(root: Path) -> None:
+    folder = write_run(root, "my run", status="interrupted", plan={"forced": True})
+    (folder / "config.yaml").write_text(yaml.safe_dump({"code": SAYS_ITS_ARGUMENTS}))
+    job = control.resume(root, read_run(folder))
+    wait_for(lambda: now(job).has_ended)
+    assert json.loads(output(job)) == [
+        "train",
+        "--resume",
+        str(root / "my run"),
+        "--output",
+        str(root / job.run),
+        "--force",
+    ]
+    assert job.run.startswith("my-run-")
+
+
+@pytest.mark.parametrize(("code", "state"), [(0, "finished"), (4, "failed"), (5, "interrupted")])
+def test_a_button_pressed_a_moment_too_late_changes_no_verdict(root: Path, code: int, state: str) -> None:
+    reader = JobReader(root)
+    shown = put(root, "")
+    reader.jobs()
+    mark_ended(shown, code)
+    for act in (control.cancel, control.kill):
+        act(shown)
+        assert (now(shown).state, reader.jobs()[0].state, jobs(root)[0].state) == (state,) * 3
+    shutil.rmtree(shown.folder)
+    assert reader.jobs() == []
 
 
 @pytest.mark.parametrize(("code", "state"), [(0, "finished"), (3, "refused"), (4, "failed"), (5, "interrupted")])
@@ -174,7 +220,7 @@ def test_a_second_worker_leaves_the_queue_to_the_first(root: Path) -> None:
     job = put(root, "import time; time.sleep(1.5)")
     control.start_worker(root)
     wait_for(lambda: now(job).state == "running")
-    second = subprocess.run([sys.executable, "-m", "dashboard.logic.jobs.worker", str(root)], timeout=20, check=False)
+    second = subprocess.run([*control.WORKER, str(root)], timeout=20, check=False)
     assert second.returncode == 0
     wait_for(lambda: now(job).has_ended)
     assert now(job).exit_code == 0
@@ -182,7 +228,7 @@ def test_a_second_worker_leaves_the_queue_to_the_first(root: Path) -> None:
 
 def test_a_job_outlives_its_worker_and_the_next_worker_waits_for_it(root: Path) -> None:
     first = put(root, "import time; print('ready', flush=True); time.sleep(1.5); print('done', flush=True)")
-    worker = subprocess.Popen([sys.executable, "-m", "dashboard.logic.jobs.worker", str(root)], start_new_session=True)
+    worker = subprocess.Popen([*control.WORKER, str(root)], start_new_session=True)
     wait_for(lambda: now(first).state == "running" and "ready" in output(first))
     worker.kill()
     worker.wait()
@@ -208,10 +254,9 @@ def test_a_number_that_now_belongs_to_another_process_is_left_alone() -> None:
         bystander.wait()
 
 
-def test_a_command_that_cannot_be_started_says_so(root: Path) -> None:
-    now_ = datetime.now(UTC)
-    folder = new_job_folder(root, now_)
-    enqueue(folder, run="a", command=[str(root / "nothing")], working_folder=root, now=now_)
+def test_a_job_whose_working_folder_is_gone_says_so(root: Path, tmp_path: Path) -> None:
+    folder = new_job_folder(root, datetime.now(UTC))
+    enqueue(folder, run="a", working_folder=root / "nothing", now=datetime.now(UTC))
     control.start_worker(root)
     job = read_job(folder)
     assert job is not None
@@ -220,30 +265,125 @@ def test_a_command_that_cannot_be_started_says_so(root: Path) -> None:
     assert output(job) == (f"The run could not be started: [Errno 2] No such file or directory: '{root / 'nothing'}'\n")
 
 
-def test_starting_writes_the_configuration_and_a_command_without_a_shell(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(control, "PROGRAM", (sys.executable, "-c", "import sys; print(sys.argv[1:])"))
+def test_starting_writes_the_configuration_and_a_command_without_a_shell(root: Path) -> None:
     hostile = "demo; touch pwned $(touch pwned)"
-    job = control.start(root, {"name": "x", "model": {"name": hostile}})
+    job = control.start(root, {"name": "x", "model": {"name": hostile}, "code": SAYS_ITS_ARGUMENTS})
     wait_for(lambda: now(job).has_ended)
-    assert json.loads(output(job).replace("'", '"')) == [
+    assert json.loads(output(job)) == [
         "train",
         "--config",
         str(job.folder / "config.yaml"),
         "--output",
         str(root / job.run),
     ]
-    assert (job.folder / "config.yaml").read_text("utf-8") == f"name: x\nmodel:\n  name: {hostile}\n"
+    assert yaml.safe_load((job.folder / "config.yaml").read_text("utf-8"))["model"] == {"name": hostile}
     assert not list(root.glob("**/pwned"))
 
 
-def test_folders_that_are_no_jobs_are_passed_over(root: Path) -> None:
+def planted(root: Path, text: str, folder: str = "job-x", **files: str) -> Path:
+    """Write what came with a root of somebody else."""
+    place = launch_folder(root) / folder
+    place.mkdir(parents=True)
+    (place / "job.json").write_text(text)
+    for name, content in files.items():
+        (place / name).write_text(content)
+    return place
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"run": ',
+        "[]",
+        "null",
+        "[" * 100_000,
+        '{"run": "../../elsewhere"}',
+        '{"run": ["x"]}',
+        '{"run": "x", "resumes": "../../elsewhere"}',
+        '{"run": "x", "resumes": "/etc"}',
+        '{"run": "x", "resumes": ".."}',
+        '{"run": "x", "resumes": ["a"]}',
+        '{"run": "x", "resumes": ""}',
+        '{"run": "x", "resumes": ".launch"}',
+        '{"run": "x", "resumes": "a/b"}',
+        f'{{"run": {"[" * 900}{"]" * 900}}}',
+    ],
+)
+def test_what_is_no_job_is_passed_over(root: Path, text: str) -> None:
     job = put(root, "")
     (launch_folder(root) / "empty").mkdir()
-    (launch_folder(root) / "torn").mkdir()
-    (launch_folder(root) / "torn" / "job.json").write_text('{"run": ')
-    (launch_folder(root) / "outside").mkdir()
-    (launch_folder(root) / "outside" / "job.json").write_text('{"run": "../../elsewhere", "command": ["x"]}')
     (launch_folder(root) / "link").symlink_to("/")
+    planted(root, text)
     assert [found.job_id for found in jobs(root)] == [job.job_id]
+
+
+@pytest.mark.parametrize("pid", ["-1", "0", "true", "1e3", '"1"', "9" * 400])
+@pytest.mark.parametrize("created", ["1", "-1", "NaN", "1e999", "9" * 400])
+def test_a_process_that_cannot_be_is_none(root: Path, pid: str, created: str) -> None:
+    process_file = f'{{"job": {{"pid": {pid}, "created": {created}}}}}'
+    read = read_job(planted(root, '{"run": "x"}', **{PROCESS: process_file, "exit_code": "9" * 5000, "position": "x"}))
+    assert read is not None
+    assert (read.started, read.exit_code, read.position) == (None, None, 0)
+
+
+@pytest.mark.parametrize("odd", ["null", "7", "{}", f"{'[' * 900}{']' * 900}", '"\\ud800"'])
+def test_a_job_with_odd_values_is_read_and_not_started(root: Path, odd: str) -> None:
+    keys = ("force", "working_folder", "device", "created_at", "seal", "command")
+    text = ", ".join(f'"{key}": {odd}' for key in keys)
+    read = read_job(planted(root, f'{{"run": "x", {text}}}'))
+    assert read is not None
+    assert (read.state, read.force, read.device) == ("unasked", False, "auto")
+
+
+def test_a_root_of_somebody_else_starts_nothing(root: Path) -> None:
+    pwned = root / "pwned"
+    touch = ["touch", str(pwned)]
+    code = f"open({str(pwned)!r}, 'w')"
+    mine = put(root, "print('mine')")
+    # What another user queued: a folder as it should be, but for the seal.
+    theirs = put(root, code)
+    shutil.copytree(theirs.folder, launch_folder(root) / "job-copied")
+    statement = json.loads((theirs.folder / "job.json").read_text())
+    (theirs.folder / "job.json").write_text(json.dumps(statement | {"seal": "0" * 64}))
+    planted(root, json.dumps({"run": "y", "command": touch, "working_folder": "/"}), "job-old", position="1")
+    planted(root, json.dumps({"run": "y", "command": None}), "job-none")
+    planted(root, json.dumps({"run": "y", "command": []}), "job-empty")
+    planted(root, json.dumps({"run": "y", "seal": None}), "job-unsealed", **{"config.yaml": f"code: {code}"})
+    changed = put(root, "print('mine')")
+    (changed.folder / "config.yaml").write_text(yaml.safe_dump({"code": code}))
+    control.start_worker(root)
+    wait_for(lambda: now(mine).has_ended)
+    wait_for(lambda: not control.is_worked_on(root))
+    assert output(mine) == "mine\n"
+    assert {job.state for job in jobs(root) if job.job_id != mine.job_id} == {"unasked"}
+    assert len(jobs(root)) == 8
+    assert not pwned.exists()
+
+
+def test_the_secret_is_for_this_user_alone_and_an_empty_one_is_none(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert put(root, "").state == "waiting"
+    path = seal.secret_path()
+    assert path == tmp_path / "cache" / "trainproof" / "queue.key"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [job.state for job in jobs(root)] == ["waiting"]
+    path.write_bytes(b"")
+    assert [job.state for job in jobs(root)] == ["unasked"]
+    assert put(root, "").state == "waiting"
+
+
+def test_no_program_of_the_folder_in_which_the_dashboard_was_started_is_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "clone"
+    for name in ("trainproof.py", "dashboard/__init__.py", "dashboard/logic/jobs/worker.py", "yaml.py"):
+        (here / name).parent.mkdir(parents=True, exist_ok=True)
+        (here / name).write_text(f"open({str(tmp_path / 'pwned')!r}, 'w')")
+    monkeypatch.chdir(here)
+    job = control.start(tmp_path / "runs", {"name": "x y"})
+    wait_for(lambda: now(job).has_ended)
+    assert (now(job).state, job.working_folder) == ("failed", str(here))
+    assert "/name" in output(job)
+    assert not (tmp_path / "pwned").exists()

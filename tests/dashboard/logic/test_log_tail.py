@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dashboard.logic import log_tail
-from dashboard.logic.log_tail import LogTail
+from dashboard.logic.log_tail import LEVELS, OTHER, LogTail, matching
 
 
 def messages(tail: LogTail) -> list[str]:
@@ -31,6 +31,19 @@ def test_a_log_that_was_replaced_is_read_afresh(tmp_path: Path) -> None:
     assert messages(tail) == []
     path.write_text('{"message": "c"}\n')
     assert messages(tail) == ["c"]
+
+
+def test_records_are_found_by_what_they_say_and_by_any_level() -> None:
+    records = [
+        {"level": "info", "message": "Started", "event": None},
+        {"level": "critical", "message": "None left"},
+        {"level": None, "event": "started"},
+        {"message": 7},
+    ]
+    assert matching(records, ["info"], "") == records[:1]
+    assert matching(records, [OTHER], "") == records[1:]
+    assert matching(records, [*LEVELS, OTHER], "STARTED") == [records[0], records[2]]
+    assert matching(records, [*LEVELS, OTHER], "none") == [records[1]], "what is not there is no word"
 
 
 def test_of_a_long_log_the_newest_records_are_kept_and_all_are_counted(tmp_path: Path, monkeypatch) -> None:

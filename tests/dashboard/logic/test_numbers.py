@@ -12,7 +12,7 @@ T = numbers.THIN
 @pytest.mark.parametrize(
     ("function", "value", "text"),
     [
-        (numbers.count, 1234567, f"1{T}234{T}567"),
+        (numbers.count, 1234567, "1,234,567"),
         (numbers.count, 0, "0"),
         (numbers.short_count, 950, "950"),
         (numbers.short_count, 12345, f"12.3{T}k"),

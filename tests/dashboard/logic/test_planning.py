@@ -4,29 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
+from stand_ins import wait_for
 
-from dashboard.logic.jobs import control, planning
+from dashboard.logic.jobs import planning
 from dashboard.logic.jobs.folder import PROCESS
 
 CONFIG = {"name": "x"}
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 120) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "the condition did not come true"
-        time.sleep(0.05)
-
-
 def program(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
-    for module in (control, planning):
-        monkeypatch.setattr(module, "PROGRAM", (sys.executable, "-c", code))
+    monkeypatch.setattr(planning, "PROGRAM", (sys.executable, "-c", code))
 
 
 @pytest.fixture
@@ -49,7 +40,7 @@ def test_why_there_is_no_plan_is_what_the_program_said(tmp_path: Path) -> None:
 
 def test_an_answer_is_kept_with_its_verdict(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program(monkeypatch, "print('{\"need_bytes\": 9}'); raise SystemExit(3)")
-    planning.main(folder)
+    planning.main(folder, tmp_path)
     found = planning.planning(tmp_path, CONFIG)
     assert (found.state, found.plan, found.exit_code) == ("answered", {"need_bytes": 9}, 3)
     assert planning.planning(tmp_path, {"name": "y"}).state == "none"
@@ -59,7 +50,7 @@ def test_what_takes_too_long_is_stopped_with_all_it_started(
     tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program(monkeypatch, "import time; time.sleep(60)")
-    planning.main(folder, limit_seconds=0.3)
+    planning.main(folder, tmp_path, limit_seconds=0.3)
     found = planning.planning(tmp_path, CONFIG)
     assert (found.state, found.exit_code) == ("failed", planning.TIMED_OUT)
     assert found.output == "Planning was stopped after 0 minutes."
@@ -67,5 +58,5 @@ def test_what_takes_too_long_is_stopped_with_all_it_started(
 
 
 def test_one_that_was_killed_is_not_waited_for(tmp_path: Path, folder: Path) -> None:
-    (folder / PROCESS).write_text(json.dumps({"job": {"pid": 2**22 - 1, "created": 0.0}}))
+    (folder / PROCESS).write_text(json.dumps({"pid": 2**22 - 1, "created": 1.0}))
     assert planning.planning(tmp_path, CONFIG).state == "failed"

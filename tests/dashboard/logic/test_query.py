@@ -7,7 +7,7 @@ import pytest
 
 from dashboard.logic.query import condition_text, parse
 
-FIELDS = ("run", "grade", "mode", "model", "loss", "steps", "status", "tag", "note", "started")
+FIELDS = ("run", "grade", "mode", "model", "loss", "score", "steps", "status", "tag", "note", "started")
 OTHERS = ("optimizer.learning_rate", "data.shuffle", "model.revision")
 CELLS = {
     "run": "demo-1",
@@ -16,6 +16,7 @@ CELLS = {
     "model": "google/gemma 2b",
     "loss": 1.15,
     "steps": 200,
+    "score": 0.625,
     "status": None,
     "tag": ("baseline", "seed-3"),
     "note": "Look at the log, it's odd",
@@ -52,6 +53,12 @@ ROW = Cells(text="\n".join(value for value in CELLS.values() if isinstance(value
         ("-grade:verified", False),
         ("model:gemma loss<1.2 mode:full", True),
         ("loss<1.15", False),
+        ("score>60%", True),
+        ("score>0.6", True),
+        ("score>=62.5%", True),
+        ("score:62.5%", True),
+        ("score>62.5%", False),
+        ("score>60", False),
         ("loss<=1.15", True),
         ("loss>1e0", True),
         ("steps:200", True),
@@ -95,8 +102,8 @@ def test_what_is_not_understood_is_named_and_the_rest_still_counts() -> None:
     asked = parse("colour:red loss<low optimizer.learnig_rate<1 gemma", FIELDS, OTHERS)
     assert asked.complaints == (
         (
-            "No field is called colour; there are grade, loss, mode, model, note, run, started, status, steps, tag, "
-            "and any setting or figure of a run."
+            "No field is called colour; there are grade, loss, mode, model, note, run, score, started, status, steps, "
+            "tag, and any setting or figure of a run."
         ),
         "loss< needs a number or a date, not low.",
         "No field is called optimizer.learnig_rate; did you mean optimizer.learning_rate?",

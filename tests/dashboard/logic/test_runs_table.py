@@ -17,7 +17,7 @@ from synthetic import write_run
 
 from dashboard.logic import runs_table
 from dashboard.logic.query import parse
-from dashboard.logic.run_order import in_groups, in_order, page_of
+from dashboard.logic.run_order import PAGE_ROWS, in_groups, in_order, page_of
 from dashboard.logic.run_rows import Row, RowCache, row_of
 from dashboard.logic.runs_table import column_of
 from evidence.index import RunSummary, index_runs
@@ -50,7 +50,7 @@ def test_a_row_for_each_run_with_numbers_as_numbers(tmp_path: Path) -> None:
     assert (row.get("optimizer.learning_rate"), row.get("last.step_seconds"), row.get("nothing")) == (0.001, 0.5, None)
     assert all(parse(word, []).matches(row) for word in ("alpha", "BASELINE", "odd", "full"))
     assert not any(parse(word, []).matches(row) for word in ("no", "%"))
-    table = runs_table.table([row], columns(*runs_table.FIRST_CHOICE))
+    table = runs_table.table([row], columns("run", *runs_table.FIRST_CHOICE))
     assert table["score"].to_pylist() == [100.0]
     assert table["grade"].to_pylist() == [["✓ verified"]]
 
@@ -159,10 +159,10 @@ def test_groups_count_and_sum_up_what_agrees() -> None:
 
 
 def test_pages_say_which_rows_they_are() -> None:
-    rows = rows_of(*(summary(f"run-{number}") for number in range(1201)))
+    rows = rows_of(*(summary(f"run-{number}") for number in range(4201)))
     part = page_of(rows, 2)
-    assert (part.page, part.pages, part.said(len(rows))) == (2, 3, "501–1,000 of 1,201")
-    assert names(page_of(rows, 99).rows)[-1] == "run-1200"
+    assert (part.page, part.pages, part.said(len(rows))) == (2, 3, "2,001–4,000 of 4,201")
+    assert names(page_of(rows, 99).rows)[-1] == "run-4200"
     assert page_of(rows, -3).page == 1
     assert page_of([], 1).rows == ()
 
@@ -201,12 +201,12 @@ def test_ten_thousand_runs_are_searched_sorted_and_drawn_with_a_few_calls_for_ea
 
     def click() -> None:
         listing = cache.listing(summaries)
-        words = "run-0 model:model-3,model-4 loss<900 optimizer.learning_rate>0"
+        words = "run-0 model:model-3,model-4,model-5 loss<900 optimizer.learning_rate>0"
         asked = parse(words, ["model", "loss"], listing.settings)
         kept = in_order([row for row in listing.rows if asked.matches(row)], "loss", descending=True)
         part = page_of(kept, 1)
-        runs_table.table(part.rows, columns(*runs_table.FIRST_CHOICE, "group.setting_3", rows=part.rows))
-        assert len(part.rows) == 500
+        runs_table.table(part.rows, columns("run", *runs_table.FIRST_CHOICE, "group.setting_3", rows=part.rows))
+        assert len(part.rows) == PAGE_ROWS
 
     # 31 for each, which took 0.05 s in all where this was written; anything that looks at 40 settings needs more.
     assert calls(click) < 40 * len(summaries)

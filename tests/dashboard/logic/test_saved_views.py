@@ -42,7 +42,9 @@ def test_the_link_of_a_view_is_an_address() -> None:
 def test_a_view_needs_a_name(tmp_path: Path, name: str) -> None:
     with pytest.raises(ProblemError) as refused:
         save(tmp_path, name, ADDRESS)
-    assert [problem.what for problem in refused.value.problems] == ["A view needs a name of 1 to 80 characters."]
+    (problem,) = refused.value.problems
+    assert problem.what == "A view needs a name of 1 to 80 characters."
+    assert problem.next == "Write one into Name, and press the button again."
     assert not path_of(tmp_path).exists()
 
 
@@ -94,6 +96,36 @@ def test_there_is_an_end_to_views(tmp_path: Path) -> None:
     path.parent.mkdir(parents=True)
     views = [{"name": f"view {number}", "address": {}} for number in range(MOST_VIEWS)]
     path.write_text(json.dumps({"schema_version": "1.0", "views": views}))
-    with pytest.raises(ProblemError):
+    with pytest.raises(ProblemError) as refused:
         save(tmp_path, "one more", {})
+    (problem,) = refused.value.problems
+    assert problem.what == "There are 200 saved views; that is the most."
+    assert problem.next == "Delete one that is no longer used, and save again."
     assert len(saved_views(tmp_path)) == MOST_VIEWS
+
+
+@pytest.mark.parametrize("values", [("x" * 4001,), ("x",) * 201])
+def test_what_no_view_keeps_is_refused_before_it_is_saved(tmp_path: Path, values: tuple[str, ...]) -> None:
+    save(tmp_path, "a", {"q": ("x" * 4000,) * 200})
+    with pytest.raises(ProblemError) as refused:
+        save(tmp_path, "b", {"q": values})
+    (problem,) = refused.value.problems
+    assert problem.what == "Of q a view keeps 200 values of 4,000 characters at most; this has more."
+    assert problem.next == "Shorten q and save again."
+    assert names(tmp_path) == ["a"]
+
+
+def test_a_place_that_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
+    path_of(tmp_path).parent.write_text("")
+    with pytest.raises(ProblemError) as refused:
+        save(tmp_path, "a", {})
+    (problem,) = refused.value.problems
+    assert problem.what == "The saved views cannot be read: Not a directory."
+    assert problem.next == "See that this file can be read; it is left as it is."
+    path_of(tmp_path).parent.unlink()
+    (tmp_path / ".views").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(ProblemError) as refused:
+        save(tmp_path, "a", {})
+    (problem,) = refused.value.problems
+    assert problem.what == "The view could not be saved: File exists."
+    assert problem.next == "Mend that and save again."

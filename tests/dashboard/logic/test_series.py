@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from synthetic import write_run
 
-from dashboard.logic import series as series_module
+from dashboard.logic import growing
 from dashboard.logic.series import Tail
 
 
@@ -100,7 +100,7 @@ def test_null_is_a_gap_and_not_a_zero(tmp_path: Path) -> None:
 def test_reading_in_small_chunks_gives_the_same(tmp_path: Path, monkeypatch) -> None:
     folder = write_run(tmp_path, "a", steps=50)
     whole = Tail(folder / "metrics.jsonl").series()
-    monkeypatch.setattr(series_module, "CHUNK_BYTES", 500)
+    monkeypatch.setattr(growing, "CHUNK_BYTES", 500)
     parts = Tail(folder / "metrics.jsonl").series()
     for name, column in whole.columns.items():
         np.testing.assert_array_equal(column, parts.columns[name])

@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 from synthetic import write_run
 
 from dashboard.logic import comparison_tables, forecast, headline, pairing, predictions_table, settings
@@ -105,6 +106,27 @@ def test_scores_by_group_beside_the_untrained_model(tmp_path: Path) -> None:
         f"0.0{THIN}%",
     )
     assert [row[:3] for row in rows[1:3]] == [("section", "core", "9"), ("section", "edge", "3")]
+
+
+@pytest.mark.parametrize("value", [0.001, 0.0010000001, 1.0, 1e-06, 1.5e-7, 1e22, 0.1 + 0.2, -2.5e-10])
+def test_a_number_is_shown_as_yaml_writes_it_with_every_digit(value: float) -> None:
+    text = settings.shown(value)
+    assert yaml.safe_dump(value) == f"{text}\n...\n"
+    assert yaml.safe_load(text) == value
+
+
+def test_a_rehearsal_is_of_the_same_method_and_started_before_whatever_the_zone(tmp_path: Path) -> None:
+    lora = {"training": {"method": "lora"}, "model": {"name": "gemma"}}
+    write_run(tmp_path, "full", manifest={"started_at": "2026-11-20T14:30:00+02:00", "model": {"name": "gemma"}})
+    write_run(tmp_path, "lora-smoke", mode="smoke", manifest={"started_at": "2026-11-20T12:00:00+00:00", **lora})
+    assert pairing.smoke_and_full(index_runs(tmp_path)) is None
+    # Later by the letters of its time, earlier in truth; and the other way round.
+    write_run(tmp_path, "before", mode="smoke", manifest={"started_at": "2026-11-20T17:00:00+05:00"})
+    write_run(tmp_path, "after", mode="smoke", manifest={"started_at": "2026-11-20T12:45:00+00:00"})
+    write_run(tmp_path, "undated", mode="smoke", manifest={"started_at": "yesterday"})
+    assert pairing.smoke_and_full(index_runs(tmp_path)) == ("before", "full")
+    write_run(tmp_path, "failed", status="failed", manifest={"started_at": "2026-11-22T12:00:00+00:00"})
+    assert pairing.smoke_and_full(index_runs(tmp_path)) == ("before", "full")
 
 
 def test_the_smoke_run_before_the_newest_finished_full_run_is_its_rehearsal(tmp_path: Path) -> None:

@@ -1,0 +1,69 @@
+"""Whether this user put a job into the queue: a seal over what the job is, made with a secret of this user alone.
+
+A root can be cloned, unzipped or shared with others, and what lies in it may look like a job. The secret is in the
+user's cache, outside of every root, so nobody else can write a job that this user's worker starts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+from pathlib import Path
+
+_SECRET_BYTES = 32
+
+
+def secret_path() -> Path:
+    """Return the file of this user's secret."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trainproof" / "queue.key"
+
+
+def sealed(content: bytes) -> str:
+    """Return the seal over a content; the first call makes the secret.
+
+    Raises:
+        OSError: The secret cannot be read or written.
+    """
+    return _seal(_secret() or _new_secret(), content)
+
+
+def holds(seal: str | None, content: bytes) -> bool:
+    """Return whether this user has sealed just this content."""
+    try:
+        secret = _secret()
+    except OSError:
+        return False
+    if secret is None or seal is None:
+        return False
+    return hmac.compare_digest(seal.encode("utf-8", "replace"), _seal(secret, content).encode())
+
+
+def _seal(secret: bytes, content: bytes) -> str:
+    return hmac.new(secret, content, hashlib.sha256).hexdigest()
+
+
+def _secret() -> bytes | None:
+    """Return the secret, None where there is none or less than one: anybody can guess an empty file."""
+    try:
+        found = secret_path().read_bytes()
+    except FileNotFoundError:
+        return None
+    return found if len(found) == _SECRET_BYTES else None
+
+
+def _new_secret() -> bytes:
+    """Make the secret; of two processes that do so at once the last one wins, and the job of the first is unasked."""
+    path = secret_path()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(secrets.token_bytes(_SECRET_BYTES))
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    return path.read_bytes()

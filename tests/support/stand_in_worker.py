@@ -1,0 +1,12 @@
+"""The worker of a queue, which starts the program beside this file instead of the real one."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from dashboard.logic.jobs import worker
+
+if __name__ == "__main__":
+    worker.PROGRAM = (sys.executable, str(Path(__file__).with_name("stand_in_program.py")))
+    worker.main(Path(sys.argv[1]))
