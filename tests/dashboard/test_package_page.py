@@ -119,7 +119,7 @@ def test_what_is_built_is_not_replaced_without_a_word_and_verified_once(
 
 def test_a_copy_elsewhere_in_the_root_is_said_and_a_chosen_one_blocks(opened: Open, root: Path) -> None:
     shutil.copytree(write_run(root, "alpha"), root / "beta")
-    copied = f"Every row has the time and the loss of the same row in {root / 'beta'}."
+    copied = "Every row has the time and the loss of the same row in beta."
     alone = said(opened(state.PACKAGE, runs="alpha"))
     assert ["! warning" in alone, copied in alone, "✕ blocked" in alone] == [True, True, False]
     together = said(opened(state.PACKAGE, runs=["alpha", "beta"]))

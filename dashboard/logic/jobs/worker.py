@@ -94,7 +94,8 @@ def arguments_of(job: Job) -> list[str]:
 
 def _start(job: Job) -> subprocess.Popen[bytes] | None:
     """Start a job and note its process; None if it could not be started, which is noted too."""
-    with (job.folder / OUTPUT).open("ab") as output:
+    # Nothing waits in a buffer: who sees that the job has ended finds its last words.
+    with (job.folder / OUTPUT).open("ab", buffering=0) as output:
         try:
             process = subprocess.Popen(
                 [*PROGRAM, *arguments_of(job)],
