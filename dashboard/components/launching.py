@@ -13,6 +13,7 @@ from dashboard.components import markup
 from dashboard.components.gate import may_operate
 from dashboard.logic import configs
 from dashboard.logic.jobs import control
+from dashboard.logic.text import plain
 
 
 def smoke_button() -> None:
@@ -30,6 +31,7 @@ def start(config: Mapping[str, Any], *, force: bool = False) -> None:
         return
     with trying("The run could not be started"):
         job = control.start(state.root(), config, force=force)
+        st.toast(f"{plain(job.run)} is in the queue, above.", icon=":material/play_arrow:")
         state.go(state.LAUNCH, job=job.job_id)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import streamlit as st
@@ -19,7 +20,7 @@ from dashboard.logic.jobs.output import tail
 from dashboard.logic.resuming import can_resume
 
 TICK_SECONDS = 1.5
-_ENDED_SHOWN = 6
+_ENDED_SHOWN, _ENDED_FOLDED = 1, 12
 _LINES_LIVE, _LINES_ENDED = 7, 40
 
 
@@ -48,8 +49,20 @@ def _body(root: Path, *, was_active: bool) -> None:
     shown = [job for job in ended if job.job_id == asked] + [job for job in ended if job.job_id != asked]
     for job in shown[:_ENDED_SHOWN]:
         _job(root, job, first_waiting=False)
-    if len(ended) > _ENDED_SHOWN:
-        st.caption(f"Not shown: {len(ended) - _ENDED_SHOWN:,} earlier. Their runs are on the Runs page.")
+    if earlier := shown[_ENDED_SHOWN:]:
+        _earlier(root, earlier)
+
+
+@st.fragment
+def _earlier(root: Path, ended: Sequence[Job]) -> None:
+    """Draw the jobs that ended before, folded, so that the form stays where it can be seen."""
+    folded = st.expander(f"Ended before: {len(ended):,}", on_change="rerun", key="ended before")
+    if folded.open:
+        with folded:
+            for job in ended[:_ENDED_FOLDED]:
+                _job(root, job, first_waiting=False)
+            if len(ended) > _ENDED_FOLDED:
+                markup.note(f"Not shown: {len(ended) - _ENDED_FOLDED:,} earlier. Their runs are on the Runs page.")
 
 
 def _job(root: Path, job: Job, *, first_waiting: bool) -> None:
@@ -103,10 +116,14 @@ def _buttons(root: Path, job: Job, *, first_waiting: bool) -> None:
         with trying("It could not be stopped"):
             control.cancel(job)
             st.rerun()
-    if job.state == "stopping" and st.button("Kill", key=f"kill {key}", icon=":material/dangerous:", help=_KILL):
-        with trying("It could not be killed"):
-            control.kill(job)
-            st.rerun()
+    if job.state == "stopping":
+        # It comes where Stop was: a second click there must not end what is being saved.
+        with st.popover("Kill", icon=":material/dangerous:", key=f"before kill {key}"):
+            markup.note(_KILL)
+            if st.button("Kill it now", key=f"kill {key}", type="primary"):
+                with trying("It could not be killed"):
+                    control.kill(job)
+                    st.rerun()
     if job.has_ended:
         _again(root, job)
 

@@ -29,7 +29,7 @@ def figures(manifest: Document, eval_summary: Document, plan: Document, series: 
         _loss(manifest, series),
         _score(eval_summary),
         _tokens(manifest, series),
-        _speed(series),
+        _speed(manifest, series),
         _memory(manifest, plan),
         _duration(manifest, series),
     ]
@@ -81,12 +81,18 @@ def _tokens(manifest: Document, series: Series) -> Figure:
     )
 
 
-def _speed(series: Series) -> Figure:
+def _speed(manifest: Document, series: Series) -> Figure:
+    """Return tokens by training time, as a comparison does; while the run is at work, those of its last row."""
+    tokens, seconds = number_at(manifest, "result", "tokens_seen"), number_at(manifest, "result", "train_seconds")
+    steps = number_at(manifest, "training", "steps_done")
+    if tokens and seconds and steps:
+        mean = f"{numbers.digits(seconds / steps, 3)}{numbers.THIN}s per step, on average"
+        return Figure(label="Speed", value=numbers.rate(tokens / seconds, "tokens"), detail=mean)
     step = series.last("step_seconds")
     return Figure(
         label="Speed",
         value=numbers.rate(series.last("tokens_per_second"), "tokens"),
-        detail=f"{numbers.digits(step, 3)}{numbers.THIN}s per step" if step is not None else "",
+        detail=f"{numbers.digits(step, 3)}{numbers.THIN}s for the last step" if step is not None else "",
     )
 
 

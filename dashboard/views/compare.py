@@ -94,7 +94,8 @@ def _side_by_side(chosen: Sequence[str], known: Mapping[str, RunSummary], row: A
     names = chosen[:MOST_SIDE_BY_SIDE]
     if len(names) < 2:
         markup.empty(
-            "Choose two or more runs",
+            f"Choose a run to hold against {names[0]}" if names else "Choose two or more runs",
+            f"The button Runs: {len(names)} above opens the list." if names else "Choose runs above opens the list.",
             "Or let the preset pair a smoke run with the full run it rehearsed.",
             "The pictures beside this one show all runs until some are chosen.",
         )

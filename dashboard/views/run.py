@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import streamlit as st
 
 from dashboard import reading, state
-from dashboard.components import curves, figures, gate, log, markup, predictions, reproduction, run_sections, sources
+from dashboard.components import (
+    curves,
+    figures,
+    gate,
+    log,
+    markup,
+    notes_dialog,
+    predictions,
+    reproduction,
+    run_sections,
+    sources,
+)
 from dashboard.components.launching import trying
 from dashboard.components.lines import line_of
 from dashboard.components.run_box import choose_run
@@ -128,10 +139,23 @@ def _head(name: str, run: Run, summary: RunSummary) -> None:
     said = [" · ".join(fact if isinstance(fact, markup.Safe) else markup.safe(fact) for fact in facts if fact)]
     if summary.grade != "verified" and summary.reasons:
         said.append(markup.safe(f"Not verified: {' '.join(summary.reasons[:3])}"))
+    if run.status != "succeeded" and (ended := text_at(manifest, "exit", "message")):
+        said.append(markup.safe(f"It ended with: {ended}"))
+    said += [markup.safe(words) for words in _noted(summary)]
     with st.container(horizontal=True, vertical_alignment="center"):
         with st.container():
             markup.heading(name, signs=signs, lines=said)
         _buttons(name, run)
+
+
+def _noted(summary: RunSummary) -> Iterator[str]:
+    """Yield what somebody wrote about the run, each kind in a line."""
+    if summary.tags:
+        yield f"Tags: {', '.join(summary.tags)}"
+    if summary.note:
+        yield f"Note: {summary.note}"
+    if summary.archived:
+        yield "Archived: it is out of the list, and nothing of it is deleted."
 
 
 def _buttons(name: str, run: Run) -> None:
@@ -144,6 +168,8 @@ def _buttons(name: str, run: Run) -> None:
         has_config = CONFIG in run.files
         if has_config and st.button("Same again, but …", icon=":material/edit:", help=_AGAIN):
             state.go(state.LAUNCH, source=configs.same_as(name))
+        if gate.may_operate() and st.button("Tags and note", icon=":material/sell:"):
+            notes_dialog.edit([reading.listing(reading.summaries()).by_name[name]])
         if st.button("Compare", icon=":material/compare_arrows:"):
             state.go(state.COMPARE, runs=[name])
         if st.button("Package", icon=":material/inventory_2:"):
