@@ -26,6 +26,7 @@ from dashboard.logic.jobs.folder import (
     launch_folder,
     mark_cancelled,
     new_job_folder,
+    no_link,
     read_job,
     read_started,
 )
@@ -109,7 +110,7 @@ def retry(root: Path, job: Job) -> Job:
     root = root.resolve()
     folder = new_job_folder(root, now)
     if job.resumes is None:
-        write_text(folder / CONFIG, (job.folder / CONFIG).read_text("utf-8", "replace"))
+        write_text(folder / CONFIG, no_link(job.folder / CONFIG).read_text("utf-8", "replace"))
     enqueue(
         folder,
         run=_run_id(job.run, now),
@@ -172,7 +173,7 @@ def start_worker(root: Path) -> None:
         OSError: It could not be started, or not be noted.
     """
     launch_folder(root).mkdir(parents=True, exist_ok=True)
-    with (launch_folder(root) / "worker.log").open("ab") as output:
+    with no_link(launch_folder(root) / "worker.log").open("ab") as output:
         worker = subprocess.Popen(
             [*WORKER, str(root.resolve())],
             cwd=HOME,

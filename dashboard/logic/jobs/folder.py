@@ -15,6 +15,7 @@ not on is never started.
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 from collections.abc import Mapping
@@ -250,7 +251,7 @@ def _is_inside(name: str) -> bool:
 def _sealed_content(folder: Path, value: Mapping[str, Any]) -> bytes:
     """Return what a job's seal is on: its id, what `job.json` says, and the configuration."""
     try:
-        config = (folder / CONFIG).read_bytes()
+        config = no_link(folder / CONFIG).read_bytes()
     except OSError:
         config = b""  # What resumes a run has none.
     return json.dumps([folder.name, value], sort_keys=True).encode("utf-8") + b"\n" + config
@@ -271,10 +272,21 @@ def _started(value: Any) -> Started | None:
     return Started(pid=pid, created=float(created)) if 0 < created < _LATEST else None
 
 
+def no_link(path: Path) -> Path:
+    """Return the path of a file among the jobs; in a root of somebody else a link may stand there for any other file.
+
+    Raises:
+        OSError: It is a link.
+    """
+    if path.is_symlink():
+        raise OSError(errno.ELOOP, "It is a link, which is not followed", str(path))
+    return path
+
+
 def read_object(path: Path) -> dict[str, Any] | None:
     """Return the object that a file holds, None where it holds none."""
     try:
-        value = json.loads(path.read_text("utf-8"))
+        value = json.loads(no_link(path).read_text("utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
@@ -283,6 +295,6 @@ def read_object(path: Path) -> dict[str, Any] | None:
 def read_number(path: Path) -> int | None:
     """Return the whole number that a file holds, None where it holds none."""
     try:
-        return int(path.read_text("utf-8"))
+        return int(no_link(path).read_text("utf-8"))
     except (OSError, ValueError):
         return None
