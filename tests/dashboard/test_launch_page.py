@@ -181,7 +181,7 @@ def test_of_many_runs_the_newest_are_offered_and_the_one_that_a_link_asks_for(op
 def test_any_page_says_once_that_a_run_has_ended(opened: Open, root: Path) -> None:
     write_run(root, "alpha")
     first = job_in(root, run="first")
-    job_in(root, run="ended before", exit_code=0)
+    job_in(root, run="ended-before", exit_code=0)
     app = opened(state.RUN, run="alpha")
     assert [toast.value for toast in app.toast] == []
     mark_ended(first, 4)

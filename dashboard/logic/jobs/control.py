@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from dashboard.logic.jobs import process
+from dashboard.logic.jobs.files import no_link, read_started
 from dashboard.logic.jobs.folder import (
     ANY_DEVICE,
     CONFIG,
@@ -26,9 +27,7 @@ from dashboard.logic.jobs.folder import (
     launch_folder,
     mark_cancelled,
     new_job_folder,
-    no_link,
     read_job,
-    read_started,
 )
 from dashboard.logic.jobs.program import HOME
 from dashboard.logic.resuming import is_forced

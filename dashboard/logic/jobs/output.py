@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from dashboard.logic.jobs.folder import no_link
+from dashboard.logic.jobs.files import no_link
 from dashboard.logic.text import masked, visible
 
 _TAIL_BYTES = 16_384
