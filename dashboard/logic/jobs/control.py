@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from dashboard.logic.jobs import process
+from dashboard.logic.jobs.files import no_link, read_started
 from dashboard.logic.jobs.folder import (
     ANY_DEVICE,
     CONFIG,
@@ -27,7 +28,6 @@ from dashboard.logic.jobs.folder import (
     mark_cancelled,
     new_job_folder,
     read_job,
-    read_started,
 )
 from dashboard.logic.jobs.program import HOME
 from dashboard.logic.resuming import is_forced
@@ -109,7 +109,7 @@ def retry(root: Path, job: Job) -> Job:
     root = root.resolve()
     folder = new_job_folder(root, now)
     if job.resumes is None:
-        write_text(folder / CONFIG, (job.folder / CONFIG).read_text("utf-8", "replace"))
+        write_text(folder / CONFIG, no_link(job.folder / CONFIG).read_text("utf-8", "replace"))
     enqueue(
         folder,
         run=_run_id(job.run, now),
@@ -172,7 +172,7 @@ def start_worker(root: Path) -> None:
         OSError: It could not be started, or not be noted.
     """
     launch_folder(root).mkdir(parents=True, exist_ok=True)
-    with (launch_folder(root) / "worker.log").open("ab") as output:
+    with no_link(launch_folder(root) / "worker.log").open("ab") as output:
         worker = subprocess.Popen(
             [*WORKER, str(root.resolve())],
             cwd=HOME,

@@ -25,6 +25,7 @@ from typing import Any, Literal
 
 from dashboard.logic.documents import text_at
 from dashboard.logic.jobs import seal
+from dashboard.logic.jobs.files import no_link, read_number, read_object, started_in
 from dashboard.logic.jobs.process import Started, is_alive
 from evidence.layout import new_run_id
 from evidence.write import write_json, write_text
@@ -33,13 +34,10 @@ LAUNCH = ".launch"
 CONFIG = "config.yaml"
 OUTPUT = "output.log"
 PROCESS = "process.json"
+EXIT_CODE = "exit_code"
 _JOB = "job.json"
 _POSITION = "position"
 _CANCELLED = "cancelled"
-EXIT_CODE = "exit_code"
-_LARGEST_PID = 2**31 - 1
-_LATEST = 1e11
-"""A time in seconds since 1970 that no process was created after."""
 
 State = Literal[
     "waiting", "running", "stopping", "finished", "interrupted", "refused", "failed", "cancelled", "lost", "unasked"
@@ -175,9 +173,9 @@ def read_job(folder: Path) -> Job | None:
     if value is None:
         return None
     processes = read_object(folder / PROCESS) or {}
-    started = _started(processes.get("job"))
+    started = started_in(processes.get("job"))
     code = read_number(folder / EXIT_CODE)
-    state = _state(started, _started(processes.get("worker")), code, cancelled=(folder / _CANCELLED).exists())
+    state = _state(started, started_in(processes.get("worker")), code, cancelled=(folder / _CANCELLED).exists())
     is_own = seal.holds(value.pop("seal"), _sealed_content(folder, value))
     return Job(
         **value,
@@ -250,39 +248,7 @@ def _is_inside(name: str) -> bool:
 def _sealed_content(folder: Path, value: Mapping[str, Any]) -> bytes:
     """Return what a job's seal is on: its id, what `job.json` says, and the configuration."""
     try:
-        config = (folder / CONFIG).read_bytes()
+        config = no_link(folder / CONFIG).read_bytes()
     except OSError:
         config = b""  # What resumes a run has none.
     return json.dumps([folder.name, value], sort_keys=True).encode("utf-8") + b"\n" + config
-
-
-def read_started(path: Path) -> Started | None:
-    """Return the process that a file of its own names, None where there is none."""
-    return _started(read_object(path))
-
-
-def _started(value: Any) -> Started | None:
-    """Return the process that a file names, None where it names none that can be."""
-    if not isinstance(value, dict):
-        return None
-    pid, created = value.get("pid"), value.get("created")
-    if type(pid) is not int or not 0 < pid <= _LARGEST_PID or not isinstance(created, int | float):
-        return None
-    return Started(pid=pid, created=float(created)) if 0 < created < _LATEST else None
-
-
-def read_object(path: Path) -> dict[str, Any] | None:
-    """Return the object that a file holds, None where it holds none."""
-    try:
-        value = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def read_number(path: Path) -> int | None:
-    """Return the whole number that a file holds, None where it holds none."""
-    try:
-        return int(path.read_text("utf-8"))
-    except (OSError, ValueError):
-        return None

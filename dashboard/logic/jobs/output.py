@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from dashboard.logic.jobs.files import no_link
 from dashboard.logic.text import masked, visible
 
 _TAIL_BYTES = 16_384
@@ -12,9 +13,9 @@ _CONTROL = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|.)
 
 
 def tail(path: Path, lines: int = 40) -> str:
-    """Return the last lines of a file, empty where there is none; of a line drawn over itself, only its last state."""
+    """Return the last lines of a file, of a line drawn over itself only its last state; empty for none or a link."""
     try:
-        with path.open("rb") as file:
+        with no_link(path).open("rb") as file:
             size = file.seek(0, 2)
             file.seek(max(0, size - _TAIL_BYTES))
             text = file.read().decode("utf-8", "replace")

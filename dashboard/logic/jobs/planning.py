@@ -23,15 +23,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dashboard.logic.jobs.control import config_text
+from dashboard.logic.jobs.files import read_number, read_object, read_started
 from dashboard.logic.jobs.folder import (
     CONFIG,
     EXIT_CODE,
     OUTPUT,
     PROCESS,
     launch_folder,
-    read_number,
-    read_object,
-    read_started,
 )
 from dashboard.logic.jobs.output import tail
 from dashboard.logic.jobs.process import is_alive, kill, started_now

@@ -31,6 +31,7 @@ from dashboard.logic.jobs.folder import (
     new_job_folder,
     read_job,
 )
+from dashboard.logic.jobs.output import tail
 from dashboard.logic.jobs.process import Started
 from dashboard.logic.jobs.worker import startable
 from evidence.read import read_run
@@ -358,6 +359,28 @@ def test_a_root_of_somebody_else_starts_nothing(root: Path) -> None:
     assert {job.state for job in jobs(root) if job.job_id != mine.job_id} == {"unasked"}
     assert len(jobs(root)) == 8
     assert not pwned.exists()
+
+
+def test_no_link_among_the_jobs_is_followed(root: Path, tmp_path: Path) -> None:
+    private = tmp_path / "private"
+    private.write_text("a line of somebody's\n")
+    place = planted(root, '{"run": "x"}')
+    for link in (place / OUTPUT, place / "config.yaml", launch_folder(root) / "worker.log"):
+        link.symlink_to(private)
+    job = read_job(place)
+    assert job is not None
+    assert tail(place / OUTPUT) == ""
+    for act in (lambda: control.retry(root, job), lambda: control.start_worker(root)):
+        with pytest.raises(OSError, match="It is a link, which is not followed: "):
+            act()
+    assert private.read_text() == "a line of somebody's\n"
+    (place / "config.yaml").unlink()
+    (place / "config.yaml").symlink_to("/dev/zero")  # Reading it has no end.
+    (place / "position").symlink_to("/dev/zero")
+    assert [job.position for job in jobs(root)] == [0]
+    (place / "job.json").unlink()
+    (place / "job.json").symlink_to("/dev/zero")
+    assert jobs(root) == []
 
 
 def test_the_secret_is_for_this_user_alone_and_an_empty_one_is_none(
