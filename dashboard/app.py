@@ -12,7 +12,7 @@ import streamlit as st
 from dashboard.components import announcements
 from dashboard.components.gate import closed, signed_in
 from dashboard.reading import at_work, catch_up
-from dashboard.state import PAGES, RUNS, go, root
+from dashboard.state import PAGES, RUNS, arrive, go, root
 
 HERE = Path(__file__).parent
 
@@ -29,7 +29,9 @@ def main() -> None:
         for page in PAGES
     ]
     named = st.Page(_runs_by_name, title=RUNS.title, url_path="runs", visibility="hidden")
-    st.navigation([*pages, named], position="top").run()
+    chosen = st.navigation([*pages, named], position="top")
+    arrive(chosen.url_path)
+    chosen.run()
     st.html(HERE / "static" / "opened.html", unsafe_allow_javascript=True)
     announcements.show(root(), at_work())
     signed_in()

@@ -41,6 +41,7 @@ _POLL_SECONDS = 0.02
 _MANY_MORE = 4
 _PAUSE, _LONGEST_PAUSE_SECONDS = 3.0, 0.4
 """A page that was drawn is given this many times as long as a look at the folders takes, before the next look."""
+_BETWEEN_LOOKS_SECONDS, _LOOKS_SHARE = 4.0, 40.0
 _SHOWN = "runs as they are shown"
 _CAUGHT_UP = "drawn again for the runs"
 
@@ -89,6 +90,23 @@ def catch_up() -> None:
     if look.result() is not shown:
         st.session_state[_CAUGHT_UP] = True
         st.rerun()
+
+
+def is_whole() -> bool:
+    """Return whether every run has been read once, so that a list has them all."""
+    return _shared().is_whole
+
+
+def looked() -> Sequence[RunSummary]:
+    """Look at the folders and return the runs, newest first."""
+    look = _shared().started()
+    _wait(look.done)
+    return look.result()
+
+
+def seconds_to_next_look() -> float:
+    """Return how long an open list waits between looks: looking takes a fortieth of a processor at most."""
+    return max(_BETWEEN_LOOKS_SECONDS, _LOOKS_SHARE * _shared().index.look_seconds)
 
 
 def at_work() -> list[str]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from dashboard.logic.exposure import LOOPBACK, is_loopback, refusal
+from dashboard.logic.jobs.program import PROGRAM
 from schemas.problems import Problem, ProblemError
 
 APP = Path(__file__).parent / "app.py"
@@ -48,7 +49,7 @@ def serve(root: Path, *, port: int | None = None, address: str = LOOPBACK, open_
 
 def serve_anew(root: Path) -> NoReturn:
     """Serve as `serve` does, in place of this process: what a training has left in its memory goes with it."""
-    arguments = [sys.executable, "-m", "trainproof", "dashboard", f"--root={root}"]
+    arguments = [*PROGRAM, "dashboard", f"--root={root}"]
     if sys.platform == "win32":
         raise SystemExit(subprocess.call(arguments))
     os.execv(arguments[0], arguments)  # noqa: S606 - a list of arguments, no shell

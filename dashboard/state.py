@@ -16,6 +16,7 @@ from typing import NoReturn
 import streamlit as st
 
 DEFAULT_ROOT = "submission_runs"
+_HERE, _ARRIVED = "page that is drawn", "page was just come to"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +53,23 @@ def asked_for(key: str, known: Iterable[str]) -> list[str]:
     """
     allowed = set(known)
     return [value for value in st.query_params.get_all(key) if value in allowed]
+
+
+def arrive(url_path: str) -> None:
+    """Note the page that is drawn, so that it can know whether the reader has just come to it."""
+    st.session_state[_ARRIVED] = st.session_state.get(_HERE) != url_path
+    st.session_state[_HERE] = url_path
+
+
+def as_left(name: str) -> None:
+    """Give the address its parameters of the reader's last visit, who comes back by a link that has none."""
+    if st.session_state.get(_ARRIVED) and not st.query_params:
+        st.query_params.from_dict(st.session_state.get(name, {}))
+
+
+def leave(name: str) -> None:
+    """Note the parameters of the address for the next visit."""
+    st.session_state[name] = {key: st.query_params.get_all(key) for key in st.query_params}
 
 
 def go(page: Page, /, **parameters: str | Sequence[str]) -> NoReturn:

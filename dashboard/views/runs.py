@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from dashboard import reading, state
-from dashboard.components import keys, launching, markup, run_groups, runs_actions
+from dashboard.components import keys, launching, markup, news, run_groups, runs_actions
 from dashboard.components.runs_table import chosen, show_table
 from dashboard.components.runs_toolbar import toolbar
 from dashboard.logic import run_order, runs_table
@@ -16,18 +16,24 @@ from dashboard.logic.look import Look, filtered
 from dashboard.logic.run_rows import Listing, Row
 from schemas.words import counted
 
+_VISIT = "address of the list"
+
 
 def page() -> None:
     """Draw the page."""
     found = reading.summaries()
     if not found:
         _nothing_yet()
+        news.show(found)
         return
     listing = reading.listing(found)
+    state.as_left(_VISIT)
     place = st.container()  # What the heading counts depends on the switches below it.
     look = toolbar(listing)
+    state.leave(_VISIT)
     with place:
         _heading(listing, look)
+        news.show(found)
     kept, complaints = filtered(listing, look)
     for complaint in complaints:
         markup.note(complaint)

@@ -15,6 +15,7 @@ from dashboard import state
 from evidence.foreign.importing import import_run
 from evidence.layout import FIRST_EXAMPLES, LOG, MANIFEST, PREDICTIONS
 from evidence.lock import RunLock
+from evidence.notes import Change, change_notes
 
 FOREIGN = Path(__file__).parents[1] / "cases" / "foreign"
 SECRET = "hf_" + "Ab1" * 12
@@ -183,3 +184,15 @@ def test_a_run_at_work_has_no_button_to_resume(opened: Open, root: Path) -> None
     folder = write_run(root, "alpha", status="running")
     with RunLock(folder):
         assert "Resume" not in labels(opened(state.RUN, run="alpha"))
+
+
+def test_the_head_says_why_a_run_ended_and_what_was_noted(opened: Open, root: Path) -> None:
+    failed = write_run(root, "alpha", status="failed")
+    why = "The loss at step 13 is not finite: *NaN*."
+    change(failed / MANIFEST, exit={"code": 4, "error": "non_finite_loss", "message": why})
+    change_notes([failed], Change(add=("baseline",), note="Seed <3> was unlucky."), datetime.now(UTC))
+    app = opened(state.RUN, run="alpha")
+    assert f"It ended with: {why}" in said(app)
+    assert "Tags: baseline" in said(app)
+    assert "Note: Seed &lt;3&gt; was unlucky." in said(app)
+    assert "Tags and note" in labels(app)

@@ -95,6 +95,37 @@ def test_the_list_has_an_address_by_its_name_too(tmp_path: Path, page: Page) -> 
         expect(page.get_by_test_id("stTopNavLink")).to_have_count(5)
 
 
+def test_a_search_is_there_when_the_reader_comes_back(tmp_path: Path, page: Page) -> None:
+    four_runs(tmp_path / "runs")
+    with serving(tmp_path / "runs", tmp_path) as address:
+        page.goto(address)
+        search(page, "steps<25")
+        lists(page, ["delta", "alpha"])
+        for leave in ("Compare", "Launch"):
+            page.get_by_test_id("stTopNavLink").filter(has_text=leave).click()
+            expect(page.get_by_role("heading", name=leave, exact=True)).to_be_visible()
+            settled(page)
+            page.get_by_test_id("stTopNavLink").filter(has_text=re.compile("Runs")).click()
+            lists(page, ["delta", "alpha"])
+            expect(page.get_by_role("textbox", name="Search")).to_have_value("steps<25")
+            expect(page).to_have_url(re.compile(r"q=steps%3C25"))
+        search(page, "")
+        lists(page, ["delta", "alpha", "gamma", "beta"])
+
+
+def test_a_list_that_stands_open_says_what_is_new(tmp_path: Path, page: Page) -> None:
+    four_runs(tmp_path / "runs")
+    with serving(tmp_path / "runs", tmp_path) as address:
+        page.goto(address)
+        lists(page, ["delta", "alpha", "gamma", "beta"])
+        write_run(tmp_path / "runs", "newest", seed=9, started=STARTED + timedelta(days=1))
+        expect(page.get_by_text("1 new run since this list was drawn.")).to_be_visible(timeout=20_000)
+        lists(page, ["delta", "alpha", "gamma", "beta"])
+        page.get_by_role("button", name="Show", exact=True).click()
+        lists(page, ["newest", "delta", "alpha", "gamma", "beta"])
+        expect(page.get_by_text("since this list was drawn")).to_have_count(0)
+
+
 def test_a_run_of_a_terminal_that_ends_is_told_once_and_without_a_click(tmp_path: Path, page: Page) -> None:
     write_run(tmp_path / "runs", "alpha")
     folder = write_run(tmp_path / "runs", "beta", status="running")

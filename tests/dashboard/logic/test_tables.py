@@ -21,7 +21,11 @@ def test_the_headline_of_a_whole_run(tmp_path: Path) -> None:
     assert (found["Steps"].value, found["Steps"].detail) == ("20", "of 20 planned")
     assert found["Exact match"].value == f"100.0{THIN}%"
     assert found["Exact match"].detail == f"72.2–100.0{THIN}%, n = 10; untrained 0.0{THIN}%"
-    assert found["Speed"].detail == f"0.500{THIN}s per step"
+    assert found["Speed"].detail == f"0.500{THIN}s per step, on average"
+    assert run.manifest is not None
+    under_way = run.manifest | {"result": dict.fromkeys(run.manifest["result"])}
+    live = {item.label: item for item in headline.figures(under_way, None, run.plan, series)}
+    assert live["Speed"].detail == f"0.500{THIN}s for the last step"
     assert found["Duration"].detail == f"10{THIN}s of training"
 
 
