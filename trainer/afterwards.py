@@ -49,8 +49,9 @@ def evaluate_run(folder: Path, eval_set: str | None, watch: Watch) -> dict[str, 
     name = eval_set or config.evaluation.eval_set
     if name is None:
         raise ProblemError([no_eval_set(folder)], exit_code=2)
-    prepared, graphdef, state = reopened(folder, config)
     refuse_another_set(name, config, folder)
+    config = replace(config, evaluation=replace(config.evaluation, eval_set=name))
+    prepared, graphdef, state = reopened(folder, config)
     with RunLock(folder), StopRequest(max_minutes=None) as stop:
         exam = Exam(
             items=read_eval_set(name),

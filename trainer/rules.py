@@ -54,6 +54,12 @@ RULES: tuple[Rule, ...] = (
     ),
     error("TP060", "No weights to read", "A built-in model has no pretrained weights.", "Leave model.weights out."),
     error("TP061", "Sequence too long", "data.max_length exceeds the model's positions.", "Lower data.max_length."),
+    error(
+        "TP062",
+        "No room for a prompt",
+        "evaluation.max_new_tokens leaves none of the model's positions for a prompt.",
+        "Lower evaluation.max_new_tokens.",
+    ),
     error("TP070", "Evaluated already", "An evaluation is evidence and is not replaced.", "Train another run."),
     error("TP071", "No evaluation set", "Neither the run nor the command names one.", "Give --eval-set."),
     error("TP072", "Evaluation stopped", "It was stopped before every item was answered.", "Run the command again."),
