@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from flax import nnx
+
 from evidence import layout
 from evidence.disk import not_written
 from evidence.hashes import sha256_manifest
@@ -18,14 +20,14 @@ from schemas.problems import Problem, ProblemError
 from trainer.assemble import first_params
 from trainer.config.load import load_config
 from trainer.config.tree import Config
-from trainer.data.rows import read_eval_set
 from trainer.evaluation.evaluate import Answered, summary_of
 from trainer.evaluation.exam import Exam, in_words
-from trainer.loop.checkpoint import restore
+from trainer.loop.checkpoint import latest_step, no_checkpoint, restore
 from trainer.loop.program import start_state
 from trainer.loop.step import TrainState
 from trainer.loop.stop import StopRequest
-from trainer.model.export import export
+from trainer.model.decoder import Decoder
+from trainer.model.export import export, refuse_taken
 from trainer.prepare import Prepared, prepare
 from trainer.progress import Watch
 from trainer.recorder.recorder import artifacts_of, now
@@ -44,18 +46,17 @@ def evaluate_run(folder: Path, eval_set: str | None, watch: Watch) -> dict[str, 
             stopped before every item was answered; the run is as before. Exit code 2 also: it could not be written,
             and the run is as before.
     """
-    refuse_second_evaluation(folder)
-    config = config_of_run(folder)
-    name = eval_set or config.evaluation.eval_set
-    if name is None:
-        raise ProblemError([no_eval_set(folder)], exit_code=2)
-    refuse_another_set(name, config, folder)
-    config = replace(config, evaluation=replace(config.evaluation, eval_set=name))
-    prepared, graphdef, state = reopened(folder, config)
+    config = config_to_evaluate(folder, eval_set)
+    refuse_without_checkpoint(folder)
+    prepared = prepare(config, forced=True)
     with RunLock(folder), StopRequest(max_minutes=None) as stop:
+        refuse_second_evaluation(folder)  # one that ended since the first look
+        graphdef, state = restored(folder, prepared)
+        (folder / layout.PREDICTIONS).unlink(missing_ok=True)  # left by an evaluation that was stopped
+        assert prepared.items is not None, "config_to_evaluate names a set"
         exam = Exam(
-            items=read_eval_set(name),
-            settings=replace(config.evaluation, eval_set=name),
+            items=prepared.items,
+            settings=config.evaluation,
             tokenizer=prepared.tokenizer,
             graphdef=graphdef,
             max_positions=prepared.source.spec.max_positions,
@@ -63,13 +64,23 @@ def evaluate_run(folder: Path, eval_set: str | None, watch: Watch) -> dict[str, 
             stop=stop,
             watch=watch,
         )
-        (folder / layout.PREDICTIONS).unlink(missing_ok=True)  # left by an evaluation that was stopped
         try:
             summary = add_evaluation(folder, exam, state)
         except OSError as error:
             raise not_written(error, folder, what="The evaluation") from error
     watch.say(in_words(summary, exam.items.name))
     return summary
+
+
+def config_to_evaluate(folder: Path, eval_set: str | None) -> Config:
+    """Return the run's configuration with the set that is to be answered, if it may be."""
+    config = config_of_run(folder)
+    refuse_second_evaluation(folder)
+    name = eval_set or config.evaluation.eval_set
+    if name is None:
+        raise ProblemError([no_eval_set(folder)], exit_code=2)
+    refuse_another_set(name, config, folder)
+    return replace(config, evaluation=replace(config.evaluation, eval_set=name))
 
 
 def add_evaluation(folder: Path, exam: Exam, state: TrainState) -> dict[str, Any]:
@@ -100,10 +111,15 @@ def export_run(folder: Path, output: Path | None, watch: Watch) -> Path:
     """Write the model of a run as a Hugging Face folder and return that folder; by default `export/` in the run.
 
     Raises:
-        ProblemError: exit code 2; the run has no checkpoint, or the folder is not empty.
+        ProblemError: exit code 2; the run has no checkpoint, or something is in the folder.
     """
     target = output or folder / layout.EXPORT
-    prepared, _, state = reopened(folder, config_of_run(folder))
+    config = config_of_run(folder)
+    refuse_without_checkpoint(folder)
+    refuse_taken(target)
+    # An export asks nothing, so it needs no evaluation set.
+    prepared = prepare(replace(config, evaluation=replace(config.evaluation, eval_set=None)), forced=True)
+    _, state = restored(folder, prepared)
     try:
         export(target, state.params, prepared.source)
     except OSError as error:
@@ -118,11 +134,10 @@ def config_of_run(folder: Path) -> Config:
     return load_config(folder / layout.CONFIG)
 
 
-def reopened(folder: Path, config: Config) -> tuple[Prepared, Any, TrainState]:
-    """Return what the run was prepared with, its model's structure and its newest checkpoint."""
-    prepared = prepare(config, forced=True)
+def restored(folder: Path, prepared: Prepared) -> tuple[nnx.GraphDef[Decoder], TrainState]:
+    """Return the structure of a run's model, and its newest checkpoint."""
     graphdef, params, _ = first_params(prepared)
-    return prepared, graphdef, restore(folder, start_state(params, config, prepared.devices))
+    return graphdef, restore(folder, start_state(params, prepared.config, prepared.devices))
 
 
 def seal_again(folder: Path) -> None:
@@ -153,6 +168,12 @@ def refuse_another_set(name: str, config: Config, folder: Path) -> None:
             next=f"Leave --eval-set out, or train another run with --set evaluation.eval_set={name}.",
         )
         raise ProblemError([problem], exit_code=2)
+
+
+def refuse_without_checkpoint(folder: Path) -> None:
+    """Refuse a run whose parameters are not there, before anything is built for them."""
+    if latest_step(folder) is None:
+        raise ProblemError([no_checkpoint(folder)], exit_code=2)
 
 
 def refuse_second_evaluation(folder: Path) -> None:

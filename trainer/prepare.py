@@ -136,9 +136,7 @@ def refuse_weights_that_do_not_exist(config: Config, source: ModelSource) -> Non
         raise ProblemError([problem], exit_code=2)
 
 
-def refuse_too_many_positions(
-    config: Config, source: ModelSource, items: RowFile | None, tokenizer: Tokenizer
-) -> None:
+def refuse_too_many_positions(config: Config, source: ModelSource, items: RowFile | None, tokenizer: Tokenizer) -> None:
     """Refuse sequences longer than the model's positions, and outputs so long that no prompt has room beside them.
 
     A single prompt that is too long is an error of its row: the others are answered.

@@ -31,7 +31,8 @@ def test_an_output_that_leaves_no_prompt_room_is_refused_with_the_length_that_do
     items = set_of(tmp_path, "a", "a a a a")
     evaluation = Evaluation(eval_set=items, max_new_tokens=1024)
     assert refusal(replace(config, evaluation=evaluation)) == (
-        "error TP062: tiny-gpt2 at /evaluation/max_new_tokens: evaluation.max_new_tokens is 1024 and the shortest prompt "
+        "error TP062: tiny-gpt2 at /evaluation/max_new_tokens: "
+        "evaluation.max_new_tokens is 1024 and the shortest prompt "
         "of items.jsonl has 2 tokens; tiny-gpt2 has 512 positions.\n"
         "  Prompt and output share the positions, so no item could be answered.\n"
         "  Next: Set evaluation.max_new_tokens to at most 510; up to 504 leave room for every prompt.\n"
@@ -42,7 +43,8 @@ def test_an_output_that_leaves_no_prompt_room_is_refused_with_the_length_that_do
 def test_prompts_that_fill_every_position_are_refused(config: Config, tmp_path: Path):
     items = set_of(tmp_path, "a " * 600)
     assert refusal(replace(config, evaluation=Evaluation(eval_set=items, max_new_tokens=4))) == (
-        "error TP062: tiny-gpt2 at /evaluation/max_new_tokens: evaluation.max_new_tokens is 4 and the shortest prompt of "
+        "error TP062: tiny-gpt2 at /evaluation/max_new_tokens: "
+        "evaluation.max_new_tokens is 4 and the shortest prompt of "
         "items.jsonl has 1201 tokens; tiny-gpt2 has 512 positions.\n"
         "  Prompt and output share the positions, so no item could be answered.\n"
         "  Next: Use an evaluation set with shorter prompts, or a model with more positions.\n"
@@ -58,7 +60,8 @@ def test_everything_that_exceeds_the_positions_is_named_at_once(config: Config):
     assert refusal(both) == (
         "error TP061: tiny-gpt2 at /data/max_length: data.max_length is 513; tiny-gpt2 has 512 positions.\n"
         "  Next: Set data.max_length to at most 512.\n"
-        "error TP062: tiny-gpt2 at /evaluation/max_new_tokens: evaluation.max_new_tokens is 512 and the shortest prompt "
+        "error TP062: tiny-gpt2 at /evaluation/max_new_tokens: "
+        "evaluation.max_new_tokens is 512 and the shortest prompt "
         "of eval_v1 has 6 tokens; tiny-gpt2 has 512 positions.\n"
         "  Prompt and output share the positions, so no item could be answered.\n"
         "  Next: Set evaluation.max_new_tokens to at most 506; up to 496 leave room for every prompt.\n"
