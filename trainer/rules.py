@@ -26,6 +26,7 @@ RULES: tuple[Rule, ...] = (
     error("TP021", "Answer cut off", "A row longer than the sequence loses its answer.", "Raise data.max_length."),
     error("TP030", "Folder cannot be written", "The run folder cannot be made or written.", "Choose another --output."),
     error("TP031", "Folder is taken", "The run folder holds a run or other files.", "Choose another --output."),
+    error("TP032", "Name that no run can have", "The run folder's name is its id.", "Give it another name."),
     error("TP040", "No such model", "No built-in model, folder or readable config.json has this name.", "Check it."),
     error("TP041", "Unknown family", "The model's architecture is not implemented.", "Choose another model."),
     error(

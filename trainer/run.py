@@ -29,7 +29,7 @@ from trainer.progress import Watch
 from trainer.recorder import effective
 from trainer.recorder.manifest import first_manifest, model_of, training_of
 from trainer.recorder.memory import peak_memory_bytes
-from trainer.recorder.recorder import Recorder, claim
+from trainer.recorder.recorder import Recorder, claim, refuse_folder, unfit_name
 
 EXIT_CODES = {"succeeded": 0, "failed": FAILED, "interrupted": INTERRUPTED}
 
@@ -55,9 +55,10 @@ def run(order: Order, watch: Watch) -> int:
     Raises:
         ProblemError: exit code 2 or 3 before anything was spent; 4 or 5 for a run sealed as failed or cancelled.
     """
+    refuse_folder(order.folder)
+    parent = parent_of(order.resume)
     prepared = prepare(order.config, forced=order.forced)
     refuse_what_does_not_fit(prepared.plan, model=order.config.model.name)
-    parent = parent_of(order.resume)
     claim(order.folder)
     with Recorder(order.folder, say=watch.say) as recorder, stop_request(order.config) as stop:
         record_start(recorder, prepared, order, parent)
@@ -80,6 +81,8 @@ def parent_of(resume: Path | None) -> dict[str, Any] | None:
     step = latest_step(resume)
     if step is None:
         raise ProblemError([no_checkpoint(resume)], exit_code=2)
+    if problems := unfit_name(resume, "--resume"):
+        raise ProblemError(problems, exit_code=2)
     return {"run_id": resume.resolve().name, "step": step}
 
 

@@ -280,6 +280,68 @@ def test_a_folder_with_other_files_is_left_alone(config: Config, order_of: Calla
     assert "The folder is not empty: it holds thesis.tex." in text
 
 
+NO_ID = (
+    "  The id stands in every document of the run and in bundles.\n"
+    "  Expected: letters, digits, dot, underscore and hyphen, a letter or digit first, at most 128.\n"
+)
+
+
+@pytest.mark.parametrize(("name", "like_it"), [("my run", "my-run"), ("_ä", "run"), ("x" * 129, "x" * 128)])
+def test_a_folder_whose_name_is_no_run_id_is_refused_before_anything_is_planned(
+    name: str, like_it: str, config: Config, order_of: Callable[..., Order], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("trainer.run.prepare", lambda *_, **__: pytest.fail("it was planned first"))
+    order = order_of(config, name)
+    assert refusal(order) == (
+        2,
+        (
+            f"error TP032: {order.folder}: The folder's name {name!r} cannot be the id of a run.\n{NO_ID}"
+            f"  Next: Give --output a folder with such a name, for example {like_it}.\n"
+        ),
+    )
+    assert not order.folder.exists()
+
+
+def test_all_that_is_wrong_with_a_folder_is_said_at_once(config: Config, order_of: Callable[..., Order]):
+    order = order_of(config, "my run")
+    order.folder.mkdir()
+    (order.folder / "thesis.tex").write_text("mine")
+    assert refusal(order) == (
+        2,
+        (
+            f"error TP032: {order.folder}: The folder's name 'my run' cannot be the id of a run.\n{NO_ID}"
+            "  Next: Give --output a folder with such a name, for example my-run.\n"
+            f"error TP031: {order.folder}: The folder is not empty: it holds thesis.tex.\n"
+            "  A run never writes over what is there.\n"
+            "  Next: Give --output another folder.\n"
+        ),
+    )
+
+
+def test_the_folder_one_is_in_gives_the_run_its_name(
+    config: Config, order_of: Callable[..., Order], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert carried_out(replace(order_of(config), folder=Path())) == 0
+    assert manifest_of(tmp_path / "here")["run_id"] == "here"
+    assert errors_of(tmp_path / "here") == []
+
+
+def test_a_run_whose_name_is_no_run_id_cannot_be_continued(
+    config: Config, order_of: Callable[..., Order], tmp_path: Path
+):
+    copy = tmp_path / "copy of run"
+    (copy / layout.CHECKPOINTS / "1").mkdir(parents=True)
+    assert refusal(replace(order_of(config), resume=copy)) == (
+        2,
+        (
+            f"error TP032: {copy}: The folder's name 'copy of run' cannot be the id of a run.\n{NO_ID}"
+            "  Next: Give --resume a folder with such a name, for example copy-of-run.\n"
+        ),
+    )
+
+
 def test_an_output_that_cannot_be_made_is_refused(config: Config, order_of: Callable[..., Order], tmp_path: Path):
     (tmp_path / "file").write_text("")
     code, text = refusal(replace(order_of(config), folder=tmp_path / "file" / "run"))
