@@ -53,6 +53,13 @@ RULES: tuple[Rule, ...] = (
     error(
         "TP050", "No checkpoint", "The run has none to continue from.", "Use the machine where it ran, or start anew."
     ),
+    error("TP051", "No step left", "The run to continue has all the steps of limits.steps.", "Raise limits.steps."),
+    error(
+        "TP052",
+        "Checkpoint of another state",
+        "The run to continue has another model, optimizer or element type, so its state is none of the new run.",
+        "Continue it with the same ones, or begin anew.",
+    ),
     error("TP060", "No weights to read", "A built-in model has no pretrained weights.", "Leave model.weights out."),
     error("TP061", "Sequence too long", "data.max_length exceeds the model's positions.", "Lower data.max_length."),
     error(

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from evidence import layout
-from schemas.problems import ProblemError
 from trainer.assemble import Assembly, assemble
 from trainer.config.load import config_text
 from trainer.config.tree import Config
@@ -19,17 +18,18 @@ from trainer.data.encode import first_examples
 from trainer.evaluation.evaluate import Answered
 from trainer.evaluation.exam import Exam
 from trainer.failure import FAILED, INTERRUPTED
-from trainer.loop.checkpoint import Checkpoints, latest_step, no_checkpoint
+from trainer.loop.checkpoint import Checkpoints
 from trainer.loop.optimizer import build_schedule
 from trainer.loop.stop import StopRequest
 from trainer.loop.train import Loop, Outcome
+from trainer.parent import parent_of
 from trainer.planning.plan import in_words, refuse_what_does_not_fit
 from trainer.prepare import Prepared, prepare
 from trainer.progress import Watch
 from trainer.recorder import effective
 from trainer.recorder.manifest import first_manifest, model_of, training_of
 from trainer.recorder.memory import peak_memory_bytes
-from trainer.recorder.recorder import Recorder, claim, refuse_folder, unfit_name
+from trainer.recorder.recorder import Recorder, claim, refuse_folder
 
 EXIT_CODES = {"succeeded": 0, "failed": FAILED, "interrupted": INTERRUPTED}
 
@@ -56,7 +56,7 @@ def run(order: Order, watch: Watch) -> int:
         ProblemError: exit code 2 or 3 before anything was spent; 4 or 5 for a run sealed as failed or cancelled.
     """
     refuse_folder(order.folder)
-    parent = parent_of(order.resume)
+    parent = parent_of(order.resume, order.config)
     prepared = prepare(order.config, forced=order.forced)
     refuse_what_does_not_fit(prepared.plan, model=order.config.model.name)
     claim(order.folder)
@@ -72,18 +72,6 @@ def run(order: Order, watch: Watch) -> int:
         recorder.seal(outcome.status, **how_it_ended(outcome))
     watch.say(f"run folder: {order.folder}")
     return EXIT_CODES[outcome.status]
-
-
-def parent_of(resume: Path | None) -> dict[str, Any] | None:
-    """Return the manifest's group `parent`: the run and step that this one continues from."""
-    if resume is None:
-        return None
-    step = latest_step(resume)
-    if step is None:
-        raise ProblemError([no_checkpoint(resume)], exit_code=2)
-    if problems := unfit_name(resume, "--resume"):
-        raise ProblemError(problems, exit_code=2)
-    return {"run_id": resume.resolve().name, "step": step}
 
 
 def stop_request(config: Config) -> StopRequest:

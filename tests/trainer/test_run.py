@@ -422,6 +422,98 @@ def test_resuming_a_run_without_a_checkpoint_is_refused(config: Config, order_of
     assert "The run has no complete checkpoint to continue from." in text
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Config], Path]:
+    """Return a function that gives the folder of a run that has all its steps; each configuration is trained once."""
+    made: dict[Config, Path] = {}
+
+    def train(config: Config) -> Path:
+        if config not in made:
+            made[config] = tmp_path_factory.mktemp("finished") / "run"
+            assert carried_out(Order(config=config, folder=made[config], command=["trainproof", "train"])) == 0
+        return made[config]
+
+    return train
+
+
+def test_a_run_that_has_all_its_steps_is_not_continued_without_one(
+    config: Config, order_of: Callable[..., Order], finished: Callable[[Config], Path]
+):
+    parent = finished(config)
+    order = order_of(config, "more", resume=parent)
+    said = (
+        f"error TP051: {parent}: The newest checkpoint is at step 2 and limits.steps is 2: no step is left.\n"
+        "  limits.steps counts from the first step of the first run.\n"
+        "  Expected: limits.steps above 2.\n"
+        "  Next: Raise it, as in --set limits.steps=4."
+    )
+    assert refusal(order) == (2, f"{said}\n")
+    asked = replace(order, config=replace(config, evaluation=Evaluation(eval_set="eval_v1")))
+    assert refusal(asked) == (2, f"{said} To answer eval_v1 as it is: trainproof evaluate {parent}.\n")
+    assert not order.folder.exists()
+    assert carried_out(replace(order, config=replace(config, limits=Limits(steps=3)))) == 0
+    assert manifest_of(order.folder)["training"]["steps_done"] == 3
+
+
+def test_a_checkpoint_of_another_state_is_refused_with_every_key_that_makes_it_one(
+    config: Config, order_of: Callable[..., Order], finished: Callable[[Config], Path], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("trainer.run.prepare", lambda *_, **__: pytest.fail("it was planned first"))
+    parent = finished(config)
+    other = replace(
+        config,
+        model=replace(config.model, name="demo"),
+        optimizer=Optimizer(name="adafactor"),
+        precision=replace(config.precision, params="bfloat16"),
+        limits=Limits(steps=4),
+    )
+    order = order_of(other, resume=parent)
+    why = "  A checkpoint holds params and opt_state of one model, optimizer and element type.\n"
+    assert refusal(order) == (
+        2,
+        "".join(
+            f"error TP052: {parent / layout.CONFIG} at /{key.replace('.', '/')}: "
+            f'{key} is "{now}"; the run to continue has "{then}".\n{why}'
+            f"  Next: Continue it with --set {key}={then}, or leave --resume out to begin anew.\n"
+            for key, now, then in (
+                ("model.name", "demo", "tiny-gpt2"),
+                ("optimizer.name", "adafactor", "adamw"),
+                ("precision.params", "bfloat16", "float32"),
+            )
+        ),
+    )
+    assert not order.folder.exists()
+
+
+def test_adafactor_cannot_take_up_decay_where_its_state_has_none(
+    config: Config, order_of: Callable[..., Order], finished: Callable[[Config], Path]
+):
+    plain = replace(config, optimizer=Optimizer(name="adafactor"))
+    decaying = replace(plain, optimizer=replace(plain.optimizer, weight_decay=0.1), limits=Limits(steps=4))
+    parent = finished(plain)
+    assert refusal(order_of(decaying, resume=parent)) == (
+        2,
+        (
+            f"error TP052: {parent / layout.CONFIG} at /optimizer/weight_decay: optimizer.weight_decay is 0.1; the run "
+            "to continue has 0.0.\n"
+            "  A checkpoint holds params and opt_state of one model, optimizer and element type.\n"
+            "  Next: Continue it with --set optimizer.weight_decay=0.0, or leave --resume out to begin anew.\n"
+        ),
+    )
+
+
+def test_what_does_not_change_the_state_may_change(
+    config: Config, order_of: Callable[..., Order], finished: Callable[[Config], Path]
+):
+    changed = replace(
+        config,
+        optimizer=replace(config.optimizer, weight_decay=0.1, schedule="linear", warmup_steps=1),
+        precision=replace(config.precision, compute="bfloat16"),
+        limits=Limits(steps=3),
+    )
+    assert carried_out(order_of(changed, "changed", resume=finished(config))) == 0
+
+
 def test_an_evaluation_set_with_an_id_twice_is_refused(config: Config, order_of: Callable[..., Order], tmp_path: Path):
     path = tmp_path / "items.jsonl"
     path.write_text('{"id": "a", "prompt": "x", "expected": "y"}\n' * 2)
