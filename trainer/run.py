@@ -178,7 +178,7 @@ def train(prepared: Prepared, assembly: Assembly, recorder: Recorder, stop: Stop
         progress=lambda done, total, loss: watch.done("step", done, total, f"loss {loss:.4f}"),
     )
     outcome = loop.run(assembly.state)
-    # A state whose loss was not finite is of no use to continue from; the checkpoint before it is.
+    # A state whose numbers are not finite is of no use to continue from; the checkpoint before it is.
     if outcome.status != "failed":
         loop.save(outcome.state)
     checkpoints.close()
@@ -207,9 +207,8 @@ def evaluate(exam: Exam, outcome: Outcome, baseline: Answered | None, recorder: 
 
 def how_it_ended(outcome: Outcome) -> dict[str, Any]:
     """Return exit code, kind of error and message of the outcome."""
-    failed = outcome.status == "failed"
     return {
         "exit_code": EXIT_CODES[outcome.status],
-        "error": "non_finite_loss" if failed else None,
+        "error": outcome.error,
         "message": None if outcome.status == "succeeded" else outcome.because,
     }

@@ -122,35 +122,85 @@ def test_an_interrupted_run_says_so(config: Config, order_of: Callable[..., Orde
     assert manifest["exit"] == {"code": 5, "error": None, "message": "limits.max_minutes=1e-06 reached"}
 
 
-def test_a_loss_that_is_not_finite_fails_the_run_at_that_step(config: Config, order_of: Callable[..., Order]):
-    wild = Optimizer(learning_rate=10.0, schedule="constant", max_grad_norm=None)
-    order = order_of(replace(config, optimizer=replace(wild, name="adamw", epsilon=1e-8), limits=Limits(steps=400)))
-
-    class Doubling:
-        """Stands for a model whose numbers run away: the loss is infinite from the third step on."""
-
-        def __init__(self, step):
-            self.step = step
-
-        def __call__(self, state, batch):
-            import jax.numpy as jnp
-
-            state, metrics = self.step(state, batch)
-            return state, metrics._replace(loss=jnp.where(state.step >= 3, jnp.inf, metrics.loss))
+def run_away(monkeypatch: pytest.MonkeyPatch, **fields: float) -> None:
+    """Let the numbers of any model run away: these fields of its steps' metrics hold from the third step on."""
+    import jax.numpy as jnp
 
     real = Loop.run
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Loop, "run", lambda self, state: real(replace_program(self, Doubling), state))
-        assert carried_out(order) == 4
+
+    def wrapped(step: Callable) -> Callable:
+        def run_step(state, batch):
+            state, metrics = step(state, batch)
+            wild = {name: jnp.where(state.step >= 3, value, getattr(metrics, name)) for name, value in fields.items()}
+            return state, metrics._replace(**wild)
+
+        return run_step
+
+    monkeypatch.setattr(Loop, "run", lambda self, state: real(replace_program(self, wrapped), state))
+
+
+def saved_steps(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / layout.CHECKPOINTS).iterdir())
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind", "what"),
+    [
+        ({"loss": float("inf")}, "non_finite_loss", "loss"),
+        ({"loss": float("nan"), "grad_norm": float("nan")}, "non_finite_loss", "loss"),
+        ({"grad_norm": float("inf")}, "non_finite_gradient", "gradient"),
+    ],
+)
+def test_numbers_that_are_not_finite_fail_the_run_at_that_step(
+    fields: dict,
+    kind: str,
+    what: str,
+    config: Config,
+    order_of: Callable[..., Order],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    run_away(monkeypatch, **fields)
+    order = order_of(replace(config, limits=Limits(steps=400)))
+    assert carried_out(order) == 4
     manifest = manifest_of(order.folder)
     assert manifest["status"] == "failed"
-    assert manifest["exit"] == {
-        "code": 4,
-        "error": "non_finite_loss",
-        "message": "the loss at step 3 is not finite",
-    }
-    assert rows(order.folder)[-1]["loss"] is None
-    assert not (order.folder / layout.CHECKPOINTS / "3").exists()
+    assert manifest["exit"] == {"code": 4, "error": kind, "message": f"the {what} at step 3 is not finite"}
+    last = rows(order.folder)[-1]
+    assert last["step"] == 3
+    assert [name for name in ("loss", "grad_norm") if last[name] is None] == list(fields)
+    assert saved_steps(order.folder) == []
+    assert errors_of(order.folder) == []
+
+
+def test_a_state_that_is_not_finite_is_not_saved_between_rows(
+    config: Config, order_of: Callable[..., Order], monkeypatch: pytest.MonkeyPatch
+):
+    run_away(monkeypatch, loss=float("nan"))
+    quiet = replace(config, recording=replace(config.recording, log_every_steps=20), limits=Limits(steps=400))
+    order = order_of(replace(quiet, checkpoint=Checkpoint(save_every_steps=2)))
+    assert carried_out(order) == 4
+    assert manifest_of(order.folder)["exit"]["message"] == "the loss at step 4 is not finite"
+    assert [row["step"] for row in rows(order.folder)] == [1]
+    assert saved_steps(order.folder) == ["2"]
+    assert errors_of(order.folder) == []
+
+
+def test_a_state_that_is_not_finite_is_not_saved_when_the_run_is_interrupted(
+    config: Config, order_of: Callable[..., Order], monkeypatch: pytest.MonkeyPatch
+):
+    run_away(monkeypatch, loss=float("nan"))
+    asked = []
+
+    def after_four(self, *, reserve_seconds: float = 0.0) -> str | None:
+        asked.append(reserve_seconds)
+        return "signal SIGTERM" if len(asked) > 4 else None
+
+    monkeypatch.setattr(StopRequest, "reason", after_four)
+    quiet = replace(config, recording=replace(config.recording, log_every_steps=20), limits=Limits(steps=400))
+    order = order_of(quiet)
+    assert carried_out(order) == 4
+    assert manifest_of(order.folder)["exit"]["message"] == "the loss at step 4 is not finite"
+    assert saved_steps(order.folder) == []
 
 
 def replace_program(loop: Loop, wrap: Callable) -> Loop:
