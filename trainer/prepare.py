@@ -1,6 +1,7 @@
 """Everything a run needs before anything is spent: read, checked, planned; no folder made, no parameter drawn.
 
-Whatever is wrong with names, files, rows or devices is found here, in a second or two.
+Whatever is wrong with names, rows or devices is found here, in a second or two. Only the model's weights and a
+checkpoint are not opened yet: they are read where they will lie, which `assemble.py` does.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def prepare(config: Config, *, forced: bool) -> Prepared:
     """Read and check everything that a run needs.
 
     Raises:
-        ProblemError: exit code 2 for names, files and rows, 3 for an absent device.
+        ProblemError: exit code 2 for names, rows and what exceeds the model, 3 for an absent device.
     """
     devices = choose_devices(config.mesh.device, config.mesh.devices)
     source = resolve(config.model.name, config.model.revision)

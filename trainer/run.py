@@ -1,7 +1,7 @@
 """The story of a run: prepare → plan → build → loop → evaluate → seal.
 
-`prepare` reads and checks everything and spends nothing. From `claim` on there is a folder, and whatever happens, the
-recorder leaves in it what was measured and how it ended.
+`prepare` reads and checks everything but the weights and spends nothing. From `claim` on there is a folder, and
+whatever happens, the recorder leaves in it what was measured and how it ended.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ def run(order: Order, watch: Watch) -> int:
     """Carry out a run and return its exit code: 0 good, 4 failed, 5 interrupted and resumable.
 
     Raises:
-        ProblemError: exit code 2 or 3 before anything was spent; 4 or 5 for a run sealed as failed or cancelled.
+        ProblemError: exit code 2 or 3 before anything was spent; for a run sealed as failed or cancelled 4 or 5, or 2
+            where the model's weights or the checkpoint turned out to be of no use.
     """
     refuse_folder(order.folder)
     parent = parent_of(order.resume, order.config)

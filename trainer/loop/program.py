@@ -35,7 +35,6 @@ class Program:
     jaxpr: Any
     """The traced program, for reading back what runs."""
     mesh: Mesh
-    shardings: TrainState
     compile_seconds: float
 
 
@@ -105,6 +104,5 @@ def compile_program(graphdef: nnx.GraphDef[Decoder], state: TrainState, config: 
         compiled=compiled,
         jaxpr=traced.jaxpr,
         mesh=mesh,
-        shardings=shardings,
         compile_seconds=time.perf_counter() - began,
     )
