@@ -11,16 +11,21 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from evidence import layout
 from evidence.check import report_of
 from evidence.read import read_run
 from schemas.problems import ProblemError
 from schemas.render import as_text
+from trainer.assemble import assemble
 from trainer.config.load import load_config
 from trainer.config.tree import Checkpoint, Config, Evaluation, Limits, Optimizer
 from trainer.loop.stop import StopRequest
 from trainer.loop.train import Loop
+from trainer.model.export import export
+from trainer.model.source import resolve
+from trainer.prepare import prepare
 from trainer.progress import Watch
 from trainer.recorder.recorder import Recorder
 from trainer.run import Order, run
@@ -239,6 +244,31 @@ def test_an_exception_seals_the_run_and_is_explained(
     assert not (order.folder / layout.LOCK).exists()
     [said] = [row for row in rows(order.folder, layout.LOG) if row["level"] == "error"]
     assert ("traceback" in said["fields"]) == (kind == "KeyError")
+
+
+def test_everything_that_is_wrong_with_the_weights_is_said_at_once(
+    config: Config, order_of: Callable[..., Order], tmp_path: Path
+):
+    folder = tmp_path / "model"
+    first = assemble(prepare(config, forced=False), resume=None)
+    export(folder, first.state.params, resolve("tiny-gpt2"))
+    tensors = load_file(folder / "model.safetensors")
+    tensors["transformer.stranger"] = tensors.pop("transformer.ln_f.bias")
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    order = order_of(replace(config, model=replace(config.model, name=str(folder))))
+    whats = [
+        f"{folder}: 1 tensor is not in the files: ln_f.bias.",
+        f"{folder}: 1 tensor is of no use to this model: stranger.",
+    ]
+    code, text = refusal(order)
+    assert code == 2
+    assert text == "".join(
+        f"error TP044: {folder}: {what}\n"
+        "  Files and config.json must describe the same gpt2 model; nothing is left random.\n"
+        "  Next: Take config.json and safetensors from the same model.\n"
+        for what in whats
+    )
+    assert manifest_of(order.folder)["exit"] == {"code": 2, "error": "problem", "message": " ".join(whats)}
 
 
 def test_a_full_disk_keeps_what_was_written(

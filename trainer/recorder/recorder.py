@@ -84,22 +84,22 @@ class Recorder:
             self._lock.__exit__(kind, error, trace)
 
     def _fail(self, error: BaseException) -> None:
-        """Seal the run as what the exception makes of it, and raise that as the problem that users meet."""
+        """Seal the run as what the exception makes of it, and raise that as the problems that users meet."""
         failure = failure_of(error, file=str(self.folder))
         try:
             details = {"traceback": failure.traceback} if failure.traceback else {}
-            self.log("error", f"run_{failure.status}", failure.problem.what, **details)
+            self.log("error", f"run_{failure.status}", failure.message, **details)
             if self.metric_rows:
                 self.manifest["result"] |= result_of(self.metric_rows)
                 self.manifest["training"]["steps_done"] = self.metric_rows[-1]["step"]
             if self.manifest:
-                self.manifest["result"]["stopped_because"] = failure.problem.what
-                self.seal(failure.status, exit_code=failure.exit_code, error=failure.kind, message=failure.problem.what)
+                self.manifest["result"]["stopped_because"] = failure.message
+                self.seal(failure.status, exit_code=failure.exit_code, error=failure.kind, message=failure.message)
         except OSError:
             # The disk that failed the run fails the seal too. The manifest on it is the last whole one, and the lock
             # goes with this process, so readers show the run as interrupted.
             self._say("The manifest could not be updated; it still says running.")
-        raise ProblemError([failure.problem], exit_code=failure.exit_code) from error
+        raise ProblemError(failure.problems, exit_code=failure.exit_code) from error
 
     def start(self, manifest: dict[str, Any]) -> None:
         """Write the first manifest: everything known before the first step."""
