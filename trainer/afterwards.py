@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from schemas.problems import Problem, ProblemError
 from trainer.assemble import first_params
 from trainer.config.load import load_config
 from trainer.config.tree import Config
-from trainer.evaluation.evaluate import Answered, summary_of
+from trainer.evaluation.evaluate import Answered, is_evaluated, stated_evaluation, summary_of
 from trainer.evaluation.exam import Exam, in_words
 from trainer.loop.checkpoint import latest_step, no_checkpoint, restore
 from trainer.loop.program import start_state
@@ -34,10 +36,10 @@ from trainer.recorder.recorder import artifacts_of, now
 
 
 def evaluate_run(folder: Path, eval_set: str | None, watch: Watch) -> dict[str, Any]:
-    """Put an evaluation set to a run that has none, add the answers to its evidence, and return the summary.
+    """Put an evaluation set to a run, add the answers to its evidence, and return the summary.
 
     Args:
-        folder: a run folder with a checkpoint, without eval_summary.json.
+        folder: a run folder with a checkpoint, not evaluated or only in part: then every item is asked again.
         eval_set: built-in set or JSONL file. None: the one its configuration names.
         watch: shows progress.
 
@@ -52,7 +54,6 @@ def evaluate_run(folder: Path, eval_set: str | None, watch: Watch) -> dict[str, 
     with RunLock(folder), StopRequest(max_minutes=None) as stop:
         refuse_second_evaluation(folder)  # one that ended since the first look
         graphdef, state = restored(folder, prepared)
-        (folder / layout.PREDICTIONS).unlink(missing_ok=True)  # left by an evaluation that was stopped
         assert prepared.items is not None, "config_to_evaluate names a set"
         exam = Exam(
             items=prepared.items,
@@ -86,25 +87,48 @@ def config_to_evaluate(folder: Path, eval_set: str | None) -> Config:
 def add_evaluation(folder: Path, exam: Exam, state: TrainState) -> dict[str, Any]:
     """Answer the set, write answers and summary, seal the run again and return the summary; or leave it as it was."""
     log_bytes = (folder / layout.LOG).stat().st_size
+    stopped = stated_evaluation(folder)
     try:
-        trained = exam.put_to(state, layout.PREDICTIONS, "evaluation")
-        refuse_a_part(folder, trained, exam.stop)
-        summary = summary_of(
-            trained,
-            None,
-            run_id=folder.resolve().name,
-            items=exam.items,
-            settings=exam.settings,
-            stop_token_id=exam.stop_token_id,
-        )
-        write_json(folder / layout.EVAL_SUMMARY, summary)
-        seal_again(folder)
+        with set_aside(folder / layout.PREDICTIONS, folder / layout.EVAL_SUMMARY):
+            trained = exam.put_to(state, layout.PREDICTIONS, "evaluation")
+            refuse_a_part(folder, trained, exam.stop)
+            summary = summary_of(
+                trained,
+                None,
+                run_id=folder.resolve().name,
+                items=exam.items,
+                settings=exam.settings,
+                stop_token_id=exam.stop_token_id,
+            )
+            # The untrained model's answers, which an evaluation that was stopped had whole, are still there.
+            summary["baseline"] = stopped.get("baseline") if stopped else None
+            write_json(folder / layout.EVAL_SUMMARY, summary)
+            seal_again(folder)
     except BaseException:
-        for name in (layout.PREDICTIONS, layout.EVAL_SUMMARY):
-            (folder / name).unlink(missing_ok=True)
         os.truncate(folder / layout.LOG, log_bytes)
         raise
     return summary
+
+
+@contextmanager
+def set_aside(*paths: Path) -> Iterator[None]:
+    """Take files out of the way of new ones; where the work fails they are put back, in place of what was begun.
+
+    They are renamed, which a full disk allows.
+    """
+    aside = {path: path.with_name(f".{path.name}.before") for path in paths if path.exists()}
+    for path, other in aside.items():
+        path.rename(other)
+    try:
+        yield
+    except BaseException:
+        for path in paths:
+            path.unlink(missing_ok=True)
+        for path, other in aside.items():
+            other.rename(path)
+        raise
+    for other in aside.values():
+        other.unlink()
 
 
 def export_run(folder: Path, output: Path | None, watch: Watch) -> Path:
@@ -177,8 +201,8 @@ def refuse_without_checkpoint(folder: Path) -> None:
 
 
 def refuse_second_evaluation(folder: Path) -> None:
-    """Refuse to replace the evaluation of a run: it is evidence."""
-    if (folder / layout.EVAL_SUMMARY).exists():
+    """Refuse to replace the evaluation of a run, which is evidence; one that was stopped may be completed."""
+    if is_evaluated(folder):
         problem = Problem(
             code="TP070",
             severity="error",

@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from evidence.layout import CONFIG, EVAL_SUMMARY
+from evidence.layout import CONFIG
 from schemas.problems import Problem, ProblemError
 from schemas.words import shown
 from trainer.config.load import load_config
 from trainer.config.tree import Config
+from trainer.evaluation.evaluate import is_evaluated
 from trainer.loop.checkpoint import latest_step, no_checkpoint
 from trainer.recorder.recorder import unfit_name
 
@@ -62,7 +63,7 @@ def changes_of_state(before: Config, after: Config) -> Iterator[tuple[str, Any, 
 
 def no_step_left(resume: Path, step: int, config: Config) -> Problem:
     """Return the problem of a run that has all its steps; it may have been stopped before its evaluation."""
-    unasked = config.evaluation.eval_set is not None and not (resume / EVAL_SUMMARY).exists()
+    unasked = config.evaluation.eval_set is not None and not is_evaluated(resume)
     evaluate = f" To answer {config.evaluation.eval_set} as it is: trainproof evaluate {resume}." if unasked else ""
     return Problem(
         code="TP051",

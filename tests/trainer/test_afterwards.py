@@ -1,5 +1,6 @@
 """What is done with a run that has ended, and what is refused before its checkpoint is read."""
 
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,12 +9,15 @@ from pathlib import Path
 import pytest
 
 from evidence import layout
+from evidence.check import report_of
 from evidence.lock import RunLock
+from evidence.read import read_run
 from schemas.problems import ProblemError
 from schemas.render import as_text
 from trainer import afterwards
 from trainer.afterwards import evaluate_run, export_run
 from trainer.config.tree import Config, Evaluation
+from trainer.loop.stop import StopRequest
 from trainer.progress import Watch
 from trainer.run import Order, run
 
@@ -135,6 +139,61 @@ def test_the_folder_one_is_in_cannot_become_an_export(folder: Path, tmp_path: Pa
     monkeypatch.chdir(tmp_path)
     assert export_run(folder, Path("empty"), QUIET) == Path("empty")
     assert (tmp_path / "empty" / "config.json").is_file()
+
+
+@pytest.fixture
+def half(config: Config, tmp_path: Path) -> Path:
+    """Return a run that was interrupted when the tenth item was answered."""
+    folder = tmp_path / "half"
+    answers = folder / layout.PREDICTIONS
+
+    def after_ten(self, *, reserve_seconds: float = 0.0) -> str | None:
+        return "signal SIGTERM" if answers.is_file() and answers.read_text().count("\n") >= 10 else None
+
+    evaluation = Evaluation(eval_set="eval_v1", max_new_tokens=4, batch_size=50)
+    order = Order(config=replace(config, evaluation=evaluation), folder=folder, command=["trainproof", "train"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StopRequest, "reason", after_ten)
+        assert run(order, QUIET) == 5
+    assert json.loads((folder / layout.EVAL_SUMMARY).read_text())["status"] == "partial"
+    return folder
+
+
+def errors_of(folder: Path) -> list[str]:
+    return [problem.what for problem in report_of(read_run(folder)).findings if problem.severity == "error"]
+
+
+def test_an_evaluation_that_was_stopped_is_completed_and_keeps_its_baseline(half: Path):
+    before = json.loads((half / layout.EVAL_SUMMARY).read_text())
+    summary = evaluate_run(half, None, QUIET)
+    assert summary == json.loads((half / layout.EVAL_SUMMARY).read_text())
+    assert (summary["status"], summary["predictions"]["rows"]) == ("complete", 50)
+    assert summary["baseline"] == before["baseline"] is not None
+    assert errors_of(half) == []
+    assert (half / f".{layout.PREDICTIONS}.before").exists() is False
+    assert refusal(lambda: evaluate_run(half, None, QUIET)).startswith("error TP070: ")
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_completion_that_fails_leaves_the_run_as_it_was(
+    error: BaseException, half: Path, monkeypatch: pytest.MonkeyPatch
+):
+    before = {path: path.read_bytes() for path in half.iterdir() if path.is_file()}
+
+    def fails(*_):
+        raise error
+
+    monkeypatch.setattr(afterwards, "seal_again", fails)
+    with pytest.raises((ProblemError, KeyboardInterrupt)):
+        evaluate_run(half, None, QUIET)
+    assert {path: path.read_bytes() for path in half.iterdir() if path.is_file()} == before
+
+
+def test_a_part_whose_score_is_logged_is_not_replaced(half: Path):
+    """As earlier versions logged it: a second score would contradict the first."""
+    log = half / layout.LOG
+    log.write_text(log.read_text().replace("evaluation_stopped", "evaluated"))
+    assert refusal(lambda: evaluate_run(half, None, QUIET)).startswith("error TP070: ")
 
 
 def test_evaluations_side_by_side_leave_one(folder: Path, monkeypatch: pytest.MonkeyPatch):
