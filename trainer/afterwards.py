@@ -30,7 +30,9 @@ from trainer.loop.step import TrainState
 from trainer.loop.stop import StopRequest
 from trainer.model.decoder import Decoder
 from trainer.model.export import export, refuse_taken
-from trainer.prepare import Prepared, prepare
+from trainer.model.source import ModelSource, resolve
+from trainer.planning.devices import Devices, choose_devices
+from trainer.prepare import prepare
 from trainer.progress import Watch
 from trainer.recorder.recorder import artifacts_of, now
 
@@ -53,7 +55,7 @@ def evaluate_run(folder: Path, eval_set: str | None, watch: Watch) -> dict[str, 
     prepared = prepare(config, forced=True)
     with RunLock(folder), StopRequest(max_minutes=None) as stop:
         refuse_second_evaluation(folder)  # one that ended since the first look
-        graphdef, state = restored(folder, prepared)
+        graphdef, state = restored(folder, config, prepared.source, prepared.devices)
         assert prepared.items is not None, "config_to_evaluate names a set"
         exam = Exam(
             items=prepared.items,
@@ -141,11 +143,11 @@ def export_run(folder: Path, output: Path | None, watch: Watch) -> Path:
     config = config_of_run(folder)
     refuse_without_checkpoint(folder)
     refuse_taken(target)
-    # An export asks nothing, so it needs no evaluation set.
-    prepared = prepare(replace(config, evaluation=replace(config.evaluation, eval_set=None)), forced=True)
-    _, state = restored(folder, prepared)
+    source = resolve(config.model.name, config.model.revision)
+    # Parameters are the same wherever they are read, so that a model trained on a TPU is exported on any machine.
+    _, state = restored(folder, config, source, choose_devices("auto", None))
     try:
-        export(target, state.params, prepared.source)
+        export(target, state.params, source)
     except OSError as error:
         raise not_written(error, target, what="The export") from error
     watch.say(f"exported step {int(state.step)} to {target}")
@@ -158,10 +160,12 @@ def config_of_run(folder: Path) -> Config:
     return load_config(folder / layout.CONFIG)
 
 
-def restored(folder: Path, prepared: Prepared) -> tuple[nnx.GraphDef[Decoder], TrainState]:
-    """Return the structure of a run's model, and its newest checkpoint."""
-    graphdef, params, _ = first_params(prepared)
-    return graphdef, restore(folder, start_state(params, prepared.config, prepared.devices))
+def restored(
+    folder: Path, config: Config, source: ModelSource, devices: Devices
+) -> tuple[nnx.GraphDef[Decoder], TrainState]:
+    """Return the structure of a run's model, and its newest checkpoint on these devices."""
+    graphdef, params, _ = first_params(config, source, devices)
+    return graphdef, restore(folder, start_state(params, config, devices))
 
 
 def seal_again(folder: Path) -> None:

@@ -196,6 +196,13 @@ def test_a_part_whose_score_is_logged_is_not_replaced(half: Path):
     assert refusal(lambda: evaluate_run(half, None, QUIET)).startswith("error TP070: ")
 
 
+def test_an_export_needs_neither_the_data_nor_the_device_of_the_run(folder: Path):
+    config = folder / layout.CONFIG
+    gone = config.read_text().replace("dataset: dev-reasoning-v2", "dataset: gone.jsonl")
+    config.write_text(gone.replace("device: cpu", "device: tpu").replace("devices: 1", "devices: 4096"))
+    assert (export_run(folder, None, QUIET) / "model.safetensors").is_file()
+
+
 def test_evaluations_side_by_side_leave_one(folder: Path, monkeypatch: pytest.MonkeyPatch):
     """Another process ends its evaluation while this one still reads the configuration."""
     real = afterwards.prepare
