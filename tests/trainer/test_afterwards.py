@@ -31,8 +31,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Config], Path
 
     def train(config: Config) -> Path:
         if config not in made:
-            made[config] = tmp_path_factory.mktemp("trained") / "run"
-            assert run(Order(config=config, folder=made[config], command=["trainproof", "train"]), QUIET) == 0
+            folder = tmp_path_factory.mktemp("trained") / "run"
+            assert run(Order(config=config, folder=folder, command=["trainproof", "train"]), QUIET) == 0
+            made[config] = folder
         return made[config]
 
     return train

@@ -509,8 +509,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Config], Pat
 
     def train(config: Config) -> Path:
         if config not in made:
-            made[config] = tmp_path_factory.mktemp("finished") / "run"
-            assert carried_out(Order(config=config, folder=made[config], command=["trainproof", "train"])) == 0
+            folder = tmp_path_factory.mktemp("finished") / "run"
+            assert carried_out(Order(config=config, folder=folder, command=["trainproof", "train"])) == 0
+            made[config] = folder
         return made[config]
 
     return train
@@ -538,8 +539,8 @@ def test_a_run_that_has_all_its_steps_is_not_continued_without_one(
 def test_a_checkpoint_of_another_state_is_refused_with_every_key_that_makes_it_one(
     config: Config, order_of: Callable[..., Order], finished: Callable[[Config], Path], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("trainer.run.prepare", lambda *_, **__: pytest.fail("it was planned first"))
     parent = finished(config)
+    monkeypatch.setattr("trainer.run.prepare", lambda *_, **__: pytest.fail("it was planned first"))
     other = replace(
         config,
         model=replace(config.model, name="demo"),
