@@ -1,7 +1,8 @@
 """The `trainproof` command: one verb per function; each hands over to its package at once.
 
-What lives here: the flags of each verb, and the one place where a `ProblemError` becomes text and an exit code.
-What does not: any work. Heavy imports stand inside the verbs, so that `trainproof --help` answers at once.
+What lives here: the flags of the verbs, and the one place where a `ProblemError` becomes text and an exit code.
+What does not: the verbs note, compare, package, sign and verify, which `evidence.verbs` adds, and any work. Heavy
+imports stand inside the verbs, so that `trainproof --help` answers at once.
 """
 
 from __future__ import annotations

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from flax import nnx
 
 from evidence import layout
 from evidence.disk import not_written
@@ -18,24 +22,26 @@ from schemas.problems import Problem, ProblemError
 from trainer.assemble import first_params
 from trainer.config.load import load_config
 from trainer.config.tree import Config
-from trainer.data.rows import read_eval_set
-from trainer.evaluation.evaluate import Answered, summary_of
+from trainer.evaluation.evaluate import Answered, is_evaluated, stated_evaluation, summary_of
 from trainer.evaluation.exam import Exam, in_words
-from trainer.loop.checkpoint import restore
+from trainer.loop.checkpoint import latest_step, no_checkpoint, restore
 from trainer.loop.program import start_state
 from trainer.loop.step import TrainState
 from trainer.loop.stop import StopRequest
-from trainer.model.export import export
-from trainer.prepare import Prepared, prepare
+from trainer.model.decoder import Decoder
+from trainer.model.export import export, refuse_taken
+from trainer.model.source import ModelSource, resolve
+from trainer.planning.devices import Devices, choose_devices
+from trainer.prepare import prepare
 from trainer.progress import Watch
 from trainer.recorder.recorder import artifacts_of, now
 
 
 def evaluate_run(folder: Path, eval_set: str | None, watch: Watch) -> dict[str, Any]:
-    """Put an evaluation set to a run that has none, add the answers to its evidence, and return the summary.
+    """Put an evaluation set to a run, add the answers to its evidence, and return the summary.
 
     Args:
-        folder: a run folder with a checkpoint, without eval_summary.json.
+        folder: a run folder with a checkpoint, not evaluated or only in part: then every item is asked again.
         eval_set: built-in set or JSONL file. None: the one its configuration names.
         watch: shows progress.
 
@@ -44,17 +50,16 @@ def evaluate_run(folder: Path, eval_set: str | None, watch: Watch) -> dict[str, 
             stopped before every item was answered; the run is as before. Exit code 2 also: it could not be written,
             and the run is as before.
     """
-    refuse_second_evaluation(folder)
-    config = config_of_run(folder)
-    name = eval_set or config.evaluation.eval_set
-    if name is None:
-        raise ProblemError([no_eval_set(folder)], exit_code=2)
-    prepared, graphdef, state = reopened(folder, config)
-    refuse_another_set(name, config, folder)
+    config = config_to_evaluate(folder, eval_set)
+    refuse_without_checkpoint(folder)
+    prepared = prepare(config, forced=True)
     with RunLock(folder), StopRequest(max_minutes=None) as stop:
+        refuse_second_evaluation(folder)  # one that ended since the first look
+        graphdef, state = restored(folder, config, prepared.source, prepared.devices)
+        assert prepared.items is not None, "config_to_evaluate names a set"
         exam = Exam(
-            items=read_eval_set(name),
-            settings=replace(config.evaluation, eval_set=name),
+            items=prepared.items,
+            settings=config.evaluation,
             tokenizer=prepared.tokenizer,
             graphdef=graphdef,
             max_positions=prepared.source.spec.max_positions,
@@ -62,7 +67,6 @@ def evaluate_run(folder: Path, eval_set: str | None, watch: Watch) -> dict[str, 
             stop=stop,
             watch=watch,
         )
-        (folder / layout.PREDICTIONS).unlink(missing_ok=True)  # left by an evaluation that was stopped
         try:
             summary = add_evaluation(folder, exam, state)
         except OSError as error:
@@ -71,40 +75,79 @@ def evaluate_run(folder: Path, eval_set: str | None, watch: Watch) -> dict[str, 
     return summary
 
 
+def config_to_evaluate(folder: Path, eval_set: str | None) -> Config:
+    """Return the run's configuration with the set that is to be answered, if it may be."""
+    config = config_of_run(folder)
+    refuse_second_evaluation(folder)
+    name = eval_set or config.evaluation.eval_set
+    if name is None:
+        raise ProblemError([no_eval_set(folder)], exit_code=2)
+    refuse_another_set(name, config, folder)
+    return replace(config, evaluation=replace(config.evaluation, eval_set=name))
+
+
 def add_evaluation(folder: Path, exam: Exam, state: TrainState) -> dict[str, Any]:
     """Answer the set, write answers and summary, seal the run again and return the summary; or leave it as it was."""
     log_bytes = (folder / layout.LOG).stat().st_size
+    stopped = stated_evaluation(folder)
     try:
-        trained = exam.put_to(state, layout.PREDICTIONS, "evaluation")
-        refuse_a_part(folder, trained, exam.stop)
-        summary = summary_of(
-            trained,
-            None,
-            run_id=folder.resolve().name,
-            items=exam.items,
-            settings=exam.settings,
-            stop_token_id=exam.stop_token_id,
-        )
-        write_json(folder / layout.EVAL_SUMMARY, summary)
-        seal_again(folder)
+        with set_aside(folder / layout.PREDICTIONS, folder / layout.EVAL_SUMMARY):
+            trained = exam.put_to(state, layout.PREDICTIONS, "evaluation")
+            refuse_a_part(folder, trained, exam.stop)
+            summary = summary_of(
+                trained,
+                None,
+                run_id=folder.resolve().name,
+                items=exam.items,
+                settings=exam.settings,
+                stop_token_id=exam.stop_token_id,
+            )
+            # The untrained model's answers, which an evaluation that was stopped had whole, are still there.
+            summary["baseline"] = stopped.get("baseline") if stopped else None
+            write_json(folder / layout.EVAL_SUMMARY, summary)
+            seal_again(folder)
     except BaseException:
-        for name in (layout.PREDICTIONS, layout.EVAL_SUMMARY):
-            (folder / name).unlink(missing_ok=True)
         os.truncate(folder / layout.LOG, log_bytes)
         raise
     return summary
+
+
+@contextmanager
+def set_aside(*paths: Path) -> Iterator[None]:
+    """Take files out of the way of new ones; where the work fails they are put back, in place of what was begun.
+
+    They are renamed, which a full disk allows.
+    """
+    aside = {path: path.with_name(f".{path.name}.before") for path in paths if path.exists()}
+    for path, other in aside.items():
+        path.rename(other)
+    try:
+        yield
+    except BaseException:
+        for path in paths:
+            path.unlink(missing_ok=True)
+        for path, other in aside.items():
+            other.rename(path)
+        raise
+    for other in aside.values():
+        other.unlink()
 
 
 def export_run(folder: Path, output: Path | None, watch: Watch) -> Path:
     """Write the model of a run as a Hugging Face folder and return that folder; by default `export/` in the run.
 
     Raises:
-        ProblemError: exit code 2; the run has no checkpoint, or the folder is not empty.
+        ProblemError: exit code 2; the run has no checkpoint, or something is in the folder.
     """
     target = output or folder / layout.EXPORT
-    prepared, _, state = reopened(folder, config_of_run(folder))
+    config = config_of_run(folder)
+    refuse_without_checkpoint(folder)
+    refuse_taken(target)
+    source = resolve(config.model.name, config.model.revision)
+    # Parameters are the same wherever they are read, so that a model trained on a TPU is exported on any machine.
+    _, state = restored(folder, config, source, choose_devices("auto", None))
     try:
-        export(target, state.params, prepared.source)
+        export(target, state.params, source)
     except OSError as error:
         raise not_written(error, target, what="The export") from error
     watch.say(f"exported step {int(state.step)} to {target}")
@@ -117,11 +160,12 @@ def config_of_run(folder: Path) -> Config:
     return load_config(folder / layout.CONFIG)
 
 
-def reopened(folder: Path, config: Config) -> tuple[Prepared, Any, TrainState]:
-    """Return what the run was prepared with, its model's structure and its newest checkpoint."""
-    prepared = prepare(config, forced=True)
-    graphdef, params, _ = first_params(prepared)
-    return prepared, graphdef, restore(folder, start_state(params, config, prepared.devices))
+def restored(
+    folder: Path, config: Config, source: ModelSource, devices: Devices
+) -> tuple[nnx.GraphDef[Decoder], TrainState]:
+    """Return the structure of a run's model, and its newest checkpoint on these devices."""
+    graphdef, params, _ = first_params(config, source, devices)
+    return graphdef, restore(folder, start_state(params, config, devices))
 
 
 def seal_again(folder: Path) -> None:
@@ -154,9 +198,15 @@ def refuse_another_set(name: str, config: Config, folder: Path) -> None:
         raise ProblemError([problem], exit_code=2)
 
 
+def refuse_without_checkpoint(folder: Path) -> None:
+    """Refuse a run whose parameters are not there, before anything is built for them."""
+    if latest_step(folder) is None:
+        raise ProblemError([no_checkpoint(folder)], exit_code=2)
+
+
 def refuse_second_evaluation(folder: Path) -> None:
-    """Refuse to replace the evaluation of a run: it is evidence."""
-    if (folder / layout.EVAL_SUMMARY).exists():
+    """Refuse to replace the evaluation of a run, which is evidence; one that was stopped may be completed."""
+    if is_evaluated(folder):
         problem = Problem(
             code="TP070",
             severity="error",

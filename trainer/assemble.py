@@ -8,6 +8,7 @@ from pathlib import Path
 import jax
 from flax import nnx
 
+from trainer.config.tree import Config
 from trainer.loop.checkpoint import restore
 from trainer.loop.mesh import build_mesh, state_shardings
 from trainer.loop.program import Program, compile_program, start_state
@@ -16,6 +17,8 @@ from trainer.model.build import abstract, build
 from trainer.model.decoder import Decoder
 from trainer.model.loading import load_params
 from trainer.model.params import Params, flatten, params_sha256
+from trainer.model.source import ModelSource
+from trainer.planning.devices import Devices
 from trainer.prepare import Prepared
 
 
@@ -44,7 +47,7 @@ def assemble(prepared: Prepared, *, resume: Path | None) -> Assembly:
     Raises:
         ProblemError: exit code 2; the model's files or the checkpoint cannot be used.
     """
-    graphdef, params, weights = first_params(prepared)
+    graphdef, params, weights = first_params(prepared.config, prepared.source, prepared.devices)
     state = start_state(params, prepared.config, prepared.devices)
     del params  # the state holds them; a second reference would keep them from being donated
     if resume is not None:
@@ -58,14 +61,13 @@ def assemble(prepared: Prepared, *, resume: Path | None) -> Assembly:
     )
 
 
-def first_params(prepared: Prepared) -> tuple[nnx.GraphDef[Decoder], Params, str]:
+def first_params(config: Config, source: ModelSource, devices: Devices) -> tuple[nnx.GraphDef[Decoder], Params, str]:
     """Return the decoder's structure, its first parameters on their devices, and `pretrained` or `random`.
 
     Neither way ever holds a whole second copy: random parameters are drawn where they will lie, read ones are put
     there tensor by tensor.
     """
-    config, spec = prepared.config, prepared.source.spec
-    precision = config.precision
+    spec, precision = source.spec, config.precision
 
     def drawn() -> Params:
         decoder = build(
@@ -80,11 +82,11 @@ def first_params(prepared: Prepared) -> tuple[nnx.GraphDef[Decoder], Params, str
     graphdef, shapes = flatten(
         abstract(spec, params_dtype=precision.params, compute_dtype=precision.compute, remat=config.memory.remat)
     )
-    mesh = build_mesh(prepared.devices.list)
+    mesh = build_mesh(devices.list)
     shardings = state_shardings(shapes, mesh, shard_params=config.mesh.shard_params)
-    if config.model.weights == "random" or prepared.source.weights == "builtin":
+    if config.model.weights == "random" or source.weights == "builtin":
         return graphdef, jax.jit(drawn, out_shardings=shardings)(), "random"
     wanted = {
         name: jax.ShapeDtypeStruct(shape.shape, shape.dtype, sharding=shardings[name]) for name, shape in shapes.items()
     }
-    return graphdef, load_params(prepared.source, wanted), "pretrained"
+    return graphdef, load_params(source, wanted), "pretrained"

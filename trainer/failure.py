@@ -28,9 +28,14 @@ class Failure:
     kind: str
     """Name of the failure in the manifest's `exit.error`."""
     exit_code: int
-    problem: Problem
+    problems: tuple[Problem, ...]
     traceback: str | None = None
     """Only for mistakes of ours."""
+
+    @property
+    def message(self) -> str:
+        """What happened, in one line."""
+        return " ".join(problem.what for problem in self.problems)
 
 
 def failure_of(error: BaseException, *, file: str) -> Failure:
@@ -38,7 +43,7 @@ def failure_of(error: BaseException, *, file: str) -> Failure:
     if isinstance(error, KeyboardInterrupt):
         return cancelled(file)
     if isinstance(error, ProblemError):
-        return Failure(status="failed", kind="problem", exit_code=error.exit_code, problem=error.problems[0])
+        return Failure(status="failed", kind="problem", exit_code=error.exit_code, problems=error.problems)
     if isinstance(error, OSError):
         return not_written(error, file)
     if isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error):
@@ -55,7 +60,7 @@ def cancelled(file: str) -> Failure:
         what="The run was stopped at once by a second signal; the step under way was not saved.",
         next="Start it again; the rows written so far stay in metrics.jsonl.",
     )
-    return Failure(status="cancelled", kind="cancelled", exit_code=INTERRUPTED, problem=problem)
+    return Failure(status="cancelled", kind="cancelled", exit_code=INTERRUPTED, problems=(problem,))
 
 
 def not_written(error: OSError, file: str) -> Failure:
@@ -73,7 +78,7 @@ def not_written(error: OSError, file: str) -> Failure:
         why="A run that is not recorded cannot be believed, so it stops here; what was written before is intact.",
         next="Free space there and start the run again, with --resume if a checkpoint was saved.",
     )
-    return Failure(status="failed", kind="disk_full" if full else "not_written", exit_code=FAILED, problem=problem)
+    return Failure(status="failed", kind="disk_full" if full else "not_written", exit_code=FAILED, problems=(problem,))
 
 
 def out_of_memory(error: BaseException, file: str) -> Failure:
@@ -86,7 +91,7 @@ def out_of_memory(error: BaseException, file: str) -> Failure:
         why="The plan is an estimate; plan.json in the run folder says what it counted.",
         next="Apply a change that plan.json lists under changes, largest saving first.",
     )
-    return Failure(status="failed", kind="out_of_memory", exit_code=FAILED, problem=problem)
+    return Failure(status="failed", kind="out_of_memory", exit_code=FAILED, problems=(problem,))
 
 
 def internal(error: BaseException, file: str) -> Failure:
@@ -103,7 +108,7 @@ def internal(error: BaseException, file: str) -> Failure:
         status="failed",
         kind=type(error).__name__,
         exit_code=FAILED,
-        problem=problem,
+        problems=(problem,),
         traceback="".join(traceback.format_exception(error)),
     )
 

@@ -1,6 +1,7 @@
 """Everything a run needs before anything is spent: read, checked, planned; no folder made, no parameter drawn.
 
-Whatever is wrong with names, files, rows or devices is found here, in a second or two.
+Whatever is wrong with names, rows or devices is found here, in a second or two. Only the model's weights and a
+checkpoint are not opened yet: they are read where they will lie, which `assemble.py` does.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from trainer.data.generator import generate_rows
 from trainer.data.order import rows_of_step
 from trainer.data.render import prompt_of
 from trainer.data.rows import GENERATED, RowFile, read_dataset, read_eval_set
+from trainer.evaluation.evaluate import prompt_ids
 from trainer.loop.program import batch_size_of
 from trainer.model.build import abstract
 from trainer.model.params import flatten
@@ -74,16 +76,16 @@ def prepare(config: Config, *, forced: bool) -> Prepared:
     """Read and check everything that a run needs.
 
     Raises:
-        ProblemError: exit code 2 for names, files and rows, 3 for an absent device.
+        ProblemError: exit code 2 for names, rows and what exceeds the model, 3 for an absent device.
     """
     devices = choose_devices(config.mesh.device, config.mesh.devices)
     source = resolve(config.model.name, config.model.revision)
     refuse_weights_that_do_not_exist(config, source)
-    refuse_too_many_positions(config, source)
     dataset = read_dataset(config.data.dataset)
     rows = (*dataset.rows, *further_rows(config))
     items = read_eval_set(config.evaluation.eval_set) if config.evaluation.eval_set else None
     tokenizer = source.tokenizer()
+    refuse_too_many_positions(config, source, items, tokenizer)
     data = encode_rows(rows, tokenizer, max_length=config.data.max_length, file=str(dataset.path))
     _, shapes = flatten(
         abstract(
@@ -135,21 +137,52 @@ def refuse_weights_that_do_not_exist(config: Config, source: ModelSource) -> Non
         raise ProblemError([problem], exit_code=2)
 
 
-def refuse_too_many_positions(config: Config, source: ModelSource) -> None:
-    """Refuse sequences longer than the model's positions."""
+def refuse_too_many_positions(config: Config, source: ModelSource, items: RowFile | None, tokenizer: Tokenizer) -> None:
+    """Refuse sequences longer than the model's positions, and outputs so long that no prompt has room beside them.
+
+    A single prompt that is too long is an error of its row: the others are answered.
+    """
+    problems = []
     if config.data.max_length > source.spec.max_positions:
-        problem = Problem(
-            code="TP061",
-            severity="error",
-            file=config.model.name,
-            pointer="/data/max_length",
-            what=(
-                f"data.max_length is {config.data.max_length}; {config.model.name} has "
-                f"{source.spec.max_positions} positions."
-            ),
-            next=f"Set data.max_length to at most {source.spec.max_positions}.",
-        )
-        raise ProblemError([problem], exit_code=2)
+        problems.append(too_long_sequences(config, source))
+    if items is not None:
+        lengths = [len(prompt_ids(item["prompt"], tokenizer)) for item in items.rows]
+        if min(lengths) + config.evaluation.max_new_tokens > source.spec.max_positions:
+            problems.append(no_room_for_a_prompt(config, source, items, lengths))
+    if problems:
+        raise ProblemError(problems, exit_code=2)
+
+
+def too_long_sequences(config: Config, source: ModelSource) -> Problem:
+    """Return the problem of rows with more tokens than the model has positions."""
+    positions = source.spec.max_positions
+    return Problem(
+        code="TP061",
+        severity="error",
+        file=config.model.name,
+        pointer="/data/max_length",
+        what=f"data.max_length is {config.data.max_length}; {config.model.name} has {positions} positions.",
+        next=f"Set data.max_length to at most {positions}.",
+    )
+
+
+def no_room_for_a_prompt(config: Config, source: ModelSource, items: RowFile, lengths: list[int]) -> Problem:
+    """Return the problem of an evaluation in which no prompt leaves room for an output of the length asked for."""
+    positions = source.spec.max_positions
+    for_one, for_all = positions - min(lengths), positions - max(lengths)
+    return Problem(
+        code="TP062",
+        severity="error",
+        file=config.model.name,
+        pointer="/evaluation/max_new_tokens",
+        what=f"evaluation.max_new_tokens is {config.evaluation.max_new_tokens} and the shortest prompt of {items.name} "
+        f"has {min(lengths)} tokens; {config.model.name} has {positions} positions.",
+        why="Prompt and output share the positions, so no item could be answered.",
+        next=f"Set evaluation.max_new_tokens to at most {for_one}"
+        + (f"; up to {for_all} leave room for every prompt." if 0 < for_all < for_one else ".")
+        if for_one > 0
+        else "Use an evaluation set with shorter prompts, or a model with more positions.",
+    )
 
 
 def no_generator(config: Config) -> Problem:

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 PLAIN_SECONDS = 10.0
 """Between two plain lines."""
@@ -31,7 +31,7 @@ class Watch:
                 console=self._console,
                 transient=True,
             )
-        self._task: tuple[str, int] | None = None
+        self._task: tuple[str, TaskID] | None = None
         self._shown_at = time.monotonic()
 
     def __enter__(self) -> Self:
@@ -61,5 +61,4 @@ class Watch:
     def _draw(self, bars: Progress, what: str, count: int, total: int, note: str) -> None:
         if self._task is None or self._task[0] != what:
             self._task = (what, bars.add_task(what, total=total, note=note))
-        task = bars.tasks[self._task[1]].id
-        bars.update(task, completed=count, note=note, visible=count < total)
+        bars.update(self._task[1], completed=count, note=note, visible=count < total)

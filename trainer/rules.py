@@ -26,6 +26,7 @@ RULES: tuple[Rule, ...] = (
     error("TP021", "Answer cut off", "A row longer than the sequence loses its answer.", "Raise data.max_length."),
     error("TP030", "Folder cannot be written", "The run folder cannot be made or written.", "Choose another --output."),
     error("TP031", "Folder is taken", "The run folder holds a run or other files.", "Choose another --output."),
+    error("TP032", "Name that no run can have", "The run folder's name is its id.", "Give it another name."),
     error("TP040", "No such model", "No built-in model, folder or readable config.json has this name.", "Check it."),
     error("TP041", "Unknown family", "The model's architecture is not implemented.", "Choose another model."),
     error(
@@ -52,8 +53,21 @@ RULES: tuple[Rule, ...] = (
     error(
         "TP050", "No checkpoint", "The run has none to continue from.", "Use the machine where it ran, or start anew."
     ),
+    error("TP051", "No step left", "The run to continue has all the steps of limits.steps.", "Raise limits.steps."),
+    error(
+        "TP052",
+        "Checkpoint of another state",
+        "The run to continue has another model, optimizer or element type, so its state is none of the new run.",
+        "Continue it with the same ones, or begin anew.",
+    ),
     error("TP060", "No weights to read", "A built-in model has no pretrained weights.", "Leave model.weights out."),
     error("TP061", "Sequence too long", "data.max_length exceeds the model's positions.", "Lower data.max_length."),
+    error(
+        "TP062",
+        "No room for a prompt",
+        "evaluation.max_new_tokens leaves none of the model's positions for a prompt.",
+        "Lower evaluation.max_new_tokens.",
+    ),
     error("TP070", "Evaluated already", "An evaluation is evidence and is not replaced.", "Train another run."),
     error("TP071", "No evaluation set", "Neither the run nor the command names one.", "Give --eval-set."),
     error("TP072", "Evaluation stopped", "It was stopped before every item was answered.", "Run the command again."),

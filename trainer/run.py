@@ -1,7 +1,7 @@
 """The story of a run: prepare → plan → build → loop → evaluate → seal.
 
-`prepare` reads and checks everything and spends nothing. From `claim` on there is a folder, and whatever happens, the
-recorder leaves in it what was measured and how it ended.
+`prepare` reads and checks everything but the weights and spends nothing. From `claim` on there is a folder, and
+whatever happens, the recorder leaves in it what was measured and how it ended.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from evidence import layout
-from schemas.problems import ProblemError
 from trainer.assemble import Assembly, assemble
 from trainer.config.load import config_text
 from trainer.config.tree import Config
@@ -19,17 +18,18 @@ from trainer.data.encode import first_examples
 from trainer.evaluation.evaluate import Answered
 from trainer.evaluation.exam import Exam
 from trainer.failure import FAILED, INTERRUPTED
-from trainer.loop.checkpoint import Checkpoints, latest_step, no_checkpoint
+from trainer.loop.checkpoint import Checkpoints
 from trainer.loop.optimizer import build_schedule
 from trainer.loop.stop import StopRequest
 from trainer.loop.train import Loop, Outcome
+from trainer.parent import parent_of
 from trainer.planning.plan import in_words, refuse_what_does_not_fit
 from trainer.prepare import Prepared, prepare
 from trainer.progress import Watch
 from trainer.recorder import effective
 from trainer.recorder.manifest import first_manifest, model_of, training_of
 from trainer.recorder.memory import peak_memory_bytes
-from trainer.recorder.recorder import Recorder, claim
+from trainer.recorder.recorder import Recorder, claim, refuse_folder
 
 EXIT_CODES = {"succeeded": 0, "failed": FAILED, "interrupted": INTERRUPTED}
 
@@ -53,11 +53,13 @@ def run(order: Order, watch: Watch) -> int:
     """Carry out a run and return its exit code: 0 good, 4 failed, 5 interrupted and resumable.
 
     Raises:
-        ProblemError: exit code 2 or 3 before anything was spent; 4 or 5 for a run sealed as failed or cancelled.
+        ProblemError: exit code 2 or 3 before anything was spent; for a run sealed as failed or cancelled 4 or 5, or 2
+            where the model's weights or the checkpoint turned out to be of no use.
     """
+    refuse_folder(order.folder)
+    parent = parent_of(order.resume, order.config)
     prepared = prepare(order.config, forced=order.forced)
     refuse_what_does_not_fit(prepared.plan, model=order.config.model.name)
-    parent = parent_of(order.resume)
     claim(order.folder)
     with Recorder(order.folder, say=watch.say) as recorder, stop_request(order.config) as stop:
         record_start(recorder, prepared, order, parent)
@@ -71,16 +73,6 @@ def run(order: Order, watch: Watch) -> int:
         recorder.seal(outcome.status, **how_it_ended(outcome))
     watch.say(f"run folder: {order.folder}")
     return EXIT_CODES[outcome.status]
-
-
-def parent_of(resume: Path | None) -> dict[str, Any] | None:
-    """Return the manifest's group `parent`: the run and step that this one continues from."""
-    if resume is None:
-        return None
-    step = latest_step(resume)
-    if step is None:
-        raise ProblemError([no_checkpoint(resume)], exit_code=2)
-    return {"run_id": resume.resolve().name, "step": step}
 
 
 def stop_request(config: Config) -> StopRequest:
@@ -187,7 +179,7 @@ def train(prepared: Prepared, assembly: Assembly, recorder: Recorder, stop: Stop
         progress=lambda done, total, loss: watch.done("step", done, total, f"loss {loss:.4f}"),
     )
     outcome = loop.run(assembly.state)
-    # A state whose loss was not finite is of no use to continue from; the checkpoint before it is.
+    # A state whose numbers are not finite is of no use to continue from; the checkpoint before it is.
     if outcome.status != "failed":
         loop.save(outcome.state)
     checkpoints.close()
@@ -216,9 +208,8 @@ def evaluate(exam: Exam, outcome: Outcome, baseline: Answered | None, recorder: 
 
 def how_it_ended(outcome: Outcome) -> dict[str, Any]:
     """Return exit code, kind of error and message of the outcome."""
-    failed = outcome.status == "failed"
     return {
         "exit_code": EXIT_CODES[outcome.status],
-        "error": "non_finite_loss" if failed else None,
+        "error": outcome.error,
         "message": None if outcome.status == "succeeded" else outcome.because,
     }

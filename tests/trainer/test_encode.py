@@ -5,7 +5,7 @@ import pytest
 
 from schemas.problems import ProblemError
 from schemas.render import as_text
-from trainer.data.encode import encode_rows, first_examples
+from trainer.data.encode import EncodedRow, encode_rows, ends_are_supervised, first_examples, padded
 from trainer.data.render import render_row
 from trainer.model.source import resolve
 
@@ -96,6 +96,24 @@ def test_a_cut_conversation_is_counted(tokenizer):
     data = encode_rows([long], tokenizer, max_length=32, file="rows.jsonl")
     assert data.counts["truncated_rows"] == 1
     assert data.loss_mask.sum() == 32 - data.encoded[0].prompt_tokens
+
+
+def test_where_every_row_is_cut_no_end_token_is_supervised(tokenizer):
+    long = {"prompt": "Say hi.", "completion": "Hi there. " * 20}
+    data = encode_rows([long] * 3, tokenizer, max_length=32, file="rows.jsonl")
+    assert tokenizer.eos_token_id not in data.tokens
+    assert data.counts["end_token_supervised"] is False
+    one_whole = encode_rows([long, PAIR], tokenizer, max_length=32, file="rows.jsonl")
+    assert one_whole.counts["end_token_supervised"] is True
+
+
+def test_the_end_token_is_supervised_where_the_arrays_ask_for_it():
+    rows = [EncodedRow(token_ids=ids, prompt_tokens=1, truncated=False) for ids in ((7, 2), (8, 9, 2))]
+    tokens, loss_mask = padded(rows, 3)
+    assert ends_are_supervised(rows, tokens, loss_mask, 2) is True
+    loss_mask[1, 2] = False
+    assert ends_are_supervised(rows, tokens, loss_mask, 2) is False
+    assert ends_are_supervised(rows[:1], tokens[:1], loss_mask[:1], 3) is False
 
 
 def test_a_tokenizer_without_an_end_token_is_refused(tokenizer):

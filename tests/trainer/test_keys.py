@@ -4,6 +4,7 @@ The table covers the schema whole, so a new key without an effect fails here.
 """
 
 import json
+import shutil
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -258,6 +259,19 @@ def test_pretrained_weights_of_a_built_in_model_are_refused(tmp_path: Path):
     assert caught.value.problems[0].what == (
         "model.weights is pretrained, but the built-in model tiny-gpt2 has no weights."
     )
+
+
+@pytest.mark.parametrize("remat", ["layer", "none"])
+@pytest.mark.parametrize("chunk", [1024, 128, None])
+def test_remat_is_read_back_whether_or_not_the_loss_is_taken_in_chunks(remat: str, chunk: int | None, tmp_path: Path):
+    """One layer: its block must not be taken for that of the loss, which has none where one chunk holds everything."""
+    source = resolve("tiny-gpt2")
+    folder = Path(shutil.copytree(source.tokenizer_folder, tmp_path / "one-layer"))
+    described = json.loads((source.folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(described | {"n_layer": 1}))
+    settings = [f"model.name={folder}", "model.weights=random", f"memory.remat={remat}"]
+    config = configured(tmp_path, *settings, f"memory.loss_chunk_tokens={json.dumps(chunk)}")
+    assert training(config)["remat"] == remat
 
 
 def test_sharding_splits_the_state(tmp_path: Path):

@@ -11,16 +11,21 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from evidence import layout
 from evidence.judge import report_of
 from evidence.read import read_run
 from schemas.problems import ProblemError
 from schemas.render import as_text
+from trainer.assemble import assemble
 from trainer.config.load import load_config
 from trainer.config.tree import Checkpoint, Config, Evaluation, Limits, Optimizer
 from trainer.loop.stop import StopRequest
 from trainer.loop.train import Loop
+from trainer.model.export import export
+from trainer.model.source import resolve
+from trainer.prepare import prepare
 from trainer.progress import Watch
 from trainer.recorder.recorder import Recorder
 from trainer.run import Order, run
@@ -122,35 +127,85 @@ def test_an_interrupted_run_says_so(config: Config, order_of: Callable[..., Orde
     assert manifest["exit"] == {"code": 5, "error": None, "message": "limits.max_minutes=1e-06 reached"}
 
 
-def test_a_loss_that_is_not_finite_fails_the_run_at_that_step(config: Config, order_of: Callable[..., Order]):
-    wild = Optimizer(learning_rate=10.0, schedule="constant", max_grad_norm=None)
-    order = order_of(replace(config, optimizer=replace(wild, name="adamw", epsilon=1e-8), limits=Limits(steps=400)))
-
-    class Doubling:
-        """Stands for a model whose numbers run away: the loss is infinite from the third step on."""
-
-        def __init__(self, step):
-            self.step = step
-
-        def __call__(self, state, batch):
-            import jax.numpy as jnp
-
-            state, metrics = self.step(state, batch)
-            return state, metrics._replace(loss=jnp.where(state.step >= 3, jnp.inf, metrics.loss))
+def run_away(monkeypatch: pytest.MonkeyPatch, **fields: float) -> None:
+    """Let the numbers of any model run away: these fields of its steps' metrics hold from the third step on."""
+    import jax.numpy as jnp
 
     real = Loop.run
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Loop, "run", lambda self, state: real(replace_program(self, Doubling), state))
-        assert carried_out(order) == 4
+
+    def wrapped(step: Callable) -> Callable:
+        def run_step(state, batch):
+            state, metrics = step(state, batch)
+            wild = {name: jnp.where(state.step >= 3, value, getattr(metrics, name)) for name, value in fields.items()}
+            return state, metrics._replace(**wild)
+
+        return run_step
+
+    monkeypatch.setattr(Loop, "run", lambda self, state: real(replace_program(self, wrapped), state))
+
+
+def saved_steps(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / layout.CHECKPOINTS).iterdir())
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind", "what"),
+    [
+        ({"loss": float("inf")}, "non_finite_loss", "loss"),
+        ({"loss": float("nan"), "grad_norm": float("nan")}, "non_finite_loss", "loss"),
+        ({"grad_norm": float("inf")}, "non_finite_gradient", "gradient"),
+    ],
+)
+def test_numbers_that_are_not_finite_fail_the_run_at_that_step(
+    fields: dict,
+    kind: str,
+    what: str,
+    config: Config,
+    order_of: Callable[..., Order],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    run_away(monkeypatch, **fields)
+    order = order_of(replace(config, limits=Limits(steps=400)))
+    assert carried_out(order) == 4
     manifest = manifest_of(order.folder)
     assert manifest["status"] == "failed"
-    assert manifest["exit"] == {
-        "code": 4,
-        "error": "non_finite_loss",
-        "message": "the loss at step 3 is not finite",
-    }
-    assert rows(order.folder)[-1]["loss"] is None
-    assert not (order.folder / layout.CHECKPOINTS / "3").exists()
+    assert manifest["exit"] == {"code": 4, "error": kind, "message": f"the {what} at step 3 is not finite"}
+    last = rows(order.folder)[-1]
+    assert last["step"] == 3
+    assert [name for name in ("loss", "grad_norm") if last[name] is None] == list(fields)
+    assert saved_steps(order.folder) == []
+    assert errors_of(order.folder) == []
+
+
+def test_a_state_that_is_not_finite_is_not_saved_between_rows(
+    config: Config, order_of: Callable[..., Order], monkeypatch: pytest.MonkeyPatch
+):
+    run_away(monkeypatch, loss=float("nan"))
+    quiet = replace(config, recording=replace(config.recording, log_every_steps=20), limits=Limits(steps=400))
+    order = order_of(replace(quiet, checkpoint=Checkpoint(save_every_steps=2)))
+    assert carried_out(order) == 4
+    assert manifest_of(order.folder)["exit"]["message"] == "the loss at step 4 is not finite"
+    assert [row["step"] for row in rows(order.folder)] == [1]
+    assert saved_steps(order.folder) == ["2"]
+    assert errors_of(order.folder) == []
+
+
+def test_a_state_that_is_not_finite_is_not_saved_when_the_run_is_interrupted(
+    config: Config, order_of: Callable[..., Order], monkeypatch: pytest.MonkeyPatch
+):
+    run_away(monkeypatch, loss=float("nan"))
+    asked = []
+
+    def after_four(self, *, reserve_seconds: float = 0.0) -> str | None:
+        asked.append(reserve_seconds)
+        return "signal SIGTERM" if len(asked) > 4 else None
+
+    monkeypatch.setattr(StopRequest, "reason", after_four)
+    quiet = replace(config, recording=replace(config.recording, log_every_steps=20), limits=Limits(steps=400))
+    order = order_of(quiet)
+    assert carried_out(order) == 4
+    assert manifest_of(order.folder)["exit"]["message"] == "the loss at step 4 is not finite"
+    assert saved_steps(order.folder) == []
 
 
 def replace_program(loop: Loop, wrap: Callable) -> Loop:
@@ -189,6 +244,31 @@ def test_an_exception_seals_the_run_and_is_explained(
     assert not (order.folder / layout.LOCK).exists()
     [said] = [row for row in rows(order.folder, layout.LOG) if row["level"] == "error"]
     assert ("traceback" in said["fields"]) == (kind == "KeyError")
+
+
+def test_everything_that_is_wrong_with_the_weights_is_said_at_once(
+    config: Config, order_of: Callable[..., Order], tmp_path: Path
+):
+    folder = tmp_path / "model"
+    first = assemble(prepare(config, forced=False), resume=None)
+    export(folder, first.state.params, resolve("tiny-gpt2"))
+    tensors = load_file(folder / "model.safetensors")
+    tensors["transformer.stranger"] = tensors.pop("transformer.ln_f.bias")
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    order = order_of(replace(config, model=replace(config.model, name=str(folder))))
+    whats = [
+        f"{folder}: 1 tensor is not in the files: ln_f.bias.",
+        f"{folder}: 1 tensor is of no use to this model: stranger.",
+    ]
+    code, text = refusal(order)
+    assert code == 2
+    assert text == "".join(
+        f"error TP044: {folder}: {what}\n"
+        "  Files and config.json must describe the same gpt2 model; nothing is left random.\n"
+        "  Next: Take config.json and safetensors from the same model.\n"
+        for what in whats
+    )
+    assert manifest_of(order.folder)["exit"] == {"code": 2, "error": "problem", "message": " ".join(whats)}
 
 
 def test_a_full_disk_keeps_what_was_written(
@@ -280,6 +360,68 @@ def test_a_folder_with_other_files_is_left_alone(config: Config, order_of: Calla
     assert "The folder is not empty: it holds thesis.tex." in text
 
 
+NO_ID = (
+    "  The id stands in every document of the run and in bundles.\n"
+    "  Expected: letters, digits, dot, underscore and hyphen, a letter or digit first, at most 128.\n"
+)
+
+
+@pytest.mark.parametrize(("name", "like_it"), [("my run", "my-run"), ("_ä", "run"), ("x" * 129, "x" * 128)])
+def test_a_folder_whose_name_is_no_run_id_is_refused_before_anything_is_planned(
+    name: str, like_it: str, config: Config, order_of: Callable[..., Order], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("trainer.run.prepare", lambda *_, **__: pytest.fail("it was planned first"))
+    order = order_of(config, name)
+    assert refusal(order) == (
+        2,
+        (
+            f"error TP032: {order.folder}: The folder's name {name!r} cannot be the id of a run.\n{NO_ID}"
+            f"  Next: Give --output a folder with such a name, for example {like_it}.\n"
+        ),
+    )
+    assert not order.folder.exists()
+
+
+def test_all_that_is_wrong_with_a_folder_is_said_at_once(config: Config, order_of: Callable[..., Order]):
+    order = order_of(config, "my run")
+    order.folder.mkdir()
+    (order.folder / "thesis.tex").write_text("mine")
+    assert refusal(order) == (
+        2,
+        (
+            f"error TP032: {order.folder}: The folder's name 'my run' cannot be the id of a run.\n{NO_ID}"
+            "  Next: Give --output a folder with such a name, for example my-run.\n"
+            f"error TP031: {order.folder}: The folder is not empty: it holds thesis.tex.\n"
+            "  A run never writes over what is there.\n"
+            "  Next: Give --output another folder.\n"
+        ),
+    )
+
+
+def test_the_folder_one_is_in_gives_the_run_its_name(
+    config: Config, order_of: Callable[..., Order], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert carried_out(replace(order_of(config), folder=Path())) == 0
+    assert manifest_of(tmp_path / "here")["run_id"] == "here"
+    assert errors_of(tmp_path / "here") == []
+
+
+def test_a_run_whose_name_is_no_run_id_cannot_be_continued(
+    config: Config, order_of: Callable[..., Order], tmp_path: Path
+):
+    copy = tmp_path / "copy of run"
+    (copy / layout.CHECKPOINTS / "1").mkdir(parents=True)
+    assert refusal(replace(order_of(config), resume=copy)) == (
+        2,
+        (
+            f"error TP032: {copy}: The folder's name 'copy of run' cannot be the id of a run.\n{NO_ID}"
+            "  Next: Give --resume a folder with such a name, for example copy-of-run.\n"
+        ),
+    )
+
+
 def test_an_output_that_cannot_be_made_is_refused(config: Config, order_of: Callable[..., Order], tmp_path: Path):
     (tmp_path / "file").write_text("")
     code, text = refusal(replace(order_of(config), folder=tmp_path / "file" / "run"))
@@ -358,6 +500,99 @@ def test_resuming_a_run_without_a_checkpoint_is_refused(config: Config, order_of
     code, text = refusal(replace(order_of(config), resume=tmp_path))
     assert code == 2
     assert "The run has no complete checkpoint to continue from." in text
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Config], Path]:
+    """Return a function that gives the folder of a run that has all its steps; each configuration is trained once."""
+    made: dict[Config, Path] = {}
+
+    def train(config: Config) -> Path:
+        if config not in made:
+            folder = tmp_path_factory.mktemp("finished") / "run"
+            assert carried_out(Order(config=config, folder=folder, command=["trainproof", "train"])) == 0
+            made[config] = folder
+        return made[config]
+
+    return train
+
+
+def test_a_run_that_has_all_its_steps_is_not_continued_without_one(
+    config: Config, order_of: Callable[..., Order], finished: Callable[[Config], Path]
+):
+    parent = finished(config)
+    order = order_of(config, "more", resume=parent)
+    said = (
+        f"error TP051: {parent}: The newest checkpoint is at step 2 and limits.steps is 2: no step is left.\n"
+        "  limits.steps counts from the first step of the first run.\n"
+        "  Expected: limits.steps above 2.\n"
+        "  Next: Raise it, as in --set limits.steps=4."
+    )
+    assert refusal(order) == (2, f"{said}\n")
+    asked = replace(order, config=replace(config, evaluation=Evaluation(eval_set="eval_v1")))
+    assert refusal(asked) == (2, f"{said} To answer eval_v1 as it is: trainproof evaluate {parent}.\n")
+    assert not order.folder.exists()
+    assert carried_out(replace(order, config=replace(config, limits=Limits(steps=3)))) == 0
+    assert manifest_of(order.folder)["training"]["steps_done"] == 3
+
+
+def test_a_checkpoint_of_another_state_is_refused_with_every_key_that_makes_it_one(
+    config: Config, order_of: Callable[..., Order], finished: Callable[[Config], Path], monkeypatch: pytest.MonkeyPatch
+):
+    parent = finished(config)
+    monkeypatch.setattr("trainer.run.prepare", lambda *_, **__: pytest.fail("it was planned first"))
+    other = replace(
+        config,
+        model=replace(config.model, name="demo"),
+        optimizer=Optimizer(name="adafactor"),
+        precision=replace(config.precision, params="bfloat16"),
+        limits=Limits(steps=4),
+    )
+    order = order_of(other, resume=parent)
+    why = "  A checkpoint holds params and opt_state of one model, optimizer and element type.\n"
+    assert refusal(order) == (
+        2,
+        "".join(
+            f"error TP052: {parent / layout.CONFIG} at /{key.replace('.', '/')}: "
+            f'{key} is "{now}"; the run to continue has "{then}".\n{why}'
+            f"  Next: Continue it with --set {key}={then}, or leave --resume out to begin anew.\n"
+            for key, now, then in (
+                ("model.name", "demo", "tiny-gpt2"),
+                ("optimizer.name", "adafactor", "adamw"),
+                ("precision.params", "bfloat16", "float32"),
+            )
+        ),
+    )
+    assert not order.folder.exists()
+
+
+def test_adafactor_cannot_take_up_decay_where_its_state_has_none(
+    config: Config, order_of: Callable[..., Order], finished: Callable[[Config], Path]
+):
+    plain = replace(config, optimizer=Optimizer(name="adafactor"))
+    decaying = replace(plain, optimizer=replace(plain.optimizer, weight_decay=0.1), limits=Limits(steps=4))
+    parent = finished(plain)
+    assert refusal(order_of(decaying, resume=parent)) == (
+        2,
+        (
+            f"error TP052: {parent / layout.CONFIG} at /optimizer/weight_decay: optimizer.weight_decay is 0.1; the run "
+            "to continue has 0.0.\n"
+            "  A checkpoint holds params and opt_state of one model, optimizer and element type.\n"
+            "  Next: Continue it with --set optimizer.weight_decay=0.0, or leave --resume out to begin anew.\n"
+        ),
+    )
+
+
+def test_what_does_not_change_the_state_may_change(
+    config: Config, order_of: Callable[..., Order], finished: Callable[[Config], Path]
+):
+    changed = replace(
+        config,
+        optimizer=replace(config.optimizer, weight_decay=0.1, schedule="linear", warmup_steps=1),
+        precision=replace(config.precision, compute="bfloat16"),
+        limits=Limits(steps=3),
+    )
+    assert carried_out(order_of(changed, "changed", resume=finished(config))) == 0
 
 
 def test_an_evaluation_set_with_an_id_twice_is_refused(config: Config, order_of: Callable[..., Order], tmp_path: Path):

@@ -6,23 +6,25 @@ The order of precedence, weakest first: defaults, the file, the smoke file, flag
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-from schemas.parse import parse_yaml
+from schemas.positions import MOST_DIGITS
 from schemas.problems import Problem, ProblemError
 from schemas.validate import check_value
 from schemas.yaml_text import write_yaml
-from trainer.config.seed_names import PRESENT_NAMES, set_at, with_present_names
+from trainer.config.seed_names import PRESENT_NAMES, set_at
+from trainer.config.sources import FLAGS, given, placed, read_file
 from trainer.config.tree import Config, config_of, document_of
 
 USAGE = 2
 """Exit code of a configuration that cannot be used."""
 
-UNREADABLE = ("TP001",)
-"""Codes after which there is no document to check; the shape codes of the schemas package say the same."""
+SETTING = re.compile(r"(?P<key>[^=]+)=(?P<value>.*)", re.DOTALL)
+"""What follows `--set`."""
 
 
 def load_config(
@@ -43,35 +45,36 @@ def load_config(
     Raises:
         ProblemError: exit code 2, with every problem of the files and the settings.
     """
-    document, problems = read_file(path)
-    if overlay is not None:
-        above, more = read_file(overlay)
-        document = merged(document, above)
-        problems += more
-    for key, value in (flags or {}).items():
-        if value is not None:
-            set_at(document, key, value)
-    for text in settings:
-        problems += apply_setting(document, text)
+    files = [read_file(file) for file in (path, overlay) if file is not None]
+    sources = [source for source, _ in files if source is not None]
+    problems = [problem for _, found in files for problem in found]
+    problems += [malformed_setting(text) for text in settings if not SETTING.fullmatch(text)]
+    document: dict[str, Any] = {}
+    for source in sources:
+        document = merged(document, source.document)
+    for name, key, value in single_values(flags or {}, settings):
+        set_at(document, PRESENT_NAMES.get(key, key), value)
+        sources.append(given(name, key, value))
     # A file that could not be read leaves nothing to check; its own problem explains everything.
-    if not any(problem.code in UNREADABLE or problem.code.startswith("TP1") for problem in problems):
-        problems += check_value("train_config", document, file=str(path))
+    if all(source is not None for source, _ in files):
+        known = {(problem.file, problem.pointer) for problem in problems}
+        found = [
+            placed(problem, document, sources) for problem in check_value("train_config", document, file=str(path))
+        ]
+        problems += [problem for problem in found if (problem.file, problem.pointer) not in known]
     if problems:
         raise ProblemError(problems, exit_code=USAGE)
     return config_of(document)
 
 
-def read_file(path: Path) -> tuple[dict[str, Any], list[Problem]]:
-    """Return a YAML file's document under present names, and what is wrong with it."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        return {}, [unreadable(path, error)]
-    parsed = parse_yaml(data, file=str(path))
-    if not isinstance(parsed.value, dict):
-        return {}, list(parsed.problems)
-    document, problems = with_present_names(parsed.value, file=str(path))
-    return document, [*parsed.problems, *problems]
+def single_values(flags: Mapping[str, Any], settings: Sequence[str]) -> Iterator[tuple[str, str, Any]]:
+    """Yield what flags and `--set` state, weakest first: what it is called, the key as it is given, and the value."""
+    for key, value in flags.items():
+        if value is not None:
+            yield FLAGS.get(key, key), key, value
+    for text in settings:
+        if setting := SETTING.fullmatch(text):
+            yield "--set", setting["key"], setting_value(setting["value"])
 
 
 def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
@@ -83,38 +86,21 @@ def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def apply_setting(document: dict[str, Any], text: str) -> list[Problem]:
-    """Put one `key=value` of `--set` into the document; `null`, `true` and `3` are values, not texts."""
-    key, equals, value = text.partition("=")
-    if not equals or not key:
-        return [malformed_setting(text)]
-    present = PRESENT_NAMES.get(key, key)
-    set_at(document, present, setting_value(value))
-    return []
-
-
 def setting_value(text: str) -> Any:
     """Return the value that a text names: JSON if it is JSON (`1e-5`, `true`, `null`), else the text itself."""
     try:
         return json.loads(text)
-    except json.JSONDecodeError:
+    except (json.JSONDecodeError, RecursionError):
         return text
+    except ValueError:
+        # Python reads no whole number of more than a few thousand digits. The schemas refuse such a number for its
+        # length; the shortest that they refuse stands for it.
+        return 10**MOST_DIGITS
 
 
 def config_text(config: Config) -> str:
     """Return the resolved configuration as YAML: what `config.yaml` holds; loading it gives the same `Config`."""
     return write_yaml(document_of(config))
-
-
-def unreadable(path: Path, error: OSError) -> Problem:
-    """Return the problem of a configuration file that cannot be opened."""
-    return Problem(
-        code="TP001",
-        severity="error",
-        file=str(path),
-        what=f"The configuration cannot be read: {error.strerror}.",
-        next="Name a YAML file; trainer/configs/demo.yaml is a complete one.",
-    )
 
 
 def malformed_setting(text: str) -> Problem:

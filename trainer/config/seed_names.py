@@ -6,10 +6,13 @@ them; what `config.yaml` records is always the present name.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
 
-from schemas.problems import Problem
+from schemas.problems import Problem, pointer_to
+from schemas.text import Lines
+from schemas.words import shown
 
 PRESENT_NAMES: dict[str, str] = {
     "model.max_length": "data.max_length",
@@ -34,12 +37,20 @@ PRESENT_NAMES: dict[str, str] = {
 }
 
 
-def with_present_names(document: dict[str, Any], *, file: str) -> tuple[dict[str, Any], list[Problem]]:
-    """Return the document under present names, and a problem for each fact that it states twice and differently.
+NOT_STATED = object()
+"""What `value_at` gives where nothing stands; null is a value."""
 
-    Example: `{"training": {"num_steps": 5}}` becomes `{"limits": {"steps": 5}}`.
+
+def with_present_names(
+    document: dict[str, Any], *, file: str, lines: Lines
+) -> tuple[dict[str, Any], dict[str, str], list[Problem]]:
+    """Return the document under present names, where each renamed value was written, and facts stated twice.
+
+    Example: `{"training": {"num_steps": 5}}` becomes `{"limits": {"steps": 5}}`, written at `/training/num_steps`; it
+    is a problem if `limits.steps` is there too with another value.
     """
     result = deepcopy(document)
+    written = {}
     problems = []
     for old, new in PRESENT_NAMES.items():
         group, _, key = old.partition(".")
@@ -47,43 +58,49 @@ def with_present_names(document: dict[str, Any], *, file: str) -> tuple[dict[str
         if not isinstance(holder, dict) or key not in holder:
             continue
         value = holder.pop(key)
-        stated = value_at(result, new)
-        if stated is None:
+        stated = value_at(result, new.split("."))
+        if stated is NOT_STATED:
             set_at(result, new, value)
+            written[pointer_to(new.split("."))] = pointer_to(old.split("."))
         elif stated != value:
-            problems.append(stated_twice(file, old, value, new, stated))
+            problems.append(stated_twice(file, old, value, new, stated, lines))
     if result.get("training") == {}:
         del result["training"]
-    return result, problems
+    return result, written, problems
 
 
-def value_at(document: dict[str, Any], path: str) -> Any:
-    """Return the value at a dotted path, or None."""
+def value_at(document: dict[str, Any], path: Sequence[str]) -> Any:
+    """Return the value that the keys of `path` lead to, or `NOT_STATED`."""
     value: Any = document
-    for part in path.split("."):
-        value = value.get(part) if isinstance(value, dict) else None
+    for part in path:
+        value = value.get(part, NOT_STATED) if isinstance(value, dict) else NOT_STATED
     return value
 
 
 def set_at(document: dict[str, Any], path: str, value: Any) -> None:
-    """Set the value at a dotted path, making groups on the way; a group that is no mapping is replaced."""
+    """Set the value at a dotted path, making groups on the way.
+
+    A group that is no mapping stays as it is: it is a mistake, which must come before the check of the schema.
+    """
     *groups, key = path.split(".")
-    holder = document
+    holder: Any = document
     for group in groups:
-        if not isinstance(holder.get(group), dict):
-            holder[group] = {}
-        holder = holder[group]
+        holder = holder.setdefault(group, {})
+        if not isinstance(holder, dict):
+            return
     holder[key] = value
 
 
-def stated_twice(file: str, old: str, value: Any, new: str, stated: Any) -> Problem:
+def stated_twice(file: str, old: str, value: Any, new: str, stated: Any, lines: Lines) -> Problem:
     """Return the problem of one fact stated under two names with two values."""
+    pointer = pointer_to(old.split("."))
     return Problem(
         code="TP005",
         severity="error",
         file=file,
-        pointer="/" + old.replace(".", "/"),
-        what=f"{old} is {value!r}, but {new}, which is the same setting, is {stated!r}.",
+        line=lines(pointer),
+        pointer=pointer,
+        what=f"{old} is {shown(value)}, but {new}, which is the same setting, is {shown(stated)}.",
         expected="one value",
         next=f"Keep {new} and remove {old}.",
     )

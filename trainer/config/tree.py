@@ -164,11 +164,11 @@ GROUPS: dict[str, type] = {
 def config_of(document: dict[str, Any]) -> Config:
     """Return the tree of a document that `train_config.schema.json` has found valid."""
     values = {key: group_of(GROUPS[key], value) if key in GROUPS else value for key, value in document.items()}
-    return Config(**values)
+    return group_of(Config, values)
 
 
 def group_of(group: type[T], values: dict[str, Any]) -> T:
-    """Return one group; a whole number given for a fraction becomes a float, as its field says.
+    """Return one group, or the whole; a whole number given for a fraction becomes a float, as its field says.
 
     JSON Schema lets `5.0` pass for an integer and `1` for a number, so both are put into the field's own type here.
     """

@@ -81,7 +81,6 @@ def encode_rows(rows: Sequence[dict[str, Any]], tokenizer: Tokenizer, *, max_len
     if lost:
         raise ProblemError(lost_answers(lost, examples, tokenizer, max_length=max_length, file=file), exit_code=2)
     tokens, loss_mask = padded(encoded, max_length)
-    whole = [row for row in encoded if not row.truncated]
     return EncodedData(
         tokens=tokens,
         loss_mask=loss_mask,
@@ -90,9 +89,9 @@ def encode_rows(rows: Sequence[dict[str, Any]], tokenizer: Tokenizer, *, max_len
             "rows": len(encoded),
             "prompt_tokens": sum(row.prompt_tokens for row in encoded),
             "supervised_tokens": int(loss_mask.sum()),
-            "truncated_rows": len(encoded) - len(whole),
+            "truncated_rows": sum(row.truncated for row in encoded),
             "rows_without_answer": len(lost),
-            "end_token_supervised": all(row.token_ids[-1] == tokenizer.eos_token_id for row in whole),
+            "end_token_supervised": ends_are_supervised(encoded, tokens, loss_mask, end_token_id(tokenizer)),
         },
     )
 
@@ -145,6 +144,21 @@ def padded(
         tokens[index, : len(row.token_ids)] = row.token_ids
         loss_mask[index, row.prompt_tokens : len(row.token_ids)] = True
     return tokens, loss_mask
+
+
+def ends_are_supervised(
+    encoded: Sequence[EncodedRow],
+    tokens: Int32[np.ndarray, "rows seq"],
+    loss_mask: Bool[np.ndarray, "rows seq"],
+    end_token: int,
+) -> bool:
+    """Return whether the arrays ask for the end token at the end of every row that was not cut, and there is one.
+
+    Where every row was cut, no end is ever learned. Whole rows of `[7, 2]` and `[8, 9, 2]` with the end token 2 and the
+    mask `[0, 1, 0]`, `[0, 1, 1]` give True; without the last 1 they give False.
+    """
+    whole = [(index, len(row.token_ids) - 1) for index, row in enumerate(encoded) if not row.truncated]
+    return bool(whole) and all(tokens[place] == end_token and loss_mask[place] for place in whole)
 
 
 def first_examples(data: EncodedData, order: Sequence[int], tokenizer: Tokenizer, *, run_id: str) -> dict[str, Any]:

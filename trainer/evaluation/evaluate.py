@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from evidence import layout
 from evidence.hashes import sha256_file, sha256_json, sha256_lines
 from evidence.recompute import scores_of
 from evidence.scoring import extract_answer, format_ok, is_correct
 from evidence.write import RowWriter
+from schemas.validate import read_document, read_rows
 from trainer.config.tree import Evaluation
 from trainer.data.encode import Tokenizer
 from trainer.data.render import PROMPT_TEMPLATE, render_prompt
@@ -24,6 +26,10 @@ from trainer.recorder.recorder import now
 
 Answer = Callable[[Sequence[Sequence[int]]], Iterator[Completion]]
 """Greedy completions of prompts given as token ids, in order, each as soon as it is done."""
+
+
+EVALUATED = "evaluated"
+"""Event of the log that states a run's score."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +49,26 @@ class Answered:
 
     evaluated: Evaluated
     checkpoint: dict[str, Any]
+
+
+def is_evaluated(folder: Path) -> bool:
+    """Return whether a run has an evaluation; one that was stopped before every item was answered is none yet.
+
+    Where the log states the score of a part, the whole would contradict it.
+    """
+    stated = stated_evaluation(folder)
+    if stated is None:
+        return False
+    logged = (record["event"] for record in read_rows(folder / layout.LOG, "log_record").values)
+    return stated.get("status") != "partial" or EVALUATED in logged
+
+
+def stated_evaluation(folder: Path) -> dict[str, Any] | None:
+    """Return the eval_summary.json of a run folder, None if there is none; one that is no JSON object is empty."""
+    document = read_document(folder / layout.EVAL_SUMMARY, "eval_summary")
+    if (folder / layout.EVAL_SUMMARY).exists():
+        return document.value or {}
+    return None
 
 
 def answer_set(

@@ -13,7 +13,7 @@ from evidence import layout
 from trainer.config.tree import Evaluation
 from trainer.data.encode import Tokenizer, end_token_id
 from trainer.data.rows import RowFile
-from trainer.evaluation.evaluate import Answered, answer_set, summary_of
+from trainer.evaluation.evaluate import EVALUATED, Answered, answer_set, summary_of
 from trainer.loop.step import TrainState
 from trainer.loop.stop import StopRequest
 from trainer.model.decoder import Decoder
@@ -55,7 +55,8 @@ class Exam:
         recorder.document(layout.EVAL_SUMMARY, summary)
         recorder.log(
             "info",
-            "evaluated",
+            # A run logs one evaluation; one that was stopped may be completed later, which seals the run again.
+            EVALUATED if trained.evaluated.complete else "evaluation_stopped",
             in_words(summary, self.items.name),
             metrics=summary["metrics"],
             eval_set_sha256=summary["eval_set"]["sha256"],

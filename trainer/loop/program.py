@@ -35,7 +35,6 @@ class Program:
     jaxpr: Any
     """The traced program, for reading back what runs."""
     mesh: Mesh
-    shardings: TrainState
     compile_seconds: float
 
 
@@ -44,10 +43,15 @@ def batch_size_of(config: Config, *, devices: int) -> int:
     return config.batch.microbatch_size * devices * config.batch.accumulation_steps
 
 
+def chunk_positions_of(config: Config) -> int | None:
+    """Return the positions of each sequence whose logits exist at one time in the loss. None: all."""
+    chunk_tokens = config.memory.loss_chunk_tokens
+    return None if chunk_tokens is None else max(1, chunk_tokens // config.batch.microbatch_size)
+
+
 def loss_of(graphdef: nnx.GraphDef[Decoder], config: Config) -> LossSum:
     """Return the summed loss of a decoder as a function of its parameters."""
-    chunk_tokens = config.memory.loss_chunk_tokens
-    chunk_positions = None if chunk_tokens is None else max(1, chunk_tokens // config.batch.microbatch_size)
+    chunk_positions = chunk_positions_of(config)
 
     def loss_sum(
         params: Params,
@@ -100,6 +104,5 @@ def compile_program(graphdef: nnx.GraphDef[Decoder], state: TrainState, config: 
         compiled=compiled,
         jaxpr=traced.jaxpr,
         mesh=mesh,
-        shardings=shardings,
         compile_seconds=time.perf_counter() - began,
     )

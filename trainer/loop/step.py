@@ -95,8 +95,8 @@ def gradient_of_sum(loss_sum: LossSum, params: Params, batch: Batch) -> tuple[Ar
 
     def of_microbatch(tokens: Array, loss_mask: Array) -> tuple[Array, Params]:
         targets, mask = next_token_targets(tokens, loss_mask)
-        total: tuple[Array, Params] = jax.value_and_grad(loss_sum)(params, tokens, targets, mask)
-        return total
+        loss_and_gradient: tuple[Array, Params] = jax.value_and_grad(loss_sum)(params, tokens, targets, mask)
+        return loss_and_gradient
 
     # One microbatch takes no loop, so the compiler may apply each layer's update as soon as its gradient exists and
     # never hold all gradients together.

@@ -36,6 +36,8 @@ class Outcome:
     because: str
     seconds: float
     """Wall time of the loop, compilation excluded."""
+    error: str | None = None
+    """Kind of failure, for the manifest's `exit.error`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,21 +60,30 @@ class Loop:
         began = time.perf_counter()
         first = done = int(state.step)
         watch = Stopwatch(first)
-        status, because = "succeeded", ALL_STEPS_DONE
+        metrics, because = None, ALL_STEPS_DONE
         for step, batch in self.batches(first):
             # The next step must not start if it and a checkpoint would not end in time.
             if reason := self.stop.reason(reserve_seconds=watch.step_seconds + self.checkpoints.seconds):
-                status, because = "interrupted", reason
+                because = reason
                 break
             state, metrics = self.program.step(state, batch)
             done = step + 1
-            if self.is_logged(done, first) and not self.log(done, metrics, watch):
-                status, because = "failed", f"the loss at step {done} is not finite"
+            logged, saved = self.is_logged(done, first), self.is_saved(done)
+            if logged:
+                self.log(done, metrics, watch)
+            # At other steps nobody waits for the devices.
+            if (logged or saved) and not_finite(metrics):
                 break
-            if self.is_saved(done):
+            if saved:
                 self.save(state)
                 watch.leave_out(self.checkpoints.seconds)
-        return Outcome(state=state, status=status, because=because, seconds=time.perf_counter() - began)
+        seconds = time.perf_counter() - began
+        # The last state is saved after the loop, so its numbers too must hold where the loop ends between rows.
+        if metrics is not None and (broken := not_finite(metrics)):
+            because, error = f"the {broken} at step {done} is not finite", f"non_finite_{broken}"
+            return Outcome(state=state, status="failed", because=because, seconds=seconds, error=error)
+        status = "succeeded" if because == ALL_STEPS_DONE else "interrupted"
+        return Outcome(state=state, status=status, because=because, seconds=seconds)
 
     def batches(self, first: int) -> Iterator[tuple[int, Batch]]:
         """Yield each remaining step, counted from 0, with its batch on the devices."""
@@ -101,8 +112,8 @@ class Loop:
         every = self.config.checkpoint.save_every_steps
         return every > 0 and done % every == 0 and done < self.config.limits.steps
 
-    def log(self, done: int, metrics: StepMetrics, watch: Stopwatch) -> bool:
-        """Write the row of a step and return whether its loss is finite."""
+    def log(self, done: int, metrics: StepMetrics, watch: Stopwatch) -> None:
+        """Write the row of a step."""
         loss = float(metrics.loss)  # waits until the devices have finished the step
         grad_norm = float(metrics.grad_norm)
         seconds = watch.lap(done)
@@ -121,7 +132,6 @@ class Loop:
             }
         )
         self.progress(done, self.config.limits.steps, loss)
-        return math.isfinite(loss)
 
     @property
     def tokens_per_step(self) -> int:
@@ -135,6 +145,14 @@ class Loop:
         self.recorder.log(
             "info", "checkpoint_saved", f"checkpoint at step {step}", step=step, seconds=self.checkpoints.seconds
         )
+
+
+def not_finite(metrics: StepMetrics) -> str | None:
+    """Return which of a step's numbers is not finite, after which its state is of no use; waits for the step to end."""
+    if not math.isfinite(metrics.loss):
+        return "loss"
+    # The loss is that of the params before the update; a gradient that is not finite has spoiled those after it.
+    return None if math.isfinite(metrics.grad_norm) else "gradient"
 
 
 class Stopwatch:

@@ -9,15 +9,11 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
 from trainer.model.layers import Dtypes, Linear
 from trainer.model.spec import ModelSpec
-
-LOWEST = float(np.finfo(np.float32).min)
-"""Score of a key that must not be seen: its weight is exactly 0, and unlike −∞ it never makes a NaN."""
 
 
 class KeyValues(NamedTuple):
@@ -111,6 +107,7 @@ def attend(
     queries = query.reshape(batch, kv_heads, group * seq, head_dim)
     scores = jnp.einsum("BKQD,BKTD->BKQT", queries, keys, preferred_element_type=jnp.float32) * head_dim**-0.5
     scores = scores.reshape(batch, kv_heads, group, seq, cache)
+    # The lowest finite number: the weight of an unseen key is exactly 0, and unlike −∞ it never makes a NaN.
     scores = jnp.where(mask[:, None, None], scores, jnp.finfo(jnp.float32).min)
     weights = jax.nn.softmax(scores, axis=-1).astype(values.dtype).reshape(batch, kv_heads, group * seq, cache)
     return jnp.einsum("BKQT,BKTD->BKQD", weights, values).reshape(query.shape)

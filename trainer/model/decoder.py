@@ -78,27 +78,14 @@ class Decoder(nnx.Module):
         self.final_norm = Norm(spec.embed, kind=spec.norm, epsilon=spec.norm_epsilon, dtypes=dtypes)
         self.head = None if spec.tied_head else table(spec.vocab)
 
-    def hidden(
-        self,
-        tokens: Int[Array, "batch seq"],
-        *,
-        positions: Int[Array, "batch seq"] | None = None,
-        segments: Int[Array, "batch seq"] | None = None,
-    ) -> Float[Array, "batch seq embed"]:
-        """Return the hidden state of each token, after the last norm.
+    def hidden(self, tokens: Int[Array, "batch seq"]) -> Float[Array, "batch seq embed"]:
+        """Return the hidden state of each token, ids below `spec.vocab`, after the last norm.
 
         A token sees itself and the tokens before it. Right padding therefore changes nothing at the real tokens and
         needs no mask.
-
-        Args:
-            tokens: ids below `spec.vocab`.
-            positions: below `spec.max_positions`. None: 0, 1, 2, … in every row.
-            segments: a token sees only tokens of its own number: several rows packed into one, or left padding.
-                None: the whole row is one segment.
         """
-        if positions is None:
-            positions = jnp.broadcast_to(jnp.arange(tokens.shape[1], dtype=jnp.int32)[None, :], tokens.shape)
-        mask = causal_mask(tokens.shape[1], segments)
+        positions = jnp.broadcast_to(jnp.arange(tokens.shape[1], dtype=jnp.int32)[None, :], tokens.shape)
+        mask = causal_mask(tokens.shape[1])
         x = self.embed(tokens, positions)
         run = nnx.remat(Layer.__call__) if self.remat == "layer" else Layer.__call__
         for layer in self.layers:
@@ -124,9 +111,7 @@ class Decoder(nnx.Module):
 
     def logits(self, hidden: Float[Array, "*where embed"]) -> Float[Array, "*where vocab"]:
         """Return unnormalised log-probabilities of the next token, in float32."""
-        logits = (self.tokens if self.head is None else self.head).scores(hidden)
-        cap = self.spec.logit_softcap
-        return logits if cap is None else cap * jnp.tanh(logits / cap)
+        return (self.tokens if self.head is None else self.head).scores(hidden)
 
     def embed(
         self, tokens: Int[Array, "batch seq"], positions: Int[Array, "batch seq"]
@@ -146,10 +131,9 @@ class Decoder(nnx.Module):
         ]
 
 
-def causal_mask(seq: int, segments: Int[Array, "batch seq"] | None) -> Bool[Array, "#batch seq seq"]:
-    """Return which keys (last axis) each query may see: none after it, none of another segment."""
-    causal = jnp.tril(jnp.ones((1, seq, seq), jnp.bool_))
-    return causal if segments is None else causal & (segments[:, :, None] == segments[:, None, :])
+def causal_mask(seq: int) -> Bool[Array, "1 seq seq"]:
+    """Return which keys (last axis) each query may see: none after it."""
+    return jnp.tril(jnp.ones((1, seq, seq), jnp.bool_))
 
 
 def residual_std(spec: ModelSpec) -> float:

@@ -41,11 +41,10 @@ def export(folder: Path, params: Params, source: ModelSource, *, shard_bytes: in
         shard_bytes: largest file; more than that is written as several files with an index.
 
     Raises:
-        ProblemError: something is in the folder already.
+        ProblemError: something is in the folder already, or the command was given in it.
         OSError: it could not be written; nothing is left behind.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise occupied(folder)
+    refuse_taken(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     working = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
     working.mkdir()
@@ -134,14 +133,25 @@ def descriptions(source: ModelSource) -> Iterator[Path]:
         yield source.folder / files.GENERATION_CONFIG
 
 
-def occupied(folder: Path) -> ProblemError:
-    """Return the refusal to write over something."""
+def refuse_taken(folder: Path) -> None:
+    """Refuse to write over something, or to put a new folder under the feet of whoever is in the old one.
+
+    Raises:
+        ProblemError: exit code 2.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        what, why = f"{folder} is not empty.", "An export never replaces files that are there."
+    elif folder.resolve() == Path.cwd():
+        what = f"{folder} is the folder that the command was given in."
+        why = "An export appears whole or not at all: its folder is put there at the end, in place of an empty one."
+    else:
+        return
     problem = Problem(
         code="TP048",
         severity="error",
         file=str(folder),
-        what=f"{folder} is not empty.",
-        why="An export never replaces files that are there.",
+        what=what,
+        why=why,
         next="Name a folder that does not exist yet, or remove this one first.",
     )
-    return ProblemError([problem], exit_code=2)
+    raise ProblemError([problem], exit_code=2)

@@ -99,7 +99,7 @@ def completion(written: list[int], stop_token_id: int) -> Completion:
     return Completion(tokens=tuple(written[: written.index(stop_token_id) + 1]), finish_reason="stop")
 
 
-class Progress(NamedTuple):
+class DecodeState(NamedTuple):
     """What one step of decoding hands to the next."""
 
     written: Array
@@ -140,25 +140,25 @@ def decode(
     caches = decoder.empty_caches(batch, width + max_new_tokens)
     hidden, caches = decoder.extend(prompts, positions=positions, mask=mask, caches=caches, slot=jnp.int32(0))
 
-    def add(progress: Progress, hidden: Float[Array, "batch embed"], caches: list[KeyValues]) -> Progress:
+    def add(state: DecodeState, hidden: Float[Array, "batch embed"], caches: list[KeyValues]) -> DecodeState:
         token = jnp.argmax(decoder.logits(hidden), axis=-1).astype(jnp.int32)
-        written = jax.lax.dynamic_update_slice_in_dim(progress.written, token[:, None], progress.new_tokens, axis=1)
-        return Progress(written, progress.new_tokens + 1, token, progress.done | (token == stop), caches)
+        written = jax.lax.dynamic_update_slice_in_dim(state.written, token[:, None], state.new_tokens, axis=1)
+        return DecodeState(written, state.new_tokens + 1, token, state.done | (token == stop), caches)
 
-    def unfinished(progress: Progress) -> Bool[Array, ""]:
-        return (progress.new_tokens < max_new_tokens) & ~jnp.all(progress.done)
+    def unfinished(state: DecodeState) -> Bool[Array, ""]:
+        return (state.new_tokens < max_new_tokens) & ~jnp.all(state.done)
 
-    def step(progress: Progress) -> Progress:
-        slot = width + progress.new_tokens - 1
+    def step(state: DecodeState) -> DecodeState:
+        slot = width + state.new_tokens - 1
         hidden, caches = decoder.extend(
-            progress.last[:, None],
-            positions=(lengths + progress.new_tokens - 1)[:, None],
+            state.last[:, None],
+            positions=(lengths + state.new_tokens - 1)[:, None],
             mask=((slots >= padding) & (slots <= slot))[:, None, :],
-            caches=progress.caches,
+            caches=state.caches,
             slot=slot,
         )
-        return add(progress, hidden[:, 0], caches)
+        return add(state, hidden[:, 0], caches)
 
     nothing = jnp.zeros((batch, max_new_tokens), jnp.int32)
-    start = Progress(nothing, jnp.int32(0), lengths, jnp.zeros((batch,), jnp.bool_), caches)
+    start = DecodeState(nothing, jnp.int32(0), lengths, jnp.zeros((batch,), jnp.bool_), caches)
     return jax.lax.while_loop(unfinished, step, add(start, hidden[:, -1], caches)).written

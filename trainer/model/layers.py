@@ -56,8 +56,8 @@ class Norm(nnx.Module):
     """Layer norm (arXiv 1607.06450) or RMS norm (arXiv 1910.07467) over the last axis, computed in float32.
 
     `layer`: `(x − mean) / sqrt(variance + ε) · scale + bias`, the variance divided by n.
-    `rms`: `x / sqrt(mean(x²) + ε) · scale`. `rms_one_plus`: the same with `1 + scale`, which Gemma stores.
-    For `x = [3, 4]`, ε = 0 and unit gain: `layer` gives `[−1, 1]`, `rms` gives `[0.849, 1.131]`.
+    `rms_one_plus`: `x / sqrt(mean(x²) + ε) · (1 + scale)`, as Gemma stores its gain.
+    For `x = [3, 4]`, ε = 0 and unit gain: `layer` gives `[−1, 1]`, `rms_one_plus` gives `[0.849, 1.131]`.
     """
 
     def __init__(self, embed: int, *, kind: NormKind, epsilon: float, dtypes: Dtypes) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Activation = Literal["gelu_tanh", "gelu", "silu"]
-NormKind = Literal["layer", "rms", "rms_one_plus"]
+NormKind = Literal["layer", "rms_one_plus"]
 PositionKind = Literal["learned", "rotary"]
 
 
@@ -52,7 +52,7 @@ class ModelSpec:
     """Base of the rotary wavelengths; without effect on learned positions."""
 
     norm: NormKind
-    """layer: mean and variance, gain and bias. rms: root mean square, gain. rms_one_plus: the gain is 1 + w."""
+    """layer: mean and variance, gain and bias. rms_one_plus: root mean square, the gain is 1 + w."""
 
     norm_epsilon: float
     """Added to the variance or the mean square."""
@@ -74,9 +74,6 @@ class ModelSpec:
 
     tied_head: bool
     """The head is the token table; otherwise it has its own."""
-
-    logit_softcap: float | None = None
-    """Logits become `cap * tanh(logits / cap)`. None: they stay."""
 
     initializer_std: float = 0.02
     """Standard deviation of random matrices."""

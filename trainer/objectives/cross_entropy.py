@@ -43,6 +43,11 @@ def summed_cross_entropy(
     return jnp.sum(jnp.where(mask, log_total - of_target, jnp.float32(0)))
 
 
+def in_several_chunks(seq: int, chunk_positions: int | None) -> bool:
+    """Return whether the logits of a sequence come in several chunks, each made again in the backward pass."""
+    return chunk_positions is not None and chunk_positions < seq
+
+
 def chunked_cross_entropy(
     hidden: Float[Array, "batch seq embed"],
     targets: Int32[Array, "batch seq"],
@@ -63,7 +68,7 @@ def chunked_cross_entropy(
         chunk_positions: positions of `seq` per chunk, 1 or more. None: all at once.
     """
     batch, seq, _ = hidden.shape
-    if chunk_positions is None or chunk_positions >= seq:
+    if chunk_positions is None or not in_several_chunks(seq, chunk_positions):
         return summed_cross_entropy(logits_of(hidden), targets, mask)
     chunks = -(-seq // chunk_positions)
     missing = chunks * chunk_positions - seq

@@ -98,10 +98,11 @@ def choose_platform(requested: str) -> tuple[Platform, str]:
 
 
 def devices_of(platform: str) -> list[Any]:
-    """Return the devices of a platform; none if JAX has no such backend, which it says with a RuntimeError."""
+    """Return the devices of a platform; none if JAX has no such backend, or none at all."""
     try:
         return list(jax.devices(platform))
-    except RuntimeError:
+    except (RuntimeError, AssertionError):
+        # JAX says the one with a RuntimeError, the other, depending on what JAX_PLATFORMS names, with either.
         return []
 
 
@@ -131,7 +132,9 @@ def free_main_memory() -> tuple[int, str]:
 
 def absent_device(requested: str) -> Problem:
     """Return the problem of a platform that JAX does not find."""
-    found = sorted({device.platform for device in jax.devices()})
+    found = sorted(platform for platform in PREFERENCE if devices_of(platform))
+    if not found:
+        return no_device(requested)
     return Problem(
         code="TP701",
         severity="error",
@@ -139,6 +142,20 @@ def absent_device(requested: str) -> Problem:
         what=f"No {requested} device was found; JAX sees only: {', '.join(found)}.",
         expected=f"at least one {requested} device",
         next=ADVICE[requested],
+    )
+
+
+def no_device(requested: str) -> Problem:
+    """Return the problem of a JAX that finds no device at all, as where JAX_PLATFORMS names what is not installed."""
+    what = "No device was found" if requested == "auto" else f"No {requested} device was found"
+    return Problem(
+        code="TP701",
+        severity="error",
+        file="--device",
+        what=f"{what}; with JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')} JAX sees none at all.",
+        why="JAX_PLATFORMS is the list of platforms that JAX may use; it can use none of them here.",
+        expected="at least one device",
+        next="Unset JAX_PLATFORMS, or install JAX for it: trainproof[cuda12], trainproof[cuda13] or trainproof[tpu].",
     )
 
 

@@ -64,7 +64,7 @@ def compute_dtype(jaxpr: Any) -> str:
     return types.most_common(1)[0][0]
 
 
-def rematerialised_layers(jaxpr: Any) -> int:
+def rematerialised_blocks(jaxpr: Any) -> int:
     """Return how many rematerialised blocks a traced step holds."""
     return sum(equation.primitive.name in ("remat", "remat2", "checkpoint") for equation in equations_of(jaxpr))
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-import numpy as np
 import optax
 
 from trainer.config.tree import Config
 from trainer.loop.optimizer import build_schedule, learning_rate_at, recognised_optimizer
-from trainer.loop.program import Program, batch_size_of
+from trainer.loop.program import Program, batch_size_of, chunk_positions_of
 from trainer.loop.step import TrainState
+from trainer.model.params import parameter_count
+from trainer.objectives.cross_entropy import in_several_chunks
 from trainer.planning.devices import Devices
 from trainer.recorder import effective
 from trainer.recorder.code import code_identity
@@ -103,7 +104,8 @@ def peak_of(schedule: optax.Schedule, config: Config) -> float:
 
 def remat_is_effective(program: Program, config: Config) -> bool:
     """Return whether the traced step recomputes layers: more rematerialised blocks than the loss alone has."""
-    return effective.rematerialised_layers(program.jaxpr) > (config.memory.loss_chunk_tokens is not None)
+    blocks_of_loss = int(in_several_chunks(config.data.max_length, chunk_positions_of(config)))
+    return effective.rematerialised_blocks(program.jaxpr) > blocks_of_loss
 
 
 def model_of(
@@ -117,7 +119,7 @@ def model_of(
     compute: str,
 ) -> dict[str, Any]:
     """Return the group `model`; element types are those of the arrays and of the traced products."""
-    count = sum(int(np.prod(value.shape)) for value in params.values())
+    count = parameter_count(params)
     stored = {str(value.dtype) for value in params.values()}
     if len(stored) != 1:
         message = f"parameters of several types: {sorted(stored)}"

@@ -6,6 +6,7 @@ folders is `evidence`'s work.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +18,7 @@ from evidence.hashes import sha256_file, sha256_manifest
 from evidence.lock import RunLock
 from evidence.recompute import result_of
 from evidence.write import RowWriter, write_json, write_text
+from schemas.catalog import schema
 from schemas.problems import Problem, ProblemError
 from trainer.failure import failure_of
 
@@ -36,6 +38,9 @@ NO_RESULT: dict[str, Any] = {
     "stopped_because": None,
 }
 
+MOST_OF_AN_ID = 128
+"""Characters of the longest run id that the schemas allow."""
+
 
 def now() -> str:
     """Return the time in UTC with offset, to the millisecond: `2026-11-20T15:30:12.345+00:00`."""
@@ -53,7 +58,7 @@ class Recorder:
     def __init__(self, folder: Path, *, say: Say) -> None:
         """Take a new folder; see `claim`."""
         self.folder = folder
-        self.run_id = folder.name
+        self.run_id = folder.resolve().name
         self.manifest: dict[str, Any] = {}
         self.metric_rows: list[dict[str, Any]] = []
         self._say = say
@@ -79,22 +84,22 @@ class Recorder:
             self._lock.__exit__(kind, error, trace)
 
     def _fail(self, error: BaseException) -> None:
-        """Seal the run as what the exception makes of it, and raise that as the problem that users meet."""
+        """Seal the run as what the exception makes of it, and raise that as the problems that users meet."""
         failure = failure_of(error, file=str(self.folder))
         try:
             details = {"traceback": failure.traceback} if failure.traceback else {}
-            self.log("error", f"run_{failure.status}", failure.problem.what, **details)
+            self.log("error", f"run_{failure.status}", failure.message, **details)
             if self.metric_rows:
                 self.manifest["result"] |= result_of(self.metric_rows)
                 self.manifest["training"]["steps_done"] = self.metric_rows[-1]["step"]
             if self.manifest:
-                self.manifest["result"]["stopped_because"] = failure.problem.what
-                self.seal(failure.status, exit_code=failure.exit_code, error=failure.kind, message=failure.problem.what)
+                self.manifest["result"]["stopped_because"] = failure.message
+                self.seal(failure.status, exit_code=failure.exit_code, error=failure.kind, message=failure.message)
         except OSError:
             # The disk that failed the run fails the seal too. The manifest on it is the last whole one, and the lock
             # goes with this process, so readers show the run as interrupted.
             self._say("The manifest could not be updated; it still says running.")
-        raise ProblemError([failure.problem], exit_code=failure.exit_code) from error
+        raise ProblemError(failure.problems, exit_code=failure.exit_code) from error
 
     def start(self, manifest: dict[str, Any]) -> None:
         """Write the first manifest: everything known before the first step."""
@@ -177,21 +182,51 @@ def claim(folder: Path) -> None:
     """Make the run's folder, which must not exist or be empty, and see that it can be written.
 
     Raises:
-        ProblemError: exit code 2; it holds a run or other files, or it cannot be made.
+        ProblemError: exit code 2; see `refuse_folder`, or it cannot be made.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        names = sorted(path.name for path in folder.iterdir())
-    except OSError as error:
-        raise ProblemError([unwritable(folder, error)], exit_code=2) from error
-    if names:
-        raise ProblemError([occupied(folder, names)], exit_code=2)
+    refuse_folder(folder)
     probe = folder / ".writable.tmp"
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         probe.write_bytes(b"")
         probe.unlink()
     except OSError as error:
         raise ProblemError([unwritable(folder, error)], exit_code=2) from error
+
+
+def refuse_folder(folder: Path) -> None:
+    """Refuse a folder that can be no new run's, before anything is spent.
+
+    Raises:
+        ProblemError: exit code 2; its name cannot be a run's id, or it holds a run or other files.
+    """
+    problems = unfit_name(folder, "--output")
+    try:
+        names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    except OSError as error:
+        raise ProblemError([*problems, unwritable(folder, error)], exit_code=2) from error
+    if names:
+        problems.append(occupied(folder, names))
+    if problems:
+        raise ProblemError(problems, exit_code=2)
+
+
+def unfit_name(folder: Path, flag: str) -> list[Problem]:
+    """Return the problem of a folder whose name cannot be the id of its run, if it has it; `flag` named the folder."""
+    name = folder.resolve().name
+    if re.search(schema("types")["$defs"]["run_id"]["pattern"], name):
+        return []
+    like_it = re.sub("[^A-Za-z0-9._-]+", "-", name).lstrip("._-")[:MOST_OF_AN_ID] or "run"
+    problem = Problem(
+        code="TP032",
+        severity="error",
+        file=str(folder),
+        what=f"The folder's name {name!r} cannot be the id of a run.",
+        why="The id stands in every document of the run and in bundles.",
+        expected=f"letters, digits, dot, underscore and hyphen, a letter or digit first, at most {MOST_OF_AN_ID}",
+        next=f"Give {flag} a folder with such a name, for example {like_it}.",
+    )
+    return [problem]
 
 
 def unwritable(folder: Path, error: OSError) -> Problem:

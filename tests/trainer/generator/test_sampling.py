@@ -1,5 +1,7 @@
 """Rows of a seed: no prompt twice, none that is excluded, and a clear end when there are no more."""
 
+import subprocess
+import sys
 from itertools import islice
 
 import pytest
@@ -56,3 +58,12 @@ def test_exhaustion_is_an_error(monkeypatch):
     monkeypatch.setattr("trainer.data.generator.sampling.PATIENCE", 2)
     with pytest.raises(ValueError, match=r"^seed 1: no new prompt in 2 draws, after \d+ prompts drawn or excluded\.$"):
         list(islice(draw_problems(1, excluded_keys=frozenset()), 100_000))
+
+
+def test_a_wrong_answer_stops_the_draw_even_where_python_skips_assertions():
+    code = "from trainer.data.generator import sampling; sampling.solve = lambda prompt: 'wrong'; "
+    code += "print(next(sampling.draw_problems(1, excluded_keys=frozenset())).problem)"
+    done = subprocess.run([sys.executable, "-O", "-c", code], capture_output=True, text=True, check=False)
+    first = next(draw_problems(1, excluded_keys=frozenset())).problem
+    said = f"AssertionError: {first.prompt!r} is 'wrong' when solved, {first.answer!r} when drawn"
+    assert done.stderr.splitlines()[-1:] == [said]

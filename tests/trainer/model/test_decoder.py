@@ -7,9 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny_models import GPT2, logits, random_model
+from tiny_models import logits, random_model
 
-from trainer.model.families import spec_from_config
 from trainer.model.params import bind
 from trainer.model.spec import ModelSpec
 
@@ -110,18 +109,6 @@ def test_right_padding_changes_nothing(spec):
     np.testing.assert_allclose(logits(graphdef, params, padded)[:, :7], logits(graphdef, params, TOKENS), atol=1e-5)
 
 
-def test_rows_packed_into_one_give_what_they_give_alone(spec):
-    graphdef, params = random_model(spec)
-    packed = logits(
-        graphdef,
-        params,
-        TOKENS.reshape(1, 14),
-        positions=jnp.tile(jnp.arange(7, dtype=jnp.int32), 2)[None],
-        segments=jnp.repeat(jnp.arange(2, dtype=jnp.int32), 7)[None],
-    )
-    np.testing.assert_allclose(packed.reshape(2, 7, -1), logits(graphdef, params, TOKENS), atol=1e-5)
-
-
 def test_logits_of_chunks_are_those_of_the_whole(spec):
     graphdef, params = random_model(spec)
     decoder = bind(graphdef, params)
@@ -129,15 +116,6 @@ def test_logits_of_chunks_are_those_of_the_whole(spec):
     flat = hidden.reshape(14, spec.embed)
     chunks = jnp.concatenate([decoder.logits(flat[:5]), decoder.logits(flat[5:])])
     np.testing.assert_allclose(chunks.reshape(2, 7, -1), decoder.logits(hidden), atol=1e-6)
-
-
-def test_softcap_bounds_the_logits():
-    capped = spec_from_config(GPT2)
-    graphdef, params = random_model(capped)
-    plain = logits(graphdef, params, TOKENS)
-    soft = replace(capped, logit_softcap=0.5)
-    graphdef, _ = random_model(soft)
-    np.testing.assert_allclose(logits(graphdef, params, TOKENS), 0.5 * np.tanh(plain / 0.5), atol=1e-6)
 
 
 def test_bfloat16_is_used_inside_and_logits_are_float32(spec):

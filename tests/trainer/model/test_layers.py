@@ -16,7 +16,6 @@ FLOAT32 = Dtypes(params=jnp.float32, compute=jnp.float32)
     [
         ("layer", 1.0, [-1.0, 1.0]),
         ("layer", 3.0, [-3.0, 3.0]),
-        ("rms", 1.0, [0.8485281, 1.1313708]),
         ("rms_one_plus", 0.0, [0.8485281, 1.1313708]),
         ("rms_one_plus", 1.0, [1.6970563, 2.2627417]),
     ],

@@ -1,4 +1,4 @@
-"""The date some days after another, within a month or into the next. February waits in `leap_days`."""
+"""The date some days after another, within a month or into the next. February, whose length varies, is left out."""
 
 import datetime
 import random

@@ -38,6 +38,7 @@ def draw_problems(seed: int, *, excluded_keys: frozenset[str]) -> Iterator[Drawn
 
     Raises:
         ValueError: no new prompt is left to draw.
+        AssertionError: a kind gave an answer that is not its prompt's.
     """
     rng = random.Random(seed)  # noqa: S311 - data, not secrets
     kinds, shares = zip(*SHARES, strict=True)
@@ -53,7 +54,15 @@ def draw_problems(seed: int, *, excluded_keys: frozenset[str]) -> Iterator[Drawn
             continue
         misses = 0
         used.add(key)
-        assert solve(problem.prompt) == problem.answer, problem
+        verify(problem)
         yield Drawn(kind=kind, difficulty=difficulty, problem=problem)
     message = f"seed {seed}: no new prompt in {PATIENCE} draws, after {len(used)} prompts drawn or excluded."
     raise ValueError(message)
+
+
+def verify(problem: Problem) -> None:
+    """Raise an AssertionError if the answer is not what the prompt alone gives; also where Python skips `assert`."""
+    solved = solve(problem.prompt)
+    if solved != problem.answer:
+        message = f"{problem.prompt!r} is {solved!r} when solved, {problem.answer!r} when drawn"
+        raise AssertionError(message)

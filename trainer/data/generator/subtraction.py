@@ -1,4 +1,4 @@
-"""Differences of two numbers, with borrowing; never below zero (see `negative_results`)."""
+"""Differences of two numbers, with borrowing; never below zero, which `edge_cases` does."""
 
 import random
 import re
