@@ -110,7 +110,7 @@ PARTIAL_EVALUATION = Rule(
     severity="warning",
     title="Evaluation not finished",
     meaning="The run stopped before every item was answered, so the score is of a part of the set.",
-    fix="Continue the run with `trainproof train --resume`, which evaluates at its end.",
+    fix="Complete it with `trainproof evaluate RUN`, or continue the run with `trainproof train --resume`.",
 )
 
 REQUIRED = (layout.MANIFEST, layout.CONFIG, layout.PLAN, layout.METRICS, layout.LOG, layout.FIRST_EXAMPLES)
