@@ -59,6 +59,11 @@ class Prepared:
             "generator_seed": generator_seed(self.config) if generated else None,
         }
 
+    @property
+    def warnings(self) -> tuple[Problem, ...]:
+        """What is odd about the files of rows and keeps nobody from using them."""
+        return (*self.dataset.warnings, *(self.items.warnings if self.items else ()))
+
     def first_rows(self) -> list[int]:
         """Return the rows that `first_examples.json` shows: those that training sees first."""
         order = rows_of_step(
