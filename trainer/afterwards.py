@@ -57,6 +57,7 @@ def evaluate_run(folder: Path, eval_set: str | None, watch: Watch) -> dict[str, 
         exam = Exam(
             items=prepared.items,
             settings=config.evaluation,
+            form=prepared.form,
             tokenizer=prepared.tokenizer,
             graphdef=graphdef,
             max_positions=prepared.source.spec.max_positions,
@@ -96,6 +97,7 @@ def add_evaluation(folder: Path, exam: Exam, state: TrainState) -> dict[str, Any
             items=exam.items,
             settings=exam.settings,
             stop_token_id=exam.stop_token_id,
+            prompt_template=exam.prompt_template,
         )
         write_json(folder / layout.EVAL_SUMMARY, summary)
         seal_again(folder)

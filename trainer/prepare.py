@@ -13,9 +13,10 @@ from trainer.config.tree import Config
 from trainer.data.encode import EncodedData, Tokenizer, encode_rows
 from trainer.data.generator import generate_rows
 from trainer.data.order import rows_of_step
-from trainer.data.render import prompt_of
+from trainer.data.render import PromptForm, form_of, prompt_of
 from trainer.data.rows import GENERATED, RowFile, read_dataset, read_eval_set
-from trainer.evaluation.evaluate import prompt_ids
+from trainer.data.special_tokens import special_token_problems
+from trainer.evaluation.evaluate import prompts_of
 from trainer.loop.program import batch_size_of
 from trainer.model.build import abstract
 from trainer.model.params import flatten
@@ -41,6 +42,10 @@ class Prepared:
     data: EncodedData
     items: RowFile | None
     """The evaluation set. None: nothing is evaluated."""
+    form: PromptForm
+    """How its prompts are put to the model: as the rows were."""
+    warnings: tuple[Problem, ...]
+    """What is odd about rows and items and keeps nobody from using them."""
     plan: dict[str, Any]
 
     def dataset_document(self) -> dict[str, Any]:
@@ -59,13 +64,8 @@ class Prepared:
             "generator_seed": generator_seed(self.config) if generated else None,
         }
 
-    @property
-    def warnings(self) -> tuple[Problem, ...]:
-        """What is odd about the files of rows and keeps nobody from using them."""
-        return (*self.dataset.warnings, *(self.items.warnings if self.items else ()))
-
     def first_rows(self) -> list[int]:
-        """Return the rows that `first_examples.json` shows: those that training sees first."""
+        """Return the rows that `first_examples.json` shows, each once: those that training sees first."""
         order = rows_of_step(
             0,
             rows=len(self.rows),
@@ -73,7 +73,8 @@ class Prepared:
             seed=self.config.seed,
             shuffle=self.config.data.shuffle,
         )
-        return [int(row) for row in order[: self.config.recording.first_examples]]
+        # A batch of more sequences than there are rows has some of them several times.
+        return list(dict.fromkeys(int(row) for row in order))[: self.config.recording.first_examples]
 
 
 def prepare(config: Config, *, forced: bool) -> Prepared:
@@ -89,8 +90,16 @@ def prepare(config: Config, *, forced: bool) -> Prepared:
     rows = (*dataset.rows, *further_rows(config))
     items = read_eval_set(config.evaluation.eval_set) if config.evaluation.eval_set else None
     tokenizer = source.tokenizer()
-    refuse_too_many_positions(config, source, items, tokenizer)
-    data = encode_rows(rows, tokenizer, max_length=config.data.max_length, file=str(dataset.path))
+    form = form_of(rows)
+    refuse_too_many_positions(config, source, items, form, tokenizer)
+    data = encode_rows(
+        rows,
+        tokenizer,
+        max_length=config.data.max_length,
+        file=str(dataset.path),
+        lines=dataset.lines,
+        max_positions=source.spec.max_positions,
+    )
     _, shapes = flatten(
         abstract(
             source.spec,
@@ -108,8 +117,24 @@ def prepare(config: Config, *, forced: bool) -> Prepared:
         rows=rows,
         data=data,
         items=items,
+        form=form,
+        warnings=(*dataset.warnings, *data.warnings, *odd_items(items, tokenizer)),
         plan=plan_run(config, source.spec, shapes, devices, forced=forced),
     )
+
+
+def odd_items(items: RowFile | None, tokenizer: Tokenizer) -> tuple[Problem, ...]:
+    """Return what is odd about the evaluation set: blank lines, special tokens in prompts."""
+    if items is None:
+        return ()
+    special = special_token_problems(
+        items.rows,
+        lambda item: [("/prompt", item["prompt"], False)],
+        tokenizer,
+        file=str(items.path),
+        lines=items.lines,
+    )
+    return (*items.warnings, *special)
 
 
 def further_rows(config: Config) -> list[dict[str, Any]]:
@@ -141,17 +166,21 @@ def refuse_weights_that_do_not_exist(config: Config, source: ModelSource) -> Non
         raise ProblemError([problem], exit_code=2)
 
 
-def refuse_too_many_positions(config: Config, source: ModelSource, items: RowFile | None, tokenizer: Tokenizer) -> None:
+def refuse_too_many_positions(
+    config: Config, source: ModelSource, items: RowFile | None, form: PromptForm, tokenizer: Tokenizer
+) -> None:
     """Refuse sequences longer than the model's positions, and outputs so long that no prompt has room beside them.
 
-    A single prompt that is too long is an error of its row: the others are answered.
+    A single prompt that is too long, or has no token at all, is an error of its row: the others are answered.
     """
     problems = []
     if config.data.max_length > source.spec.max_positions:
         problems.append(too_long_sequences(config, source))
     if items is not None:
-        lengths = [len(prompt_ids(item["prompt"], tokenizer)) for item in items.rows]
-        if min(lengths) + config.evaluation.max_new_tokens > source.spec.max_positions:
+        lengths = [len(prompt) for prompt in prompts_of(items, form, tokenizer) if prompt]
+        if not lengths:
+            problems.append(no_prompt_with_a_token(items))
+        elif min(lengths) + config.evaluation.max_new_tokens > source.spec.max_positions:
             problems.append(no_room_for_a_prompt(config, source, items, lengths))
     if problems:
         raise ProblemError(problems, exit_code=2)
@@ -186,6 +215,18 @@ def no_room_for_a_prompt(config: Config, source: ModelSource, items: RowFile, le
         + (f"; up to {for_all} leave room for every prompt." if 0 < for_all < for_one else ".")
         if for_one > 0
         else "Use an evaluation set with shorter prompts, or a model with more positions.",
+    )
+
+
+def no_prompt_with_a_token(items: RowFile) -> Problem:
+    """Return the problem of an evaluation in which no prompt gives the model anything to continue."""
+    return Problem(
+        code="TP063",
+        severity="error",
+        file=str(items.path),
+        what=f"The model's tokenizer finds no token in any prompt of {items.name}.",
+        why="A prompt without tokens leaves nothing to continue, so no item could be answered.",
+        next="Use an evaluation set in words that the model's tokenizer knows.",
     )
 
 

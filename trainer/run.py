@@ -158,6 +158,7 @@ def exam_of(prepared: Prepared, assembly: Assembly, recorder: Recorder, stop: St
     return Exam(
         items=prepared.items,
         settings=prepared.config.evaluation,
+        form=prepared.form,
         tokenizer=prepared.tokenizer,
         graphdef=assembly.graphdef,
         max_positions=prepared.source.spec.max_positions,

@@ -41,9 +41,14 @@ def read_dataset(name: str) -> RowFile:
     """Return the training rows of a built-in dataset or of a JSONL file.
 
     Raises:
-        ProblemError: exit code 2; the file is missing, empty, or has rows of another shape.
+        ProblemError: exit code 2; the file is missing, empty, has rows of another shape or conversations that do not
+            end with the assistant's turn.
     """
-    return read_row_file(name, kind="dataset_row", builtin=DATASETS, what="dataset", flag="--dataset")
+    file = read_row_file(name, kind="dataset_row", builtin=DATASETS, what="dataset", flag="--dataset")
+    problems = other_last_turns(file)
+    if problems:
+        raise ProblemError(problems, exit_code=2)
+    return file
 
 
 def read_eval_set(name: str) -> RowFile:
@@ -80,6 +85,25 @@ def read_row_file(name: str, *, kind: str, builtin: tuple[str, ...], what: str, 
         sha256=sha256_file(path),
         warnings=read.problems,
     )
+
+
+def other_last_turns(file: RowFile) -> list[Problem]:
+    """Return a problem for each conversation whose last turn, which would be learned, is not the assistant's."""
+    return [
+        Problem(
+            code="TP014",
+            severity="error",
+            file=str(file.path),
+            line=line,
+            pointer=f"/messages/{len(row['messages']) - 1}/role",
+            what=f"The last turn is by the {row['messages'][-1]['role']}.",
+            why="The last turn is what the model learns to write; it would learn to speak for another.",
+            expected="assistant",
+            next="End the conversation with the assistant's turn, or remove the row.",
+        )
+        for line, row in zip(file.lines, file.rows, strict=True)
+        if "messages" in row and row["messages"][-1]["role"] != "assistant"
+    ]
 
 
 def repeated_ids(file: RowFile) -> list[Problem]:
