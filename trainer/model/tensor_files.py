@@ -85,7 +85,7 @@ def read_index(index: Path) -> dict[str, str]:
     form = 'It is a JSON object with a "weight_map" from tensor to file name.'
     try:
         places = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise unreadable(index, f"{index.name} cannot be read: {type(error).__name__}.", form) from error
     if not isinstance(places, dict) or not all(isinstance(file, str) for file in places.values()):
         raise unreadable(index, f"{index.name} has no map from tensor to file name.", form)
