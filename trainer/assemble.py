@@ -16,7 +16,7 @@ from trainer.model.build import abstract, build
 from trainer.model.decoder import Decoder
 from trainer.model.loading import load_params
 from trainer.model.params import Params, flatten, params_sha256
-from trainer.prepare import Prepared
+from trainer.prepare import Prepared, reads_weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +82,7 @@ def first_params(prepared: Prepared) -> tuple[nnx.GraphDef[Decoder], Params, str
     )
     mesh = build_mesh(prepared.devices.list)
     shardings = state_shardings(shapes, mesh, shard_params=config.mesh.shard_params)
-    if config.model.weights == "random" or prepared.source.weights == "builtin":
+    if not reads_weights(config, prepared.source):
         return graphdef, jax.jit(drawn, out_shardings=shardings)(), "random"
     wanted = {
         name: jax.ShapeDtypeStruct(shape.shape, shape.dtype, sharding=shardings[name]) for name, shape in shapes.items()

@@ -5,8 +5,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from model_folders import model_folder, row_file
+from safetensors.numpy import load_file, save_file
+from tiny_models import random_model
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
@@ -17,6 +20,8 @@ from evidence.read import read_run
 from schemas.problems import ProblemError
 from schemas.render import as_text
 from trainer.config.tree import Config, Data, Evaluation, Model
+from trainer.model.export import export
+from trainer.model.source import resolve
 from trainer.prepare import prepare
 from trainer.progress import Watch
 from trainer.run import Order, run
@@ -153,4 +158,56 @@ def test_everything_that_exceeds_the_positions_is_named_at_once(config: Config):
         "of eval_v1 has 6 tokens; tiny-gpt2 has 512 positions.\n"
         "  Prompt and output share the positions, so no item could be answered.\n"
         "  Next: Set evaluation.max_new_tokens to at most 506; up to 496 leave room for every prompt.\n"
+    )
+
+
+def test_weights_that_cannot_be_read_are_refused_by_a_plan_all_at_once(config: Config, tmp_path: Path):
+    """Two of the files that an index names are gone: both are told, and what else is wrong beside them."""
+    folder = tmp_path / "model"
+    model_folder(folder)
+    places = {f"t{number}": f"model-0000{number}-of-00003.safetensors" for number in (1, 2, 3)}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+    save_file({"t2": np.zeros(2, np.float32)}, folder / "model-00002-of-00003.safetensors")
+    wrong = replace(
+        config,
+        model=Model(name=str(folder)),
+        data=replace(config.data, dataset="rows.jsonl", max_length=513),
+        evaluation=Evaluation(eval_set="eval_v3"),
+    )
+    absent = "".join(
+        f"error TP043: {folder}/model-0000{number}-of-00003.safetensors: "
+        f"model-0000{number}-of-00003.safetensors is not in the model's folder.\n"
+        "  Parameters are read from safetensors files.\n"
+        "  Next: Download or export the model again as safetensors, or draw its parameters: `model.weights: random`.\n"
+        for number in (1, 3)
+    )
+    assert refusal(wrong) == (
+        f"{absent}error TP061: {folder} at /data/max_length: data.max_length is 513; {folder} has 512 positions.\n"
+        "  Next: Set data.max_length to at most 512.\n"
+        "error TP010: rows.jsonl: There is no dataset 'rows.jsonl': it is not built in, and no such file exists.\n"
+        "  Expected: a built-in name (dev-reasoning-v2) or the path of a JSONL file.\n"
+        "  Next: Give --dataset one of these.\n"
+        "error TP010: eval_v3: There is no evaluation set 'eval_v3': it is not built in, and no such file exists.\n"
+        "  Expected: a built-in name (eval_v1, eval_v2) or the path of a JSONL file.\n"
+        "  Next: Did you mean eval_v2? Else give --set evaluation.eval_set one of these.\n"
+    )
+    drawn = replace(config, model=Model(name=str(folder), weights="random"))
+    assert prepare(drawn, forced=False).plan["verdict"] == "fits"
+
+
+def test_weights_of_another_model_are_refused_by_their_headers(config: Config, tmp_path: Path):
+    """All that is wrong with the tensors, before a folder is claimed; and the run starts once the file is right."""
+    folder, path = tmp_path / "model", tmp_path / "model" / "model.safetensors"
+    bare = resolve(str(model_folder(tmp_path / "bare")))
+    export(folder, random_model(bare.spec)[1], bare)
+    tensors = load_file(path)
+    right = replace(config, model=Model(name=str(folder)))
+    assert prepare(right, forced=False).plan["verdict"] == "fits"
+    del tensors["transformer.ln_f.bias"]
+    save_file(tensors | {"foo": np.zeros(1, np.float32)}, path)
+    assert refusal(right) == "".join(
+        f"error TP044: {folder}: {folder}: {what}\n"
+        "  Files and config.json must describe the same gpt2 model; nothing is left random.\n"
+        "  Next: Take config.json and safetensors from the same model.\n"
+        for what in ("1 tensor is not in the files: ln_f.bias.", "1 tensor is of no use to this model: foo.")
     )

@@ -42,11 +42,13 @@ class ConfigReader:
         """Return a positive whole number; null or absent gives the default, and without one is a problem."""
         value = self.config.get(key)
         value = default if value is None else value
-        whole = isinstance(value, int) and not isinstance(value, bool) and value > 0
-        if whole and value <= most:
-            return int(value)
-        self.note(key, f"at most {most:,}" if whole else "a whole number above 0")
-        return 1
+        if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+            self.note(key, "a whole number above 0")
+            return 1
+        if value > most:
+            self.note(key, f"at most {most:,}")
+            return 1
+        return value
 
     def number(self, key: str, default: float) -> float:
         """Return a number above 0; null or absent gives the default."""
