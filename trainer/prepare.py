@@ -14,7 +14,7 @@ from trainer.config.tree import Config
 from trainer.data.encode import EncodedData, Tokenizer, encode_rows
 from trainer.data.generator import generate_rows
 from trainer.data.order import rows_of_step
-from trainer.data.render import PromptForm, form_of, prompt_of
+from trainer.data.render import PromptForm, form_of, prompt_of, question_of
 from trainer.data.rows import GENERATED, RowFile, read_dataset, read_eval_set
 from trainer.data.special_tokens import special_token_problems
 from trainer.evaluation.evaluate import prompts_of
@@ -64,7 +64,7 @@ class Prepared:
             "sha256": self.dataset.sha256,
             "split": "all",
             "duplicates": len(prompts) - len(set(prompts)),
-            "overlap_with_eval": None if asked is None else sum(prompt in asked for prompt in prompts),
+            "overlap_with_eval": None if asked is None else sum(question_of(row) in asked for row in self.rows),
             "generated_rows": generated,
             "generator_seed": generator_seed(self.config) if generated else None,
         }

@@ -1,6 +1,7 @@
 """Conversations: written by the model's own template, asked as they were taught, refused with the row's line."""
 
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -101,6 +102,20 @@ def test_an_item_is_asked_as_a_row_of_the_same_words_was_taught(config: Config, 
     assert asked == list(taught.token_ids[: taught.prompt_tokens])
 
 
+def test_a_question_that_follows_a_turn_of_the_system_is_seen_in_the_evaluation_set(config: Config, tmp_path: Path):
+    taught = chat(("system", "Be kind."), ("user", "Say hi."), ("assistant", "Hi."))
+    changed = replace(
+        config,
+        data=Data(dataset=row_file(tmp_path / "rows.jsonl", taught, TALK, PAIR), max_length=64),
+        evaluation=Evaluation(
+            eval_set=row_file(tmp_path / "items.jsonl", {"id": "1", "prompt": "Say hi.", "expected": "x"}),
+            max_new_tokens=4,
+        ),
+    )
+    document = prepare(changed, forced=False).dataset_document()
+    assert (document["overlap_with_eval"], document["duplicates"]) == (2, 0)
+
+
 def test_the_summary_states_the_template_and_the_run_stands(
     config: Config, order_of: Callable[..., Order], tmp_path: Path
 ):
@@ -152,7 +167,18 @@ def test_a_broken_template_is_told_once(tmp_path: Path):
         "error TP022: rows.jsonl: The model's chat template cannot be used: line 1 of the template: "
         "unexpected end of template, expected 'end of print statement'.\n"
         "  Rows with messages are written by it, as chat_template of the model's tokenizer.\n"
-        "  Next: Correct chat_template in the model's tokenizer_config.json, or take it out: a turn is a line then.\n"
+        "  Next: Correct chat_template in the model's tokenizer_config.json, or take it out: a turn is a line of "
+        "text then.\n"
+    )
+
+
+def test_without_the_package_that_runs_templates_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    tokenizer = chat_tokenizer(tmp_path)
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    assert refusal_of([TALK], tokenizer) == (
+        "error TP022: rows.jsonl: The model's chat template cannot be used: jinja2, which runs it, is not installed.\n"
+        "  Rows with messages are written by it, as chat_template of the model's tokenizer.\n"
+        "  Next: Install it: `pip install jinja2`.\n"
     )
 
 

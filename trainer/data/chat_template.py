@@ -35,6 +35,10 @@ class TemplateRefusedError(Exception):
 class TemplateBrokenError(Exception):
     """A template that writes nothing at all; the text says why."""
 
+    def __init__(self, reason: str, *, advice: str) -> None:
+        super().__init__(reason)
+        self.advice = advice
+
 
 def has_template(tokenizer: ChatTokenizer) -> bool:
     """Return whether the tokenizer has a chat template of its own."""
@@ -53,12 +57,15 @@ def written_by_template(messages: list[dict[str, str]], tokenizer: ChatTokenizer
         from jinja2 import TemplateError, TemplateSyntaxError
     except ImportError as error:
         reason = "jinja2, which runs it, is not installed"
-        raise TemplateBrokenError(reason) from error
+        raise TemplateBrokenError(reason, advice="Install it: `pip install jinja2`.") from error
     try:
         return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
     except TemplateSyntaxError as error:
         reason = f"line {error.lineno} of the template: {error.message or 'it is no jinja2'}"
-        raise TemplateBrokenError(reason) from error
+        advice = (
+            "Correct chat_template in the model's tokenizer_config.json, or take it out: a turn is a line of text then."
+        )
+        raise TemplateBrokenError(reason, advice=advice) from error
     except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
         raise TemplateRefusedError(str(error).strip() or type(error).__name__) from error
 
@@ -85,7 +92,7 @@ def each_rendered(
         except TemplateRefusedError as error:
             refused.append((index, str(error)))
         except TemplateBrokenError as error:
-            raise ProblemError([broken_template(str(error), file)], exit_code=2) from error
+            raise ProblemError([broken_template(error, file)], exit_code=2) from error
     if refused:
         raise ProblemError(refusals(refused, file=file, lines=lines), exit_code=2)
     return found
@@ -119,13 +126,13 @@ def refusals(refused: Sequence[tuple[int, str]], *, file: str, lines: Sequence[i
     return problems
 
 
-def broken_template(reason: str, file: str) -> Problem:
+def broken_template(error: TemplateBrokenError, file: str) -> Problem:
     """Return the problem of a template that can write no row."""
     return Problem(
         code="TP022",
         severity="error",
         file=file,
-        what=f"The model's chat template cannot be used: {reason.rstrip('.')}.",
+        what=f"The model's chat template cannot be used: {str(error).rstrip('.')}.",
         why="Rows with messages are written by it, as chat_template of the model's tokenizer.",
-        next="Correct chat_template in the model's tokenizer_config.json, or take it out: a turn is a line then.",
+        next=error.advice,
     )

@@ -120,7 +120,12 @@ def texts_of(row: dict[str, Any]) -> Iterator[Written]:
 
 
 def prompt_of(row: dict[str, Any]) -> str:
-    """Return what a row asks, for finding duplicates and overlap: the prompt, or the turns before the answer."""
+    """Return what a row asks, for finding duplicates: the prompt, or the turns before the answer."""
     if "messages" in row:
         return "\n".join(message["content"] for message in row["messages"][:-1])
     return str(row["prompt"])
+
+
+def question_of(row: dict[str, Any]) -> str:
+    """Return what a row asks last, for finding overlap with items, which are one question each."""
+    return str(row["messages"][-2]["content"] if "messages" in row else row["prompt"])
