@@ -60,6 +60,7 @@ def evaluate_run(folder: Path, eval_set: str | None, watch: Watch) -> dict[str, 
         exam = Exam(
             items=prepared.items,
             settings=config.evaluation,
+            form=prepared.form,
             tokenizer=prepared.tokenizer,
             graphdef=graphdef,
             max_positions=prepared.source.spec.max_positions,
@@ -101,6 +102,7 @@ def add_evaluation(folder: Path, exam: Exam, state: TrainState) -> dict[str, Any
                 items=exam.items,
                 settings=exam.settings,
                 stop_token_id=exam.stop_token_id,
+                prompt_template=exam.prompt_template,
             )
             # The untrained model's answers, which an evaluation that was stopped had whole, are still there.
             summary["baseline"] = stopped.get("baseline") if stopped else None

@@ -19,7 +19,7 @@ from trainer.model.loading import load_params
 from trainer.model.params import Params, flatten, params_sha256
 from trainer.model.source import ModelSource
 from trainer.planning.devices import Devices
-from trainer.prepare import Prepared
+from trainer.prepare import Prepared, reads_weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,7 @@ def first_params(config: Config, source: ModelSource, devices: Devices) -> tuple
     )
     mesh = build_mesh(devices.list)
     shardings = state_shardings(shapes, mesh, shard_params=config.mesh.shard_params)
-    if config.model.weights == "random" or source.weights == "builtin":
+    if not reads_weights(config, source):
         return graphdef, jax.jit(drawn, out_shardings=shardings)(), "random"
     wanted = {
         name: jax.ShapeDtypeStruct(shape.shape, shape.dtype, sharding=shardings[name]) for name, shape in shapes.items()

@@ -6,23 +6,29 @@ checkpoint are not opened yet: they are read where they will lie, which `assembl
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from schemas.problems import Problem, ProblemError
 from trainer.config.tree import Config
 from trainer.data.encode import EncodedData, Tokenizer, encode_rows
 from trainer.data.generator import generate_rows
 from trainer.data.order import rows_of_step
-from trainer.data.render import prompt_of
+from trainer.data.render import PromptForm, form_of, prompt_of, question_of
 from trainer.data.rows import GENERATED, RowFile, read_dataset, read_eval_set
-from trainer.evaluation.evaluate import prompt_ids
+from trainer.data.special_tokens import special_token_problems
+from trainer.evaluation.evaluate import prompts_of
 from trainer.loop.program import batch_size_of
 from trainer.model.build import abstract
-from trainer.model.params import flatten
+from trainer.model.loading import refuse_unusable_weights
+from trainer.model.params import Params, flatten
 from trainer.model.source import ModelSource, resolve
 from trainer.planning.devices import Devices, choose_devices
 from trainer.planning.plan import plan_run
+from trainer.room import refuse_too_long_sequences, refuse_what_leaves_no_room
+
+Found = TypeVar("Found")
 
 GENERATOR_SEED_OFFSET = 1_000_003
 """Added to the run's seed for generated rows, so that they never repeat the committed file's own seed."""
@@ -42,6 +48,10 @@ class Prepared:
     data: EncodedData
     items: RowFile | None
     """The evaluation set. None: nothing is evaluated."""
+    form: PromptForm
+    """How its prompts are put to the model: as the rows were."""
+    warnings: tuple[Problem, ...]
+    """What is odd about rows and items and keeps nobody from using them."""
     plan: dict[str, Any]
 
     def dataset_document(self) -> dict[str, Any]:
@@ -55,13 +65,13 @@ class Prepared:
             "sha256": self.dataset.sha256,
             "split": "all",
             "duplicates": len(prompts) - len(set(prompts)),
-            "overlap_with_eval": None if asked is None else sum(prompt in asked for prompt in prompts),
+            "overlap_with_eval": None if asked is None else sum(question_of(row) in asked for row in self.rows),
             "generated_rows": generated,
             "generator_seed": generator_seed(self.config) if generated else None,
         }
 
     def first_rows(self) -> list[int]:
-        """Return the rows that `first_examples.json` shows: those that training sees first."""
+        """Return the rows that `first_examples.json` shows, each once: those that training sees first."""
         order = rows_of_step(
             0,
             rows=len(self.rows),
@@ -69,24 +79,90 @@ class Prepared:
             seed=self.config.seed,
             shuffle=self.config.data.shuffle,
         )
-        return [int(row) for row in order[: self.config.recording.first_examples]]
+        # A batch of more sequences than there are rows has some of them several times.
+        return list(dict.fromkeys(int(row) for row in order))[: self.config.recording.first_examples]
 
 
 def prepare(config: Config, *, forced: bool) -> Prepared:
     """Read and check everything that a run needs.
 
     Raises:
-        ProblemError: exit code 2 for names, rows and what exceeds the model, 3 for an absent device.
+        ProblemError: exit code 3 for an absent device; 2 for names, files and rows, all that is wrong with model,
+            dataset and evaluation set at once, as far as one can be judged without the other.
     """
     devices = choose_devices(config.mesh.device, config.mesh.devices)
-    source = resolve(config.model.name, config.model.revision)
-    refuse_weights_that_do_not_exist(config, source)
-    dataset = read_dataset(config.data.dataset)
-    rows = (*dataset.rows, *further_rows(config))
-    items = read_eval_set(config.evaluation.eval_set) if config.evaluation.eval_set else None
-    tokenizer = source.tokenizer()
-    refuse_too_many_positions(config, source, items, tokenizer)
-    data = encode_rows(rows, tokenizer, max_length=config.data.max_length, file=str(dataset.path))
+    gathered = Gathered()
+    model = read_model(config, gathered)
+    training = gathered.of(lambda: read_training_rows(config))
+    items = gathered.of(lambda: read_items(config))
+    data = None if model is None or training is None else encode(config, model, training, items, gathered)
+    gathered.finish()
+    assert model is not None, "gathered knows why"
+    assert training is not None, "gathered knows why"
+    assert data is not None, "gathered knows why"
+    return Prepared(
+        config=config,
+        devices=devices,
+        source=model.source,
+        tokenizer=model.tokenizer,
+        dataset=training.dataset,
+        rows=training.rows,
+        data=data,
+        items=items,
+        form=training.form,
+        warnings=(*training.dataset.warnings, *data.warnings, *odd_items(items, model.tokenizer)),
+        plan=plan_run(config, model.source.spec, model.shapes, devices, forced=forced),
+    )
+
+
+class Gathered:
+    """Problems of several checks, told together."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+
+    def of(self, check: Callable[[], Found]) -> Found | None:
+        """Return what a check gives; what it refuses is noted, and None returned."""
+        try:
+            return check()
+        except ProblemError as error:
+            self.problems.extend(error.problems)
+            return None
+
+    def finish(self) -> None:
+        """Raise everything noted so far, if anything was."""
+        if self.problems:
+            raise ProblemError(self.problems, exit_code=2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadModel:
+    """The model, as far as it is known before its parameters are read."""
+
+    source: ModelSource
+    tokenizer: Tokenizer
+    shapes: Params
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingRows:
+    """What there is to learn."""
+
+    dataset: RowFile
+    rows: tuple[dict[str, Any], ...]
+    """The dataset's, then generated ones."""
+
+    @property
+    def form(self) -> PromptForm:
+        """How most rows ask."""
+        return form_of(self.rows)
+
+
+def read_model(config: Config, gathered: Gathered) -> ReadModel | None:
+    """Return the model, None where there is none to work with; its weights and its length are checked too."""
+    source = gathered.of(lambda: resolve(config.model.name, config.model.revision))
+    if source is None:
+        return None
     _, shapes = flatten(
         abstract(
             source.spec,
@@ -95,17 +171,67 @@ def prepare(config: Config, *, forced: bool) -> Prepared:
             remat=config.memory.remat,
         )
     )
-    return Prepared(
-        config=config,
-        devices=devices,
-        source=source,
-        tokenizer=tokenizer,
-        dataset=dataset,
-        rows=rows,
-        data=data,
-        items=items,
-        plan=plan_run(config, source.spec, shapes, devices, forced=forced),
+    gathered.of(lambda: refuse_weights_that_do_not_exist(config, source))
+    if reads_weights(config, source):
+        gathered.of(lambda: refuse_unusable_weights(source, shapes))
+    tokenizer = gathered.of(source.tokenizer)
+    gathered.of(lambda: refuse_too_long_sequences(config, source))
+    return None if tokenizer is None else ReadModel(source=source, tokenizer=tokenizer, shapes=shapes)
+
+
+def read_training_rows(config: Config) -> TrainingRows:
+    """Return the rows of the dataset and the generated ones."""
+    dataset = read_dataset(config.data.dataset)
+    return TrainingRows(dataset=dataset, rows=(*dataset.rows, *further_rows(config)))
+
+
+def read_items(config: Config) -> RowFile | None:
+    """Return the evaluation set, None where nothing is evaluated."""
+    return read_eval_set(config.evaluation.eval_set) if config.evaluation.eval_set else None
+
+
+def encode(
+    config: Config, model: ReadModel, training: TrainingRows, items: RowFile | None, gathered: Gathered
+) -> EncodedData | None:
+    """Return the rows as arrays, and see that prompts have room beside an output."""
+    positions = model.source.spec.max_positions
+    if items is not None:
+        gathered.of(
+            lambda: refuse_what_leaves_no_room(
+                config, model.source, items, prompts_of(items, training.form, model.tokenizer)
+            )
+        )
+    if config.data.max_length > positions:
+        return None  # told already; rows of a length that nobody means need not be made
+    return gathered.of(
+        lambda: encode_rows(
+            training.rows,
+            model.tokenizer,
+            max_length=config.data.max_length,
+            file=str(training.dataset.path),
+            lines=training.dataset.lines,
+            max_positions=positions,
+        )
     )
+
+
+def reads_weights(config: Config, source: ModelSource) -> bool:
+    """Return whether the first parameters come from files: else they are drawn."""
+    return config.model.weights != "random" and source.weights == "pretrained"
+
+
+def odd_items(items: RowFile | None, tokenizer: Tokenizer) -> tuple[Problem, ...]:
+    """Return what is odd about the evaluation set: blank lines, special tokens in prompts."""
+    if items is None:
+        return ()
+    special = special_token_problems(
+        items.rows,
+        lambda item: [("/prompt", item["prompt"], False)],
+        tokenizer,
+        file=str(items.path),
+        lines=items.lines,
+    )
+    return (*items.warnings, *special)
 
 
 def further_rows(config: Config) -> list[dict[str, Any]]:
@@ -135,54 +261,6 @@ def refuse_weights_that_do_not_exist(config: Config, source: ModelSource) -> Non
             next="Leave model.weights out, or set it to random.",
         )
         raise ProblemError([problem], exit_code=2)
-
-
-def refuse_too_many_positions(config: Config, source: ModelSource, items: RowFile | None, tokenizer: Tokenizer) -> None:
-    """Refuse sequences longer than the model's positions, and outputs so long that no prompt has room beside them.
-
-    A single prompt that is too long is an error of its row: the others are answered.
-    """
-    problems = []
-    if config.data.max_length > source.spec.max_positions:
-        problems.append(too_long_sequences(config, source))
-    if items is not None:
-        lengths = [len(prompt_ids(item["prompt"], tokenizer)) for item in items.rows]
-        if min(lengths) + config.evaluation.max_new_tokens > source.spec.max_positions:
-            problems.append(no_room_for_a_prompt(config, source, items, lengths))
-    if problems:
-        raise ProblemError(problems, exit_code=2)
-
-
-def too_long_sequences(config: Config, source: ModelSource) -> Problem:
-    """Return the problem of rows with more tokens than the model has positions."""
-    positions = source.spec.max_positions
-    return Problem(
-        code="TP061",
-        severity="error",
-        file=config.model.name,
-        pointer="/data/max_length",
-        what=f"data.max_length is {config.data.max_length}; {config.model.name} has {positions} positions.",
-        next=f"Set data.max_length to at most {positions}.",
-    )
-
-
-def no_room_for_a_prompt(config: Config, source: ModelSource, items: RowFile, lengths: list[int]) -> Problem:
-    """Return the problem of an evaluation in which no prompt leaves room for an output of the length asked for."""
-    positions = source.spec.max_positions
-    for_one, for_all = positions - min(lengths), positions - max(lengths)
-    return Problem(
-        code="TP062",
-        severity="error",
-        file=config.model.name,
-        pointer="/evaluation/max_new_tokens",
-        what=f"evaluation.max_new_tokens is {config.evaluation.max_new_tokens} and the shortest prompt of {items.name} "
-        f"has {min(lengths)} tokens; {config.model.name} has {positions} positions.",
-        why="Prompt and output share the positions, so no item could be answered.",
-        next=f"Set evaluation.max_new_tokens to at most {for_one}"
-        + (f"; up to {for_all} leave room for every prompt." if 0 < for_all < for_one else ".")
-        if for_one > 0
-        else "Use an evaluation set with shorter prompts, or a model with more positions.",
-    )
 
 
 def no_generator(config: Config) -> Problem:

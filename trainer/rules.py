@@ -9,7 +9,7 @@ from schemas.rules import Rule
 
 
 def error(code: str, title: str, meaning: str, fix: str) -> Rule:
-    """Return a rule whose findings are errors, as all of these families are."""
+    """Return a rule whose findings are errors, as nearly all of these families are."""
     return Rule(code=code, severity="error", title=title, meaning=meaning, fix=fix)
 
 
@@ -22,8 +22,33 @@ RULES: tuple[Rule, ...] = (
     error("TP011", "Empty dataset", "The file has no rows.", "Write one JSON object per line."),
     error("TP012", "Id stands twice", "Two evaluation items share an id.", "Give each item its own id."),
     error("TP013", "No generator", "Only the built-in dataset can generate rows.", "Set data.generated_rows to 0."),
+    error(
+        "TP014",
+        "Last turn is not the assistant's",
+        "The last turn of a conversation is learned, and it is somebody else's.",
+        "End the conversation with the assistant's turn.",
+    ),
     error("TP020", "No end token", "The tokenizer names none, so a model never learns to stop.", "Name an eos_token."),
     error("TP021", "Answer cut off", "A row longer than the sequence loses its answer.", "Raise data.max_length."),
+    error(
+        "TP022",
+        "Chat template refuses",
+        "The model's chat template is broken, or does not write such a conversation; its own words are shown.",
+        "Write the rows as the template wants them.",
+    ),
+    error(
+        "TP023",
+        "End token inside a completion",
+        "The text of the end token stands in what the model is to learn, so it would learn to stop there.",
+        "Take it out; every completion is followed by the end token anyway.",
+    ),
+    Rule(
+        code="TP024",
+        severity="warning",
+        title="Special tokens in a text",
+        meaning="The text of a special token in a row or a prompt is given to the model as the token itself.",
+        fix="Nothing, if that is meant; else write it in another way.",
+    ),
     error("TP030", "Folder cannot be written", "The run folder cannot be made or written.", "Choose another --output."),
     error("TP031", "Folder is taken", "The run folder holds a run or other files.", "Choose another --output."),
     error("TP032", "Name that no run can have", "The run folder's name is its id.", "Give it another name."),
@@ -68,6 +93,7 @@ RULES: tuple[Rule, ...] = (
         "evaluation.max_new_tokens leaves none of the model's positions for a prompt.",
         "Lower evaluation.max_new_tokens.",
     ),
+    error("TP063", "No prompt with a token", "The tokenizer finds nothing in any prompt.", "Use other prompts."),
     error("TP070", "Evaluated already", "An evaluation is evidence and is not replaced.", "Train another run."),
     error("TP071", "No evaluation set", "Neither the run nor the command names one.", "Give --eval-set."),
     error("TP072", "Evaluation stopped", "It was stopped before every item was answered.", "Run the command again."),

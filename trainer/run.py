@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence import layout
+from schemas.render import as_sentence
 from trainer.assemble import Assembly, assemble
 from trainer.config.load import config_text
 from trainer.config.tree import Config
@@ -111,6 +112,10 @@ def record_start(recorder: Recorder, prepared: Prepared, order: Order, parent: d
         platform=devices.platform,
         count=len(devices.list),
     )
+    for problem in prepared.warnings:
+        recorder.log(
+            "warning", "odd_row", f"{problem.code}: {as_sentence(problem)}", code=problem.code, file=problem.file
+        )
     level = "warning" if prepared.plan["forced"] and prepared.plan["verdict"] == "does_not_fit" else "info"
     recorder.log(level, "planned", in_words(prepared.plan), need_bytes=prepared.plan["need_bytes"])
 
@@ -154,6 +159,7 @@ def exam_of(prepared: Prepared, assembly: Assembly, recorder: Recorder, stop: St
     return Exam(
         items=prepared.items,
         settings=prepared.config.evaluation,
+        form=prepared.form,
         tokenizer=prepared.tokenizer,
         graphdef=assembly.graphdef,
         max_positions=prepared.source.spec.max_positions,

@@ -1,15 +1,30 @@
 """What is refused before anything is spent, in whole messages."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from model_folders import model_folder, row_file
+from safetensors.numpy import load_file, save_file
+from tiny_models import random_model
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
 
+from evidence import layout
+from evidence.check import report_of
+from evidence.read import read_run
 from schemas.problems import ProblemError
 from schemas.render import as_text
-from trainer.config.tree import Config, Evaluation
+from trainer.config.tree import Config, Data, Evaluation, Model
+from trainer.model.export import export
+from trainer.model.source import resolve
 from trainer.prepare import prepare
+from trainer.progress import Watch
+from trainer.run import Order, run
 
 
 def refusal(config: Config) -> str:
@@ -24,6 +39,16 @@ def set_of(folder: Path, *prompts: str) -> str:
     items = [{"id": str(number), "prompt": prompt, "expected": "4"} for number, prompt in enumerate(prompts)]
     path.write_text("".join(json.dumps(item) + "\n" for item in items))
     return str(path)
+
+
+def word_model(folder: Path) -> Path:
+    """Make a model whose tokenizer knows whole words only and begins no text, so that spaces have no token."""
+    model = model_folder(folder / "model")
+    words = Tokenizer(WordLevel({"<pad>": 0, "<eos>": 1, "<unk>": 2, "a": 3, "b": 4}, unk_token="<unk>"))
+    words.pre_tokenizer = Whitespace()
+    words.add_special_tokens(["<eos>", "<pad>"])
+    words.save(str(model / "tokenizer.json"))
+    return model
 
 
 def test_an_output_that_leaves_no_prompt_room_is_refused_with_the_length_that_does(config: Config, tmp_path: Path):
@@ -51,6 +76,74 @@ def test_prompts_that_fill_every_position_are_refused(config: Config, tmp_path: 
     )
 
 
+def test_a_row_that_a_batch_has_several_times_is_shown_once(config: Config, tmp_path: Path):
+    rows = row_file(tmp_path / "rows.jsonl", *({"prompt": word, "completion": word} for word in "ab"))
+    prepared = prepare(replace(config, data=replace(config.data, dataset=rows)), forced=False)
+    assert config.batch.microbatch_size == 4
+    assert sorted(prepared.first_rows()) == [0, 1]
+
+
+def test_prompts_without_a_token_are_refused_if_there_are_no_others(config: Config, tmp_path: Path):
+    model = word_model(tmp_path)
+    changed = replace(
+        config,
+        model=Model(name=str(model), weights="random"),
+        data=replace(config.data, dataset=row_file(tmp_path / "rows.jsonl", {"prompt": "a", "completion": "b"})),
+        evaluation=Evaluation(eval_set=set_of(tmp_path, "  ", " "), max_new_tokens=4),
+    )
+    assert refusal(changed) == (
+        f"error TP063: {tmp_path / 'items.jsonl'}: The model's tokenizer finds no token in any prompt of items.jsonl.\n"
+        "  A prompt without tokens leaves nothing to continue, so no item could be answered.\n"
+        "  Next: Use an evaluation set in words that the model's tokenizer knows.\n"
+    )
+
+
+def test_a_prompt_without_a_token_is_an_error_of_its_item(
+    config: Config, order_of: Callable[..., Order], tmp_path: Path
+):
+    order = order_of(
+        replace(
+            config,
+            model=Model(name=str(word_model(tmp_path)), weights="random"),
+            data=Data(
+                dataset=row_file(tmp_path / "rows.jsonl", *({"prompt": "a", "completion": "b"} for _ in range(4))),
+                max_length=8,
+            ),
+            evaluation=Evaluation(eval_set=set_of(tmp_path, "b", "  "), max_new_tokens=4),
+        )
+    )
+    with Watch(quiet=True) as watch:
+        assert run(order, watch) == 0
+    answers = [json.loads(line) for line in (order.folder / layout.PREDICTIONS).read_text().splitlines()]
+    assert [(row["finish_reason"] == "error", row["error"]) for row in answers] == [
+        (False, None),
+        (True, "the tokenizer finds no token in the prompt, so there is nothing to continue"),
+    ]
+    findings = report_of(read_run(order.folder)).findings
+    assert [problem.what for problem in findings if problem.severity == "error"] == []
+
+
+def test_a_row_longer_than_the_model_is_not_advised_to_be_kept_whole(config: Config, tmp_path: Path):
+    row = {"prompt": "a" * 600, "completion": "b"}
+    rows = row_file(tmp_path / "rows.jsonl", {"prompt": "a" * 200, "completion": "b"}, *[row] * 6)
+    assert refusal(replace(config, data=replace(config.data, dataset=rows))).splitlines() == [
+        f"error TP021: {rows} (line 1): Row 0 has 203 tokens; cut to 128, it loses its answer.",
+        "  The model would learn the question and never the answer.",
+        "  Next: Use --set data.max_length=203, or shorten or remove the row.",
+        *(
+            line
+            for index in range(1, 5)
+            for line in (
+                f"error TP021: {rows} (line {index + 1}): Row {index} has 603 tokens; cut to 128, it loses its answer.",
+                "  The model would learn the question and never the answer.",
+                "  Next: Shorten or remove the row: the model has 512 positions.",
+            )
+        ),
+        f"error TP021: {rows}: 2 further rows lose their answer at 128 tokens.",
+        "  Next: Shorten or remove rows of more than 512 tokens: the model has no more positions.",
+    ]
+
+
 def test_everything_that_exceeds_the_positions_is_named_at_once(config: Config):
     both = replace(
         config,
@@ -65,4 +158,56 @@ def test_everything_that_exceeds_the_positions_is_named_at_once(config: Config):
         "of eval_v1 has 6 tokens; tiny-gpt2 has 512 positions.\n"
         "  Prompt and output share the positions, so no item could be answered.\n"
         "  Next: Set evaluation.max_new_tokens to at most 506; up to 496 leave room for every prompt.\n"
+    )
+
+
+def test_weights_that_cannot_be_read_are_refused_by_a_plan_all_at_once(config: Config, tmp_path: Path):
+    """Two of the files that an index names are gone: both are told, and what else is wrong beside them."""
+    folder = tmp_path / "model"
+    model_folder(folder)
+    places = {f"t{number}": f"model-0000{number}-of-00003.safetensors" for number in (1, 2, 3)}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+    save_file({"t2": np.zeros(2, np.float32)}, folder / "model-00002-of-00003.safetensors")
+    wrong = replace(
+        config,
+        model=Model(name=str(folder)),
+        data=replace(config.data, dataset="rows.jsonl", max_length=513),
+        evaluation=Evaluation(eval_set="eval_v3"),
+    )
+    absent = "".join(
+        f"error TP043: {folder}/model-0000{number}-of-00003.safetensors: "
+        f"model-0000{number}-of-00003.safetensors is not in the model's folder.\n"
+        "  Parameters are read from safetensors files.\n"
+        "  Next: Download or export the model again as safetensors, or draw its parameters: `model.weights: random`.\n"
+        for number in (1, 3)
+    )
+    assert refusal(wrong) == (
+        f"{absent}error TP061: {folder} at /data/max_length: data.max_length is 513; {folder} has 512 positions.\n"
+        "  Next: Set data.max_length to at most 512.\n"
+        "error TP010: rows.jsonl: There is no dataset 'rows.jsonl': it is not built in, and no such file exists.\n"
+        "  Expected: a built-in name (dev-reasoning-v2) or the path of a JSONL file.\n"
+        "  Next: Give --dataset one of these.\n"
+        "error TP010: eval_v3: There is no evaluation set 'eval_v3': it is not built in, and no such file exists.\n"
+        "  Expected: a built-in name (eval_v1, eval_v2) or the path of a JSONL file.\n"
+        "  Next: Did you mean eval_v2? Else give --set evaluation.eval_set one of these.\n"
+    )
+    drawn = replace(config, model=Model(name=str(folder), weights="random"))
+    assert prepare(drawn, forced=False).plan["verdict"] == "fits"
+
+
+def test_weights_of_another_model_are_refused_by_their_headers(config: Config, tmp_path: Path):
+    """All that is wrong with the tensors, before a folder is claimed; and the run starts once the file is right."""
+    folder, path = tmp_path / "model", tmp_path / "model" / "model.safetensors"
+    bare = resolve(str(model_folder(tmp_path / "bare")))
+    export(folder, random_model(bare.spec)[1], bare)
+    tensors = load_file(path)
+    right = replace(config, model=Model(name=str(folder)))
+    assert prepare(right, forced=False).plan["verdict"] == "fits"
+    del tensors["transformer.ln_f.bias"]
+    save_file(tensors | {"foo": np.zeros(1, np.float32)}, path)
+    assert refusal(right) == "".join(
+        f"error TP044: {folder}: {folder}: {what}\n"
+        "  Files and config.json must describe the same gpt2 model; nothing is left random.\n"
+        "  Next: Take config.json and safetensors from the same model.\n"
+        for what in ("1 tensor is not in the files: ln_f.bias.", "1 tensor is of no use to this model: foo.")
     )

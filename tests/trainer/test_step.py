@@ -109,6 +109,63 @@ def test_adamw_is_the_papers_on_a_hand_worked_step():
     np.testing.assert_allclose(updates["bias"], [-0.1], rtol=1e-5)
 
 
+def adafactor_by_hand(weights, gradients, rates, *, decay):
+    """Return weights after each step by the paper's algorithms 4 and 5 in float64, with AdamW's decoupled decay.
+
+    Too small to be factored, so the second moment is kept whole; t counts from 1, beta2(t) = 1 - t^-0.8, d = 1.
+    """
+    moment, found = np.zeros_like(weights), []
+    for t, (gradient, rate) in enumerate(zip(gradients, rates, strict=True), start=1):
+        beta2 = 1 - t**-0.8
+        moment = beta2 * moment + (1 - beta2) * (gradient**2 + 1e-30)
+        update = gradient / np.sqrt(moment)
+        update = update / max(1.0, np.sqrt(np.mean(update**2)))
+        scale = max(1e-3, np.sqrt(np.mean(weights**2)))
+        weights = weights - rate * scale * update - rate * decay * weights
+        found.append(weights)
+    return found
+
+
+def test_adafactors_weight_decay_is_a_share_per_unit_of_learning_rate():
+    settings = Optimizer(
+        name="adafactor", learning_rate=0.1, schedule="linear", weight_decay=0.5, final_learning_rate_fraction=0.0
+    )
+    optimizer = build_optimizer(settings, steps=5)
+    random = np.random.default_rng(3)
+    first = {"matrix": random.normal(size=(3, 4)), "bias": random.normal(size=4)}
+    gradients = [{name: random.normal(size=value.shape) for name, value in first.items()} for _ in range(5)]
+    rates = [0.1, 0.075, 0.05, 0.025, 0.0]
+    expected = {
+        name: adafactor_by_hand(
+            first[name], [gradient[name] for gradient in gradients], rates, decay=0.5 if name == "matrix" else 0.0
+        )
+        for name in first
+    }
+    params = {name: jnp.asarray(value, jnp.float32) for name, value in first.items()}
+    opt_state = optimizer.init(params)
+    assert recognised_optimizer(opt_state) == "adafactor"
+    for step in range(5):
+        gradient = {name: jnp.asarray(value, jnp.float32) for name, value in gradients[step].items()}
+        updates, opt_state = optimizer.update(gradient, opt_state, params)
+        params = {name: params[name] + updates[name] for name in params}
+        for name in params:
+            np.testing.assert_allclose(params[name], expected[name][step], rtol=2e-5, err_msg=f"{name} {step}")
+
+
+def test_adafactors_weight_decay_takes_no_memory():
+    matrix = {"matrix": jnp.zeros((256, 256), jnp.float32)}
+    with_decay, without = (
+        sum(
+            leaf.nbytes
+            for leaf in jax.tree.leaves(
+                build_optimizer(Optimizer(name="adafactor", weight_decay=decay), steps=10).init(matrix)
+            )
+        )
+        for decay in (0.1, 0.0)
+    )
+    assert with_decay == without
+
+
 @pytest.mark.parametrize(
     ("schedule", "expected"),
     [

@@ -14,14 +14,13 @@ import numpy as np
 from jaxtyping import Bool, Int32
 
 from schemas.problems import Problem, ProblemError
-from trainer.data.render import ChatTokenizer, Example, render_row
-
-SHOWN_ROWS = 5
-"""Rows named one by one when many have the same problem."""
+from trainer.data.chat_template import SHOWN_ROWS, ChatTokenizer, each_rendered
+from trainer.data.render import Example, render_row, texts_of
+from trainer.data.special_tokens import MarkedTokenizer, special_token_problems
 
 
 @runtime_checkable
-class Tokenizer(ChatTokenizer, Protocol):
+class Tokenizer(ChatTokenizer, MarkedTokenizer, Protocol):
     """What encoding needs of a tokenizer."""
 
     eos_token_id: int | None
@@ -55,9 +54,19 @@ class EncodedData:
     loss_mask: Bool[np.ndarray, "rows seq"]
     encoded: tuple[EncodedRow, ...]
     counts: dict[str, int | bool]
+    warnings: tuple[Problem, ...]
+    """What is odd about the rows and keeps nobody from training on them."""
 
 
-def encode_rows(rows: Sequence[dict[str, Any]], tokenizer: Tokenizer, *, max_length: int, file: str) -> EncodedData:
+def encode_rows(
+    rows: Sequence[dict[str, Any]],
+    tokenizer: Tokenizer,
+    *,
+    max_length: int,
+    file: str,
+    lines: Sequence[int] | None = None,
+    max_positions: int | None = None,
+) -> EncodedData:
     """Return rows as arrays of `[rows max_length]`.
 
     Args:
@@ -65,13 +74,20 @@ def encode_rows(rows: Sequence[dict[str, Any]], tokenizer: Tokenizer, *, max_len
         tokenizer: the model's tokenizer; its end token closes every completion.
         max_length: tokens per row; longer rows are cut.
         file: what messages call the dataset.
+        lines: where its rows stand in it; rows beyond them are from elsewhere. None: one on each line.
+        max_positions: the model's, beyond which no `max_length` helps. None: not known.
 
     Raises:
-        ProblemError: exit code 2; the tokenizer has no end token, or cutting a row took its answer.
+        ProblemError: exit code 2; the tokenizer has no end token, its chat template refuses a row, an end token stands
+            inside a completion, or cutting a row took its answer.
     """
     if tokenizer.eos_token_id is None:
         raise ProblemError([no_end_token(file)], exit_code=2)
-    examples = [render_row(row, tokenizer) for row in rows]
+    places = places_of(len(rows), lines)
+    special = special_token_problems(rows, texts_of, tokenizer, file=file, lines=places)
+    if any(problem.severity == "error" for problem in special):
+        raise ProblemError(special, exit_code=2)
+    examples = each_rendered(rows, lambda row: render_row(row, tokenizer), file=file, lines=places)
     encoded = tuple(encode_example(example, tokenizer, max_length) for example in examples)
     lost = [
         index
@@ -79,7 +95,9 @@ def encode_rows(rows: Sequence[dict[str, Any]], tokenizer: Tokenizer, *, max_len
         if not has_its_answer(example, row, tokenizer)
     ]
     if lost:
-        raise ProblemError(lost_answers(lost, examples, tokenizer, max_length=max_length, file=file), exit_code=2)
+        needed = {index: needed_tokens(examples[index], tokenizer) for index in lost}
+        problems = lost_answers(needed, max_length=max_length, max_positions=max_positions, file=file, lines=places)
+        raise ProblemError(problems, exit_code=2)
     tokens, loss_mask = padded(encoded, max_length)
     return EncodedData(
         tokens=tokens,
@@ -93,23 +111,39 @@ def encode_rows(rows: Sequence[dict[str, Any]], tokenizer: Tokenizer, *, max_len
             "rows_without_answer": len(lost),
             "end_token_supervised": ends_are_supervised(encoded, tokens, loss_mask, end_token_id(tokenizer)),
         },
+        warnings=tuple(special),
     )
+
+
+def places_of(rows: int, lines: Sequence[int] | None) -> list[int | None]:
+    """Return the line of each row, None for those beyond the file's."""
+    known = range(1, rows + 1) if lines is None else lines
+    return [*known, *[None] * (rows - len(known))]
 
 
 def encode_example(example: Example, tokenizer: Tokenizer, max_length: int) -> EncodedRow:
     """Return one example as at most `max_length` token ids.
 
     Prompt and completion are encoded apart, so that the completion's first token is the same when a prompt is given
-    alone, as it is in evaluation. A begin token, where the model has one, comes from the tokenizer.
+    alone, as it is in evaluation.
     """
-    prompt = tokenizer.encode(example.prompt, add_special_tokens=True)
-    # Some tokenizers close every text with the end token; a prompt must stay open.
-    if prompt and prompt[-1] == tokenizer.eos_token_id:
-        prompt = prompt[:-1]
+    prompt = prompt_ids(example.prompt, tokenizer, templated=example.templated)
     completion = tokenizer.encode(example.completion, add_special_tokens=False)
     whole = [*prompt, *completion, end_token_id(tokenizer)]
     kept = tuple(whole[:max_length])
     return EncodedRow(token_ids=kept, prompt_tokens=min(len(prompt), len(kept)), truncated=len(whole) > max_length)
+
+
+def prompt_ids(prompt: str, tokenizer: Tokenizer, *, templated: bool) -> list[int]:
+    """Return a rendered prompt as the model is given it, open at the end.
+
+    A begin token, where the model has one, comes from the tokenizer, unless a chat template wrote the prompt: such a
+    text has all its special tokens already, and is encoded as transformers' `apply_chat_template` does it.
+    """
+    ids = tokenizer.encode(prompt, add_special_tokens=not templated)
+    # Some tokenizers close every text with the end token; a prompt must stay open.
+    closed = bool(ids) and not templated and ids[-1] == tokenizer.eos_token_id
+    return ids[:-1] if closed else ids
 
 
 def end_token_id(tokenizer: Tokenizer) -> int:
@@ -197,34 +231,54 @@ def no_end_token(file: str) -> Problem:
     )
 
 
+def needed_tokens(example: Example, tokenizer: Tokenizer) -> int:
+    """Return the length at which an example is not cut."""
+    return len(encode_example(example, tokenizer, max_length=1 << 30).token_ids)
+
+
 def lost_answers(
-    lost: Sequence[int], examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, file: str
+    needed: dict[int, int],
+    *,
+    max_length: int,
+    max_positions: int | None,
+    file: str,
+    lines: Sequence[int | None],
 ) -> list[Problem]:
-    """Return a problem for each of the first rows whose answer is not supervised, and one for the rest."""
-    problems = []
-    for index in lost[:SHOWN_ROWS]:
-        needed = encode_example(examples[index], tokenizer, max_length=1 << 30)
-        problems.append(
-            Problem(
-                code="TP021",
-                severity="error",
-                file=file,
-                line=index + 1,
-                what=f"Row {index} has {len(needed.token_ids)} tokens; cut to {max_length}, it loses its answer.",
-                why="The model would learn the question and never the answer.",
-                next=f"Use --set data.max_length={len(needed.token_ids)}, or shorten or remove the row.",
-            )
+    """Return a problem for each of the first rows whose answer is not supervised, and one for the rest.
+
+    Args:
+        needed: the tokens of each such row, by its index.
+        max_length: where rows are cut.
+        max_positions: the model's; longer rows cannot be kept whole.
+        file: the dataset.
+        lines: where its rows stand in it.
+    """
+    problems = [
+        Problem(
+            code="TP021",
+            severity="error",
+            file=file,
+            line=lines[index],
+            what=f"Row {index} has {tokens} tokens; cut to {max_length}, it loses its answer.",
+            why="The model would learn the question and never the answer.",
+            next=f"Use --set data.max_length={tokens}, or shorten or remove the row."
+            if max_positions is None or tokens <= max_positions
+            else f"Shorten or remove the row: the model has {max_positions} positions.",
         )
-    rest = len(lost) - len(problems)
+        for index, tokens in list(needed.items())[:SHOWN_ROWS]
+    ]
+    rest = list(needed.values())[SHOWN_ROWS:]
     if rest:
-        longest = max(len(encode_example(examples[index], tokenizer, 1 << 30).token_ids) for index in lost)
+        longest = max(needed.values())
         problems.append(
             Problem(
                 code="TP021",
                 severity="error",
                 file=file,
-                what=f"{rest} further rows lose their answer at {max_length} tokens.",
-                next=f"Use --set data.max_length={longest} to keep every row whole.",
+                what=f"{len(rest)} further rows lose their answer at {max_length} tokens.",
+                next=f"Use --set data.max_length={longest} to keep every row whole."
+                if max_positions is None or longest <= max_positions
+                else f"Shorten or remove rows of more than {max_positions} tokens: the model has no more positions.",
             )
         )
     return problems

@@ -1,25 +1,19 @@
 """From a dataset row to the text a model sees: a prompt that is given, and a completion that is learned.
 
-Evaluation renders prompts with the same functions, so the model is asked in the form it was taught.
+Evaluation renders prompts with the same functions and in the form of the rows, so the model is asked as it was taught.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
+
+from trainer.data.chat_template import ChatTokenizer, has_template, written_by_template
+from trainer.data.special_tokens import Written
 
 PROMPT_TEMPLATE = "{prompt}\n"
 """How a plain prompt is written; {prompt} stands for it."""
-
-
-@runtime_checkable
-class ChatTokenizer(Protocol):
-    """What rendering a conversation needs of a tokenizer."""
-
-    chat_template: str | None
-
-    def apply_chat_template(self, conversation: list[dict[str, str]], **options: Any) -> Any:
-        """Return the conversation as the model's own template writes it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,10 +22,50 @@ class Example:
 
     prompt: str
     """Given to the model; not supervised."""
+    templated: bool
+    """The prompt is the work of a chat template, which writes the begin token itself where there is one."""
     completion: str
     """Learned; the end token follows it."""
     answer: str | None
     """What must stand in the supervised text. None: the row states no answer apart from its completion."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptForm:
+    """How a bare prompt is put to a model: as a plain prompt, or as a user's turn."""
+
+    conversation: bool
+    system: str | None = None
+    """The turn of the system that every conversation begins with."""
+
+    def render(self, prompt: str, tokenizer: ChatTokenizer) -> str:
+        """Return the prompt as the model is given it.
+
+        Of "{prompt}" this is the template that eval_summary.json states. A chat template may trim what it is given.
+        """
+        if not self.conversation:
+            return render_prompt(prompt)
+        before = [] if self.system is None else [{"role": "system", "content": self.system}]
+        return render_messages([*before, {"role": "user", "content": prompt}], tokenizer)
+
+    def templated(self, tokenizer: ChatTokenizer) -> bool:
+        """Return whether a chat template writes it."""
+        return self.conversation and has_template(tokenizer)
+
+
+PLAIN = PromptForm(conversation=False)
+
+
+def form_of(rows: Sequence[dict[str, Any]]) -> PromptForm:
+    """Return the form in which most rows ask; of as many conversations as others, the plain one.
+
+    A turn of the system is part of the form where all conversations begin with the same.
+    """
+    conversations = [row["messages"] for row in rows if "messages" in row]
+    if 2 * len(conversations) <= len(rows):
+        return PLAIN
+    systems = {turns[0]["content"] if turns[0]["role"] == "system" else None for turns in conversations}
+    return PromptForm(conversation=True, system=systems.pop() if len(systems) == 1 else None)
 
 
 def render_row(row: dict[str, Any], tokenizer: ChatTokenizer) -> Example:
@@ -42,12 +76,18 @@ def render_row(row: dict[str, Any], tokenizer: ChatTokenizer) -> Example:
     """
     if "messages" in row:
         *before, last = row["messages"]
-        return Example(prompt=render_messages(before, tokenizer), completion=last["content"], answer=None)
+        return Example(
+            prompt=render_messages(before, tokenizer),
+            templated=has_template(tokenizer),
+            completion=last["content"],
+            answer=None,
+        )
+    prompt = render_prompt(row["prompt"])
     if "completion" in row:
-        return Example(prompt=render_prompt(row["prompt"]), completion=row["completion"], answer=None)
+        return Example(prompt=prompt, templated=False, completion=row["completion"], answer=None)
     reasoning = "\n".join(step["content"] for step in row["steps"])
     completion = f"<reasoning>{reasoning}</reasoning>\n<answer>{row['final_answer']}</answer>"
-    return Example(prompt=render_prompt(row["prompt"]), completion=completion, answer=row["final_answer"])
+    return Example(prompt=prompt, templated=False, completion=completion, answer=row["final_answer"])
 
 
 def render_prompt(prompt: str) -> str:
@@ -57,14 +97,35 @@ def render_prompt(prompt: str) -> str:
 
 def render_messages(messages: list[dict[str, str]], tokenizer: ChatTokenizer) -> str:
     """Return the turns before the answer, by the tokenizer's chat template if it has one, else one line a turn."""
-    if tokenizer.chat_template:
-        return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+    if has_template(tokenizer):
+        return written_by_template(messages, tokenizer)
     turns = [f"{message['role']}: {message['content']}\n" for message in messages]
     return "".join(turns) + "assistant: "
 
 
+def texts_of(row: dict[str, Any]) -> Iterator[Written]:
+    """Yield each text that a person wrote into a row: pointer, text, and whether the model learns to write it."""
+    if "messages" in row:
+        last = len(row["messages"]) - 1
+        for index, turn in enumerate(row["messages"]):
+            yield f"/messages/{index}/content", turn["content"], index == last
+        return
+    yield "/prompt", row["prompt"], False
+    if "completion" in row:
+        yield "/completion", row["completion"], True
+        return
+    for index, step in enumerate(row["steps"]):
+        yield f"/steps/{index}/content", step["content"], True
+    yield "/final_answer", row["final_answer"], True
+
+
 def prompt_of(row: dict[str, Any]) -> str:
-    """Return what a row asks, for finding duplicates and overlap: the prompt, or the turns before the answer."""
+    """Return what a row asks, for finding duplicates: the prompt, or the turns before the answer."""
     if "messages" in row:
         return "\n".join(message["content"] for message in row["messages"][:-1])
     return str(row["prompt"])
+
+
+def question_of(row: dict[str, Any]) -> str:
+    """Return what a row asks last, for finding overlap with items, which are one question each."""
+    return str(row["messages"][-2]["content"] if "messages" in row else row["prompt"])

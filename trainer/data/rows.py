@@ -30,16 +30,25 @@ class RowFile:
     """The built-in name, or the file's name."""
     path: Path
     rows: tuple[dict[str, Any], ...]
+    lines: tuple[int, ...]
+    """On which line each row stands, counted from 1; blank lines are skipped."""
     sha256: str
+    warnings: tuple[Problem, ...]
+    """What was odd about the file and keeps nobody from using it."""
 
 
 def read_dataset(name: str) -> RowFile:
     """Return the training rows of a built-in dataset or of a JSONL file.
 
     Raises:
-        ProblemError: exit code 2; the file is missing, empty, or has rows of another shape.
+        ProblemError: exit code 2; the file is missing, empty, has rows of another shape or conversations that do not
+            end with the assistant's turn.
     """
-    return read_row_file(name, kind="dataset_row", builtin=DATASETS, what="dataset", flag="--dataset")
+    file = read_row_file(name, kind="dataset_row", builtin=DATASETS, what="dataset", flag="--dataset")
+    problems = other_last_turns(file)
+    if problems:
+        raise ProblemError(problems, exit_code=2)
+    return file
 
 
 def read_eval_set(name: str) -> RowFile:
@@ -63,20 +72,45 @@ def read_row_file(name: str, *, kind: str, builtin: tuple[str, ...], what: str, 
     if not path.is_file():
         raise ProblemError([missing(name, builtin=builtin, what=what, flag=flag)], exit_code=2)
     read = read_rows(path, kind)
-    problems = list(read.problems)
-    if not problems and not read.values:
-        problems = [empty(path, what)]
-    if problems:
-        raise ProblemError(problems, exit_code=2)
-    shown = name if name in builtin else path.name
-    return RowFile(name=shown, path=path, rows=tuple(read.values), sha256=sha256_file(path))
+    errors = [problem for problem in read.problems if problem.severity == "error"]
+    if not errors and not read.values:
+        errors = [empty(path, what)]
+    if errors:
+        raise ProblemError(errors, exit_code=2)
+    return RowFile(
+        name=name if name in builtin else path.name,
+        path=path,
+        rows=tuple(read.values),
+        lines=tuple(map(read.line_of, range(len(read.values)))),
+        sha256=sha256_file(path),
+        warnings=read.problems,
+    )
+
+
+def other_last_turns(file: RowFile) -> list[Problem]:
+    """Return a problem for each conversation whose last turn, which would be learned, is not the assistant's."""
+    return [
+        Problem(
+            code="TP014",
+            severity="error",
+            file=str(file.path),
+            line=line,
+            pointer=f"/messages/{len(row['messages']) - 1}/role",
+            what=f"The last turn is by the {row['messages'][-1]['role']}.",
+            why="The last turn is what the model learns to write; it would learn to speak for another.",
+            expected="assistant",
+            next="End the conversation with the assistant's turn, or remove the row.",
+        )
+        for line, row in zip(file.lines, file.rows, strict=True)
+        if "messages" in row and row["messages"][-1]["role"] != "assistant"
+    ]
 
 
 def repeated_ids(file: RowFile) -> list[Problem]:
     """Return a problem for each item whose id stands in an earlier item."""
     seen: dict[str, int] = {}
     problems = []
-    for line, item in enumerate(file.rows, start=1):
+    for line, item in zip(file.lines, file.rows, strict=True):
         first = seen.setdefault(item["id"], line)
         if first != line:
             problems.append(

@@ -18,8 +18,9 @@ from evidence.scoring import extract_answer, format_ok, is_correct
 from evidence.write import RowWriter
 from schemas.validate import read_document, read_rows
 from trainer.config.tree import Evaluation
-from trainer.data.encode import Tokenizer
-from trainer.data.render import PROMPT_TEMPLATE, render_prompt
+from trainer.data.chat_template import each_rendered
+from trainer.data.encode import Tokenizer, prompt_ids
+from trainer.data.render import PromptForm
 from trainer.data.rows import RowFile
 from trainer.model.generate import Completion
 from trainer.recorder.recorder import now
@@ -73,6 +74,7 @@ def stated_evaluation(folder: Path) -> dict[str, Any] | None:
 
 def answer_set(
     items: RowFile,
+    form: PromptForm,
     tokenizer: Tokenizer,
     answer: Answer,
     *,
@@ -85,22 +87,24 @@ def answer_set(
 
     Args:
         items: the evaluation set.
+        form: how its prompts are put to the model.
         tokenizer: the model's.
         answer: the model.
         path: file for the prediction rows.
-        max_prompt_tokens: longest prompt that leaves room for an output; a longer one is an error of its row.
+        max_prompt_tokens: longest prompt that leaves room for an output; a longer one is an error of its row, and so
+            is one without a token, which leaves nothing to continue.
         stop_now: asked before each item; a reason ends the evaluation early.
         progress: called with items done and items in all.
     """
     started_at = now()
-    prompts = [prompt_ids(item["prompt"], tokenizer) for item in items.rows]
-    completions = answer([prompt for prompt in prompts if len(prompt) <= max_prompt_tokens])
+    prompts = prompts_of(items, form, tokenizer)
+    completions = answer([prompt for prompt in prompts if 0 < len(prompt) <= max_prompt_tokens])
     rows: list[dict[str, Any]] = []
     with RowWriter(path) as writer:
         for item, prompt in zip(items.rows, prompts, strict=True):
             if stop_now():
                 break
-            if len(prompt) <= max_prompt_tokens:
+            if 0 < len(prompt) <= max_prompt_tokens:
                 row = prediction_row(item, next(completions), tokenizer)
             else:
                 row = unanswered_row(item, prompt_tokens=len(prompt), max_prompt_tokens=max_prompt_tokens)
@@ -112,10 +116,17 @@ def answer_set(
     )
 
 
-def prompt_ids(prompt: str, tokenizer: Tokenizer) -> list[int]:
-    """Return a prompt as the model was taught it, open at the end."""
-    ids = tokenizer.encode(render_prompt(prompt), add_special_tokens=True)
-    return ids[:-1] if ids and ids[-1] == tokenizer.eos_token_id else ids
+def prompts_of(items: RowFile, form: PromptForm, tokenizer: Tokenizer) -> list[list[int]]:
+    """Return each item's prompt as the model was taught to be asked, open at the end.
+
+    Raises:
+        ProblemError: exit code 2; the chat template refuses items.
+    """
+    texts = each_rendered(
+        items.rows, lambda item: form.render(item["prompt"], tokenizer), file=str(items.path), lines=items.lines
+    )
+    templated = form.templated(tokenizer)
+    return [prompt_ids(text, tokenizer, templated=templated) for text in texts]
 
 
 def prediction_row(item: dict[str, Any], output: Completion, tokenizer: Tokenizer) -> dict[str, Any]:
@@ -135,7 +146,10 @@ def prediction_row(item: dict[str, Any], output: Completion, tokenizer: Tokenize
 
 
 def unanswered_row(item: dict[str, Any], *, prompt_tokens: int, max_prompt_tokens: int) -> dict[str, Any]:
-    """Return the row of an item whose prompt leaves the model no room to answer."""
+    """Return the row of an item that the model cannot answer: nothing to continue, or no room for it."""
+    why = f"the prompt has {prompt_tokens} tokens; at most {max_prompt_tokens} leave room for an output"
+    if prompt_tokens == 0:
+        why = "the tokenizer finds no token in the prompt, so there is nothing to continue"
     return identity(item) | {
         "output_text": "",
         "extracted_answer": None,
@@ -143,7 +157,7 @@ def unanswered_row(item: dict[str, Any], *, prompt_tokens: int, max_prompt_token
         "format_ok": False,
         "output_tokens": 0,
         "finish_reason": "error",
-        "error": f"the prompt has {prompt_tokens} tokens; at most {max_prompt_tokens} leave room for an output",
+        "error": why,
     }
 
 
@@ -168,13 +182,14 @@ def summary_of(
     items: RowFile,
     settings: Evaluation,
     stop_token_id: int,
+    prompt_template: str,
 ) -> dict[str, Any]:
     """Return the document `eval_summary.json`."""
     generation = {
         "method": "greedy",
         "max_new_tokens": settings.max_new_tokens,
         "stop_token_id": stop_token_id,
-        "prompt_template": PROMPT_TEMPLATE,
+        "prompt_template": prompt_template,
     }
     complete = trained.evaluated.complete and (baseline is None or baseline.evaluated.complete)
     return {

@@ -12,6 +12,7 @@ from flax import nnx
 from evidence import layout
 from trainer.config.tree import Evaluation
 from trainer.data.encode import Tokenizer, end_token_id
+from trainer.data.render import PromptForm
 from trainer.data.rows import RowFile
 from trainer.evaluation.evaluate import EVALUATED, Answered, answer_set, summary_of
 from trainer.loop.step import TrainState
@@ -29,6 +30,8 @@ class Exam:
 
     items: RowFile
     settings: Evaluation
+    form: PromptForm
+    """How its prompts are put to the model."""
     tokenizer: Tokenizer
     graphdef: nnx.GraphDef[Decoder]
     max_positions: int
@@ -51,6 +54,7 @@ class Exam:
             items=self.items,
             settings=self.settings,
             stop_token_id=self.stop_token_id,
+            prompt_template=self.prompt_template,
         )
         recorder.document(layout.EVAL_SUMMARY, summary)
         recorder.log(
@@ -68,6 +72,7 @@ class Exam:
         """Return a model's answers, each written to `file` as it came."""
         evaluated = answer_set(
             self.items,
+            self.form,
             self.tokenizer,
             lambda prompts: self.answer(state.params, prompts),
             path=self.folder / file,
@@ -93,6 +98,11 @@ class Exam:
     def stop_token_id(self) -> int:
         """The token that ends an output."""
         return end_token_id(self.tokenizer)
+
+    @property
+    def prompt_template(self) -> str:
+        """What the model is given; {prompt} stands for an item's prompt."""
+        return self.form.render("{prompt}", self.tokenizer)
 
 
 def in_words(summary: dict[str, Any], name: str) -> str:

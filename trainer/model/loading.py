@@ -44,13 +44,33 @@ def load_params(source: ModelSource, wanted: Wanted) -> Params:
         ProblemError: files are absent or damaged, or tensors are missing, unexpected or of another shape: all at once.
     """
     with ExitStack() as stack:
-        tensors = open_tensors(source.folder, prefix=source.family.prefix, stack=stack)
-        links = {link.tensor.removeprefix(source.family.prefix): link for link in source.family.links(source.spec)}
-        problems = mismatches(tensors, links, wanted, source)
-        if problems:
-            raise ProblemError(problems, exit_code=2)
+        tensors, links = opened(source, wanted, stack)
         params = dict(pair for name, link in links.items() for pair in parts(tensors[name].read(), link, wanted))
     return {name: params[name] for name in sorted(params)}
+
+
+def refuse_unusable_weights(source: ModelSource, wanted: Wanted) -> None:
+    """Refuse files that `load_params` would refuse, by their names and headers: no tensor is read.
+
+    The one exception is a head that repeats the token table: both are read, to see whether it does.
+
+    Raises:
+        ProblemError: as `load_params`.
+    """
+    with ExitStack() as stack:
+        opened(source, wanted, stack)
+
+
+def opened(
+    source: ModelSource, wanted: Wanted, stack: ExitStack
+) -> tuple[dict[str, StoredTensor], dict[str, TensorLink]]:
+    """Return the tensors in a model's files until the stack closes, and what each holds, by names without prefix."""
+    tensors = open_tensors(source.folder, prefix=source.family.prefix, stack=stack)
+    links = {link.tensor.removeprefix(source.family.prefix): link for link in source.family.links(source.spec)}
+    problems = mismatches(tensors, links, wanted, source)
+    if problems:
+        raise ProblemError(problems, exit_code=2)
+    return tensors, links
 
 
 def parts(tensor: NDArray[Any], link: TensorLink, wanted: Wanted) -> Iterator[tuple[str, jax.Array]]:

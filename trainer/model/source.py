@@ -56,7 +56,7 @@ class ModelSource:
         """Load the tokenizer through transformers; never runs code from the model's folder.
 
         Raises:
-            ProblemError: there is none, it cannot be read, or it has more tokens than the model.
+            ProblemError: there is none, it cannot be read, or it has ids beyond the model's vocabulary.
         """
         if not any((self.tokenizer_folder / name).is_file() for name in files.VOCABULARY):
             # transformers 5 would make one without any tokens out of config.json alone.
@@ -68,15 +68,21 @@ class ModelSource:
 
         try:
             tokenizer = AutoTokenizer.from_pretrained(self.tokenizer_folder, local_files_only=True)
-        except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError, RecursionError) as error:
             what = f"The tokenizer of {self.name} cannot be loaded: {first_line(error)}"
             raise self.tokenizer_problem(
                 what, "transformers reads tokenizer.json, or the family's own files."
             ) from error
-        if len(tokenizer) > self.spec.vocab:
-            what = f"The tokenizer of {self.name} has {len(tokenizer)} tokens; its config.json says {self.spec.vocab}."
-            raise self.tokenizer_problem(what, "The model has no row for the tokens beyond.")
+        self.refuse_ids_beyond(tokenizer.get_vocab())
         return tokenizer
+
+    def refuse_ids_beyond(self, ids: dict[str, int]) -> None:
+        """Refuse a tokenizer with an id for which the model has no row; ids may have gaps."""
+        text, largest = max(ids.items(), key=lambda token: token[1], default=("", -1))
+        if largest >= self.spec.vocab:
+            vocab = self.spec.vocab
+            what = f"The tokenizer of {self.name} gives {text!r} the id {largest}; its config.json says {vocab} tokens."
+            raise self.tokenizer_problem(what, f"Ids are counted from 0; the model has no row for {vocab} and beyond.")
 
     def tokenizer_problem(self, what: str, why: str) -> ProblemError:
         """Return the refusal of a tokenizer."""
@@ -146,7 +152,7 @@ def read_config(file: Path, name: str) -> dict[str, Any]:
     """
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         what = f"The config.json of {name} cannot be read: {first_line(error)}."
         why = "It says what the model is: family, sizes, activation."
         raise config_problem(name, file, what, why) from error

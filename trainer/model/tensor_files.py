@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,7 +72,7 @@ def open_tensors(folder: Path, *, prefix: str, stack: ExitStack) -> dict[str, St
 def open_shards(index: Path, stack: ExitStack) -> dict[str, Any]:
     """Open the files that an index names and return, for each tensor, the handle of its file."""
     places = read_index(index)
-    handles = {file: open_file(index.parent / file, stack) for file in sorted(set(places.values()))}
+    handles = open_files([index.parent / file for file in sorted(set(places.values()))], stack)
     held = {file: set(handle.keys()) for file, handle in handles.items()}
     absent = sorted(name for name, file in places.items() if name not in held[file])
     if absent:
@@ -85,7 +86,7 @@ def read_index(index: Path) -> dict[str, str]:
     form = 'It is a JSON object with a "weight_map" from tensor to file name.'
     try:
         places = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise unreadable(index, f"{index.name} cannot be read: {type(error).__name__}.", form) from error
     if not isinstance(places, dict) or not all(isinstance(file, str) for file in places.values()):
         raise unreadable(index, f"{index.name} has no map from tensor to file name.", form)
@@ -94,6 +95,20 @@ def read_index(index: Path) -> dict[str, str]:
         what = f"{index.name} names what cannot be a file beside it: {', '.join(map(repr, strange))}."
         raise unreadable(index, what, "Only safetensors files beside the index are opened.")
     return places
+
+
+def open_files(paths: Sequence[Path], stack: ExitStack) -> dict[str, Any]:
+    """Open several files and return the handle of each by its name; what is wrong with any is raised at once."""
+    handles: dict[str, Any] = {}
+    problems: list[Problem] = []
+    for path in paths:
+        try:
+            handles[path.name] = open_file(path, stack)
+        except ProblemError as error:
+            problems.extend(error.problems)
+    if problems:
+        raise ProblemError(problems, exit_code=2)
+    return handles
 
 
 def open_file(path: Path, stack: ExitStack) -> Any:

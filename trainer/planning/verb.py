@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from schemas.render import as_text
 from trainer.config.load import load_config
 from trainer.planning.plan import NAMED_PARTS, in_words, size_in_words
 from trainer.prepare import prepare
 
 
 def plan_of(config: Path, *, device: str | None, settings: Sequence[str]) -> dict[str, Any]:
-    """Return the document `plan.json` of a configuration; nothing is built and no folder is made."""
-    return prepare(load_config(config, flags={"mesh.device": device}, settings=settings), forced=False).plan
+    """Return the document `plan.json` of a configuration; nothing is built and no folder is made.
+
+    Warnings go to the standard error, so that what is printed as JSON stays JSON.
+    """
+    prepared = prepare(load_config(config, flags={"mesh.device": device}, settings=settings), forced=False)
+    sys.stderr.write(as_text(prepared.warnings))
+    return prepared.plan
 
 
 def plan_text(plan: dict[str, Any]) -> str:

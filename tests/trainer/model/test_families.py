@@ -105,7 +105,9 @@ def test_gemma_2b_as_published():
         (GPT2 | {"layer_norm_epsilon": 1e-6}, "norm_epsilon", 1e-6),
         (GPT2 | {"initializer_range": 0.1}, "initializer_std", 0.1),
         (GPT2 | {"scale_attn_weights": True, "quantization_config": None}, "heads", 2),
-        (GEMMA | {"hidden_activation": "gelu"}, "activation", "gelu"),
+        (GEMMA | {"hidden_act": "silu", "hidden_activation": "silu"}, "activation", "silu"),
+        (GEMMA | {"hidden_act": "gelu", "hidden_activation": "gelu_pytorch_tanh"}, "activation", "gelu_tanh"),
+        (GEMMA | {"rope_parameters": {"type": "default"}, "rope_theta": 500.0}, "rope_theta", 500.0),
         (GEMMA | {"hidden_act": "silu"}, "activation", "silu"),
         (GEMMA | {"rope_theta": 500}, "rope_theta", 500.0),
         (GEMMA | {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}}, "rope_theta", 500.0),
@@ -133,6 +135,10 @@ def test_an_unknown_family_is_refused_by_name():
             next="The nearest is gemma, which is another architecture. Choose a model of one of these families, or a "
             "built-in model.",
         ),
+    )
+    (capital,) = problems_of({"model_type": "Gemma"})
+    assert capital.next == (
+        "If gemma is meant, write it so, in lower case. Choose a model of one of these families, or a built-in model."
     )
     (missing,) = problems_of({"vocab_size": 5})
     assert missing.what == "`model_type` is missing; no such family of models is implemented here."
@@ -184,6 +190,39 @@ def test_the_whole_refusal_of_a_value():
         (
             GEMMA | {"rope_parameters": {"rope_type": "yarn"}},
             '`rope_parameters` is {"rope_type": "yarn"}; this decoder needs {"rope_type": "default", "rope_theta": …}.',
+        ),
+        (
+            GEMMA | {"rope_parameters": {"type": "linear", "factor": 4}},
+            (
+                '`rope_parameters` is {"type": "linear", "factor": 4}; this decoder needs '
+                '{"rope_type": "default", "rope_theta": …}.'
+            ),
+        ),
+        (
+            GEMMA | {"rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 4}}},
+            (
+                '`rope_parameters` is {"full_attention": {"rope_type": "linear", "factor": 4}}; this decoder needs '
+                '{"rope_type": "default", "rope_theta": …}.'
+            ),
+        ),
+        (
+            GEMMA | {"hidden_act": "silu", "hidden_activation": "gelu_pytorch_tanh"},
+            '`hidden_activation` is "gelu_pytorch_tanh"; this decoder needs what `hidden_act` says, silu.',
+        ),
+        (
+            GEMMA | {"hidden_activation": "gelu"},
+            '`hidden_activation` is "gelu"; this decoder needs what `hidden_act` says, by default gelu_pytorch_tanh.',
+        ),
+        (GPT2 | {"n_layer": 10**9}, "`n_layer` is 1000000000; this decoder needs at most 1,024."),
+        (GEMMA | {"num_hidden_layers": 1025}, "`num_hidden_layers` is 1025; this decoder needs at most 1,024."),
+        (GPT2 | {"vocab_size": 10**12}, "`vocab_size` is 1000000000000; this decoder needs at most 16,777,216."),
+        (
+            GPT2 | {"initializer_range": float("inf")},
+            "`initializer_range` is Infinity; this decoder needs a number above 0.",
+        ),
+        (
+            GPT2 | {"layer_norm_epsilon": 10**400},
+            f"`layer_norm_epsilon` is 1{'0' * 56}...; this decoder needs a number above 0.",
         ),
         (
             GEMMA | {"rope_parameters": {"rope_theta": -1}},

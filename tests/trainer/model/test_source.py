@@ -222,8 +222,8 @@ def test_a_tokenizer_with_more_tokens_than_the_model(tmp_path):
         code="TP046",
         severity="error",
         file=str(folder),
-        what=f"The tokenizer of {folder} has {TOKENS} tokens; its config.json says 97.",
-        why="The model has no row for the tokens beyond.",
+        what=f"The tokenizer of {folder} gives '</answer>' the id {TOKENS - 1}; its config.json says 97 tokens.",
+        why="Ids are counted from 0; the model has no row for 97 and beyond.",
         next=f"Put the tokenizer that {folder} was trained with into its folder (tokenizer.json and "
         "tokenizer_config.json).",
     )
@@ -238,6 +238,33 @@ def test_a_folder_without_tokenizer(tmp_path):
         f"The tokenizer of {folder} is missing: there is none of tokenizer.json, tokenizer.model, vocab.json."
     )
     assert problem.why == "The tokens are in these files."
+
+
+def test_a_tokenizer_with_a_gap_in_its_ids(tmp_path):
+    folder = model_with_tokenizer(tmp_path / "m", vocab_size=TOKENS)
+    document = json.loads((folder / "tokenizer.json").read_text())
+    document["model"]["vocab"]["5"] = 900
+    (folder / "tokenizer.json").write_text(json.dumps(document))
+    assert tokenizer_refusal(folder).what == (
+        f"The tokenizer of {folder} gives '5' the id 900; its config.json says {TOKENS} tokens."
+    )
+
+
+@pytest.mark.parametrize("content", ["[]", "[" * 100_000])
+def test_a_tokenizer_config_that_is_no_object(tmp_path, content):
+    folder = model_with_tokenizer(tmp_path / "m", vocab_size=TOKENS)
+    (folder / "tokenizer_config.json").write_text(content)
+    assert tokenizer_refusal(folder).what.startswith(f"The tokenizer of {folder} cannot be loaded: ")
+
+
+def test_a_config_of_endless_lists(tmp_path):
+    folder = model_with_tokenizer(tmp_path / "m", vocab_size=TOKENS)
+    (folder / "config.json").write_text("[" * 100_000)
+    with pytest.raises(ProblemError) as found:
+        resolve(str(folder))
+    assert found.value.problems[0].what.startswith(
+        f"The config.json of {folder} cannot be read: RecursionError: maximum recursion depth exceeded"
+    )
 
 
 @pytest.mark.parametrize("content", ["{", '{"model": 1}', ""])

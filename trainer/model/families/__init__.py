@@ -46,6 +46,8 @@ def unknown_family(model_type: object, file: str) -> Problem:
     found = f"`model_type` is {model_type!r}" if model_type is not None else "`model_type` is missing"
     near = difflib.get_close_matches(str(model_type), FAMILIES, n=1)
     hint = f"The nearest is {near[0]}, which is another architecture. " if near else ""
+    if str(model_type).strip().lower() in FAMILIES:
+        hint = f"If {str(model_type).strip().lower()} is meant, write it so, in lower case. "
     return Problem(
         code="TP041",
         severity="error",

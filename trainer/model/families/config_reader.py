@@ -6,6 +6,7 @@ What a key means stands in the file of each family.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,6 +23,13 @@ ACTIVATIONS: Mapping[str, Activation] = {
 """Hugging Face's names (transformers/activations.py, ACT2FN) for the activations implemented here."""
 
 
+MOST = 2**24
+"""Largest size of anything: more than the longest context, the largest vocabulary and the widest layer there are."""
+
+MOST_LAYERS = 1024
+"""Several times the deepest model there is. Each layer is built, on paper too, so a wrong figure would take hours."""
+
+
 class ConfigReader:
     """One config.json: typed reads that note problems and go on, so that all of them are reported at once."""
 
@@ -30,20 +38,24 @@ class ConfigReader:
         self.file = file
         self.problems: list[Problem] = []
 
-    def size(self, key: str, default: int | None = None) -> int:
+    def size(self, key: str, default: int | None = None, *, most: int = MOST) -> int:
         """Return a positive whole number; null or absent gives the default, and without one is a problem."""
         value = self.config.get(key)
         value = default if value is None else value
-        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-            return value
-        self.note(key, "a whole number above 0")
-        return 1
+        if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+            self.note(key, "a whole number above 0")
+            return 1
+        if value > most:
+            self.note(key, f"at most {most:,}")
+            return 1
+        return value
 
     def number(self, key: str, default: float) -> float:
         """Return a number above 0; null or absent gives the default."""
         value = self.config.get(key)
         value = default if value is None else value
-        if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
+        # Infinity is a number in Python's JSON, and whole numbers of hundreds of digits are no float.
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= sys.float_info.max:
             return float(value)
         self.note(key, "a number above 0")
         return default

@@ -1,13 +1,15 @@
 """Gemma (arXiv 2403.08295): rotary positions, RMS norm with gain 1 + w, GeGLU, multi-query attention, a tied head.
 
-Gemma's GELU is the tanh form. Early config.json files say `hidden_act: gelu` and mean that one
-(`hidden_activation`, where present, is the word that counts); later transformers take them at their word.
-We follow the model that was trained, not the word.
+Gemma's GELU is the tanh form. Early config.json files say `hidden_act: gelu` and mean that one; transformers 5 reads
+them so. The older key `hidden_activation` counts in transformers 4 and is not known in 5: where it says something else
+than `hidden_act`, nobody can know what the model was trained with, and it is refused.
 """
 
 from __future__ import annotations
 
-from trainer.model.families.config_reader import ConfigReader
+from typing import Any
+
+from trainer.model.families.config_reader import ACTIVATIONS, MOST_LAYERS, ConfigReader
 from trainer.model.families.family import Family, TensorLink
 from trainer.model.spec import Activation, ModelSpec
 
@@ -26,7 +28,7 @@ def read_config(config: ConfigReader) -> ModelSpec:
     return ModelSpec(
         family=FAMILY.model_type,
         vocab=config.size("vocab_size"),
-        layers=config.size("num_hidden_layers"),
+        layers=config.size("num_hidden_layers", most=MOST_LAYERS),
         embed=config.size("hidden_size"),
         heads=heads,
         kv_heads=kv_heads,
@@ -49,24 +51,37 @@ def read_config(config: ConfigReader) -> ModelSpec:
 
 def activation(config: ConfigReader) -> Activation:
     """Return the activation, with the early files' `hidden_act: gelu` read as the tanh form."""
-    if config.config.get("hidden_activation") is not None:
-        return config.activation("hidden_activation", "gelu_pytorch_tanh")
     found = config.activation("hidden_act", "gelu_pytorch_tanh")
-    return "gelu_tanh" if found == "gelu" else found
+    found = "gelu_tanh" if found == "gelu" else found
+    if config.config.get("hidden_activation") is not None:
+        older = config.activation("hidden_activation", "gelu_pytorch_tanh")
+        word = config.config.get("hidden_act")
+        if older != found and word in (None, *ACTIVATIONS):
+            config.note("hidden_activation", f"what `hidden_act` says, {word or 'by default gelu_pytorch_tanh'}")
+    return found
 
 
 def rope_theta(config: ConfigReader) -> float:
-    """Return the base of the rotary wavelengths from where either version of transformers writes it."""
+    """Return the base of the rotary wavelengths from where either version of transformers writes it.
+
+    Every other value there makes wavelengths that are not computed here; the kind is also read under its older key.
+    """
     parameters = config.config.get("rope_parameters")
     if parameters is None:
         return config.number("rope_theta", 10_000.0)
-    if not isinstance(parameters, dict) or parameters.get("rope_type", "default") != "default":
+    if not isinstance(parameters, dict) or not plain_rope(parameters):
         config.note("rope_parameters", '{"rope_type": "default", "rope_theta": …}')
         return 10_000.0
     inside = ConfigReader(parameters, file=config.file)
-    theta = inside.number("rope_theta", 10_000.0)
+    theta = inside.number("rope_theta", config.number("rope_theta", 10_000.0))
     config.problems.extend(inside.problems)
     return theta
+
+
+def plain_rope(parameters: dict[str, Any]) -> bool:
+    """Return whether the rotary positions are the plain ones: of the default type, with nothing else stated."""
+    stated = {key: value for key, value in parameters.items() if value is not None and key != "rope_theta"}
+    return all(key in ("rope_type", "type") and value == "default" for key, value in stated.items())
 
 
 def links(spec: ModelSpec) -> tuple[TensorLink, ...]:

@@ -5,7 +5,7 @@ Dropout rates in config.json are not used: fine-tuning here runs without dropout
 
 from __future__ import annotations
 
-from trainer.model.families.config_reader import ConfigReader
+from trainer.model.families.config_reader import MOST_LAYERS, ConfigReader
 from trainer.model.families.family import Family, TensorLink
 from trainer.model.spec import ModelSpec
 
@@ -21,7 +21,7 @@ def read_config(config: ConfigReader) -> ModelSpec:
     return ModelSpec(
         family=FAMILY.model_type,
         vocab=config.size("vocab_size"),
-        layers=config.size("n_layer"),
+        layers=config.size("n_layer", most=MOST_LAYERS),
         embed=embed,
         heads=heads,
         kv_heads=heads,

@@ -1,0 +1,71 @@
+"""Model folders as people have them: the built-in tiny GPT-2 and its tokenizer, with something of their own in it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from trainer.model.source import BUILTIN, BUILTIN_TOKENIZER
+
+BOS_ID = 572
+"""In the built-in tokenizer an added token that no test needs as it is."""
+
+GEMMA_TEMPLATE = (
+    "{{ bos_token }}{% for m in messages %}"
+    "{% if m['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
+    "<turn>{{ 'model' if m['role'] == 'assistant' else m['role'] }}\n{{ m['content'] | trim }}</turn>\n{% endfor %}"
+    "{% if add_generation_prompt %}<turn>model\n{% endif %}"
+)
+"""Gemma's, in short: it writes the begin token itself and knows no system."""
+
+PLAIN_TEMPLATE = "{{ bos_token }}{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }}\n{% endfor %}[assistant] "
+"""A template that takes every turn."""
+
+
+def model_folder(folder: Path, *, config: dict[str, Any] | None = None, **tokenizer_config: Any) -> Path:
+    """Make a folder with config.json and tokenizer, without weights; values given replace those of the files."""
+    folder.mkdir(parents=True)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(BUILTIN_TOKENIZER / name, folder / name)
+    shutil.copy(BUILTIN / "tiny-gpt2" / "config.json", folder / "config.json")
+    change_json(folder / "config.json", **(config or {}))
+    change_json(folder / "tokenizer_config.json", **tokenizer_config)
+    return folder
+
+
+def chat_model_folder(folder: Path, template: str) -> Path:
+    """Make a folder whose tokenizer begins every text with `<bos>`, as Gemma's does, and has a chat template."""
+    model_folder(folder, bos_token="<bos>", chat_template=template)
+    path = folder / "tokenizer.json"
+    document = json.loads(path.read_text(encoding="utf-8"))
+    [token] = [token for token in document["added_tokens"] if token["id"] == BOS_ID]
+    token |= {"content": "<bos>", "special": True}
+    begin = {"SpecialToken": {"id": "<bos>", "type_id": 0}}
+    first, second = {"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}
+    document["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": [begin, first],
+        "pair": [begin, first, second],
+        "special_tokens": {"<bos>": {"id": "<bos>", "ids": [BOS_ID], "tokens": ["<bos>"]}},
+    }
+    path.write_text(json.dumps(document), encoding="utf-8")
+    return folder
+
+
+def change_json(path: Path, **values: Any) -> None:
+    """Replace values of a JSON object; None takes the key out."""
+    document = json.loads(path.read_text(encoding="utf-8")) | values
+    path.write_text(json.dumps({key: value for key, value in document.items() if value is not None}), encoding="utf-8")
+
+
+def row_file(path: Path, *rows: dict[str, Any]) -> str:
+    """Write rows as JSONL and return the path."""
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+def chat(*turns: tuple[str, str]) -> dict[str, Any]:
+    """Return a row of messages."""
+    return {"messages": [{"role": role, "content": content} for role, content in turns]}

@@ -1,0 +1,138 @@
+"""A model's own chat template at work, and what it says where it cannot write a conversation.
+
+Templates are programs of the model's authors, in jinja2: they refuse roles and orders of turns that the model never
+saw, each in its own words, and some are broken. Both concern rows of the user, so they are told with the row's line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+from schemas.problems import Problem, ProblemError
+
+SHOWN_ROWS = 5
+"""Rows named one by one when many have the same problem."""
+
+Row = TypeVar("Row")
+Rendered = TypeVar("Rendered")
+
+
+@runtime_checkable
+class ChatTokenizer(Protocol):
+    """What rendering a conversation needs of a tokenizer."""
+
+    chat_template: str | None
+
+    def apply_chat_template(self, conversation: list[dict[str, str]], **options: Any) -> Any:
+        """Return the conversation as the model's own template writes it."""
+
+
+class TemplateRefusedError(Exception):
+    """A conversation that the template does not write; the text is the template's own reason."""
+
+
+class TemplateBrokenError(Exception):
+    """A template that writes nothing at all; the text says why."""
+
+    def __init__(self, reason: str, *, advice: str) -> None:
+        super().__init__(reason)
+        self.advice = advice
+
+
+def has_template(tokenizer: ChatTokenizer) -> bool:
+    """Return whether the tokenizer has a chat template of its own."""
+    return bool(tokenizer.chat_template)
+
+
+def written_by_template(messages: list[dict[str, str]], tokenizer: ChatTokenizer) -> str:
+    """Return the turns as the template writes them, open for the assistant's.
+
+    Raises:
+        TemplateRefusedError: not these turns.
+        TemplateBrokenError: not any.
+    """
+    try:
+        # A part of transformers, but not of what it always brings along.
+        from jinja2 import TemplateError, TemplateSyntaxError
+    except ImportError as error:
+        reason = "jinja2, which runs it, is not installed"
+        raise TemplateBrokenError(reason, advice="Install it: `pip install jinja2`.") from error
+    try:
+        return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+    except TemplateSyntaxError as error:
+        reason = f"line {error.lineno} of the template: {error.message or 'it is no jinja2'}"
+        advice = (
+            "Correct chat_template in the model's tokenizer_config.json, or take it out: a turn is a line of text then."
+        )
+        raise TemplateBrokenError(reason, advice=advice) from error
+    except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
+        raise TemplateRefusedError(str(error).strip() or type(error).__name__) from error
+
+
+def each_rendered(
+    rows: Sequence[Row], render: Callable[[Row], Rendered], *, file: str, lines: Sequence[int | None]
+) -> list[Rendered]:
+    """Return each row as `render` gives it.
+
+    Args:
+        rows: the rows or items of a file.
+        render: may ask a chat template.
+        file: the file, for messages.
+        lines: where each row stands in it; None where it stands in none.
+
+    Raises:
+        ProblemError: exit code 2; the template is broken, or refuses rows: the first of them with their lines.
+    """
+    found: list[Rendered] = []
+    refused: list[tuple[int, str]] = []
+    for index, row in enumerate(rows):
+        try:
+            found.append(render(row))
+        except TemplateRefusedError as error:
+            refused.append((index, str(error)))
+        except TemplateBrokenError as error:
+            raise ProblemError([broken_template(error, file)], exit_code=2) from error
+    if refused:
+        raise ProblemError(refusals(refused, file=file, lines=lines), exit_code=2)
+    return found
+
+
+def refusals(refused: Sequence[tuple[int, str]], *, file: str, lines: Sequence[int | None]) -> list[Problem]:
+    """Return a problem for each of the first rows that the template refuses, and one for the rest."""
+    problems = [
+        Problem(
+            code="TP022",
+            severity="error",
+            file=file,
+            line=lines[index],
+            what=f"The model's chat template refuses row {index}: {reason.rstrip('.')}.",
+            why="These are the template's own words; it says which turns the model was trained for.",
+            next="Write the row as the template wants it, or remove it.",
+        )
+        for index, reason in refused[:SHOWN_ROWS]
+    ]
+    rest = len(refused) - len(problems)
+    if rest:
+        problems.append(
+            Problem(
+                code="TP022",
+                severity="error",
+                file=file,
+                what=f"The model's chat template refuses {rest} further rows.",
+                next="Write them as the template wants them, or remove them.",
+            )
+        )
+    return problems
+
+
+def broken_template(error: TemplateBrokenError, file: str) -> Problem:
+    """Return the problem of a template that can write no row."""
+    return Problem(
+        code="TP022",
+        severity="error",
+        file=file,
+        what=f"The model's chat template cannot be used: {str(error).rstrip('.')}.",
+        why="Rows with messages are written by it, as chat_template of the model's tokenizer.",
+        next=error.advice,
+    )

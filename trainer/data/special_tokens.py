@@ -1,0 +1,120 @@
+"""Special tokens that stand as text in what a person wrote.
+
+A tokenizer reads `<eos>` in a text as the end token itself, not as five characters. An end token in the middle of a
+completion would teach the model to stop there, so it is refused. Any other special token may be meant, as the marks of
+a prompt that was written for this model by hand, so it is only told.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+from schemas.problems import Problem
+from trainer.data.chat_template import SHOWN_ROWS
+
+Row = TypeVar("Row")
+
+Written = tuple[str, str, bool]
+"""Pointer into the row, the text there, and whether the model learns to write it."""
+
+
+@runtime_checkable
+class MarkedTokenizer(Protocol):
+    """What finding special tokens needs of a tokenizer."""
+
+    eos_token: str | None
+
+    @property
+    def added_tokens_decoder(self) -> dict[int, Any]:
+        """Tokens beside the vocabulary by id, each with its `content` and whether it is `special`."""
+
+
+def special_texts(tokenizer: MarkedTokenizer) -> re.Pattern[str] | None:
+    """Return what finds the text of any special token, the longest that fits; None: the tokenizer has none."""
+    texts = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
+    return re.compile("|".join(re.escape(text) for text in sorted(texts, key=len, reverse=True))) if texts else None
+
+
+def special_token_problems(
+    rows: Sequence[Row],
+    texts_of: Callable[[Row], Iterable[Written]],
+    tokenizer: MarkedTokenizer,
+    *,
+    file: str,
+    lines: Sequence[int | None],
+) -> list[Problem]:
+    """Return an error for each of the first rows that would end early, then a warning about all other special tokens.
+
+    Args:
+        rows: the rows or items of a file.
+        texts_of: gives what a person wrote into one.
+        tokenizer: the model's.
+        file: the file, for messages.
+        lines: where each row stands in it; None where it stands in none.
+    """
+    pattern = special_texts(tokenizer)
+    if pattern is None:
+        return []
+    ends: list[tuple[int, str]] = []
+    others: list[tuple[int, str]] = []
+    for index, row in enumerate(rows):
+        for pointer, token, supervised in found_in(texts_of(row), pattern):
+            if supervised and token == tokenizer.eos_token:
+                ends.append((index, pointer))
+            else:
+                others.append((index, token))
+    problems = [
+        early_end(index, pointer, str(tokenizer.eos_token), file, lines) for index, pointer in ends[:SHOWN_ROWS]
+    ]
+    if len(ends) > SHOWN_ROWS:
+        problems.append(more_early_ends(len(ends) - SHOWN_ROWS, str(tokenizer.eos_token), file))
+    return problems + ([taken_as_tokens(others, file, lines)] if others else [])
+
+
+def found_in(texts: Iterable[Written], pattern: re.Pattern[str]) -> Iterator[Written]:
+    """Yield each special token once for each text that holds it."""
+    for pointer, text, supervised in texts:
+        for token in sorted(set(pattern.findall(text))):
+            yield pointer, token, supervised
+
+
+def early_end(index: int, pointer: str, token: str, file: str, lines: Sequence[int | None]) -> Problem:
+    """Return the problem of an end token inside a text that is learned."""
+    return Problem(
+        code="TP023",
+        severity="error",
+        file=file,
+        line=lines[index],
+        pointer=pointer,
+        what=f"Row {index} has {token} in the text to be learned; the tokenizer reads it as the end token.",
+        why="The model would learn to stop there. Behind every completion the end token is put anyway.",
+        next=f"Take {token} out of the row.",
+    )
+
+
+def more_early_ends(count: int, token: str, file: str) -> Problem:
+    """Return the problem of the rows that are not named one by one."""
+    return Problem(
+        code="TP023",
+        severity="error",
+        file=file,
+        what=f"{token} stands in {count} further texts to be learned.",
+        next=f"Take {token} out of them.",
+    )
+
+
+def taken_as_tokens(found: Sequence[tuple[int, str]], file: str, lines: Sequence[int | None]) -> Problem:
+    """Return the warning about the text of special tokens that the model is given as these tokens."""
+    rows, tokens = {index for index, _ in found}, sorted({token for _, token in found})
+    have = "1 row has" if len(rows) == 1 else f"{len(rows)} rows have"
+    return Problem(
+        code="TP024",
+        severity="warning",
+        file=file,
+        line=lines[min(rows)],
+        what=f"{have} the text of special tokens in it, the first here: {', '.join(tokens)}.",
+        why="The tokenizer reads such a text as the token itself, not as characters.",
+        next="Nothing, if that is meant; else write it in another way, for example with a space inside.",
+    )
