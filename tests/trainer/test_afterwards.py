@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from evidence import layout
-from evidence.check import report_of
+from evidence.judge import report_of
 from evidence.lock import RunLock
 from evidence.read import read_run
 from schemas.problems import ProblemError

@@ -10,7 +10,7 @@ import pytest
 from model_folders import BOS_ID, GEMMA_TEMPLATE, PLAIN_TEMPLATE, chat, chat_model_folder, row_file
 
 from evidence import layout
-from evidence.check import report_of
+from evidence.judge import report_of
 from evidence.read import read_run
 from schemas.problems import ProblemError
 from schemas.render import as_text

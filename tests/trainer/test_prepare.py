@@ -15,7 +15,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
 from evidence import layout
-from evidence.check import report_of
+from evidence.judge import report_of
 from evidence.read import read_run
 from schemas.problems import ProblemError
 from schemas.render import as_text
