@@ -165,9 +165,12 @@ def recording_is_as_declared(facts: Facts) -> Iterator[Problem]:
 
 
 def _other_number_of_examples(facts: Facts, document: Document, asked: int) -> Iterator[Problem]:
-    """Yield a problem where not as many examples are shown as were asked for, or as the first step has."""
+    """Yield a problem where not as many examples are shown as were asked for, or as the first step has.
+
+    A step of more examples than there are rows has some of them several times; each is shown once.
+    """
     shown_ones = len(document["examples"])
-    there = facts.training["batch_size"] if facts.training else asked
+    there = min(facts.training["batch_size"] if facts.training else asked, document["counts"]["rows"])
     if shown_ones != min(asked, there):
         seen = "1 example is shown" if shown_ones == 1 else f"{shown_ones} examples are shown"
         what = f"{seen}; config.yaml asks for {asked}."
