@@ -1,6 +1,7 @@
-"""What the sources of a foreign folder state against each other: facts, losses, scores, and the end of the run.
+"""What the sources of a foreign folder state against each other: facts, losses, and the end of the run.
 
-Nothing is resolved here: each contradiction names both places. What does not live here: the grade (`judgement`).
+Nothing is resolved here: each contradiction names both places. What does not live here: what stands against a model's
+answers (`answers`), and the grade (`judgement`).
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from evidence.foreign import rules
+from evidence.foreign.answers import against_answers
 from evidence.foreign.numbers import agree
 from evidence.foreign.view import Fact, ForeignRun, MetricRow, Scalar
 from evidence.rules.finding import first_few, problem_of
 from schemas.problems import Problem
-from schemas.words import counted, shown
+from schemas.words import shown
 
 _COMPARED = (
     *("model.name", "dataset.name", "dataset.rows", "evaluation.set", "evaluation.items"),
@@ -45,8 +47,7 @@ def contradictions(view: ForeignRun) -> Iterator[Problem]:
         yield from _between_sources(view, name)
     yield from _final_losses(view)
     yield from _series(view)
-    yield from _scores(view)
-    yield from _answer_counts(view)
+    yield from against_answers(view)
     yield from _early_ends(view)
 
 
@@ -191,46 +192,6 @@ def _series(view: ForeignRun) -> Iterator[Problem]:
                     problem_of(rules.STATED_TWICE, file=str(view.path / file), what=what, line=row.source.line)
                 )
     yield from first_few(found, limit=3)
-
-
-def _scores(view: ForeignRun) -> Iterator[Problem]:
-    """Yield a problem for an accuracy that the answers beside it do not give."""
-    judged = [one.correct for one in view.predictions if one.correct is not None]
-    if not judged or len({one.source.file for one in view.predictions}) > 1:
-        return
-    share = sum(judged) / len(judged)
-    for score in view.scores:
-        name = score.name.rpartition(".")[2]
-        if name not in ("accuracy", "exact_match", "answer_correctness", "em", "answer_accuracy") or score.checkpoint:
-            continue
-        value = score.value / 100 if score.value > 1 else score.value
-        if not agree(value, share):
-            what = (
-                f"{score.name} is stated as {shown(score.value)}; {sum(judged)} of {len(judged)} answers in "
-                f"{view.predictions[0].source.file} are right."
-            )
-            yield problem_of(
-                rules.SCORE_NOT_FOLLOWING,
-                file=str(view.path / score.source.file),
-                what=what,
-                expected=f"{share:.6g}",
-                line=score.source.line,
-                pointer=score.source.pointer,
-            )
-
-
-def _answer_counts(view: ForeignRun) -> Iterator[Problem]:
-    """Yield a problem for a number of scored answers that is not the number of answers."""
-    files = {one.source.file for one in view.predictions}
-    if len(files) != 1:
-        return
-    for fact in view.facts_named("evaluation.scored"):
-        if fact.value != len(view.predictions):
-            has = f"{files.pop()} has {counted(len(view.predictions), 'answer')}"
-            what = f"{fact.name} is {shown(fact.value)} in {fact.source}; {has}."
-            place = {"line": fact.source.line, "pointer": fact.source.pointer}
-            yield problem_of(rules.STATED_TWICE, file=str(view.path / fact.source.file), what=what, **place)  # type: ignore[arg-type]
-            return
 
 
 def _early_ends(view: ForeignRun) -> Iterator[Problem]:

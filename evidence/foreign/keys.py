@@ -111,6 +111,15 @@ acc_norm answer_accuracy overall_accuracy token_accuracy bertscore meteor mrr au
 SCORE_KEYS = frozenset(_SCORES.split())
 """Names of scores."""
 
+_BY_A_GRADER = """
+accuracy acc answer_accuracy overall_accuracy final_accuracy answer_correctness pass_at_1 pass_rate success_rate
+"""
+_LETTER_FOR_LETTER = "exact_match em"
+SHARES_OF_RIGHT_ANSWERS = MappingProxyType(
+    dict.fromkeys(_BY_A_GRADER.split(), "by a grader") | dict.fromkeys(_LETTER_FOR_LETTER.split(), "letter for letter")
+)
+"""Scores that are the share of answers that are right, over all items, and by whose judgement."""
+
 METRIC_KEYS = MappingProxyType(
     {
         "lr": "learning_rate",
