@@ -6,44 +6,43 @@ answers (`answers`), and the grade (`judgement`).
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 from evidence.foreign import rules
 from evidence.foreign.answers import against_answers
 from evidence.foreign.numbers import agree
+from evidence.foreign.sameness import contradict, is_comparable
 from evidence.foreign.view import Fact, ForeignRun, MetricRow, Scalar
 from evidence.rules.finding import first_few, problem_of
 from schemas.problems import Problem
 from schemas.words import shown
 
 _COMPARED = (
-    *("model.name", "dataset.name", "dataset.rows", "evaluation.set", "evaluation.items"),
+    *("model.name", "dataset.name", "dataset.rows"),
     *("training.steps_planned", "training.steps_done", "training.epochs_planned", "training.sequence_length"),
     *("training.batch_size", "training.microbatch_size", "training.effective_batch_size"),
     *("training.accumulation_steps", "training.optimizer", "training.learning_rate", "training.dtype"),
+    "training.mixed_precision",
     *("training.method", "training.seed", "device.kind", "device.platform", "device.count", "code.commit", "run.id"),
     *("result.last_loss", "result.mean_loss", "result.best_loss", "result.first_loss", "result.train_seconds"),
 )
 """Facts of which a run has one."""
 
-_PLATFORMS = {
-    "tpu": ("tpu",),
-    "gpu": ("gpu", "cuda", "nvidia", "rtx", "tesla", "t4", "p100", "a100", "h100", "l4"),
-    "cpu": ("cpu",),
-}
-_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "half": "float16", "float": "float32"}
-_OPTIMIZERS = re.compile(r"^(?:paged_)?(adamw|adam|adafactor|sgd|lion|lamb)")
+_PEAKS = 2
+"""Learning rates that the stages of one log may have."""
 
-SECONDS_MAY_DIFFER = 0.1
-"""Share by which two durations of one run may differ: clocks start and stop at different moments."""
+_MOST_COMPARED = 100
+"""Sources of one fact that are held against each other."""
 
 
 def contradictions(view: ForeignRun) -> Iterator[Problem]:
     """Yield everything that two places of a folder state against each other."""
+    by_steps = any(view.facts_named("training.steps_planned"))
     for name in _COMPARED:
+        if by_steps and name == "training.epochs_planned":
+            continue  # Steps decide when a training ends; a number of epochs beside them is not used, or computed.
         yield from _between_sources(view, name)
     yield from _final_losses(view)
     yield from _series(view)
@@ -55,14 +54,12 @@ def _between_sources(view: ForeignRun, name: str) -> Iterator[Problem]:
     """Yield a problem for two sources that have no value of a fact in common."""
     of_source: dict[str, list[Fact]] = defaultdict(list)
     for fact in view.facts_named(name):
-        if _normal(name, fact) is not None:
+        if is_comparable(name, fact):
             of_source[_source_key(name, fact)].append(fact)
-    if not of_source:
-        return
-    first, *further = of_source.values()
-    for facts in further:
-        if not any(_same(name, one, two) for one in first for two in facts):
-            one, two = first[0], facts[0]
+    sources = [facts for facts in of_source.values() if not _is_course(name, facts)]
+    for first, other in combinations(sources[:_MOST_COMPARED], 2):
+        if all(contradict(name, one, two) for one in first for two in other):
+            one, two = first[0], other[0]
             what = f"{name} is {shown(one.value)} in {one.source} and {shown(two.value)} in {two.source}."
             yield problem_of(
                 rules.STATED_TWICE,
@@ -74,6 +71,11 @@ def _between_sources(view: ForeignRun, name: str) -> Iterator[Problem]:
             return  # Further sources agree with one of the two, or say nothing new.
 
 
+def _is_course(name: str, facts: Sequence[Fact]) -> bool:
+    """Return whether a log states a learning rate again and again: it then follows the schedule and is not the peak."""
+    return name == "training.learning_rate" and len({fact.value for fact in facts}) > _PEAKS
+
+
 def _source_key(name: str, fact: Fact) -> str:
     """Return what counts as one source: a log with all its stages, or one place of a document."""
     pointer = fact.source.pointer or ""
@@ -82,70 +84,12 @@ def _source_key(name: str, fact: Fact) -> str:
     return f"{fact.source.file} {pointer}" if pointer and not fact.source.file.endswith(".jsonl") else fact.source.file
 
 
-def same_fact(name: str, one: Fact, two: Fact) -> bool:
-    """Return whether two facts of a name state the same; False where one of them cannot be compared."""
-    if _normal(name, one) is None or _normal(name, two) is None:
-        return False
-    return _same(name, one, two)
-
-
-def _same(name: str, one: Fact, two: Fact) -> bool:
-    if (
-        name == "run.id"
-        and (one.source.pointer or "").rpartition("/")[2] != (two.source.pointer or "").rpartition("/")[2]
-    ):
-        return True  # A run's name, version and id are different things.
-    left, right = _normal(name, one), _normal(name, two)
-    if isinstance(left, frozenset) and isinstance(right, frozenset):
-        return bool(left & right)
-    if isinstance(left, str) and isinstance(right, str):
-        return left == right or (name == "code.commit" and (left.startswith(right) or right.startswith(left)))
-    if not isinstance(left, int | float) or not isinstance(right, int | float):
-        return left == right
-    if name == "result.train_seconds":
-        return abs(left - right) <= SECONDS_MAY_DIFFER * max(abs(left), abs(right))
-    return agree(left, right) if name.startswith("result.") else abs(left - right) <= 1e-9 * max(abs(left), abs(right))
-
-
-def _normal(name: str, fact: Fact) -> Scalar | frozenset[str] | None:
-    """Return a value in the form in which it can be compared; None where it cannot, a path instead of a name."""
-    value = fact.value
-    if not isinstance(value, str):
-        return value
-    text = value.strip().lower()
-    if name.startswith("device."):
-        words = re.split(r"[^a-z0-9]+", re.sub(r"(?<=[a-z])_?device", "", text))
-        return (
-            frozenset(
-                kind
-                for kind, marks in _PLATFORMS.items()
-                if any(word.startswith(mark) for word in words for mark in marks)
-            )
-            or None
-        )
-    if name == "training.dtype":
-        text = text.removeprefix("torch.").removeprefix("jnp.")
-        return _DTYPES.get(text, text)
-    if name == "training.optimizer":
-        match = _OPTIMIZERS.match(text)
-        return match.group(1) if match else text
-    if name == "code.commit":
-        return text if re.fullmatch(r"[0-9a-f]{7,64}", text) else None
-    if name == "evaluation.set":
-        return re.split(r"[/\\]", text)[-1].rpartition(".")[0] or text
-    if name in ("model.name", "dataset.name"):
-        if text.count("/") > 1 or "\\" in text or text.startswith((".", "/", "~")) or "checkpoint" in text:
-            return None
-        return text.rpartition("/")[2]
-    return text
-
-
 def _final_losses(view: ForeignRun) -> Iterator[Problem]:
     """Yield a problem for a final loss that no series ends with, and a warning for a mean beside a step."""
     ends = [(rows, rows[-1]) for rows in loss_series(view.metrics).values()]
     means = [fact for fact in view.facts_named("result.mean_loss") if isinstance(fact.value, int | float)]
     for fact in (*view.facts_named("result.last_loss"), *view.facts_named("result.loss")):
-        if isinstance(fact.value, str) or any(agree(fact.value, row.values["loss"] or 0) for _, row in ends):
+        if isinstance(fact.value, str) or _is_shown(fact.value, ends, view.metrics if fact.how == "inferred" else ()):
             continue
         mean = next((one for one in means if isinstance(one.value, int | float) and agree(fact.value, one.value)), None)
         place = {"file": str(view.path / fact.source.file), "line": fact.source.line, "pointer": fact.source.pointer}
@@ -161,6 +105,12 @@ def _final_losses(view: ForeignRun) -> Iterator[Problem]:
         elif fact.name == "result.loss" and mean and _key(fact) == "loss":
             what = f"The loss {shown(fact.value)} is the mean of the run ({mean.source}); {shows}."
             yield problem_of(rules.MEAN_AT_A_STEP, what=what, **place)  # type: ignore[arg-type]
+
+
+def _is_shown(value: float, ends: Sequence[tuple[object, MetricRow]], others: Sequence[MetricRow]) -> bool:
+    """Return whether a series ends with a loss, or any of the other rows has it."""
+    losses = [row.values.get("loss") for row in (*(row for _, row in ends), *others)]
+    return any(loss is not None and agree(value, loss) for loss in losses)
 
 
 def loss_series(metrics: Sequence[MetricRow], name: str = "loss") -> dict[tuple[str, int], list[MetricRow]]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from evidence.foreign.contradictions import is_finished, loss_series, same_fact
+from evidence.foreign.contradictions import is_finished, loss_series
+from evidence.foreign.sameness import same_fact
 from evidence.foreign.view import Fact, ForeignRun
 
 _STATUS = {"failed": "failed", "error": "failed", "killed": "interrupted", "interrupted": "interrupted"}
@@ -54,14 +55,14 @@ def figures_of(view: ForeignRun) -> Figures:
     done = _whole(view, "training.steps_done")
     status = _text(view, "run.status")
     return Figures(
-        model=_text(view, "model.name"),
+        model=_text(view, "model.name") or _text(view, "evaluation.model"),
         dataset=_text(view, "dataset.name"),
         method=_text(view, "training.method"),
         device=_text(view, "device.gpu") or _text(view, "device.kind") or _text(view, "device.platform"),
         commit=_text(view, "code.commit"),
         status=None if status is None else "succeeded" if is_finished(status) else _STATUS.get(status.lower()),
         started_at=_text(view, "run.started_at"),
-        steps_done=done if done is not None else max(steps, default=None),
+        steps_done=done if done is not None else max(steps, default=_whole(view, "training.step")),
         steps_planned=_whole(view, "training.steps_planned"),
         tokens_seen=_whole(view, "result.tokens_seen"),
         losses=tuple(loss for row in series if (loss := row.values["loss"]) is not None),

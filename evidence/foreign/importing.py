@@ -28,7 +28,7 @@ from schemas.catalog import schema
 from schemas.problems import Problem, ProblemError
 from schemas.validate import read_rows
 
-READERS = 1
+READERS = 2
 """Version of the readers: raised whenever the same files would be read in another way."""
 
 _BLOCK = 1 << 20

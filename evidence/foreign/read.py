@@ -15,6 +15,7 @@ from pathlib import Path
 from evidence import layout
 from evidence.foreign import rules
 from evidence.foreign.console import read_log
+from evidence.foreign.keys import is_set
 from evidence.foreign.structured import read_csv_file, read_json_file, read_rows_file, read_yaml_file
 from evidence.foreign.tensorboard import is_event_file, read_events
 from evidence.foreign.text import Text, read_text
@@ -127,7 +128,8 @@ def _read(folder: Path, name: str) -> FileReading:
         if path.stat().st_size > LARGEST_BYTES:
             what = f"The file is larger than {LARGEST_BYTES >> 20} MiB; it was not read."
             return FileReading(problems=(problem_of(rules.NOT_READ, file=str(path), what=what),))
-        return _reading(path.read_bytes(), name, str(path))
+        reading = _reading(path.read_bytes(), name, str(path))
+        return replace(reading, facts=tuple(fact for fact in reading.facts if is_set(fact.name, fact.value)))
     except OSError as error:
         what = f"The file cannot be read: {error.strerror or error}."
         return FileReading(problems=(problem_of(rules.NOT_READ, file=str(path), what=what),))

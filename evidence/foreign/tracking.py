@@ -66,7 +66,9 @@ def read_wandb_summary(text: Text, file: str, where: str) -> FileReading:
     """Return what a wandb-summary.json gives: the value that each metric had last, hence a last loss, not a mean."""
     reading = read_json_file(text, file, where)
     names = {(fact.source.pointer or "").rpartition("/")[2] for fact in reading.facts}
-    facts = [_last_loss(fact, by_trainer="train~1loss" in names) for fact in reading.facts]
+    # The last learning rate is not the peak, and the last logged step not the last step: settings are in the config.
+    measured = [fact for fact in reading.facts if not fact.name.startswith("training.")]
+    facts = [_last_loss(fact, by_trainer="train~1loss" in names) for fact in measured]
     last = [fact for fact in _last_values(text, file) if fact.name not in {one.name for one in facts}]
     return FileReading(
         tool=WANDB,

@@ -168,7 +168,7 @@ def test_lists_and_pages_show_what_is_known(tmp_path: Path) -> None:
     assert (summary.loss_points, summary.score, summary.mode) == ((2.4113, 1.9012, 1.7044), None, None)
     text = run_text(read_run(made.path))
     assert "  last loss        1.7044\n  mean loss        2.0056\n" in text
-    assert "  result.mean_loss          2.0056  (stated: all_results.json at /train_loss (line 6))\n" in text
+    assert "  result.mean_loss             2.0056  (stated: all_results.json at /train_loss (line 6))\n" in text
 
 
 def test_contradicted_figures_are_not_shown(tmp_path: Path) -> None:
