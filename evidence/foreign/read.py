@@ -66,7 +66,7 @@ def read_foreign(folder: Path) -> ForeignRun:
     readings = {name: _read(folder, name) for name in names}
     left_out, several = superseded(readings, folder)
     for name in left_out:
-        readings[name] = FileReading(encoding=readings[name].encoding)
+        readings[name] = FileReading(tool=readings[name].tool, encoding=readings[name].encoding)
     return ForeignRun(path=folder, files=readings, problems=(*problems, *several))
 
 
