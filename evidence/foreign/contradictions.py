@@ -12,6 +12,8 @@ from itertools import combinations, pairwise
 
 from evidence.foreign import rules
 from evidence.foreign.answers import against_answers
+from evidence.foreign.course import course_of, goes_on
+from evidence.foreign.course import loss_series as loss_series  # imported from here by others
 from evidence.foreign.numbers import agree
 from evidence.foreign.sameness import contradict, is_comparable
 from evidence.foreign.view import Fact, ForeignRun, MetricRow, Scalar
@@ -86,62 +88,75 @@ def _source_key(name: str, fact: Fact) -> str:
 
 def _final_losses(view: ForeignRun) -> Iterator[Problem]:
     """Yield a problem for a final loss that no series ends with, and a warning for a mean beside a step."""
-    ends = [(rows, rows[-1]) for rows in loss_series(view.metrics).values()]
+    ends = [rows[-1] for rows in loss_series(view.metrics).values()]
+    last = next(reversed(course_of(view.metrics)), None)
     means = [fact for fact in view.facts_named("result.mean_loss") if isinstance(fact.value, int | float)]
     for fact in (*view.facts_named("result.last_loss"), *view.facts_named("result.loss")):
         if isinstance(fact.value, str) or _is_shown(fact.value, ends, view.metrics if fact.how == "inferred" else ()):
             continue
         mean = next((one for one in means if isinstance(one.value, int | float) and agree(fact.value, one.value)), None)
         place = {"file": str(view.path / fact.source.file), "line": fact.source.line, "pointer": fact.source.pointer}
-        last = ends[-1][1] if ends else None
-        shows = (
-            f"the last row, {last.source}, has {shown(last.values['loss'])}" if last else "no row shows the last one"
-        )
+        shows = _shows(last)
         if fact.name == "result.last_loss" and (last or mean):
             means_it = f" It is the mean of the run ({mean.source})." if mean else ""
             what = f"The final loss is stated as {shown(fact.value)}; {shows}.{means_it}"
-            expected = shown(last.values["loss"]) if last else None
+            expected = shown(last.values["loss"]) if last and last.values["loss"] is not None else None
             yield problem_of(rules.FINAL_IS_NOT_LAST, what=what, expected=expected, **place)  # type: ignore[arg-type]
         elif fact.name == "result.loss" and mean and _key(fact) == "loss":
             what = f"The loss {shown(fact.value)} is the mean of the run ({mean.source}); {shows}."
             yield problem_of(rules.MEAN_AT_A_STEP, what=what, **place)  # type: ignore[arg-type]
 
 
-def _is_shown(value: float, ends: Sequence[tuple[object, MetricRow]], others: Sequence[MetricRow]) -> bool:
+def _shows(last: MetricRow | None) -> str:
+    if last is None:
+        return "no row shows the last one"
+    loss = last.values["loss"]
+    return f"the last row, {last.source}, has {'one that is not finite' if loss is None else shown(loss)}"
+
+
+def _is_shown(value: float, ends: Sequence[MetricRow], others: Sequence[MetricRow]) -> bool:
     """Return whether a series ends with a loss, or any of the other rows has it."""
-    losses = [row.values.get("loss") for row in (*(row for _, row in ends), *others)]
+    losses = [row.values.get("loss") for row in (*ends, *others)]
     return any(loss is not None and agree(value, loss) for loss in losses)
-
-
-def loss_series(metrics: Sequence[MetricRow], name: str = "loss") -> dict[tuple[str, int], list[MetricRow]]:
-    """Return the rows with a finite loss of this name, of training or `eval_loss`, of each stage of each file."""
-    series: dict[tuple[str, int], list[MetricRow]] = defaultdict(list)
-    for row in metrics:
-        if row.values.get(name) is not None:
-            series[row.source.file, row.stage].append(row)
-    return series
 
 
 def _series(view: ForeignRun) -> Iterator[Problem]:
     """Yield problems for two files that state different losses for the same step."""
-    at_step: dict[int, MetricRow] = {}
+    series = loss_series(view.metrics)
+    if any(stage > 1 for _, stage in series):
+        return  # Stages count their steps anew; which of them another file means, nobody says.
+    first_at: dict[int, list[MetricRow]] = {}
     found = []
-    for (file, stage), rows in loss_series(view.metrics).items():
-        if stage > 1:
-            return  # Stages count their steps anew; which of them another file means, nobody says.
-        for row in rows:
-            step, loss = row.values.get("step"), row.values["loss"]
-            if step is None or loss is None or "step" in row.inferred:
+    for (file, _), rows in series.items():
+        resumed: dict[str, bool] = {}
+        for step, here in _at_steps(rows).items():
+            there = first_at.setdefault(step, here)
+            other = there[0].source.file
+            if other == file or any(agree(_loss(one), _loss(two)) for one in there for two in here):
                 continue
-            known = at_step.setdefault(int(step), row)
-            other = known.values["loss"]
-            if known.source.file != file and other is not None and not agree(loss, other):
-                places = f"{shown(other)} in {known.source} and {shown(loss)} in {row.source}"
-                what = f"The loss at step {int(step)} is {places}."
-                found.append(
-                    problem_of(rules.STATED_TWICE, file=str(view.path / file), what=what, line=row.source.line)
+            if other not in resumed:  # A resumed run does some steps again.
+                resumed[other] = goes_on(series[other, 1], rows) or goes_on(rows, series[other, 1])
+            if not resumed[other]:
+                places = (
+                    f"{shown(_loss(there[0]))} in {there[0].source} and {shown(_loss(here[0]))} in {here[0].source}"
                 )
+                where = {"file": str(view.path / file), "line": here[0].source.line}
+                found.append(problem_of(rules.STATED_TWICE, what=f"The loss at step {step} is {places}.", **where))  # type: ignore[arg-type]
     yield from first_few(found, limit=3)
+
+
+def _at_steps(rows: Sequence[MetricRow]) -> dict[int, list[MetricRow]]:
+    """Return the rows with a finite loss by the step that they state; some logs have two of one step."""
+    at_step: dict[int, list[MetricRow]] = defaultdict(list)
+    for row in rows:
+        step = row.values.get("step")
+        if step is not None and row.values["loss"] is not None and "step" not in row.inferred:
+            at_step[int(step)].append(row)
+    return at_step
+
+
+def _loss(row: MetricRow) -> float:
+    return row.values["loss"] or 0.0
 
 
 def _early_ends(view: ForeignRun) -> Iterator[Problem]:

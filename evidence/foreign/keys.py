@@ -170,6 +170,12 @@ METRIC_KEYS = MappingProxyType(
         "gradient_norm": "grad_norm",
         "g_norm": "grad_norm",
         "train_loss": "loss",
+        "loss_step": "loss",
+        "train_loss_step": "loss",
+        "loss_epoch": "mean_loss",
+        "train_loss_epoch": "mean_loss",
+        "val_loss_step": "eval_loss",
+        "val_loss_epoch": "eval_loss",
         "training_loss": "loss",
         "val_loss": "eval_loss",
         "valid_loss": "eval_loss",
@@ -186,6 +192,9 @@ METRIC_KEYS = MappingProxyType(
     }
 )
 """Our name of a measured value, where it differs from the source's."""
+
+_RATE_OF_LIGHTNING = re.compile(r"lr_(?:adam|sgd|adafactor|lion|lamb|rmsprop)\w*")
+"""`lr-AdamW`, as the learning rate monitor of Lightning calls it."""
 
 _OF_GROUP = {"model", "dataset", "data", "optimizer", "git", "code", "training"}
 
@@ -241,6 +250,8 @@ def metric_of(key: str) -> str:
     name = plain(key)
     if re.match(r"(?:train|training)[/ .]", key):
         name = plain(re.split(r"[/ .]", key, maxsplit=1)[1])
+    if _RATE_OF_LIGHTNING.fullmatch(name):
+        return "learning_rate"
     return METRIC_KEYS.get(name, name)
 
 
