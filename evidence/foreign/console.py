@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 
 from evidence.foreign import rules
 from evidence.foreign.console_lines import Bar, LineRow, bar_of, dict_row, key_value, score_of, step_row
+from evidence.foreign.console_steps import with_sound_steps
 from evidence.foreign.documents import MEAN_NOTE
 from evidence.foreign.keys import OF_EVALUATION, is_of_evaluation
 from evidence.foreign.numbers import finite, number_of
@@ -91,7 +91,7 @@ def read_log(text: Text, file: str, where: str) -> FileReading:
     for part in parts:
         if not part.is_form:
             _read_part(part, log)
-    rows = _with_sound_steps(log.rows)
+    rows = with_sound_steps(log.rows)
     forms = [part for part in parts if part.is_form]
     problems = [*text.problems, *_form_problem(forms, where), *_traceback_problems(log, where)]
     gave = bool(rows or log.facts or log.scores or log.tracebacks)
@@ -254,35 +254,6 @@ def _note_end(log: _Log) -> None:
     if log.tracebacks and log.tracebacks[-1][2] == len(log.rows):
         _, line, _ = log.tracebacks[-1]
         log.fact("failure.error", line.text.strip()[:200], line, note="No row follows this error.")
-
-
-def _with_sound_steps(rows: list[MetricRow]) -> list[MetricRow]:
-    """Return the rows without steps that a progress bar cannot have meant.
-
-    Where bar and rows went through two streams, the bar may stand at its end before the first row: then the same step
-    would be given to several rows, or the steps would not grow with the epochs.
-    """
-    stages = {row.stage for row in rows if "step" in row.inferred and "epoch" in row.values}
-    unsound = {stage for stage in stages if not _is_sound([row for row in rows if row.stage == stage])}
-    return [
-        replace(row, values={name: value for name, value in row.values.items() if name != "step"}, inferred=())
-        if row.stage in unsound and "step" in row.inferred
-        else row
-        for row in rows
-    ]
-
-
-def _is_sound(rows: list[MetricRow]) -> bool:
-    """Return whether steps taken from a bar grow from row to row, and with the epochs."""
-    guessed = [row.values for row in rows if "step" in row.inferred and "loss" in row.values]
-    steps = [values["step"] or 0 for values in guessed]
-    ratios = [
-        step / epoch
-        for values in guessed
-        if (step := values["step"]) and (epoch := values.get("epoch")) is not None and epoch
-    ]
-    grows = all(one < two for one, two in pairwise(steps))
-    return len(guessed) > 1 and grows and (not ratios or max(ratios) <= 1.25 * min(ratios))
 
 
 def _form_problem(forms: list[Region], where: str) -> list[Problem]:
