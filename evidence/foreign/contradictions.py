@@ -81,6 +81,8 @@ def _is_course(name: str, facts: Sequence[Fact]) -> bool:
 def _source_key(name: str, fact: Fact) -> str:
     """Return what counts as one source: a log with all its stages, or one place of a document."""
     pointer = fact.source.pointer or ""
+    if name == "training.steps_planned" and fact.how == "inferred":
+        return ""  # All logs together: a run that is resumed may be given more steps.
     if name == "run.id":
         return f"{fact.source.file} {pointer.rpartition('/')[2]}"
     return f"{fact.source.file} {pointer}" if pointer and not fact.source.file.endswith(".jsonl") else fact.source.file
@@ -111,7 +113,7 @@ def _shows(last: MetricRow | None) -> str:
     if last is None:
         return "no row shows the last one"
     loss = last.values["loss"]
-    return f"the last row, {last.source}, has {'one that is not finite' if loss is None else shown(loss)}"
+    return f"the last row, {last.source}, has {'a loss that is not finite' if loss is None else shown(loss)}"
 
 
 def _is_shown(value: float, ends: Sequence[MetricRow], others: Sequence[MetricRow]) -> bool:
