@@ -174,7 +174,13 @@ def _early_ends(view: ForeignRun) -> Iterator[Problem]:
     short = next(
         (fact for fact in planned if steps and not isinstance(fact.value, str) and last + gap < fact.value), None
     )
-    if short is not None and not any(fact.value == short.value for fact in view.facts_named("training.steps_done")):
+    # Where steps are counted anew, with each epoch or each training, the last one says nothing about their number.
+    counted_anew = any(row.stage > 1 for row in view.metrics)
+    if (
+        short is not None
+        and not counted_anew
+        and not any(fact.value == short.value for fact in view.facts_named("training.steps_done"))
+    ):
         said = f"{shown(short.value)} steps ({short.source})"
         what = f"The run is said to have finished {said}; its rows end at step {last:g}."
         yield problem_of(rules.ENDS_EARLY, what=what, **place)  # type: ignore[arg-type]
