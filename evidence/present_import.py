@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from evidence.foreign.contradictions import loss_series
+from evidence.foreign.course import loss_series
 from evidence.foreign.figures import Figures, figures_of
 from evidence.foreign.importing import Imported
 from evidence.foreign.view import Fact, ForeignRun
@@ -118,7 +118,6 @@ def _figures(figures: Figures) -> list[tuple[str, str]]:
     """Return the figures as names and texts; what is not known, or contradicted, is a dash."""
     done, planned = figures.steps_done, figures.steps_planned
     steps = NOTHING if done is None else f"{done:,}" + (f" of {planned:,}" if planned not in (None, done) else "")
-    loss = figures.losses[-1] if figures.losses else None
     return [
         ("model", figures.model or NOTHING),
         ("dataset", figures.dataset or NOTHING),
@@ -127,10 +126,16 @@ def _figures(figures: Figures) -> list[tuple[str, str]]:
         ("status", figures.status or NOTHING),
         ("started at", figures.started_at or NOTHING),
         ("optimizer steps", steps),
-        ("last loss", NOTHING if loss is None else f"{loss:.4f}"),
+        ("last loss", _last_loss(figures)),
         ("mean loss", NOTHING if figures.mean_loss is None else f"{figures.mean_loss:.4f}"),
         ("training time", NOTHING if figures.train_seconds is None else seconds_as_text(figures.train_seconds)),
     ]
+
+
+def _last_loss(figures: Figures) -> str:
+    if figures.last_loss is not None:
+        return f"{figures.last_loss:.4f}"
+    return f"not finite; the last that is: {figures.losses[-1]:.4f}" if figures.losses else NOTHING
 
 
 def _facts(view: ForeignRun) -> list[str]:

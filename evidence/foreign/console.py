@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 
 from evidence.foreign import rules
 from evidence.foreign.console_lines import Bar, LineRow, bar_of, dict_row, key_value, score_of, step_row
+from evidence.foreign.console_steps import with_sound_steps
 from evidence.foreign.documents import MEAN_NOTE
+from evidence.foreign.keys import OF_EVALUATION, is_of_evaluation
 from evidence.foreign.numbers import finite, number_of
 from evidence.foreign.template import Region, is_example_name, regions
 from evidence.foreign.text import Line, Text
@@ -37,6 +38,8 @@ _DONE = re.compile(_RUN + r"(?:is )?(?:completed?|finished|succeeded|done)\b", r
 _FAILED = re.compile(_RUN + r"(?:has )?failed\b", re.IGNORECASE)
 _ERROR = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit)\b")
 _LOSSES = {"final": "last", "last": "last", "mean": "mean", "average": "mean", "avg": "mean"}
+_HEADING = re.compile(r"(?:\*{3,}|={3,}|#{2,}|-{3,})\s*([A-Za-z][^*=#\n]{1,60})")
+_OF_TRAINING = re.compile(r"\b(?:train|fine-?tun)", re.IGNORECASE)
 _LONGEST = 5000
 """Characters of a line that are looked at."""
 
@@ -57,12 +60,15 @@ class _Log:
     stage_ended: bool = False
     bar: Bar | None = None
     in_traceback: int | None = None
+    in_evaluation: bool = False
+    """Whether what follows is of an evaluation: below its heading, up to the next row."""
 
     def source(self, line: Line) -> Source:
         return Source(file=self.file, line=line.number)
 
     def fact(self, name: str, value: Scalar, line: Line, **more: str) -> None:
         """Add a fact once, at its first place."""
+        name = OF_EVALUATION.get(name, name) if self.in_evaluation else name
         fact = Fact(name=name, value=value, source=self.source(line), **more)  # type: ignore[arg-type]
         self.facts.setdefault((name, value), fact)
 
@@ -85,7 +91,7 @@ def read_log(text: Text, file: str, where: str) -> FileReading:
     for part in parts:
         if not part.is_form:
             _read_part(part, log)
-    rows = _with_sound_steps(log.rows)
+    rows = with_sound_steps(log.rows)
     forms = [part for part in parts if part.is_form]
     problems = [*text.problems, *_form_problem(forms, where), *_traceback_problems(log, where)]
     gave = bool(rows or log.facts or log.scores or log.tracebacks)
@@ -107,6 +113,7 @@ def _first(part: Region) -> Line | None:
 def _read_part(part: Region, log: _Log) -> None:
     for line in part.lines:
         _note_traceback(line, log)
+        _note_heading(line, log)
         if _STARTS in line.text and log.of_stage():
             log.stage_ended = True
         bar = bar_of(line.text) if "%|" in line.text else None
@@ -114,6 +121,7 @@ def _read_part(part: Region, log: _Log) -> None:
         if bar is not None:
             _note_bar(bar, line, log)
         if row is not None:
+            log.in_evaluation = False
             _add_dict(row, line, log)
         elif bar is None and (words := step_row(line.text)) is not None:
             _add_words(words, line, log)
@@ -163,6 +171,7 @@ def _add_words(row: LineRow, line: Line, log: _Log) -> None:
     if row.steps_planned is not None:
         note = "The number behind the step."
         log.fact("training.steps_planned", row.steps_planned, line, how="inferred", note=note)
+    log.in_evaluation = False
     stage = _stage(row.values, log)
     if log.rows and log.rows[-1].stage == stage and log.rows[-1].values == row.values:
         return  # Printed twice, by the program and by its logger.
@@ -223,6 +232,15 @@ def _note_device(line: Line, log: _Log) -> None:
         log.fact("device.count", count, line, how="inferred", note="Devices in the list that JAX prints.")
 
 
+def _note_heading(line: Line, log: _Log) -> None:
+    """Note whether the lines below a heading are of an evaluation, as `***** Running Evaluation *****` says."""
+    heading = _HEADING.search(line.text)
+    if heading is not None and _OF_TRAINING.search(heading.group(1)):
+        log.in_evaluation = False
+    elif heading is not None and is_of_evaluation(heading.group(1)):
+        log.in_evaluation = True
+
+
 def _note_traceback(line: Line, log: _Log) -> None:
     if "Traceback (most recent call last)" in line.text:
         log.in_traceback = line.number
@@ -236,35 +254,6 @@ def _note_end(log: _Log) -> None:
     if log.tracebacks and log.tracebacks[-1][2] == len(log.rows):
         _, line, _ = log.tracebacks[-1]
         log.fact("failure.error", line.text.strip()[:200], line, note="No row follows this error.")
-
-
-def _with_sound_steps(rows: list[MetricRow]) -> list[MetricRow]:
-    """Return the rows without steps that a progress bar cannot have meant.
-
-    Where bar and rows went through two streams, the bar may stand at its end before the first row: then the same step
-    would be given to several rows, or the steps would not grow with the epochs.
-    """
-    stages = {row.stage for row in rows if "step" in row.inferred and "epoch" in row.values}
-    unsound = {stage for stage in stages if not _is_sound([row for row in rows if row.stage == stage])}
-    return [
-        replace(row, values={name: value for name, value in row.values.items() if name != "step"}, inferred=())
-        if row.stage in unsound and "step" in row.inferred
-        else row
-        for row in rows
-    ]
-
-
-def _is_sound(rows: list[MetricRow]) -> bool:
-    """Return whether steps taken from a bar grow from row to row, and with the epochs."""
-    guessed = [row.values for row in rows if "step" in row.inferred and "loss" in row.values]
-    steps = [values["step"] or 0 for values in guessed]
-    ratios = [
-        step / epoch
-        for values in guessed
-        if (step := values["step"]) and (epoch := values.get("epoch")) is not None and epoch
-    ]
-    grows = all(one < two for one, two in pairwise(steps))
-    return len(guessed) > 1 and grows and (not ratios or max(ratios) <= 1.25 * min(ratios))
 
 
 def _form_problem(forms: list[Region], where: str) -> list[Problem]:

@@ -119,7 +119,7 @@ def step_row(text: str) -> LineRow | None:
     for name, number in _PAIR.findall(text):
         if metric_of(name) in _BESIDE:
             _put(values, metric_of(name), number)
-    total = step.group(2) if step is not None else None
+    total = step.group(2) if step is not None and epoch is None else None  # Beside an epoch it may be the epoch's.
     return LineRow(values=values, steps_planned=int(total.replace(",", "")) if total else None)
 
 

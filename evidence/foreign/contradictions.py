@@ -1,52 +1,54 @@
-"""What the sources of a foreign folder state against each other: facts, losses, scores, and the end of the run.
+"""What the sources of a foreign folder state against each other: facts, losses, and the end of the run.
 
-Nothing is resolved here: each contradiction names both places. What does not live here: the grade (`judgement`).
+Nothing is resolved here: each contradiction names both places. What does not live here: what stands against a model's
+answers (`answers`), and the grade (`judgement`).
 """
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 from evidence.foreign import rules
+from evidence.foreign.answers import against_answers
+from evidence.foreign.course import course_of, goes_on
+from evidence.foreign.course import loss_series as loss_series  # imported from here by others
 from evidence.foreign.numbers import agree
+from evidence.foreign.sameness import contradict, is_comparable
 from evidence.foreign.view import Fact, ForeignRun, MetricRow, Scalar
 from evidence.rules.finding import first_few, problem_of
 from schemas.problems import Problem
-from schemas.words import counted, shown
+from schemas.words import shown
 
 _COMPARED = (
-    *("model.name", "dataset.name", "dataset.rows", "evaluation.set", "evaluation.items"),
+    *("model.name", "dataset.name", "dataset.rows"),
     *("training.steps_planned", "training.steps_done", "training.epochs_planned", "training.sequence_length"),
     *("training.batch_size", "training.microbatch_size", "training.effective_batch_size"),
     *("training.accumulation_steps", "training.optimizer", "training.learning_rate", "training.dtype"),
+    "training.mixed_precision",
     *("training.method", "training.seed", "device.kind", "device.platform", "device.count", "code.commit", "run.id"),
     *("result.last_loss", "result.mean_loss", "result.best_loss", "result.first_loss", "result.train_seconds"),
 )
 """Facts of which a run has one."""
 
-_PLATFORMS = {
-    "tpu": ("tpu",),
-    "gpu": ("gpu", "cuda", "nvidia", "rtx", "tesla", "t4", "p100", "a100", "h100", "l4"),
-    "cpu": ("cpu",),
-}
-_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "half": "float16", "float": "float32"}
-_OPTIMIZERS = re.compile(r"^(?:paged_)?(adamw|adam|adafactor|sgd|lion|lamb)")
+_PEAKS = 2
+"""Learning rates that the stages of one log may have."""
 
-SECONDS_MAY_DIFFER = 0.1
-"""Share by which two durations of one run may differ: clocks start and stop at different moments."""
+_MOST_COMPARED = 100
+"""Sources of one fact that are held against each other."""
 
 
 def contradictions(view: ForeignRun) -> Iterator[Problem]:
     """Yield everything that two places of a folder state against each other."""
+    by_steps = any(view.facts_named("training.steps_planned"))
     for name in _COMPARED:
+        if by_steps and name == "training.epochs_planned":
+            continue  # Steps decide when a training ends; a number of epochs beside them is not used, or computed.
         yield from _between_sources(view, name)
     yield from _final_losses(view)
     yield from _series(view)
-    yield from _scores(view)
-    yield from _answer_counts(view)
+    yield from against_answers(view)
     yield from _early_ends(view)
 
 
@@ -54,14 +56,12 @@ def _between_sources(view: ForeignRun, name: str) -> Iterator[Problem]:
     """Yield a problem for two sources that have no value of a fact in common."""
     of_source: dict[str, list[Fact]] = defaultdict(list)
     for fact in view.facts_named(name):
-        if _normal(name, fact) is not None:
+        if is_comparable(name, fact):
             of_source[_source_key(name, fact)].append(fact)
-    if not of_source:
-        return
-    first, *further = of_source.values()
-    for facts in further:
-        if not any(_same(name, one, two) for one in first for two in facts):
-            one, two = first[0], facts[0]
+    sources = [facts for facts in of_source.values() if not _is_course(name, facts)]
+    for first, other in combinations(sources[:_MOST_COMPARED], 2):
+        if all(contradict(name, one, two) for one in first for two in other):
+            one, two = first[0], other[0]
             what = f"{name} is {shown(one.value)} in {one.source} and {shown(two.value)} in {two.source}."
             yield problem_of(
                 rules.STATED_TWICE,
@@ -73,164 +73,92 @@ def _between_sources(view: ForeignRun, name: str) -> Iterator[Problem]:
             return  # Further sources agree with one of the two, or say nothing new.
 
 
+def _is_course(name: str, facts: Sequence[Fact]) -> bool:
+    """Return whether a log states a learning rate again and again: it then follows the schedule and is not the peak."""
+    return name == "training.learning_rate" and len({fact.value for fact in facts}) > _PEAKS
+
+
 def _source_key(name: str, fact: Fact) -> str:
     """Return what counts as one source: a log with all its stages, or one place of a document."""
     pointer = fact.source.pointer or ""
+    if name == "training.steps_planned" and fact.how == "inferred":
+        return ""  # All logs together: a run that is resumed may be given more steps.
     if name == "run.id":
         return f"{fact.source.file} {pointer.rpartition('/')[2]}"
     return f"{fact.source.file} {pointer}" if pointer and not fact.source.file.endswith(".jsonl") else fact.source.file
 
 
-def same_fact(name: str, one: Fact, two: Fact) -> bool:
-    """Return whether two facts of a name state the same; False where one of them cannot be compared."""
-    if _normal(name, one) is None or _normal(name, two) is None:
-        return False
-    return _same(name, one, two)
-
-
-def _same(name: str, one: Fact, two: Fact) -> bool:
-    if (
-        name == "run.id"
-        and (one.source.pointer or "").rpartition("/")[2] != (two.source.pointer or "").rpartition("/")[2]
-    ):
-        return True  # A run's name, version and id are different things.
-    left, right = _normal(name, one), _normal(name, two)
-    if isinstance(left, frozenset) and isinstance(right, frozenset):
-        return bool(left & right)
-    if isinstance(left, str) and isinstance(right, str):
-        return left == right or (name == "code.commit" and (left.startswith(right) or right.startswith(left)))
-    if not isinstance(left, int | float) or not isinstance(right, int | float):
-        return left == right
-    if name == "result.train_seconds":
-        return abs(left - right) <= SECONDS_MAY_DIFFER * max(abs(left), abs(right))
-    return agree(left, right) if name.startswith("result.") else abs(left - right) <= 1e-9 * max(abs(left), abs(right))
-
-
-def _normal(name: str, fact: Fact) -> Scalar | frozenset[str] | None:
-    """Return a value in the form in which it can be compared; None where it cannot, a path instead of a name."""
-    value = fact.value
-    if not isinstance(value, str):
-        return value
-    text = value.strip().lower()
-    if name.startswith("device."):
-        words = re.split(r"[^a-z0-9]+", re.sub(r"(?<=[a-z])_?device", "", text))
-        return (
-            frozenset(
-                kind
-                for kind, marks in _PLATFORMS.items()
-                if any(word.startswith(mark) for word in words for mark in marks)
-            )
-            or None
-        )
-    if name == "training.dtype":
-        text = text.removeprefix("torch.").removeprefix("jnp.")
-        return _DTYPES.get(text, text)
-    if name == "training.optimizer":
-        match = _OPTIMIZERS.match(text)
-        return match.group(1) if match else text
-    if name == "code.commit":
-        return text if re.fullmatch(r"[0-9a-f]{7,64}", text) else None
-    if name == "evaluation.set":
-        return re.split(r"[/\\]", text)[-1].rpartition(".")[0] or text
-    if name in ("model.name", "dataset.name"):
-        if text.count("/") > 1 or "\\" in text or text.startswith((".", "/", "~")) or "checkpoint" in text:
-            return None
-        return text.rpartition("/")[2]
-    return text
-
-
 def _final_losses(view: ForeignRun) -> Iterator[Problem]:
     """Yield a problem for a final loss that no series ends with, and a warning for a mean beside a step."""
-    ends = [(rows, rows[-1]) for rows in loss_series(view.metrics).values()]
+    ends = [rows[-1] for rows in loss_series(view.metrics).values()]
+    last = next(reversed(course_of(view.metrics)), None)
     means = [fact for fact in view.facts_named("result.mean_loss") if isinstance(fact.value, int | float)]
     for fact in (*view.facts_named("result.last_loss"), *view.facts_named("result.loss")):
-        if isinstance(fact.value, str) or any(agree(fact.value, row.values["loss"] or 0) for _, row in ends):
+        if isinstance(fact.value, str) or _is_shown(fact.value, ends, view.metrics if fact.how == "inferred" else ()):
             continue
         mean = next((one for one in means if isinstance(one.value, int | float) and agree(fact.value, one.value)), None)
         place = {"file": str(view.path / fact.source.file), "line": fact.source.line, "pointer": fact.source.pointer}
-        last = ends[-1][1] if ends else None
-        shows = (
-            f"the last row, {last.source}, has {shown(last.values['loss'])}" if last else "no row shows the last one"
-        )
+        shows = _shows(last)
         if fact.name == "result.last_loss" and (last or mean):
             means_it = f" It is the mean of the run ({mean.source})." if mean else ""
             what = f"The final loss is stated as {shown(fact.value)}; {shows}.{means_it}"
-            expected = shown(last.values["loss"]) if last else None
+            expected = shown(last.values["loss"]) if last and last.values["loss"] is not None else None
             yield problem_of(rules.FINAL_IS_NOT_LAST, what=what, expected=expected, **place)  # type: ignore[arg-type]
         elif fact.name == "result.loss" and mean and _key(fact) == "loss":
             what = f"The loss {shown(fact.value)} is the mean of the run ({mean.source}); {shows}."
             yield problem_of(rules.MEAN_AT_A_STEP, what=what, **place)  # type: ignore[arg-type]
 
 
-def loss_series(metrics: Sequence[MetricRow], name: str = "loss") -> dict[tuple[str, int], list[MetricRow]]:
-    """Return the rows with a finite loss of this name, of training or `eval_loss`, of each stage of each file."""
-    series: dict[tuple[str, int], list[MetricRow]] = defaultdict(list)
-    for row in metrics:
-        if row.values.get(name) is not None:
-            series[row.source.file, row.stage].append(row)
-    return series
+def _shows(last: MetricRow | None) -> str:
+    if last is None:
+        return "no row shows the last one"
+    loss = last.values["loss"]
+    return f"the last row, {last.source}, has {'a loss that is not finite' if loss is None else shown(loss)}"
+
+
+def _is_shown(value: float, ends: Sequence[MetricRow], others: Sequence[MetricRow]) -> bool:
+    """Return whether a series ends with a loss, or any of the other rows has it."""
+    losses = [row.values.get("loss") for row in (*ends, *others)]
+    return any(loss is not None and agree(value, loss) for loss in losses)
 
 
 def _series(view: ForeignRun) -> Iterator[Problem]:
     """Yield problems for two files that state different losses for the same step."""
-    at_step: dict[int, MetricRow] = {}
+    series = loss_series(view.metrics)
+    if any(stage > 1 for _, stage in series):
+        return  # Stages count their steps anew; which of them another file means, nobody says.
+    first_at: dict[int, list[MetricRow]] = {}
     found = []
-    for (file, stage), rows in loss_series(view.metrics).items():
-        if stage > 1:
-            return  # Stages count their steps anew; which of them another file means, nobody says.
-        for row in rows:
-            step, loss = row.values.get("step"), row.values["loss"]
-            if step is None or loss is None or "step" in row.inferred:
+    for (file, _), rows in series.items():
+        resumed: dict[str, bool] = {}
+        for step, here in _at_steps(rows).items():
+            there = first_at.setdefault(step, here)
+            other = there[0].source.file
+            if other == file or any(agree(_loss(one), _loss(two)) for one in there for two in here):
                 continue
-            known = at_step.setdefault(int(step), row)
-            other = known.values["loss"]
-            if known.source.file != file and other is not None and not agree(loss, other):
-                places = f"{shown(other)} in {known.source} and {shown(loss)} in {row.source}"
-                what = f"The loss at step {int(step)} is {places}."
-                found.append(
-                    problem_of(rules.STATED_TWICE, file=str(view.path / file), what=what, line=row.source.line)
+            if other not in resumed:  # A resumed run does some steps again.
+                resumed[other] = goes_on(series[other, 1], rows) or goes_on(rows, series[other, 1])
+            if not resumed[other]:
+                places = (
+                    f"{shown(_loss(there[0]))} in {there[0].source} and {shown(_loss(here[0]))} in {here[0].source}"
                 )
+                where = {"file": str(view.path / file), "line": here[0].source.line}
+                found.append(problem_of(rules.STATED_TWICE, what=f"The loss at step {step} is {places}.", **where))  # type: ignore[arg-type]
     yield from first_few(found, limit=3)
 
 
-def _scores(view: ForeignRun) -> Iterator[Problem]:
-    """Yield a problem for an accuracy that the answers beside it do not give."""
-    judged = [one.correct for one in view.predictions if one.correct is not None]
-    if not judged or len({one.source.file for one in view.predictions}) > 1:
-        return
-    share = sum(judged) / len(judged)
-    for score in view.scores:
-        name = score.name.rpartition(".")[2]
-        if name not in ("accuracy", "exact_match", "answer_correctness", "em", "answer_accuracy") or score.checkpoint:
-            continue
-        value = score.value / 100 if score.value > 1 else score.value
-        if not agree(value, share):
-            what = (
-                f"{score.name} is stated as {shown(score.value)}; {sum(judged)} of {len(judged)} answers in "
-                f"{view.predictions[0].source.file} are right."
-            )
-            yield problem_of(
-                rules.SCORE_NOT_FOLLOWING,
-                file=str(view.path / score.source.file),
-                what=what,
-                expected=f"{share:.6g}",
-                line=score.source.line,
-                pointer=score.source.pointer,
-            )
+def _at_steps(rows: Sequence[MetricRow]) -> dict[int, list[MetricRow]]:
+    """Return the rows with a finite loss by the step that they state; some logs have two of one step."""
+    at_step: dict[int, list[MetricRow]] = defaultdict(list)
+    for row in rows:
+        step = row.values.get("step")
+        if step is not None and row.values["loss"] is not None and "step" not in row.inferred:
+            at_step[int(step)].append(row)
+    return at_step
 
 
-def _answer_counts(view: ForeignRun) -> Iterator[Problem]:
-    """Yield a problem for a number of scored answers that is not the number of answers."""
-    files = {one.source.file for one in view.predictions}
-    if len(files) != 1:
-        return
-    for fact in view.facts_named("evaluation.scored"):
-        if fact.value != len(view.predictions):
-            has = f"{files.pop()} has {counted(len(view.predictions), 'answer')}"
-            what = f"{fact.name} is {shown(fact.value)} in {fact.source}; {has}."
-            place = {"line": fact.source.line, "pointer": fact.source.pointer}
-            yield problem_of(rules.STATED_TWICE, file=str(view.path / fact.source.file), what=what, **place)  # type: ignore[arg-type]
-            return
+def _loss(row: MetricRow) -> float:
+    return row.values["loss"] or 0.0
 
 
 def _early_ends(view: ForeignRun) -> Iterator[Problem]:
@@ -246,7 +174,13 @@ def _early_ends(view: ForeignRun) -> Iterator[Problem]:
     short = next(
         (fact for fact in planned if steps and not isinstance(fact.value, str) and last + gap < fact.value), None
     )
-    if short is not None and not any(fact.value == short.value for fact in view.facts_named("training.steps_done")):
+    # Where steps are counted anew, with each epoch or each training, the last one says nothing about their number.
+    counted_anew = any(row.stage > 1 for row in view.metrics)
+    if (
+        short is not None
+        and not counted_anew
+        and not any(fact.value == short.value for fact in view.facts_named("training.steps_done"))
+    ):
         said = f"{shown(short.value)} steps ({short.source})"
         what = f"The run is said to have finished {said}; its rows end at step {last:g}."
         yield problem_of(rules.ENDS_EARLY, what=what, **place)  # type: ignore[arg-type]

@@ -10,7 +10,16 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from evidence.foreign.keys import RESULTS, TEXT_FACTS, fact_of, is_score, metric_of, plain
+from evidence.foreign.keys import (
+    OF_EVALUATION,
+    RESULTS,
+    TEXT_FACTS,
+    fact_of,
+    is_of_evaluation,
+    is_score,
+    metric_of,
+    plain,
+)
 from evidence.foreign.numbers import finite, number_of
 from evidence.foreign.template import EXAMPLE_KEY, UNFILLED
 from evidence.foreign.view import Fact, MetricRow, Scalar, Score, Source
@@ -51,6 +60,10 @@ class Found:
     lines: Lines
     results_too: bool = True
     """Whether results may be read: not from an example or a form."""
+    is_evaluation: bool = False
+    """Whether the document is of an evaluation, which has a seed, a device and a model of its own."""
+    is_model: bool = False
+    """Whether the document describes a model, whose types and lengths are not those of a training."""
     facts: list[Fact] = field(default_factory=list)
     metrics: list[MetricRow] = field(default_factory=list)
     scores: list[Score] = field(default_factory=list)
@@ -69,6 +82,13 @@ class Found:
         if name in RESULTS and not self.results_too:
             self.withheld += 1
             return
+        if self.is_model and name.startswith("training."):
+            if name != "training.dtype":
+                return
+            name = "model.dtype"
+        groups = [part for part in path[:-1] if isinstance(part, str)]
+        if self.is_evaluation or any(is_of_evaluation(group) for group in groups):
+            name = OF_EVALUATION.get(name, name)
         self.facts.append(Fact(name=name, value=value, source=self.source(path), **more))
 
     def score(self, name: str, value: float, path: Path, checkpoint: str | None = None) -> None:
@@ -93,17 +113,36 @@ def walk(value: Any, found: Found, path: Path = (), checkpoint: str | None = Non
     if not isinstance(value, dict):
         return
     is_summary = is_trainer_summary(value)
-    if isinstance(arguments := value.get("model_args"), str) and (named := _PRETRAINED.search(arguments)):
-        found.fact("model.name", named.group(1), (*path, "model_args"))  # lm-eval: `model` is only the kind of backend
-        value = {key: item for key, item in value.items() if key != "model"}
-    for key, item in value.items():
+    numbers = row_values(value)
+    is_row = is_metric_row(numbers) and "loss" in numbers
+    for key, item in _without_backend(value, found, path).items():
         place = (*path, key)
         if isinstance(item, dict | list):
             if not _OTHERS.search(plain(key)):
                 label = key if _CHECKPOINT.fullmatch(key) else checkpoint
                 walk(item, found, place, label)
-        else:
+        elif not is_row or fact_of(key) != "training.learning_rate":  # Beside a step it is that step's, not the peak.
             _leaf(key, item, found, place, checkpoint, is_summary=is_summary)
+
+
+def _without_backend(value: dict[str, Any], found: Found, path: Path) -> dict[str, Any]:
+    """Return a dict without lm-eval's `model`, which is only the kind of backend, and add the model that it was."""
+    if not isinstance(arguments := value.get("model_args"), str) or not (named := _PRETRAINED.search(arguments)):
+        return value
+    found.fact("model.name", named.group(1), (*path, "model_args"))
+    return {key: item for key, item in value.items() if key != "model"}
+
+
+def is_evaluation(value: Any, file: str) -> bool:
+    """Return whether a document is of an evaluation: by its name, its folder's, or as lm-eval writes it."""
+    config = value.get("config") if isinstance(value, dict) else None
+    by_lm_eval = isinstance(config, dict) and "model_args" in config
+    return by_lm_eval or any(is_of_evaluation(part) for part in file.rpartition(".")[0].split("/")[-2:])
+
+
+def is_model(value: Any) -> bool:
+    """Return whether a document is a model's `config.json`, by its keys."""
+    return isinstance(value, dict) and ("architectures" in value or "model_type" in value)
 
 
 def is_trainer_summary(value: dict[str, Any]) -> bool:

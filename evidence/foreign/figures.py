@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from evidence.foreign.contradictions import is_finished, loss_series, same_fact
+from evidence.foreign.contradictions import is_finished
+from evidence.foreign.course import course_of
+from evidence.foreign.sameness import same_fact
 from evidence.foreign.view import Fact, ForeignRun
 
 _STATUS = {"failed": "failed", "error": "failed", "killed": "interrupted", "interrupted": "interrupted"}
@@ -40,7 +42,9 @@ class Figures:
     tokens_seen: int | None
     """Tokens processed."""
     losses: tuple[float, ...]
-    """Training losses of the longest series, in order."""
+    """Training losses that are finite, in order: of the longest series, and of those that go on from it."""
+    last_loss: float | None
+    """Loss of the last row. None: there is none, or it is not finite."""
     mean_loss: float | None
     """Mean loss over the run, where one is stated as such."""
     train_seconds: float | None
@@ -49,22 +53,23 @@ class Figures:
 
 def figures_of(view: ForeignRun) -> Figures:
     """Return the figures of a view."""
-    series = max(loss_series(view.metrics).values(), key=len, default=[])
+    series = course_of(view.metrics)
     steps = [int(step) for row in series if (step := row.values.get("step")) is not None]
     done = _whole(view, "training.steps_done")
     status = _text(view, "run.status")
     return Figures(
-        model=_text(view, "model.name"),
+        model=_text(view, "model.name") or _text(view, "evaluation.model"),
         dataset=_text(view, "dataset.name"),
         method=_text(view, "training.method"),
         device=_text(view, "device.gpu") or _text(view, "device.kind") or _text(view, "device.platform"),
         commit=_text(view, "code.commit"),
         status=None if status is None else "succeeded" if is_finished(status) else _STATUS.get(status.lower()),
         started_at=_text(view, "run.started_at"),
-        steps_done=done if done is not None else max(steps, default=None),
+        steps_done=done if done is not None else max(steps, default=_whole(view, "training.step")),
         steps_planned=_whole(view, "training.steps_planned"),
         tokens_seen=_whole(view, "result.tokens_seen"),
         losses=tuple(loss for row in series if (loss := row.values["loss"]) is not None),
+        last_loss=series[-1].values["loss"] if series else None,
         mean_loss=_number(view, "result.mean_loss"),
         train_seconds=_number(view, "result.train_seconds"),
     )

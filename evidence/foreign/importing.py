@@ -13,7 +13,7 @@ import shutil
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from evidence import layout
 from evidence.disk import not_written
@@ -28,7 +28,7 @@ from schemas.catalog import schema
 from schemas.problems import Problem, ProblemError
 from schemas.validate import read_rows
 
-READERS = 1
+READERS = 2
 """Version of the readers: raised whenever the same files would be read in another way."""
 
 _BLOCK = 1 << 20
@@ -154,7 +154,7 @@ def _copy(folder: Path, target: Path) -> tuple[list[dict[str, Any]], list[Proble
         kept = not is_weights(name)
         digest, size = hashlib.sha256(), 0
         (target / name).parent.mkdir(parents=True, exist_ok=True)
-        with (folder / name).open("rb") as source, (target / name).open("wb") as copy:
+        with _opened(folder / name) as source, (target / name).open("wb") as copy:
             while block := source.read(_BLOCK):
                 digest.update(block)
                 size += len(block)
@@ -166,6 +166,21 @@ def _copy(folder: Path, target: Path) -> tuple[list[dict[str, Any]], list[Proble
             notes.append(problem_of(rules.WEIGHTS_LEFT_OUT, file=str(folder / name), what=what))
         originals.append({"path": name, "bytes": size, "sha256": digest.hexdigest(), "kept": kept})
     return originals, notes
+
+
+def _opened(path: Path) -> BinaryIO:
+    """Open a file of the source.
+
+    Raises:
+        ProblemError: Exit code 2: it cannot be read. That is said of this file, not of the place that is written to.
+    """
+    try:
+        return path.open("rb")
+    except OSError as error:
+        what = f"{path} cannot be read: {error.strerror or error}."
+        raise ProblemError(
+            [_usage(path, what, "Make it readable, or take it out of the folder, and import again.")], exit_code=2
+        ) from error
 
 
 def _keep_rows(view: ForeignRun, run: Path) -> None:

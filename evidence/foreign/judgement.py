@@ -13,6 +13,7 @@ from typing import Literal
 
 from evidence.foreign import rules
 from evidence.foreign.contradictions import contradictions, is_finished
+from evidence.foreign.course import loss_series
 from evidence.foreign.view import ForeignRun, MetricRow
 from evidence.rules.finding import problem_of
 from schemas.problems import Problem, worst_first
@@ -130,9 +131,8 @@ def _not_finite(view: ForeignRun) -> Iterator[str]:
 
 def _by_file(view: ForeignRun) -> dict[str, list[MetricRow]]:
     of_file: dict[str, list[MetricRow]] = {}
-    for row in view.metrics:
-        if "loss" in row.values:
-            of_file.setdefault(row.source.file, []).append(row)
+    for (file, _), rows in loss_series(view.metrics).items():
+        of_file.setdefault(file, []).extend(rows)
     return of_file
 
 

@@ -25,7 +25,8 @@ evaluation.items = n_items eval_samples num_eval_examples n_examples total_examp
 evaluation.scored = n_scored num_scored scored
 training.steps_planned = num_steps max_steps total_steps training_steps num_train_steps num_training_steps
     train_steps steps_planned total_optimization_steps training.steps steps
-training.steps_done = global_step steps_done steps_completed completed_steps final_step last_step step
+training.step = step global_step
+training.steps_done = steps_done steps_completed completed_steps final_step last_step
     num_steps_completed
 training.epochs_planned = num_train_epochs num_epochs epochs
 training.epochs_done = epoch
@@ -41,7 +42,9 @@ training.optimizer = optimizer optim optimizer.name optimizer_name
 training.learning_rate = learning_rate lr peak_lr
 training.schedule = lr_scheduler_type scheduler lr_schedule schedule
 training.method = method training_method finetuning_type finetune_method peft_type algorithm
-training.dtype = dtype torch_dtype precision mixed_precision compute_dtype
+training.mixed_precision = mixed_precision
+training.dtype = dtype precision compute_dtype
+model.dtype = torch_dtype
 training.seed = seed random_seed
 training.loop = framework
 device.kind = accelerator device device_name device_type device_kind hardware tpu_type active_device using_device
@@ -63,7 +66,7 @@ result.first_loss = first_loss initial_loss start_loss starting_loss
 result.loss = loss train_loss training_loss
 result.best_metric = best_metric
 result.train_seconds = train_runtime training_time_seconds train_seconds training_seconds train_time_s
-    duration_seconds _runtime runtime_seconds
+run.wall_seconds = _runtime runtime_seconds duration_seconds
 result.tokens_seen = num_input_tokens_seen tokens_seen total_tokens num_tokens
 result.peak_memory_gb = peak_memory_gb peak_gpu_memory_gb max_memory_allocated_gb
 """
@@ -91,8 +94,10 @@ TEXT_FACTS = frozenset(
         "run.started_at",
         "run.status",
         "training.dtype",
+        "model.dtype",
         "training.loop",
         "training.method",
+        "training.mixed_precision",
         "training.optimizer",
         "training.schedule",
     }
@@ -101,6 +106,43 @@ TEXT_FACTS = frozenset(
 
 RESULTS = frozenset(name for name in _NAMES if name.startswith("result.")) | {"evaluation.scored"}
 """Facts that only a run can give; none is read from a template."""
+
+_ABOVE_NOTHING = {
+    *("training.steps_planned", "training.epochs_planned", "training.sequence_length", "training.accumulation_steps"),
+    *("training.batch_size", "training.microbatch_size", "training.effective_batch_size", "device.count"),
+}
+_NOT_BELOW_NOTHING = {"dataset.rows", "evaluation.items", "evaluation.scored", "training.steps_done", "training.seed"}
+_NO_CHOICE = {"auto", "none", "null", "default", "unknown", "n/a", "no"}
+
+OF_EVALUATION = MappingProxyType(
+    {
+        "code.commit": "evaluation.commit",
+        "dataset.name": "evaluation.dataset",
+        "dataset.rows": "evaluation.items",
+        "device.count": "evaluation.device_count",
+        "device.gpu": "evaluation.gpu",
+        "device.kind": "evaluation.device",
+        "device.platform": "evaluation.platform",
+        "model.name": "evaluation.model",
+        "result.loss": "evaluation.loss",
+        "result.train_seconds": "evaluation.seconds",
+        "run.finished_at": "evaluation.finished_at",
+        "run.started_at": "evaluation.started_at",
+        "run.status": "evaluation.status",
+        "run.wall_seconds": "evaluation.seconds",
+        "training.batch_size": "evaluation.batch_size",
+        "training.dtype": "evaluation.dtype",
+        "training.microbatch_size": "evaluation.microbatch_size",
+        "training.seed": "evaluation.seed",
+        "training.sequence_length": "evaluation.sequence_length",
+    }
+)
+"""What a fact is called where an evaluation states it: its seed, its device, the model that it was given."""
+
+_EVALUATION = re.compile(
+    r"(?:^|[^a-z])(?:(?:lm_?)?eval|evaluat(?:e|ed|ion|ions)|generation|sampling|inference|decoding|tests?|testing|val|"
+    r"validation|predict|predictions?)(?:[^a-z]|$)"
+)
 
 _SCORES = """
 accuracy exact_match em f1 f1_score score primary_score eval_score answer_correctness correctness pass_at_1
@@ -111,6 +153,15 @@ acc_norm answer_accuracy overall_accuracy token_accuracy bertscore meteor mrr au
 SCORE_KEYS = frozenset(_SCORES.split())
 """Names of scores."""
 
+_BY_A_GRADER = """
+accuracy acc answer_accuracy overall_accuracy final_accuracy answer_correctness pass_at_1 pass_rate success_rate
+"""
+_LETTER_FOR_LETTER = "exact_match em"
+SHARES_OF_RIGHT_ANSWERS = MappingProxyType(
+    dict.fromkeys(_BY_A_GRADER.split(), "by a grader") | dict.fromkeys(_LETTER_FOR_LETTER.split(), "letter for letter")
+)
+"""Scores that are the share of answers that are right, over all items, and by whose judgement."""
+
 METRIC_KEYS = MappingProxyType(
     {
         "lr": "learning_rate",
@@ -119,6 +170,12 @@ METRIC_KEYS = MappingProxyType(
         "gradient_norm": "grad_norm",
         "g_norm": "grad_norm",
         "train_loss": "loss",
+        "loss_step": "loss",
+        "train_loss_step": "loss",
+        "loss_epoch": "mean_loss",
+        "train_loss_epoch": "mean_loss",
+        "val_loss_step": "eval_loss",
+        "val_loss_epoch": "eval_loss",
         "training_loss": "loss",
         "val_loss": "eval_loss",
         "valid_loss": "eval_loss",
@@ -135,6 +192,9 @@ METRIC_KEYS = MappingProxyType(
     }
 )
 """Our name of a measured value, where it differs from the source's."""
+
+_RATE_OF_LIGHTNING = re.compile(r"lr_(?:adam|sgd|adafactor|lion|lamb|rmsprop)\w*")
+"""`lr-AdamW`, as the learning rate monitor of Lightning calls it."""
 
 _OF_GROUP = {"model", "dataset", "data", "optimizer", "git", "code", "training"}
 
@@ -158,6 +218,28 @@ def fact_of(key: str, group: str | None = None) -> str | None:
     return FACT_OF_KEY.get(key)
 
 
+def is_set(name: str, value: str | float) -> bool:
+    """Return whether a value states something: `max_steps: -1` and `precision: auto` say that nobody chose.
+
+    Example:
+        >>> is_set("training.steps_planned", -1), is_set("dataset.rows", 0), is_set("training.optimizer", "auto")
+        (False, True, False)
+    """
+    if isinstance(value, str):
+        return value.strip().lower() not in _NO_CHOICE
+    return not (name in _ABOVE_NOTHING and value <= 0) and not (name in _NOT_BELOW_NOTHING and value < 0)
+
+
+def is_of_evaluation(name: str) -> bool:
+    """Return whether a name of a group, a file or a heading says that an evaluation is spoken of.
+
+    Example:
+        >>> is_of_evaluation("lm_eval"), is_of_evaluation("Running Evaluation"), is_of_evaluation("latest")
+        (True, True, False)
+    """
+    return _EVALUATION.search(name.lower()) is not None
+
+
 def metric_of(key: str) -> str:
     """Return our name of a measured value: `train/loss` and `training_loss` are `loss`, `eval/loss` is `eval_loss`.
 
@@ -168,6 +250,8 @@ def metric_of(key: str) -> str:
     name = plain(key)
     if re.match(r"(?:train|training)[/ .]", key):
         name = plain(re.split(r"[/ .]", key, maxsplit=1)[1])
+    if _RATE_OF_LIGHTNING.fullmatch(name):
+        return "learning_rate"
     return METRIC_KEYS.get(name, name)
 
 

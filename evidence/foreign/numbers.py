@@ -13,6 +13,9 @@ NUMBER = (
 )
 """Pattern of a number: `1,234`, `0.5`, `1e-05`, `nan`."""
 
+_OF_A_WHOLE = 3
+"""Decimals that a whole figure is taken to have been written with."""
+
 _WHOLE = re.compile(r"[-+]?\d{1,15}")
 _NUMBER = re.compile(NUMBER, re.IGNORECASE)
 
@@ -48,14 +51,34 @@ def decimals(value: float) -> int:
     return max(0, digits - int(exponent or 0))
 
 
-def agree(one: float, other: float) -> bool:
+def agree(one: float, other: float, *, decimals_stated: int = 0) -> bool:
     """Return whether two figures can be the same number, one of them rounded or cut to fewer decimals.
 
+    Rounding moves a number by half a unit of the last decimal at most; cutting by less than a unit, towards zero. With
+    one decimal only rounding counts: cutting would take 0.8 for 0.88, and that is another loss.
+
+    Args:
+        one: A figure.
+        other: Another one.
+        decimals_stated: Decimals that the coarser one has at least: a whole percent is a fraction with two.
+
     Example:
-        >>> agree(4.146, 4.1463695), agree(4.146, 3.7922)
-        (True, False)
+        >>> agree(4.146, 4.1463695), agree(4.146, 4.1469), agree(4.146, 4.1455), agree(2.0, 1.99996)
+        (True, True, True, True)
+        >>> agree(0.9, 0.8), agree(0.8, 0.88), agree(4.146, 4.1453), agree(0.9, 0.86, decimals_stated=2)
+        (False, False, False, False)
     """
-    coarser = min(decimals(one), decimals(other))
-    if coarser > 12 or one == other:
-        return math.isclose(one, other, rel_tol=1e-9)
-    return abs(one - other) <= 10.0**-coarser * (1 if coarser else 0) + 1e-9 * max(abs(one), abs(other))
+    fewer, more = sorted((one, other), key=_decimals_of_a_figure)
+    places = max(_decimals_of_a_figure(fewer), decimals_stated)
+    slack = 1e-9 * max(abs(one), abs(other))
+    if places > 12 or one == other:
+        return abs(one - other) <= slack
+    unit = 10.0**-places
+    can_be_cut = places > 1 and _decimals_of_a_figure(more) > places
+    was_cut = can_be_cut and fewer * more >= 0 and abs(fewer) < abs(more)
+    return abs(one - other) <= (1.0 if was_cut else 0.5) * unit + slack
+
+
+def _decimals_of_a_figure(value: float) -> int:
+    """Return the decimals of a figure; a whole one was written with some (2.0000) that its value does not keep."""
+    return decimals(value) or _OF_A_WHOLE

@@ -8,13 +8,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
 from evidence import layout
 from evidence.foreign import rules
 from evidence.foreign.console import read_log
+from evidence.foreign.keys import is_set
 from evidence.foreign.structured import read_csv_file, read_json_file, read_rows_file, read_yaml_file
 from evidence.foreign.tensorboard import is_event_file, read_events
 from evidence.foreign.text import Text, read_text
@@ -23,6 +24,7 @@ from evidence.foreign.view import FileReading, ForeignRun
 from evidence.rules.finding import problem_of
 from evidence.rules.reading import NOT_A_FILE, UNREADABLE_FOLDER
 from schemas.problems import Problem
+from schemas.words import counted, listed
 
 WEIGHTS = frozenset(
     (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".msgpack", ".gguf", ".npz", ".npy", ".h5", ".onnx", ".orbax")
@@ -34,6 +36,9 @@ SKIPPED_FOLDERS = frozenset(("__pycache__", "venv", "node_modules"))
 
 MOST_FILES = 5000
 """Files of a folder that are read."""
+
+_MOST_NAMED = 10
+"""Files left out that are named; further ones are counted."""
 
 _HEAD_BYTES = 4096
 """Bytes at the beginning of a document in which it names its schema."""
@@ -65,16 +70,61 @@ def read_foreign(folder: Path) -> ForeignRun:
     readings = {name: _read(folder, name) for name in names}
     left_out, several = superseded(readings, folder)
     for name in left_out:
-        readings[name] = FileReading(encoding=readings[name].encoding)
+        readings[name] = FileReading(tool=readings[name].tool, encoding=readings[name].encoding)
     return ForeignRun(path=folder, files=readings, problems=(*problems, *several))
 
 
-def entries(folder: Path, problems: list[Problem], prefix: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Yield the regular files below a folder by their path in it, in order; links and special files are problems.
+def entries(folder: Path, problems: list[Problem]) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Yield the regular files below a folder by their path in it, in order; what is left out is a problem.
 
     Hidden and temporary files are left out, as in our own runs, and so are the notes that somebody added with
     trainproof: they are not the other tool's.
     """
+    left_out = _LeftOut()
+    yield from _below(folder, problems, left_out, "")
+    problems += left_out.as_problems(folder)
+
+
+@dataclass
+class _LeftOut:
+    """Files and folders that are no part of a run, or cannot be kept, filled while a folder is walked."""
+
+    unneeded: list[str] = field(default_factory=list)
+    """Hidden, temporary, of packages."""
+    unnameable: list[str] = field(default_factory=list)
+    """With names that some systems cannot hold."""
+
+    def note(self, name: str, entry: os.DirEntry[str]) -> bool:
+        """Return whether an entry is left out, and remember it."""
+        if not _NAME.fullmatch(entry.name):
+            self.unnameable.append(name)
+            return True
+        is_folder = entry.is_dir(follow_symlinks=False)
+        if entry.name.startswith(".") or entry.name.endswith(".tmp") or (is_folder and entry.name in SKIPPED_FOLDERS):
+            self.unneeded.append(f"{name}/" if is_folder else name)
+            return True
+        return False
+
+    def as_problems(self, folder: Path) -> Iterator[Problem]:
+        """Yield a warning for names that cannot be kept, and a note for what no run needs."""
+        if self.unnameable:
+            what = f"{_named(self.unnameable)} left out: the name cannot stand on every system."
+            yield replace(problem_of(rules.LEFT_OUT, file=str(folder), what=what), severity="warning")
+        if self.unneeded:
+            what = f"{_named(self.unneeded)} left out: hidden, temporary or of packages."
+            yield problem_of(rules.LEFT_OUT, file=str(folder), what=what)
+
+
+def _named(names: list[str]) -> str:
+    """Return names as the subject of a sentence, every one up to a few and the others counted."""
+    first = [os.fsencode(name).decode("utf-8", "backslashreplace") for name in names[:_MOST_NAMED]]
+    more = [counted(len(names) - _MOST_NAMED, "other")] if len(names) > _MOST_NAMED else []
+    return f"{listed([*first, *more], last='and')} {'was' if len(names) == 1 else 'were'}"
+
+
+def _below(
+    folder: Path, problems: list[Problem], left_out: _LeftOut, prefix: str
+) -> Iterator[tuple[str, os.DirEntry[str]]]:
     try:
         with os.scandir(folder) as listing:
             found = sorted(listing, key=lambda entry: entry.name)
@@ -84,11 +134,11 @@ def entries(folder: Path, problems: list[Problem], prefix: str = "") -> Iterator
         return
     for entry in found:
         name = prefix + entry.name
-        if entry.name.startswith(".") or entry.name.endswith(".tmp") or not _NAME.fullmatch(entry.name):
+        if left_out.note(name, entry):
             continue
         if entry.is_dir(follow_symlinks=False):
-            if entry.name not in SKIPPED_FOLDERS and not _is_our_run(folder / entry.name):
-                yield from entries(folder / entry.name, problems, f"{name}/")
+            if not _is_our_run(folder / entry.name):
+                yield from _below(folder / entry.name, problems, left_out, f"{name}/")
         elif entry.is_file(follow_symlinks=False):
             if name != layout.NOTES or not _names_our_schema(folder / name):
                 yield name, entry
@@ -127,7 +177,8 @@ def _read(folder: Path, name: str) -> FileReading:
         if path.stat().st_size > LARGEST_BYTES:
             what = f"The file is larger than {LARGEST_BYTES >> 20} MiB; it was not read."
             return FileReading(problems=(problem_of(rules.NOT_READ, file=str(path), what=what),))
-        return _reading(path.read_bytes(), name, str(path))
+        reading = _reading(path.read_bytes(), name, str(path))
+        return replace(reading, facts=tuple(fact for fact in reading.facts if is_set(fact.name, fact.value)))
     except OSError as error:
         what = f"The file cannot be read: {error.strerror or error}."
         return FileReading(problems=(problem_of(rules.NOT_READ, file=str(path), what=what),))

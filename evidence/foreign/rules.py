@@ -143,6 +143,14 @@ WEIGHTS_LEFT_OUT = _rule(
     "Weights stay where they are; their size and hash are in import.json.",
     "Nothing to do.",
 )
+LEFT_OUT = _rule(
+    "TP524",
+    "note",
+    "Files left out",
+    "Hidden and temporary files and folders of packages are no part of a run; names that not every system can hold "
+    "cannot be kept.",
+    "Nothing to do, unless one of them is evidence: then give it another name.",
+)
 MOJIBAKE = _rule(
     "TP621",
     "warning",
@@ -178,6 +186,7 @@ RULES = (
     NOT_READ,
     SEVERAL_RUNS,
     WEIGHTS_LEFT_OUT,
+    LEFT_OUT,
     MOJIBAKE,
     OTHER_ENCODING,
 )

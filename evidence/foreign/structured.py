@@ -13,7 +13,15 @@ from dataclasses import replace
 from typing import Any
 
 from evidence.foreign import rules
-from evidence.foreign.documents import Found, is_metric_row, is_trainer_summary, row_values, walk
+from evidence.foreign.documents import (
+    Found,
+    is_evaluation,
+    is_metric_row,
+    is_model,
+    is_trainer_summary,
+    row_values,
+    walk,
+)
 from evidence.foreign.predictions import predictions_in, predictions_of
 from evidence.foreign.template import is_example_name, remark_of, unfilled
 from evidence.foreign.text import Text
@@ -68,7 +76,7 @@ def document_reading(value: Any, lines: Lines, file: str, where: str, *, tool: s
     if is_trainer_state(value):
         return read_trainer_state(value, lines, file)
     answers = predictions_in(value, file, lines)
-    found = Found(file=file, lines=lines)
+    found = Found(file=file, lines=lines, is_evaluation=is_evaluation(value, file), is_model=is_model(value))
     remark = remark_of(value)
     found.results_too = remark is None and not is_example_name(file)
     walk(_without(value, answers.where), found)

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from evidence.foreign import rules
 from evidence.foreign.keys import TEXT_FACTS, fact_of, is_score, metric_of, plain
 from evidence.foreign.numbers import finite, number_of
-from evidence.foreign.structured import read_json_file
+from evidence.foreign.structured import HF_TRAINER, read_json_file
 from evidence.foreign.text import Text, read_text
 from evidence.foreign.view import Fact, FileReading, MetricRow, Score, Source
 from evidence.rules.finding import problem_of
@@ -31,6 +31,7 @@ _STATUS = {"1": "running", "2": "scheduled", "3": "finished", "4": "failed", "5"
 _RUN_OF = re.compile(
     r"^(?P<run>(?:.*/)?(?P<id>[0-9a-f]{32}))/(?P<part>metrics|params|tags|meta\.yaml)(?:/(?P<name>.+))?$"
 )
+_OF_CHECKPOINT = re.compile(r"(?:^|/)(?:checkpoint-\d+/)?trainer_state\.json$")
 _WANDB_RUN = re.compile(r"^(?P<run>(?:.*/)?(?:offline-)?run-\d{8}_\d{6}-\w+)/")
 
 
@@ -66,7 +67,9 @@ def read_wandb_summary(text: Text, file: str, where: str) -> FileReading:
     """Return what a wandb-summary.json gives: the value that each metric had last, hence a last loss, not a mean."""
     reading = read_json_file(text, file, where)
     names = {(fact.source.pointer or "").rpartition("/")[2] for fact in reading.facts}
-    facts = [_last_loss(fact, by_trainer="train~1loss" in names) for fact in reading.facts]
+    # The last learning rate is not the peak, and the last logged step not the last step: settings are in the config.
+    measured = [fact for fact in reading.facts if not fact.name.startswith("training.")]
+    facts = [_last_loss(fact, by_trainer="train~1loss" in names) for fact in measured]
     last = [fact for fact in _last_values(text, file) if fact.name not in {one.name for one in facts}]
     return FileReading(
         tool=WANDB,
@@ -91,7 +94,8 @@ def _last_loss(fact: Fact, *, by_trainer: bool) -> Fact:
 def superseded(readings: Mapping[str, FileReading], folder: Path) -> tuple[set[str], list[Problem]]:
     """Return the files that are older copies or belong to older runs, and a warning for the latter.
 
-    Only the newest MLflow or W&B run is read, and of the copies of a trainer_state.json the one that got furthest.
+    Only the newest MLflow or W&B run is read, and of the copies of a trainer_state.json, or of trainings in folders
+    beside each other, the one that got furthest.
     """
     left_out: set[str] = set()
     problems = []
@@ -108,7 +112,15 @@ def superseded(readings: Mapping[str, FileReading], folder: Path) -> tuple[set[s
             more = f" and {len(others) - 3} more" if len(others) > 3 else ""
             what = f"The folder holds {len(of_run)} runs of {tool}; not read: {shown}{more}."
             problems.append(problem_of(rules.SEVERAL_RUNS, file=str(folder), what=what))
-    return left_out | _older_states(readings), problems
+    left_out |= _older_states(readings)
+    if others := _other_trainings({name: readings[name] for name in readings if name not in left_out}):
+        left_out |= {name for name in readings if name.startswith(tuple(f"{other}/" for other in others))}
+        what = (
+            f"The folder holds {len(others) + 1} runs of {HF_TRAINER}, of which the one that got furthest was read; "
+            f"not read: {listed(others, last='and')}."
+        )
+        problems.append(problem_of(rules.SEVERAL_RUNS, file=str(folder), what=what))
+    return left_out, problems
 
 
 def _older_states(readings: Mapping[str, FileReading]) -> set[str]:
@@ -125,6 +137,22 @@ def _older_states(readings: Mapping[str, FileReading]) -> set[str]:
             if other != name and longer and theirs[: len(rows)] == rows:
                 older.add(name)
     return older
+
+
+def _other_trainings(readings: Mapping[str, FileReading]) -> list[str]:
+    """Return the folders of all trainings but the one that got furthest; none where one folder holds all states."""
+    furthest: dict[str, float] = {}
+    for name, reading in readings.items():
+        if name.endswith("trainer_state.json"):
+            steps = [fact.value for fact in reading.facts if fact.name == "training.steps_done"]
+            done = max((float(value) for value in steps if isinstance(value, int | float)), default=0.0)
+            folder = _OF_CHECKPOINT.sub("", name)
+            furthest[folder] = max(furthest.get(folder, 0.0), done)
+    inside = any(one != two and two.startswith(f"{one}/") for one in furthest for two in furthest)
+    if len(furthest) < 2 or "" in furthest or inside:
+        return []
+    read = max(furthest, key=lambda folder: (furthest[folder], folder))
+    return sorted(furthest.keys() - {read})
 
 
 def _started(names: list[str], readings: Mapping[str, FileReading]) -> str:

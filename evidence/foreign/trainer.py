@@ -17,7 +17,7 @@ _FACTS = {
     "max_steps": "training.steps_planned",
     "num_train_epochs": "training.epochs_planned",
     "epoch": "training.epochs_done",
-    "train_batch_size": "training.microbatch_size",
+    "train_batch_size": "training.process_batch_size",
     "best_metric": "result.best_metric",
     "num_input_tokens_seen": "result.tokens_seen",
 }

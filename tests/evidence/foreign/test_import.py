@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from synthetic import write_run
@@ -14,6 +17,7 @@ from typer.testing import CliRunner
 import trainproof
 from evidence.check import check_paths
 from evidence.foreign.importing import Imported, import_run
+from evidence.foreign.read import read_foreign
 from evidence.index import index_runs
 from evidence.judge import report_of
 from evidence.present import run_text
@@ -154,6 +158,52 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     assert [note.what for note in made.notes] == ["a.log is a symbolic link; it was not read."]
 
 
+def test_what_is_left_out_is_named(tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    (theirs / "venv").mkdir(parents=True)
+    for name in ("t.log", "back\\slash.log", "x.tmp", ".hidden", "venv/t.log", os.fsdecode(b"bad\xff.log")):
+        (theirs / name).write_text("step 1 loss: 2.0\n")
+    made = import_run(theirs, name="x", root=tmp_path / "runs", now=NOW)
+    assert [(note.code, note.severity, note.what) for note in made.notes] == [
+        ("TP524", "warning", "back\\slash.log and bad\\xff.log were left out: the name cannot stand on every system."),
+        ("TP524", "note", ".hidden, venv/ and x.tmp were left out: hidden, temporary or of packages."),
+    ]
+    assert [problem.what for problem in report_of(read_run(theirs)).findings if problem.code == "TP524"] == [
+        note.what for note in made.notes
+    ]
+
+
+def test_of_many_left_out_some_are_named(tmp_path: Path) -> None:
+    (tmp_path / "t.log").write_text("step 1 loss: 2.0\n")
+    for number in range(12):
+        (tmp_path / f"{number:02}.tmp").touch()
+    named = ", ".join(f"{number:02}.tmp" for number in range(10))
+    (problem,) = read_foreign(tmp_path).problems
+    assert problem.what == f"{named} and 2 others were left out: hidden, temporary or of packages."
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / "a.log").write_text("step 1 loss: 2.0\n")
+    (theirs / "b.log").write_text("step 2 loss: 1.5\n")
+    opened = Path.open
+
+    def refused(path: Path, *args: Any, **more: Any) -> Any:
+        if path == theirs / "b.log":  # Root may read everything, so a mode would not do.
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return opened(path, *args, **more)
+
+    monkeypatch.setattr(Path, "open", refused)
+    with pytest.raises(ProblemError) as error:
+        import_run(theirs, name="x", root=tmp_path / "runs", now=NOW)
+    (problem,) = error.value.problems
+    assert (error.value.exit_code, problem.file) == (2, str(theirs / "b.log"))
+    assert problem.what == f"{theirs / 'b.log'} cannot be read: Permission denied."
+    assert problem.next == "Make it readable, or take it out of the folder, and import again."
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
 def test_a_run_of_ours_inside_speaks_for_itself(tmp_path: Path) -> None:
     (tmp_path / "train.log").write_text("step 1 loss: 2.0\n")
     write_run(tmp_path, "ours")
@@ -168,7 +218,7 @@ def test_lists_and_pages_show_what_is_known(tmp_path: Path) -> None:
     assert (summary.loss_points, summary.score, summary.mode) == ((2.4113, 1.9012, 1.7044), None, None)
     text = run_text(read_run(made.path))
     assert "  last loss        1.7044\n  mean loss        2.0056\n" in text
-    assert "  result.mean_loss          2.0056  (stated: all_results.json at /train_loss (line 6))\n" in text
+    assert "  result.mean_loss             2.0056  (stated: all_results.json at /train_loss (line 6))\n" in text
 
 
 def test_contradicted_figures_are_not_shown(tmp_path: Path) -> None:
