@@ -150,7 +150,7 @@ def _of_foreign(run: Run, figures: foreign_figures.Figures, report: RunReport) -
         steps_done=figures.steps_done,
         steps_planned=figures.steps_planned,
         tokens_seen=figures.tokens_seen,
-        last_loss=figures.losses[-1] if figures.losses else None,
+        last_loss=figures.last_loss,
         loss_points=_points(np.array(figures.losses, dtype=np.float64)),
         duration_seconds=figures.train_seconds,
         started_at=figures.started_at,

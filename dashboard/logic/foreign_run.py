@@ -18,7 +18,7 @@ from dashboard.logic.headline import Figure
 from dashboard.logic.line import Line, Mark
 from dashboard.logic.series import NAMES, Series
 from dashboard.logic.text import masked
-from evidence.foreign.contradictions import loss_series
+from evidence.foreign.course import course_of, loss_series
 from evidence.foreign.figures import figures_of
 from evidence.foreign.keys import is_score
 from evidence.foreign.view import Fact, ForeignRun, MetricRow
@@ -32,7 +32,7 @@ _STEP = re.compile(r"(?:step|checkpoint)[ _-]?(\d{1,15})$")
 
 def line_of(name: str, view: ForeignRun) -> tuple[Line, str]:
     """Return the line of a run, and where its losses stand; empty where it states none."""
-    rows = _longest(loss_series(view.metrics))
+    rows = course_of(view.metrics)
     evaluated = _evaluated(view, rows)
     line = Line(
         name=name,
@@ -102,7 +102,7 @@ def figures(view: ForeignRun) -> list[Figure]:
     first = f"from {numbers.digits(found.losses[0])}" if found.losses else ""
     return [
         Figure(label="Steps", value=numbers.count(found.steps_done), detail=planned),
-        Figure(label="Last loss", value=numbers.digits(found.losses[-1] if found.losses else None), detail=first),
+        Figure(label="Last loss", value=numbers.digits(found.last_loss), detail=first),
         Figure(label="Mean loss", value=numbers.digits(found.mean_loss), detail="as stated, not computed here"),
         Figure(label="Tokens seen", value=numbers.short_count(found.tokens_seen)),
         Figure(label="Training time", value=numbers.duration(found.train_seconds)),

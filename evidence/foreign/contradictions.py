@@ -12,8 +12,7 @@ from itertools import combinations, pairwise
 
 from evidence.foreign import rules
 from evidence.foreign.answers import against_answers
-from evidence.foreign.course import course_of, goes_on
-from evidence.foreign.course import loss_series as loss_series  # imported from here by others
+from evidence.foreign.course import course_of, goes_on, loss_series
 from evidence.foreign.numbers import agree
 from evidence.foreign.sameness import contradict, is_comparable
 from evidence.foreign.view import Fact, ForeignRun, MetricRow, Scalar
