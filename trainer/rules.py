@@ -85,6 +85,12 @@ RULES: tuple[Rule, ...] = (
         "Leave --eval-set out, or train another run.",
     ),
     error(
+        "TP075",
+        "Checkpoint before the last step",
+        "The run was killed, failed or lost checkpoints, so that the newest one is not of its last step.",
+        "Continue the run, which evaluates at its end.",
+    ),
+    error(
         "TP080",
         "Open address",
         "The dashboard was asked to listen beyond this machine without a login.",
