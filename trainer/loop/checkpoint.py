@@ -223,7 +223,8 @@ def state_sha256(state: TrainState) -> str:
 
 def array_sha256(array: jax.Array) -> str:
     """Return the SHA-256 of an array's elements in C order."""
-    return hashlib.sha256(memoryview(np.ascontiguousarray(jax.device_get(array)).view(np.uint8))).hexdigest()
+    content: Any = np.ascontiguousarray(jax.device_get(array)).view(np.uint8)  # a buffer, which its type does not say
+    return hashlib.sha256(content).hexdigest()
 
 
 def no_checkpoint(run_folder: Path) -> Problem:
