@@ -66,6 +66,12 @@ RULES: tuple[Rule, ...] = (
         "The newest checkpoint cannot be read, or its state is not the one that was saved.",
         "Move it away and continue from an earlier one, or start anew.",
     ),
+    error(
+        "TP054",
+        "Continued with other rows",
+        "Dataset, seed, order, length or batch size differ from those of the run to continue.",
+        "Continue it with the same ones, or begin anew.",
+    ),
     error("TP060", "No weights to read", "A built-in model has no pretrained weights.", "Leave model.weights out."),
     error("TP061", "Sequence too long", "data.max_length exceeds the model's positions.", "Lower data.max_length."),
     error(

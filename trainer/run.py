@@ -18,11 +18,12 @@ from trainer.data.encode import first_examples
 from trainer.evaluation.evaluate import Answered
 from trainer.evaluation.exam import Exam
 from trainer.failure import FAILED, INTERRUPTED
-from trainer.loop.checkpoint import Checkpoints
+from trainer.loop.checkpoint import Checkpoints, most_at_once, refuse_no_room
 from trainer.loop.optimizer import build_schedule
+from trainer.loop.program import batch_size_of
 from trainer.loop.stop import StopRequest
 from trainer.loop.train import Loop, Outcome
-from trainer.parent import parent_of
+from trainer.parent import parent_of, refuse_other_rows
 from trainer.planning.plan import in_words, refuse_what_does_not_fit
 from trainer.prepare import Prepared, prepare
 from trainer.progress import Watch
@@ -60,7 +61,9 @@ def run(order: Order, watch: Watch) -> int:
     refuse_folder(order.folder)
     parent = parent_of(order.resume, order.config)
     prepared = prepare(order.config, forced=order.forced)
+    refuse_other_rows(order.resume, prepared.dataset_document(), batch_size=batch_size(prepared))
     refuse_what_does_not_fit(prepared.plan, model=order.config.model.name)
+    refuse_no_room(order.folder, state_bytes=state_bytes(prepared), at_once=most_at_once(order.config))
     with stop, claimed(order.folder, watch) as recorder:
         record_start(recorder, prepared, order, parent)
         assembly = assemble(prepared, resume=order.resume)
@@ -84,6 +87,18 @@ def claimed(folder: Path, watch: Watch) -> Recorder:
     """Return the recorder of a folder that is made for it."""
     claim(folder)
     return Recorder(folder, say=watch.say)
+
+
+def batch_size(prepared: Prepared) -> int:
+    """Return the sequences of a step over all devices."""
+    return batch_size_of(prepared.config, devices=len(prepared.devices.list))
+
+
+def state_bytes(prepared: Prepared) -> int:
+    """Return what a checkpoint holds: the planned params and opt_state of all devices that share them."""
+    shards = len(prepared.devices.list) if prepared.config.mesh.shard_params else 1
+    of_one: int = sum(part["bytes"] for part in prepared.plan["parts"] if part["name"] in ("params", "opt_state"))
+    return shards * of_one
 
 
 def record_start(recorder: Recorder, prepared: Prepared, order: Order, parent: dict[str, Any] | None) -> None:

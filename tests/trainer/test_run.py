@@ -1,5 +1,6 @@
 """Whole runs in small: what a run leaves behind when it ends well, badly, early, and when it is continued."""
 
+import hashlib
 import json
 import os
 import signal
@@ -701,6 +702,55 @@ def test_a_checkpoint_of_another_state_is_refused_with_every_key_that_makes_it_o
                 ("optimizer.name", "adafactor", "adamw"),
                 ("precision.params", "bfloat16", "float32"),
             )
+        ),
+    )
+    assert not order.folder.exists()
+
+
+def test_a_run_is_not_continued_with_other_rows(
+    config: Config, order_of: Callable[..., Order], finished: Callable[[Config], Path]
+):
+    parent = finished(config)
+    other = replace(config, seed=7, data=replace(config.data, shuffle=False), limits=Limits(steps=4))
+    order = order_of(other, resume=parent)
+    why = "  Which rows a step sees, and tokens_seen, follow from it for every step of the run, those before too.\n"
+    assert refusal(order) == (
+        2,
+        "".join(
+            f"error TP054: {parent / layout.CONFIG} at /{key.replace('.', '/')}: "
+            f"{key} is {now}; the run to continue has {then}.\n{why}"
+            f"  Next: Continue it with --set {key}={then}, or leave --resume out to begin anew.\n"
+            for key, now, then in (("seed", 7, 0), ("data.shuffle", "false", "true"))
+        ),
+    )
+    assert not order.folder.exists()
+
+
+def test_a_run_is_not_continued_with_a_dataset_that_changed_or_another_batch_size(
+    config: Config, order_of: Callable[..., Order], finished: Callable[[Config], Path], tmp_path: Path
+):
+    rows_file = tmp_path / "rows.jsonl"
+    lines = [f'{{"prompt": "What is {n} + 1?", "completion": "{n + 1}"}}\n' for n in range(4)]
+    rows_file.write_text("".join(lines))
+    before = hashlib.sha256(rows_file.read_bytes()).hexdigest()
+    mine = replace(config, data=replace(config.data, dataset=str(rows_file)))
+    parent = finished(mine)
+    rows_file.write_text("".join(reversed(lines)))
+    after = hashlib.sha256(rows_file.read_bytes()).hexdigest()
+    more = replace(mine, limits=Limits(steps=4), batch=replace(mine.batch, accumulation_steps=2))
+    order = order_of(more, resume=parent)
+    assert refusal(order) == (
+        2,
+        (
+            f"error TP054: {parent / layout.MANIFEST} at /dataset/sha256: The dataset rows.jsonl has 4 rows with the SHA-256 "
+            f"{after}; the run to continue read rows.jsonl, 4 rows with the SHA-256 {before}.\n"
+            "  Which rows a step sees follows from the dataset for every step of the run, those before too.\n"
+            "  Next: Name the dataset as it was, or leave --resume out to begin anew.\n"
+            f"error TP054: {parent / layout.MANIFEST} at /training/batch_size: A step has 8 sequences over all "
+            "devices; the run to continue has 4.\n"
+            "  Which rows a step sees, and tokens_seen, follow from it for every step of the run, those before too.\n"
+            "  Next: Set batch.microbatch_size and batch.accumulation_steps so that with the number of devices they "
+            "make 4, or leave --resume out to begin anew.\n"
         ),
     )
     assert not order.folder.exists()

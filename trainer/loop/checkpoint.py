@@ -30,6 +30,7 @@ import orbax.checkpoint as ocp
 
 from evidence.layout import CHECKPOINTS, CONFIG
 from schemas.problems import Problem, ProblemError
+from trainer.config.tree import Config
 from trainer.loop.step import TrainState
 
 UNFINISHED = ".orbax-checkpoint-tmp"
@@ -130,6 +131,38 @@ def _remove(folder: Path) -> None:
             return
         shutil.rmtree(folder, ignore_errors=True)
         time.sleep(0.1)
+
+
+def most_at_once(config: Config) -> int:
+    """Return how many checkpoints lie on the disk at one time: an old one goes when the new one is whole."""
+    every = config.checkpoint.save_every_steps
+    saved = 1 if every == 0 else 1 + (config.limits.steps - 1) // every
+    return min(saved, config.checkpoint.keep + 1)
+
+
+def refuse_no_room(run_folder: Path, *, state_bytes: int, at_once: int) -> None:
+    """Refuse a run whose checkpoints the disk has no room for, before anything is spent.
+
+    Raises:
+        ProblemError: exit code 2.
+    """
+    there = next(folder for folder in (run_folder, *run_folder.resolve().parents) if folder.is_dir())
+    free = shutil.disk_usage(there).free
+    if free >= state_bytes * at_once:
+        return
+    several = (
+        f"{at_once} checkpoints of {state_bytes:,} bytes" if at_once > 1 else f"a checkpoint of {state_bytes:,} bytes"
+    )
+    fewer = ", keep fewer with --set checkpoint.keep=1," if at_once > 2 else ""
+    problem = Problem(
+        code="TP722",
+        severity="error",
+        file=str(run_folder),
+        what=f"The disk has no room for the run: it will hold {several} at a time, and {free:,} are free.",
+        why="A run whose last state cannot be saved would be spent for nothing.",
+        next=f"Free space there{fewer} or give --output a folder on another disk.",
+    )
+    raise ProblemError([problem], exit_code=2)
 
 
 def refuse_full_disk(folder: Path, state: TrainState) -> None:
