@@ -22,6 +22,7 @@ from trainer.model.build import abstract
 from trainer.model.params import flatten
 from trainer.model.source import ModelSource, resolve
 from trainer.planning.devices import Devices, choose_devices
+from trainer.planning.estimate import Asked
 from trainer.planning.plan import plan_run
 
 GENERATOR_SEED_OFFSET = 1_000_003
@@ -104,7 +105,16 @@ def prepare(config: Config, *, forced: bool) -> Prepared:
         rows=rows,
         data=data,
         items=items,
-        plan=plan_run(config, source.spec, shapes, devices, forced=forced),
+        plan=plan_run(config, source.spec, shapes, devices, forced=forced, asked=asked_of(items, tokenizer)),
+    )
+
+
+def asked_of(items: RowFile | None, tokenizer: Tokenizer) -> Asked | None:
+    """Return how many prompts an evaluation set has and how long they are, None where there is no set."""
+    if items is None:
+        return None
+    return Asked(
+        prompts=len(items.rows), longest_tokens=max(len(prompt_ids(item["prompt"], tokenizer)) for item in items.rows)
     )
 
 

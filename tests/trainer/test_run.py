@@ -742,8 +742,8 @@ def test_a_run_is_not_continued_with_a_dataset_that_changed_or_another_batch_siz
     assert refusal(order) == (
         2,
         (
-            f"error TP054: {parent / layout.MANIFEST} at /dataset/sha256: The dataset rows.jsonl has 4 rows with the SHA-256 "
-            f"{after}; the run to continue read rows.jsonl, 4 rows with the SHA-256 {before}.\n"
+            f"error TP054: {parent / layout.MANIFEST} at /dataset/sha256: The dataset rows.jsonl has 4 rows with the "
+            f"SHA-256 {after}; the run to continue read rows.jsonl, 4 rows with the SHA-256 {before}.\n"
             "  Which rows a step sees follows from the dataset for every step of the run, those before too.\n"
             "  Next: Name the dataset as it was, or leave --resume out to begin anew.\n"
             f"error TP054: {parent / layout.MANIFEST} at /training/batch_size: A step has 8 sequences over all "
