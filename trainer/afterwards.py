@@ -18,11 +18,18 @@ from evidence.hashes import sha256_manifest
 from evidence.lock import RunLock
 from evidence.read import read_existing_run
 from evidence.write import RowWriter, write_json
-from schemas.problems import Problem, ProblemError
+from schemas.problems import ProblemError
 from trainer.config.load import load_config
 from trainer.config.tree import Config
 from trainer.data.rows import read_eval_set
-from trainer.evaluation.evaluate import Answered, is_evaluated, stated_evaluation, summary_of
+from trainer.evaluable import (
+    no_eval_set,
+    refuse_another_set,
+    refuse_another_step,
+    refuse_second_evaluation,
+    told_to_stop,
+)
+from trainer.evaluation.evaluate import Answered, stated_evaluation, summary_of
 from trainer.evaluation.exam import Exam, in_words
 from trainer.failure import INTERRUPTED
 from trainer.loop.checkpoint import latest_step, no_checkpoint, restore
@@ -218,71 +225,10 @@ def seal_again(folder: Path, message: str) -> None:
     write_json(folder / layout.MANIFEST, manifest | {"artifacts": artifacts_of(folder)})
 
 
-def refuse_another_set(name: str, config: Config, folder: Path) -> None:
-    """Refuse to answer another set than the configuration declares: the two would contradict each other."""
-    declared = config.evaluation.eval_set
-    if declared is not None and name != declared:
-        problem = Problem(
-            code="TP074",
-            severity="error",
-            file=str(folder / layout.CONFIG),
-            pointer="/evaluation/eval_set",
-            what=f"The run's configuration declares {declared}, and {name} was asked for.",
-            next=f"Leave --eval-set out, or train another run with --set evaluation.eval_set={name}.",
-        )
-        raise ProblemError([problem], exit_code=2)
-
-
 def refuse_without_checkpoint(folder: Path) -> None:
     """Refuse a run whose parameters are not there, before anything is built for them."""
     if latest_step(folder) is None:
         raise ProblemError([no_checkpoint(folder)], exit_code=2)
-
-
-def refuse_another_step(folder: Path, config: Config) -> None:
-    """Refuse to score a checkpoint that is not of the run's last step, as one of a killed run is."""
-    manifest = json.loads((folder / layout.MANIFEST).read_text(encoding="utf-8"))
-    step, done = latest_step(folder), (manifest["training"] or {}).get("steps_done")
-    if step != done:
-        killed = f"The run was killed; its newest checkpoint is at step {step} of {config.limits.steps}."
-        problem = Problem(
-            code="TP075",
-            severity="error",
-            file=str(folder),
-            what=killed
-            if manifest["status"] == "running"
-            else f"The newest checkpoint is at step {step}; the run did {done} steps.",
-            why="The scores of a run are those of its last step.",
-            next=f"Continue it, which evaluates at the end: trainproof train --resume {folder} "
-            f"--set evaluation.eval_set={config.evaluation.eval_set}.",
-        )
-        raise ProblemError([problem], exit_code=2)
-
-
-def refuse_second_evaluation(folder: Path) -> None:
-    """Refuse to replace the evaluation of a run, which is evidence; one that was stopped may be completed."""
-    if is_evaluated(folder):
-        problem = Problem(
-            code="TP070",
-            severity="error",
-            file=str(folder / layout.EVAL_SUMMARY),
-            what="The run has been evaluated already.",
-            why="An evaluation is evidence; a second one would replace the first.",
-            next="Train another run with --set evaluation.eval_set=NAME to use another set.",
-        )
-        raise ProblemError([problem], exit_code=2)
-
-
-def no_eval_set(folder: Path) -> Problem:
-    """Return the problem of an evaluation without a set."""
-    return Problem(
-        code="TP071",
-        severity="error",
-        file=str(folder / layout.CONFIG),
-        pointer="/evaluation/eval_set",
-        what="The run's configuration names no evaluation set.",
-        next="Name one with --eval-set eval_v2, or a JSONL file.",
-    )
 
 
 def refuse_a_part(folder: Path, answered: Answered, stop: StopRequest) -> None:
@@ -290,14 +236,3 @@ def refuse_a_part(folder: Path, answered: Answered, stop: StopRequest) -> None:
     if answered.evaluated.complete:
         return
     raise ProblemError([told_to_stop(folder, stop.reason())], exit_code=5)
-
-
-def told_to_stop(folder: Path, reason: str | None) -> Problem:
-    """Return the problem of an evaluation that was told to stop."""
-    return Problem(
-        code="TP072",
-        severity="error",
-        file=str(folder),
-        what=f"The evaluation was stopped ({reason}); the run is as it was before.",
-        next="Run the same command again.",
-    )
