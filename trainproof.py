@@ -102,25 +102,28 @@ def train(
 ) -> None:
     """Train a model and record the run."""
     need("train", "train")
-    from trainer.command import TrainFlags, order_of
-    from trainer.progress import Watch
-    from trainer.run import run
+    from trainer.loop.stop import ending_at_once
 
-    flags = TrainFlags(
-        config=config,
-        resume=resume,
-        output=output,
-        smoke_config=smoke_config,
-        smoke_steps=smoke_steps,
-        dataset=dataset,
-        device=device,
-        save_every_steps=save_every_steps,
-        seed=seed,
-        settings=settings or (),
-        force=force,
-    )
-    with Watch() as watch:
-        code = run(order_of(flags), watch)
+    with ending_at_once("train"):
+        from trainer.command import TrainFlags, order_of
+        from trainer.progress import Watch
+        from trainer.run import run
+
+        flags = TrainFlags(
+            config=config,
+            resume=resume,
+            output=output,
+            smoke_config=smoke_config,
+            smoke_steps=smoke_steps,
+            dataset=dataset,
+            device=device,
+            save_every_steps=save_every_steps,
+            seed=seed,
+            settings=settings or (),
+            force=force,
+        )
+        with Watch() as watch:
+            code = run(order_of(flags), watch)
     raise typer.Exit(code)
 
 
@@ -155,9 +158,12 @@ def plan(
 ) -> None:
     """Say whether a run fits on this machine before anything is spent. Exit 3: it does not."""
     need("plan", "train")
-    from trainer.planning.verb import plan_of, plan_text
+    from trainer.loop.stop import ending_at_once
 
-    found = plan_of(config, device=device, settings=settings or ())
+    with ending_at_once("plan"):
+        from trainer.planning.verb import plan_of, plan_text
+
+        found = plan_of(config, device=device, settings=settings or ())
     sys.stdout.write(as_json_text(found) if as_json else plan_text(found))
     raise typer.Exit(3 if found["verdict"] == "does_not_fit" else 0)
 
@@ -170,11 +176,14 @@ def evaluate(
 ) -> None:
     """Answer an evaluation set with a run's newest checkpoint and add the answers to its evidence."""
     need("evaluate", "train")
-    from trainer.afterwards import evaluate_run
-    from trainer.progress import Watch
+    from trainer.loop.stop import ending_at_once
 
-    with Watch(quiet=as_json) as watch:
-        summary = evaluate_run(run, eval_set, watch)
+    with ending_at_once("evaluate"):
+        from trainer.afterwards import evaluate_run
+        from trainer.progress import Watch
+
+        with Watch(quiet=as_json) as watch:
+            summary = evaluate_run(run, eval_set, watch)
     if as_json:
         sys.stdout.write(as_json_text(summary))
 

@@ -18,23 +18,34 @@ from evidence.hashes import sha256_manifest
 from evidence.lock import RunLock
 from evidence.read import read_existing_run
 from evidence.write import RowWriter, write_json
-from schemas.problems import Problem, ProblemError
-from trainer.assemble import first_params
+from schemas.problems import ProblemError
 from trainer.config.load import load_config
 from trainer.config.tree import Config
-from trainer.evaluation.evaluate import Answered, is_evaluated, stated_evaluation, summary_of
+from trainer.data.rows import read_eval_set
+from trainer.evaluable import (
+    no_eval_set,
+    refuse_another_set,
+    refuse_another_step,
+    refuse_second_evaluation,
+    told_to_stop,
+)
+from trainer.evaluation.evaluate import Answered, prompts_of, stated_evaluation, summary_of
 from trainer.evaluation.exam import Exam, in_words
+from trainer.failure import INTERRUPTED
 from trainer.loop.checkpoint import latest_step, no_checkpoint, restore
-from trainer.loop.program import start_state
+from trainer.loop.program import state_shapes
 from trainer.loop.step import TrainState
 from trainer.loop.stop import StopRequest
+from trainer.model.build import abstract
 from trainer.model.decoder import Decoder
 from trainer.model.export import export, refuse_taken
+from trainer.model.params import flatten
 from trainer.model.source import ModelSource, resolve
 from trainer.planning.devices import Devices, choose_devices
-from trainer.prepare import prepare
+from trainer.prepare import read_training_rows
 from trainer.progress import Watch
 from trainer.recorder.recorder import artifacts_of, now
+from trainer.room import refuse_what_leaves_no_room
 
 
 def evaluate_run(folder: Path, eval_set: str | None, watch: Watch) -> dict[str, Any]:
@@ -46,32 +57,41 @@ def evaluate_run(folder: Path, eval_set: str | None, watch: Watch) -> dict[str, 
         watch: shows progress.
 
     Raises:
-        ProblemError: exit code 2; the run is evaluated already, names no set, or has no checkpoint. Exit code 5:
-            stopped before every item was answered; the run is as before. Exit code 2 also: it could not be written,
-            and the run is as before.
+        ProblemError: exit code 2; the run is evaluated already, names no set, or has no checkpoint of its last step.
+            Exit code 5: stopped before every item was answered; the run is as before. Exit code 2 also: it could not be
+            written, and the run is as before.
     """
     config = config_to_evaluate(folder, eval_set)
     refuse_without_checkpoint(folder)
-    prepared = prepare(config, forced=True)
+    devices = devices_here(config, watch)
+    source = resolve(config.model.name, config.model.revision)
+    assert config.evaluation.eval_set is not None, "config_to_evaluate names a set"
+    items = read_eval_set(config.evaluation.eval_set)
+    tokenizer = source.tokenizer()
+    # The rows say in which form the model was taught to be asked.
+    form = read_training_rows(config).form
+    refuse_what_leaves_no_room(config, source, items, prompts_of(items, form, tokenizer))
     with RunLock(folder), StopRequest(max_minutes=None) as stop:
         refuse_second_evaluation(folder)  # one that ended since the first look
-        graphdef, state = restored(folder, config, prepared.source, prepared.devices)
-        assert prepared.items is not None, "config_to_evaluate names a set"
-        exam = Exam(
-            items=prepared.items,
-            settings=config.evaluation,
-            form=prepared.form,
-            tokenizer=prepared.tokenizer,
-            graphdef=graphdef,
-            max_positions=prepared.source.spec.max_positions,
-            folder=folder,
-            stop=stop,
-            watch=watch,
-        )
+        refuse_another_step(folder, config)
         try:
-            summary = add_evaluation(folder, exam, state)
+            graphdef, state = restored(folder, config, source, devices)
+            exam = Exam(
+                items=items,
+                settings=config.evaluation,
+                form=form,
+                tokenizer=tokenizer,
+                graphdef=graphdef,
+                max_positions=source.spec.max_positions,
+                folder=folder,
+                stop=stop,
+                watch=watch,
+            )
+            summary = add_evaluation(folder, exam, state, devices)
         except OSError as error:
             raise not_written(error, folder, what="The evaluation") from error
+        except KeyboardInterrupt:
+            raise ProblemError([told_to_stop(folder, "a second signal")], exit_code=5) from None
     watch.say(in_words(summary, exam.items.name))
     return summary
 
@@ -87,7 +107,7 @@ def config_to_evaluate(folder: Path, eval_set: str | None) -> Config:
     return replace(config, evaluation=replace(config.evaluation, eval_set=name))
 
 
-def add_evaluation(folder: Path, exam: Exam, state: TrainState) -> dict[str, Any]:
+def add_evaluation(folder: Path, exam: Exam, state: TrainState, devices: Devices) -> dict[str, Any]:
     """Answer the set, write answers and summary, seal the run again and return the summary; or leave it as it was."""
     log_bytes = (folder / layout.LOG).stat().st_size
     stopped = stated_evaluation(folder)
@@ -107,7 +127,7 @@ def add_evaluation(folder: Path, exam: Exam, state: TrainState) -> dict[str, Any
             # The untrained model's answers, which an evaluation that was stopped had whole, are still there.
             summary["baseline"] = stopped.get("baseline") if stopped else None
             write_json(folder / layout.EVAL_SUMMARY, summary)
-            seal_again(folder)
+            seal_again(folder, f"sealed again with its evaluation on {in_number(devices)}")
     except BaseException:
         os.truncate(folder / layout.LOG, log_bytes)
         raise
@@ -162,42 +182,52 @@ def config_of_run(folder: Path) -> Config:
     return load_config(folder / layout.CONFIG)
 
 
+def devices_here(config: Config, watch: Watch) -> Devices:
+    """Return the devices that a run asked for or, where they are not there, those that are, and say so.
+
+    Which devices train is declared, so a run never falls back; what is read from its checkpoint may be on any.
+    """
+    try:
+        return choose_devices(config.mesh.device, config.mesh.devices)
+    except ProblemError as error:
+        here = choose_devices("auto", None)
+        watch.say(f"{error.problems[0].what} {in_number(here)} is used instead.")
+        return here
+
+
+def in_number(devices: Devices) -> str:
+    """Return how many devices of which kind: `8 × cpu`."""
+    return f"{len(devices.list)} × {devices.kind}"
+
+
 def restored(
     folder: Path, config: Config, source: ModelSource, devices: Devices
 ) -> tuple[nnx.GraphDef[Decoder], TrainState]:
-    """Return the structure of a run's model, and its newest checkpoint on these devices."""
-    graphdef, params, _ = first_params(config, source, devices)
-    return graphdef, restore(folder, start_state(params, config, devices))
+    """Return the structure of a run's model, and its newest checkpoint; no other parameters are drawn or read."""
+    precision = config.precision
+    decoder = abstract(
+        source.spec, params_dtype=precision.params, compute_dtype=precision.compute, remat=config.memory.remat
+    )
+    graphdef, shapes = flatten(decoder)
+    return graphdef, restore(folder, state_shapes(shapes, config, devices))
 
 
-def seal_again(folder: Path) -> None:
+def seal_again(folder: Path, message: str) -> None:
     """Take the new files into the manifest's artifact list, and say so in the log as the first seal did."""
     manifest = json.loads((folder / layout.MANIFEST).read_text(encoding="utf-8")) | {"finished_at": now()}
+    if manifest["status"] == "running":  # killed after its last step: it has no end yet
+        ending = {"code": INTERRUPTED, "error": None, "message": "killed after its last step; evaluated later"}
+        manifest |= {"status": "interrupted", "exit": ending}
     sealed = {
         "time": now(),
         "level": "info",
         "event": "run_sealed",
-        "message": "sealed again with its evaluation",
+        "message": message,
         "fields": {"manifest_sha256": sha256_manifest(manifest)},
     }
     with RowWriter(folder / layout.LOG) as log:
         log.append(sealed)
     write_json(folder / layout.MANIFEST, manifest | {"artifacts": artifacts_of(folder)})
-
-
-def refuse_another_set(name: str, config: Config, folder: Path) -> None:
-    """Refuse to answer another set than the configuration declares: the two would contradict each other."""
-    declared = config.evaluation.eval_set
-    if declared is not None and name != declared:
-        problem = Problem(
-            code="TP074",
-            severity="error",
-            file=str(folder / layout.CONFIG),
-            pointer="/evaluation/eval_set",
-            what=f"The run's configuration declares {declared}, and {name} was asked for.",
-            next=f"Leave --eval-set out, or train another run with --set evaluation.eval_set={name}.",
-        )
-        raise ProblemError([problem], exit_code=2)
 
 
 def refuse_without_checkpoint(folder: Path) -> None:
@@ -206,41 +236,8 @@ def refuse_without_checkpoint(folder: Path) -> None:
         raise ProblemError([no_checkpoint(folder)], exit_code=2)
 
 
-def refuse_second_evaluation(folder: Path) -> None:
-    """Refuse to replace the evaluation of a run, which is evidence; one that was stopped may be completed."""
-    if is_evaluated(folder):
-        problem = Problem(
-            code="TP070",
-            severity="error",
-            file=str(folder / layout.EVAL_SUMMARY),
-            what="The run has been evaluated already.",
-            why="An evaluation is evidence; a second one would replace the first.",
-            next="Train another run with --set evaluation.eval_set=NAME to use another set.",
-        )
-        raise ProblemError([problem], exit_code=2)
-
-
-def no_eval_set(folder: Path) -> Problem:
-    """Return the problem of an evaluation without a set."""
-    return Problem(
-        code="TP071",
-        severity="error",
-        file=str(folder / layout.CONFIG),
-        pointer="/evaluation/eval_set",
-        what="The run's configuration names no evaluation set.",
-        next="Name one with --eval-set eval_v2, or a JSONL file.",
-    )
-
-
 def refuse_a_part(folder: Path, answered: Answered, stop: StopRequest) -> None:
     """Refuse to keep an evaluation that was stopped before every item was answered."""
     if answered.evaluated.complete:
         return
-    problem = Problem(
-        code="TP072",
-        severity="error",
-        file=str(folder),
-        what=f"The evaluation was stopped ({stop.reason()}); the run is as it was before.",
-        next="Run the same command again.",
-    )
-    raise ProblemError([problem], exit_code=5)
+    raise ProblemError([told_to_stop(folder, stop.reason())], exit_code=5)

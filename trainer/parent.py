@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from evidence.layout import CONFIG
+from evidence.layout import CONFIG, MANIFEST
+from evidence.read import read_run
 from schemas.problems import Problem, ProblemError
 from schemas.words import shown
 from trainer.config.load import load_config
@@ -40,6 +41,7 @@ def parent_of(resume: Path | None, config: Config) -> dict[str, Any] | None:
     if (resume / CONFIG).is_file():
         before = load_config(resume / CONFIG)
         problems += [another_state(resume, *change) for change in changes_of_state(before, config)]
+        problems += [other_rows(resume, *change) for change in changes_of_rows(before, config)]
     if problems:
         raise ProblemError(problems, exit_code=2)
     return {"run_id": resume.resolve().name, "step": step}
@@ -59,6 +61,39 @@ def changes_of_state(before: Config, after: Config) -> Iterator[tuple[str, Any, 
         yield "optimizer.weight_decay", before.optimizer.weight_decay, after.optimizer.weight_decay
     if before.precision.params != after.precision.params:
         yield "precision.params", before.precision.params, after.precision.params
+
+
+def changes_of_rows(before: Config, after: Config) -> Iterator[tuple[str, Any, Any]]:
+    """Yield what makes the rows of a step differ in two configurations: key, value before, value after."""
+    if before.seed != after.seed:
+        yield "seed", before.seed, after.seed
+    for key in ("shuffle", "generated_rows", "max_length"):
+        if getattr(before.data, key) != getattr(after.data, key):
+            yield f"data.{key}", getattr(before.data, key), getattr(after.data, key)
+
+
+def refuse_other_rows(resume: Path | None, dataset: dict[str, Any], *, batch_size: int) -> None:
+    """Refuse to continue a run with a dataset that changed since, or with another number of sequences in a step.
+
+    Args:
+        resume: folder of the run to continue. None: this one begins anew.
+        dataset: the manifest's group `dataset` of the run that continues it.
+        batch_size: of the run that continues it, over all devices.
+
+    Raises:
+        ProblemError: exit code 2, with both values.
+    """
+    manifest = None if resume is None else read_run(resume).manifest
+    if resume is None or manifest is None:
+        return
+    problems = []
+    if dataset["sha256"] != manifest["dataset"]["sha256"]:
+        problems.append(other_dataset(resume, manifest["dataset"], dataset))
+    before = (manifest["training"] or {}).get("batch_size", batch_size)
+    if before != batch_size:
+        problems.append(other_batch(resume, before, batch_size))
+    if problems:
+        raise ProblemError(problems, exit_code=2)
 
 
 def no_step_left(resume: Path, step: int, config: Config) -> Problem:
@@ -86,4 +121,48 @@ def another_state(resume: Path, key: str, before: Any, after: Any) -> Problem:
         what=f"{key} is {shown(after)}; the run to continue has {shown(before)}.",
         why="A checkpoint holds params and opt_state of one model, optimizer and element type.",
         next=f"Continue it with --set {key}={before}, or leave --resume out to begin anew.",
+    )
+
+
+ROWS_FOLLOW = "Which rows a step sees, and tokens_seen, follow from it for every step of the run, those before too."
+
+
+def other_rows(resume: Path, key: str, before: Any, after: Any) -> Problem:
+    """Return the problem of a setting under which the steps before would have seen other rows."""
+    return Problem(
+        code="TP054",
+        severity="error",
+        file=str(resume / CONFIG),
+        pointer="/" + key.replace(".", "/"),
+        what=f"{key} is {shown(after)}; the run to continue has {shown(before)}.",
+        why=ROWS_FOLLOW,
+        next=f"Continue it with --set {key}={shown(before)}, or leave --resume out to begin anew.",
+    )
+
+
+def other_dataset(resume: Path, before: dict[str, Any], after: dict[str, Any]) -> Problem:
+    """Return the problem of a dataset that is not the one that the run to continue read."""
+    return Problem(
+        code="TP054",
+        severity="error",
+        file=str(resume / MANIFEST),
+        pointer="/dataset/sha256",
+        what=f"The dataset {after['name']} has {after['rows']} rows with the SHA-256 {after['sha256']}; the run to "
+        f"continue read {before['name']}, {before['rows']} rows with the SHA-256 {before['sha256']}.",
+        why="Which rows a step sees follows from the dataset for every step of the run, those before too.",
+        next="Name the dataset as it was, or leave --resume out to begin anew.",
+    )
+
+
+def other_batch(resume: Path, before: int, after: int) -> Problem:
+    """Return the problem of steps with another number of sequences, as on another number of devices."""
+    return Problem(
+        code="TP054",
+        severity="error",
+        file=str(resume / MANIFEST),
+        pointer="/training/batch_size",
+        what=f"A step has {after} sequences over all devices; the run to continue has {before}.",
+        why=ROWS_FOLLOW,
+        next=f"Set batch.microbatch_size and batch.accumulation_steps so that with the number of devices they make "
+        f"{before}, or leave --resume out to begin anew.",
     )

@@ -25,6 +25,7 @@ from trainer.model.loading import refuse_unusable_weights
 from trainer.model.params import Params, flatten
 from trainer.model.source import ModelSource, resolve
 from trainer.planning.devices import Devices, choose_devices
+from trainer.planning.estimate import Asked
 from trainer.planning.plan import plan_run
 from trainer.room import refuse_too_long_sequences, refuse_what_leaves_no_room
 
@@ -111,7 +112,14 @@ def prepare(config: Config, *, forced: bool) -> Prepared:
         items=items,
         form=training.form,
         warnings=(*training.dataset.warnings, *data.warnings, *odd_items(items, model.tokenizer)),
-        plan=plan_run(config, model.source.spec, model.shapes, devices, forced=forced),
+        plan=plan_run(
+            config,
+            model.source.spec,
+            model.shapes,
+            devices,
+            forced=forced,
+            asked=asked_of(items, training.form, model.tokenizer),
+        ),
     )
 
 
@@ -213,6 +221,14 @@ def encode(
             max_positions=positions,
         )
     )
+
+
+def asked_of(items: RowFile | None, form: PromptForm, tokenizer: Tokenizer) -> Asked | None:
+    """Return how many prompts an evaluation set has and how long they are, None where there is no set."""
+    if items is None:
+        return None
+    lengths = [len(prompt) for prompt in prompts_of(items, form, tokenizer)]
+    return Asked(prompts=len(lengths), longest_tokens=max(lengths))
 
 
 def reads_weights(config: Config, source: ModelSource) -> bool:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
-from typing import Self
+from typing import IO, Any, Self, cast
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -14,12 +17,37 @@ PLAIN_SECONDS = 10.0
 """Between two plain lines."""
 
 
+class Listened:
+    """Standard output for as long as somebody reads it: a closed pipe or a lost terminal ends no work."""
+
+    def write(self, text: str) -> int:
+        """Write, or from the first failure on write into nothing."""
+        self._unless_closed(lambda: sys.stdout.write(text))
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush, or from the first failure on write into nothing."""
+        self._unless_closed(sys.stdout.flush)
+
+    def _unless_closed(self, act: Callable[[], object]) -> None:
+        try:
+            act()
+        except OSError:
+            # Python flushes what is left once more when it ends, so the place itself must take it.
+            with suppress(OSError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys.stdout, name)
+
+
 class Watch:
     """Shows messages and progress on standard output, as a context manager."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         """Draw bars only on a terminal; show nothing at all if `quiet`."""
-        self._console = Console(highlight=False, soft_wrap=True, quiet=quiet)
+        self._output = cast("IO[str]", Listened())
+        self._console = Console(file=self._output, highlight=False, soft_wrap=True, quiet=quiet)
         self._bars: Progress | None = None
         if self._console.is_terminal:
             self._bars = Progress(
@@ -48,7 +76,7 @@ class Watch:
     def say(self, message: str) -> None:
         """Show one line at once, also when the output goes to a file."""
         self._console.print(message, markup=False)
-        sys.stdout.flush()
+        self._output.flush()
 
     def done(self, what: str, count: int, total: int, note: str = "") -> None:
         """Show that `count` of `total` are done; `what` names the work, `note` is shown behind the count."""

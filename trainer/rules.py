@@ -85,6 +85,18 @@ RULES: tuple[Rule, ...] = (
         "The run to continue has another model, optimizer or element type, so its state is none of the new run.",
         "Continue it with the same ones, or begin anew.",
     ),
+    error(
+        "TP053",
+        "Damaged checkpoint",
+        "The newest checkpoint cannot be read, or its state is not the one that was saved.",
+        "Move it away and continue from an earlier one, or start anew.",
+    ),
+    error(
+        "TP054",
+        "Continued with other rows",
+        "Dataset, seed, order, length or batch size differ from those of the run to continue.",
+        "Continue it with the same ones, or begin anew.",
+    ),
     error("TP060", "No weights to read", "A built-in model has no pretrained weights.", "Leave model.weights out."),
     error("TP061", "Sequence too long", "data.max_length exceeds the model's positions.", "Lower data.max_length."),
     error(
@@ -103,6 +115,12 @@ RULES: tuple[Rule, ...] = (
         "Another evaluation set",
         "The run's configuration declares one set and the command names another.",
         "Leave --eval-set out, or train another run.",
+    ),
+    error(
+        "TP075",
+        "Checkpoint before the last step",
+        "The run was killed, failed or lost checkpoints, so that the newest one is not of its last step.",
+        "Continue the run, which evaluates at its end.",
     ),
     error(
         "TP080",

@@ -19,11 +19,12 @@ from trainer.data.encode import first_examples
 from trainer.evaluation.evaluate import Answered
 from trainer.evaluation.exam import Exam
 from trainer.failure import FAILED, INTERRUPTED
-from trainer.loop.checkpoint import Checkpoints
+from trainer.loop.checkpoint import Checkpoints, most_at_once, refuse_no_room
 from trainer.loop.optimizer import build_schedule
+from trainer.loop.program import batch_size_of
 from trainer.loop.stop import StopRequest
 from trainer.loop.train import Loop, Outcome
-from trainer.parent import parent_of
+from trainer.parent import parent_of, refuse_other_rows
 from trainer.planning.plan import in_words, refuse_what_does_not_fit
 from trainer.prepare import Prepared, prepare
 from trainer.progress import Watch
@@ -57,17 +58,19 @@ def run(order: Order, watch: Watch) -> int:
         ProblemError: exit code 2 or 3 before anything was spent; for a run sealed as failed or cancelled 4 or 5, or 2
             where the model's weights or the checkpoint turned out to be of no use.
     """
+    stop = stop_request(order.config)
     refuse_folder(order.folder)
     parent = parent_of(order.resume, order.config)
     prepared = prepare(order.config, forced=order.forced)
+    refuse_other_rows(order.resume, prepared.dataset_document(), batch_size=batch_size(prepared))
     refuse_what_does_not_fit(prepared.plan, model=order.config.model.name)
-    claim(order.folder)
-    with Recorder(order.folder, say=watch.say) as recorder, stop_request(order.config) as stop:
+    refuse_no_room(order.folder, state_bytes=state_bytes(prepared), at_once=most_at_once(order.config))
+    with stop, claimed(order.folder, watch) as recorder:
         record_start(recorder, prepared, order, parent)
         assembly = assemble(prepared, resume=order.resume)
         record_what_runs(recorder, prepared, assembly, order)
         exam = exam_of(prepared, assembly, recorder, stop, watch)
-        baseline = exam.before(assembly.state) if exam and not parent else None
+        baseline = baseline_of(exam, assembly, recorder) if exam else None
         outcome = train(prepared, assembly, recorder, stop, watch)
         if exam:
             outcome = evaluate(exam, outcome, baseline, recorder)
@@ -77,8 +80,26 @@ def run(order: Order, watch: Watch) -> int:
 
 
 def stop_request(config: Config) -> StopRequest:
-    """Return what listens for reasons to stop early."""
+    """Return what will listen for reasons to stop early; its clock runs from now on."""
     return StopRequest(max_minutes=config.limits.max_minutes)
+
+
+def claimed(folder: Path, watch: Watch) -> Recorder:
+    """Return the recorder of a folder that is made for it."""
+    claim(folder)
+    return Recorder(folder, say=watch.say)
+
+
+def batch_size(prepared: Prepared) -> int:
+    """Return the sequences of a step over all devices."""
+    return batch_size_of(prepared.config, devices=len(prepared.devices.list))
+
+
+def state_bytes(prepared: Prepared) -> int:
+    """Return what a checkpoint holds: the planned params and opt_state of all devices that share them."""
+    shards = len(prepared.devices.list) if prepared.config.mesh.shard_params else 1
+    of_one: int = sum(part["bytes"] for part in prepared.plan["parts"] if part["name"] in ("params", "opt_state"))
+    return shards * of_one
 
 
 def record_start(recorder: Recorder, prepared: Prepared, order: Order, parent: dict[str, Any] | None) -> None:
@@ -169,6 +190,25 @@ def exam_of(prepared: Prepared, assembly: Assembly, recorder: Recorder, stop: St
     )
 
 
+def baseline_of(exam: Exam, assembly: Assembly, recorder: Recorder) -> Answered | None:
+    """Return the untrained model's answers, None where none are asked for or the model is trained already.
+
+    A run that was stopped before its first step is continued with the untrained model, which is asked then.
+    """
+    step = int(assembly.state.step)
+    if step == 0:
+        return exam.before(assembly.state)
+    if exam.settings.baseline:
+        recorder.log(
+            "info",
+            "baseline_left_out",
+            f"the untrained model is not asked: this run begins after step {step}; what it answered stands in the run "
+            "that began at step 0, if it was asked there",
+            step=step,
+        )
+    return None
+
+
 def train(prepared: Prepared, assembly: Assembly, recorder: Recorder, stop: StopRequest, watch: Watch) -> Outcome:
     """Run the loop, save its last state, and record the result."""
     config = prepared.config
@@ -193,7 +233,7 @@ def train(prepared: Prepared, assembly: Assembly, recorder: Recorder, stop: Stop
     peak = peak_memory_bytes(prepared.devices)
     recorder.record_result(train_seconds=outcome.seconds, peak_memory_bytes=peak, stopped_because=outcome.because)
     recorder.log(
-        "info",
+        "error" if outcome.status == "failed" else "info",
         "trained",
         f"{int(outcome.state.step)} steps in {outcome.seconds:.1f} s: {outcome.because}",
         train_seconds=outcome.seconds,

@@ -206,11 +206,83 @@ def test_an_export_needs_neither_the_data_nor_the_device_of_the_run(folder: Path
 
 def test_evaluations_side_by_side_leave_one(folder: Path, monkeypatch: pytest.MonkeyPatch):
     """Another process ends its evaluation while this one still reads the configuration."""
-    real = afterwards.prepare
+    real = afterwards.resolve
 
-    def meanwhile(config: Config, *, forced: bool):
+    def meanwhile(name: str, revision: str | None):
         (folder / layout.EVAL_SUMMARY).write_text("{}")
-        return real(config, forced=forced)
+        return real(name, revision)
 
-    monkeypatch.setattr(afterwards, "prepare", meanwhile)
+    monkeypatch.setattr(afterwards, "resolve", meanwhile)
     assert refusal(lambda: evaluate_run(folder, "eval_v1", QUIET)).startswith("error TP070: ")
+
+
+def continued_with(folder: Path) -> str:
+    return (
+        "  The scores of a run are those of its last step.\n"
+        "  Next: Continue it, which evaluates at the end: "
+        f"trainproof train --resume {folder} --set evaluation.eval_set=eval_v1.\n"
+    )
+
+
+def as_killed(folder: Path, **training: int) -> dict:
+    """Leave the manifest as a process that was killed leaves it."""
+    manifest = json.loads((folder / layout.MANIFEST).read_text())
+    manifest |= {"status": "running", "exit": None, "finished_at": None, "artifacts": []}
+    manifest["training"] |= training
+    (folder / layout.MANIFEST).write_text(json.dumps(manifest))
+    log = [line for line in (folder / layout.LOG).read_text().splitlines() if "run_sealed" not in line]
+    (folder / layout.LOG).write_text("".join(f"{line}\n" for line in log))
+    return manifest
+
+
+def test_a_run_that_was_killed_between_steps_is_not_scored(folder: Path):
+    before = as_killed(folder, steps_done=0)
+    assert refusal(lambda: evaluate_run(folder, "eval_v1", QUIET)) == (
+        f"error TP075: {folder}: The run was killed; its newest checkpoint is at step 2 of 2.\n{continued_with(folder)}"
+    )
+    assert json.loads((folder / layout.MANIFEST).read_text()) == before
+
+
+def test_a_run_whose_last_checkpoint_is_lost_is_not_scored(folder: Path):
+    (folder / layout.CHECKPOINTS / "2").rename(folder / layout.CHECKPOINTS / "1")
+    assert refusal(lambda: evaluate_run(folder, "eval_v1", QUIET)) == (
+        f"error TP075: {folder}: The newest checkpoint is at step 1; the run did 2 steps.\n{continued_with(folder)}"
+    )
+
+
+def test_a_run_that_was_killed_after_its_last_step_is_scored_and_has_an_end(folder: Path):
+    as_killed(folder)
+    assert evaluate_run(folder, "eval_v1", QUIET)["checkpoint"]["step"] == 2
+    manifest = json.loads((folder / layout.MANIFEST).read_text())
+    assert (manifest["status"], manifest["exit"]) == (
+        "interrupted",
+        {"code": 5, "error": None, "message": "killed after its last step; evaluated later"},
+    )
+    assert errors_of(folder) == []
+
+
+def test_a_run_of_another_device_is_scored_and_exported_with_the_one_that_is_there(
+    config: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"prompt": "What is 1 + 1?", "completion": "2"}\n' * 4)
+    order = Order(
+        config=replace(config, data=replace(config.data, dataset=str(rows))),
+        folder=tmp_path / "run",
+        command=["trainproof", "train"],
+    )
+    assert run(order, QUIET) == 0
+    file = order.folder / layout.CONFIG
+    file.write_text(file.read_text().replace("device: cpu", "device: tpu").replace("devices: 1", "devices: 8"))
+    said = "No tpu device was found; JAX sees only: cpu. 8 × cpu is used instead.\n"
+    assert export_run(order.folder, None, Watch()) == order.folder / layout.EXPORT
+    assert capsys.readouterr().out == f"exported step 2 to {order.folder / layout.EXPORT}\n"
+    gone = rows.rename(tmp_path / "elsewhere.jsonl")
+    with pytest.raises(ProblemError) as caught:  # the rows say in which form the model was taught to be asked
+        evaluate_run(order.folder, "eval_v1", QUIET)
+    assert caught.value.exit_code == 2
+    gone.rename(rows)
+    capsys.readouterr()
+    evaluate_run(order.folder, "eval_v1", Watch())
+    assert capsys.readouterr().out.startswith(said)
+    assert (order.folder / layout.LOG).read_text().count("sealed again with its evaluation on 8 × cpu") == 1

@@ -94,7 +94,29 @@ def refused(act: Callable[[], object], exit_code: int) -> str:
     return as_text(told.value.problems)
 
 
-def test_training_whose_checkpoint_has_no_room_is_sealed_as_failed(small: Path, config: Config) -> None:
+@pytest.mark.parametrize(
+    ("every", "what"),
+    [(0, "a checkpoint of 2,036,744 bytes"), (1, "2 checkpoints of 2,036,744 bytes")],
+)
+def test_training_whose_checkpoints_have_no_room_is_refused_before_anything_is_spent(
+    every: int, what: str, small: Path, config: Config
+) -> None:
+    folder = small / "run"
+    order = Order(config=replace(config, checkpoint=Checkpoint(save_every_steps=every)), folder=folder, command=["-"])
+    free = shutil.disk_usage(small).free
+    assert refused(lambda: run(order, QUIET), 2) == (
+        f"error TP722: {folder}: The disk has no room for the run: it will hold {what} at a time, and {free:,} are "
+        "free.\n"
+        "  A run whose last state cannot be saved would be spent for nothing.\n"
+        "  Next: Free space there or give --output a folder on another disk.\n"
+    )
+    assert not folder.exists()
+
+
+def test_training_whose_disk_is_taken_by_others_is_sealed_as_failed(
+    small: Path, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainer.run.refuse_no_room", lambda *_, **__: None)
     folder = small / "run"
     order = Order(config=replace(config, checkpoint=Checkpoint(save_every_steps=1)), folder=folder, command=["-"])
     told = refused(lambda: run(order, QUIET), 4)
@@ -119,6 +141,7 @@ def test_checkpoint_that_finds_the_disk_full_leaves_none(small: Path, tmp_path: 
 from trainproof import main
 from trainer.loop import checkpoint
 checkpoint.refuse_full_disk = lambda folder, state: None
+checkpoint.refuse_no_room = lambda folder, *, state_bytes, at_once: None
 main(["train", "--config", "{tmp_path}/config.yaml", "--output", "{small}/run"])
 """
     done = subprocess.run([sys.executable, "-c", trial], capture_output=True, text=True, check=False)

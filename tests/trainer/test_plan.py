@@ -11,12 +11,12 @@ import pytest
 from schemas.problems import ProblemError
 from schemas.render import as_text
 from schemas.validate import check_value
-from trainer.config.tree import Batch, Config, Data, Memory, Mesh, Model, Optimizer
+from trainer.config.tree import Batch, Config, Data, Evaluation, Memory, Mesh, Model, Optimizer
 from trainer.model.build import abstract
 from trainer.model.params import flatten
 from trainer.model.source import resolve
 from trainer.planning.devices import Devices
-from trainer.planning.estimate import estimate, layer_bytes
+from trainer.planning.estimate import Asked, Part, estimate, layer_bytes
 from trainer.planning.plan import plan_run, refuse_what_does_not_fit
 
 GIB = 2**30
@@ -160,3 +160,47 @@ def test_a_model_too_large_for_this_machine_is_refused_before_anything_is_made(t
     assert "error TP710" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "run").exists()
+
+
+def parts_of_demo(asked: Asked | None = None, **groups) -> dict[str, Part]:
+    config = Config(model=Model(name="demo"), **groups)
+    spec = resolve("demo").spec
+    _, shapes = flatten(abstract(spec, params_dtype="float32", compute_dtype="float32", remat="layer"))
+    return {part.name: part for part in estimate(config, spec, shapes, platform="cpu", devices=1, asked=asked)}
+
+
+def test_an_evaluation_that_needs_more_than_a_step_decides():
+    large = {"evaluation": Evaluation(batch_size=20000, max_new_tokens=256)}
+    parts = parts_of_demo(Asked(prompts=20000, longest_tokens=30), **large)
+    assert list(parts) == ["key_value_cache", "activations", "logits", "opt_state", "params"]
+    assert parts["key_value_cache"].because == "evaluation: 20,000 prompts × 288 tokens × 1,024 numbers × 4 bytes"
+    assert parts["key_value_cache"].bytes == 20000 * 288 * 1024 * 4
+    by_compiler = 33_447 * 2**20
+    assert sum(part.bytes for part in parts.values()) == pytest.approx(by_compiler, rel=0.1)
+
+
+def test_no_more_prompts_are_counted_than_there_are():
+    large = {"evaluation": Evaluation(batch_size=20000, max_new_tokens=256)}
+    assert parts_of_demo(Asked(prompts=3, longest_tokens=30), **large) == parts_of_demo(**large)
+
+
+def test_a_smaller_batch_of_prompts_is_named_where_the_evaluation_decides():
+    spec = resolve("demo").spec
+    _, shapes = flatten(abstract(spec, params_dtype="float32", compute_dtype="float32", remat="layer"))
+    config = Config(model=Model(name="demo"), evaluation=Evaluation(batch_size=20000))
+    asked = Asked(prompts=20000, longest_tokens=30)
+    plan = plan_run(config, spec, shapes, chips(), forced=False, asked=asked)
+    assert (plan["verdict"], sum(part["bytes"] for part in plan["parts"])) == ("does_not_fit", plan["need_bytes"])
+    largest = plan["changes"][0]
+    assert (largest["set"], largest["fits"]) == ("evaluation.batch_size=1", True)
+
+
+def test_the_batch_of_many_microbatches_is_counted():
+    part = parts_of_demo(batch=Batch(microbatch_size=2, accumulation_steps=100_000), data=Data(max_length=64))["batch"]
+    assert (part.bytes, part.because) == (64_000_000, "12,800,000 tokens × 5 bytes")
+
+
+def test_a_chunk_of_the_loss_has_a_position_of_each_sequence_at_least():
+    memory = Memory(loss_chunk_tokens=4)
+    logits = parts_of_demo(batch=Batch(microbatch_size=16), memory=memory)["logits"]
+    assert logits.because == "16 tokens × 576 words × 4 bytes, three times"

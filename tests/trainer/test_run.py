@@ -1,5 +1,6 @@
 """Whole runs in small: what a run leaves behind when it ends well, badly, early, and when it is continued."""
 
+import hashlib
 import json
 import os
 import signal
@@ -124,7 +125,11 @@ def test_an_interrupted_run_says_so(config: Config, order_of: Callable[..., Orde
     assert carried_out(order) == 5
     manifest = manifest_of(order.folder)
     assert manifest["status"] == "interrupted"
-    assert manifest["exit"] == {"code": 5, "error": None, "message": "limits.max_minutes=1e-06 reached"}
+    assert manifest["exit"] == {
+        "code": 5,
+        "error": None,
+        "message": "limits.max_minutes=1e-06 reached before the first step",
+    }
 
 
 def run_away(monkeypatch: pytest.MonkeyPatch, **fields: float) -> None:
@@ -185,7 +190,7 @@ def test_a_state_that_is_not_finite_is_not_saved_between_rows(
     order = order_of(replace(quiet, checkpoint=Checkpoint(save_every_steps=2)))
     assert carried_out(order) == 4
     assert manifest_of(order.folder)["exit"]["message"] == "the loss at step 4 is not finite"
-    assert [row["step"] for row in rows(order.folder)] == [1]
+    assert [row["step"] for row in rows(order.folder)] == [1, 4]
     assert saved_steps(order.folder) == ["2"]
     assert errors_of(order.folder) == []
 
@@ -319,6 +324,142 @@ def test_ctrl_c_in_the_middle_leaves_an_interrupted_run_with_its_rows(tmp_path: 
     assert len(rows(folder)) == manifest["training"]["steps_done"] >= 5
     assert read_run(folder).status == "interrupted"
     assert "checkpoint at step" in output
+
+
+TINY = """name: signals
+model: {name: tiny-gpt2}
+data: {max_length: 96}
+optimizer: {learning_rate: 0.01}
+batch: {microbatch_size: 4}
+mesh: {device: cpu, devices: 1}
+"""
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Callable[..., subprocess.Popen]:
+    """Return a function that starts a real training in `run`; its output goes to `output`."""
+
+    def start(*arguments: str, before: tuple[str, ...] = ()) -> subprocess.Popen:
+        (tmp_path / "tiny.yaml").write_text(TINY)
+        command = [
+            *(*before, sys.executable, "-m", "trainproof", "train"),
+            *("--config", str(tmp_path / "tiny.yaml"), "--output", str(tmp_path / "run"), *arguments),
+        ]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    return start
+
+
+def wait_for(process: subprocess.Popen, reached: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not reached():
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.02)
+
+
+def logged(folder: Path, event: str) -> list[dict]:
+    log = folder / layout.LOG
+    return [row for row in rows(folder, layout.LOG) if row["event"] == event] if log.is_file() else []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_a_run_with_few_rows_that_is_told_to_stop_counts_to_its_last_step(
+    number: signal.Signals, started: Callable[..., subprocess.Popen], tmp_path: Path
+):
+    sparse = ("--set", "recording.log_every_steps=100000", "--set", "limits.steps=100000")
+    process = started(*sparse)
+    wait_for(process, lambda: bool(logged(tmp_path / "run", "compiled")))
+    time.sleep(1)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=120)
+    assert (process.returncode, errors) == (5, b"")
+    manifest = manifest_of(tmp_path / "run")
+    done = manifest["training"]["steps_done"]
+    assert done > 2
+    assert manifest["result"]["stopped_because"] == f"signal {number.name}"
+    assert manifest["result"]["tokens_seen"] == done * 4 * 96
+    assert [row["step"] for row in rows(tmp_path / "run")] == [1, done]
+    assert saved_steps(tmp_path / "run") == [str(done)]
+    assert errors_of(tmp_path / "run") == []
+
+
+@pytest.mark.slow
+def test_a_hangup_that_is_ignored_stops_nothing(started: Callable[..., subprocess.Popen], tmp_path: Path):
+    process = started("--set", "limits.steps=20", before=("sh", "-c", "trap '' HUP; exec \"$@\"", "sh"))
+    wait_for(process, lambda: bool(logged(tmp_path / "run", "compiled")))
+    process.send_signal(signal.SIGHUP)
+    process.communicate(timeout=120)
+    assert process.returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [1.0, 2.0])
+def test_ctrl_c_before_there_is_a_run_ends_with_a_word(
+    seconds: float, started: Callable[..., subprocess.Popen], tmp_path: Path
+):
+    process = started("--set", "data.generated_rows=200000")  # takes seconds to generate
+    time.sleep(seconds)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=120)
+    assert (process.returncode, output) == (130, b"")
+    assert errors == b"train was stopped before it began; nothing was written.\n"
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_a_training_whose_output_nobody_reads_goes_on(started: Callable[..., subprocess.Popen], tmp_path: Path):
+    process = started("--set", "limits.steps=20")
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr is not None
+    with process.stderr as errors:
+        assert errors.read() == b""
+    assert process.wait(timeout=120) == 0
+    assert manifest_of(tmp_path / "run")["status"] == "succeeded"
+
+
+def test_a_failed_run_says_in_its_log_that_it_failed(
+    config: Config, order_of: Callable[..., Order], monkeypatch: pytest.MonkeyPatch
+):
+    run_away(monkeypatch, loss=float("nan"))
+    order = order_of(replace(config, limits=Limits(steps=400)))
+    assert carried_out(order) == 4
+    [said] = logged(order.folder, "trained")
+    assert said["level"] == "error"
+    assert said["message"].endswith(": the loss at step 3 is not finite")
+
+
+def test_a_run_stopped_in_its_baseline_is_continued_with_the_whole_of_it(
+    config: Config, order_of: Callable[..., Order]
+):
+    asked = replace(config, evaluation=replace(config.evaluation, eval_set="eval_v1"))
+    first, rest = order_of(asked, "first"), order_of(asked, "rest")
+    stopped = replace(first, config=replace(asked, limits=Limits(steps=2, max_minutes=1e-6)))
+    assert carried_out(stopped) == 5
+    assert rows(first.folder, layout.BASELINE_PREDICTIONS) == []
+    assert saved_steps(first.folder) == ["0"]
+    assert carried_out(replace(rest, resume=first.folder)) == 0
+    summary = json.loads((rest.folder / layout.EVAL_SUMMARY).read_text())
+    assert summary["baseline"]["checkpoint"]["step"] == 0
+    assert summary["baseline"]["predictions"]["rows"] == summary["eval_set"]["items"]
+    assert errors_of(rest.folder) == []
+
+
+def test_a_run_that_begins_later_says_that_the_untrained_model_is_not_asked(
+    config: Config, order_of: Callable[..., Order], finished: Callable[[Config], Path]
+):
+    more = replace(config, limits=Limits(steps=4), evaluation=replace(config.evaluation, eval_set="eval_v1"))
+    order = order_of(more, "more", resume=finished(config))
+    assert carried_out(order) == 0
+    [said] = logged(order.folder, "baseline_left_out")
+    assert said["message"] == (
+        "the untrained model is not asked: this run begins after step 2; what it answered stands in the run that began "
+        "at step 0, if it was asked there"
+    )
+    assert errors_of(order.folder) == []
 
 
 def test_a_killed_run_is_shown_as_interrupted(config: Config, order_of: Callable[..., Order]):
@@ -561,6 +702,55 @@ def test_a_checkpoint_of_another_state_is_refused_with_every_key_that_makes_it_o
                 ("optimizer.name", "adafactor", "adamw"),
                 ("precision.params", "bfloat16", "float32"),
             )
+        ),
+    )
+    assert not order.folder.exists()
+
+
+def test_a_run_is_not_continued_with_other_rows(
+    config: Config, order_of: Callable[..., Order], finished: Callable[[Config], Path]
+):
+    parent = finished(config)
+    other = replace(config, seed=7, data=replace(config.data, shuffle=False), limits=Limits(steps=4))
+    order = order_of(other, resume=parent)
+    why = "  Which rows a step sees, and tokens_seen, follow from it for every step of the run, those before too.\n"
+    assert refusal(order) == (
+        2,
+        "".join(
+            f"error TP054: {parent / layout.CONFIG} at /{key.replace('.', '/')}: "
+            f"{key} is {now}; the run to continue has {then}.\n{why}"
+            f"  Next: Continue it with --set {key}={then}, or leave --resume out to begin anew.\n"
+            for key, now, then in (("seed", 7, 0), ("data.shuffle", "false", "true"))
+        ),
+    )
+    assert not order.folder.exists()
+
+
+def test_a_run_is_not_continued_with_a_dataset_that_changed_or_another_batch_size(
+    config: Config, order_of: Callable[..., Order], finished: Callable[[Config], Path], tmp_path: Path
+):
+    rows_file = tmp_path / "rows.jsonl"
+    lines = [f'{{"prompt": "What is {n} + 1?", "completion": "{n + 1}"}}\n' for n in range(4)]
+    rows_file.write_text("".join(lines))
+    before = hashlib.sha256(rows_file.read_bytes()).hexdigest()
+    mine = replace(config, data=replace(config.data, dataset=str(rows_file)))
+    parent = finished(mine)
+    rows_file.write_text("".join(reversed(lines)))
+    after = hashlib.sha256(rows_file.read_bytes()).hexdigest()
+    more = replace(mine, limits=Limits(steps=4), batch=replace(mine.batch, accumulation_steps=2))
+    order = order_of(more, resume=parent)
+    assert refusal(order) == (
+        2,
+        (
+            f"error TP054: {parent / layout.MANIFEST} at /dataset/sha256: The dataset rows.jsonl has 4 rows with the "
+            f"SHA-256 {after}; the run to continue read rows.jsonl, 4 rows with the SHA-256 {before}.\n"
+            "  Which rows a step sees follows from the dataset for every step of the run, those before too.\n"
+            "  Next: Name the dataset as it was, or leave --resume out to begin anew.\n"
+            f"error TP054: {parent / layout.MANIFEST} at /training/batch_size: A step has 8 sequences over all "
+            "devices; the run to continue has 4.\n"
+            "  Which rows a step sees, and tokens_seen, follow from it for every step of the run, those before too.\n"
+            "  Next: Set batch.microbatch_size and batch.accumulation_steps so that with the number of devices they "
+            "make 4, or leave --resume out to begin anew.\n"
         ),
     )
     assert not order.folder.exists()

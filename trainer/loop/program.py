@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -68,15 +68,32 @@ def loss_of(graphdef: nnx.GraphDef[Decoder], config: Config) -> LossSum:
 
 def start_state(params: Params, config: Config, devices: Devices) -> TrainState:
     """Return the state before the first step, on its devices and, if asked, split over them."""
-    mesh = build_mesh(devices.list)
     optimizer = build_optimizer(config.optimizer, steps=config.limits.steps)
-    shapes = jax.eval_shape(lambda tree: first_state(tree, optimizer), params)
-    shardings = state_shardings(shapes, mesh, shard_params=config.mesh.shard_params)
+    shardings = jax.tree.map(lambda shape: shape.sharding, state_shapes(params, config, devices))
     # The params are handed over, not copied: donated, they may become the state's own.
     make = jax.jit(lambda tree: first_state(tree, optimizer), out_shardings=shardings)
     placed = jax.device_put(params, shardings.params)
     state: TrainState = make(placed)
     return state
+
+
+def state_shapes(params: Mapping[str, Any], config: Config, devices: Devices) -> TrainState:
+    """Return the shapes, types and shardings of a run's state; nothing is computed.
+
+    Args:
+        params: by name, as arrays or as shapes.
+        config: the run.
+        devices: where the state is to lie.
+    """
+    optimizer = build_optimizer(config.optimizer, steps=config.limits.steps)
+    shapes = jax.eval_shape(lambda tree: first_state(tree, optimizer), dict(params))
+    shardings = state_shardings(shapes, build_mesh(devices.list), shard_params=config.mesh.shard_params)
+
+    def placed(shape: jax.ShapeDtypeStruct, sharding: Any) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(shape.shape, shape.dtype, sharding=sharding)
+
+    placed_shapes: TrainState = jax.tree.map(placed, shapes, shardings)
+    return placed_shapes
 
 
 def compile_program(graphdef: nnx.GraphDef[Decoder], state: TrainState, config: Config, devices: Devices) -> Program:

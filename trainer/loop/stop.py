@@ -1,16 +1,22 @@
 """When to stop early: a signal, or the time limit coming near.
 
-The first signal lets the step finish, so that a checkpoint can be saved; a second one stops at once.
+The first signal lets the step finish, so that a checkpoint can be saved; a second one stops at once. Before there is a
+run, a signal ends the command at once, with a word.
 """
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Self
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+"""SIGHUP is what a lost connection sends; Windows has none."""
 
 
 class StopRequest:
@@ -25,7 +31,9 @@ class StopRequest:
 
     def __enter__(self) -> Self:
         for number in SIGNALS:
-            self._before[number] = signal.signal(number, self._received)
+            # One that is ignored stays so: `nohup` means a run that outlives its terminal.
+            if signal.getsignal(number) != signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._received)
         return self
 
     def __exit__(
@@ -50,3 +58,21 @@ class StopRequest:
         if self._deadline is not None and time.monotonic() + reserve_seconds > self._deadline:
             return f"limits.max_minutes={self._max_minutes:g} reached"
         return None
+
+
+@contextmanager
+def ending_at_once(verb: str) -> Iterator[None]:
+    """End this process at Ctrl-C with exit code 130 and a sentence, as long as nothing has been written.
+
+    Libraries that are being imported, or compile, do not survive an exception at any place, so there is none.
+    """
+
+    def end(number: int, frame: FrameType | None) -> None:
+        os.write(sys.stderr.fileno(), f"{verb} was stopped before it began; nothing was written.\n".encode())
+        os._exit(128 + number)
+
+    before = signal.signal(signal.SIGINT, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

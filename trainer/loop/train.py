@@ -64,7 +64,7 @@ class Loop:
         for step, batch in self.batches(first):
             # The next step must not start if it and a checkpoint would not end in time.
             if reason := self.stop.reason(reserve_seconds=watch.step_seconds + self.checkpoints.seconds):
-                because = reason
+                because = reason if done > first else f"{reason} before the first step"
                 break
             state, metrics = self.program.step(state, batch)
             done = step + 1
@@ -77,6 +77,8 @@ class Loop:
             if saved:
                 self.save(state)
                 watch.leave_out(self.checkpoints.seconds)
+        if metrics is not None and watch.done < done:
+            self.log(done, metrics, watch)  # stopped between rows: the result counts to the last row
         seconds = time.perf_counter() - began
         # The last state is saved after the loop, so its numbers too must hold where the loop ends between rows.
         if metrics is not None and (broken := not_finite(metrics)):
@@ -161,14 +163,15 @@ class Stopwatch:
     def __init__(self, done: int) -> None:
         """Start at once, with `done` steps done."""
         self.step_seconds = 0.0
+        self.done = done
+        """The step of the last row."""
         self._since = time.perf_counter()
-        self._done = done
 
     def lap(self, done: int) -> float:
         """Return seconds per step since the last lap."""
         at = time.perf_counter()
-        self.step_seconds = (at - self._since) / (done - self._done)
-        self._since, self._done = at, done
+        self.step_seconds = (at - self._since) / (done - self.done)
+        self._since, self.done = at, done
         return self.step_seconds
 
     def leave_out(self, seconds: float) -> None:

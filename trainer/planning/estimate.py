@@ -1,4 +1,4 @@
-"""Peak memory of a train step in closed form: what is added up, and by which formula.
+"""Peak memory of a train step, or of an evaluation that needs more, in closed form: what is added up, and how.
 
 This is the estimate for when no compiler has been asked. It counts the tensors that decide the peak and leaves out
 what is small beside them; `ERROR_FRACTION` says how far it was off against the compiler's own analysis of the same
@@ -16,7 +16,9 @@ import jax
 
 from trainer.config.tree import Config
 from trainer.loop.optimizer import build_optimizer
+from trainer.loop.program import chunk_positions_of
 from trainer.loop.step import in_float32
+from trainer.model.generate import padded
 from trainer.model.spec import ModelSpec
 
 ERROR_FRACTION = 0.3
@@ -24,6 +26,8 @@ ERROR_FRACTION = 0.3
 
 FLOAT32_BYTES = 4
 ITEM_BYTES = {"float32": 4, "bfloat16": 2}
+TOKEN_BYTES = 5
+"""Of a token of a batch: its id in 32 bits and its place in the loss mask."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,10 +40,25 @@ class Part:
     """The multiplication behind the figure, in words."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What an evaluation asks, as far as it decides its memory."""
+
+    prompts: int
+    longest_tokens: int
+    """Of the longest prompt."""
+
+
 def estimate(
-    config: Config, spec: ModelSpec, params: Mapping[str, Any], *, platform: str, devices: int
+    config: Config,
+    spec: ModelSpec,
+    params: Mapping[str, Any],
+    *,
+    platform: str,
+    devices: int,
+    asked: Asked | None = None,
 ) -> tuple[Part, ...]:
-    """Return the parts of the peak on each device, largest first.
+    """Return the parts of the peak on each device, largest first: those of a step or, if it is more, of an answer.
 
     Args:
         config: the run.
@@ -47,23 +66,65 @@ def estimate(
         params: its parameters by name, as arrays or as shapes.
         platform: cpu, gpu or tpu. On a CPU the compiler undoes rematerialisation.
         devices: devices that share the batch and, with `mesh.shard_params`, the state.
+        asked: what the evaluation asks. None: nothing is evaluated.
     """
     remat = config.memory.remat == "layer" and platform != "cpu"
-    parts = (
-        *state_parts(config, params, devices=devices),
-        *activation_parts(config, spec, remat=remat, on_cpu=platform == "cpu"),
+    kept, for_update = state_parts(config, params, devices=devices)
+    activations = activation_parts(config, spec, remat=remat, on_cpu=platform == "cpu")
+    peaks = [(*kept, *for_update, *activations, batch_part(config))]
+    if asked is not None:
+        peaks.append((*kept, *answer_parts(config, spec, asked)))
+    largest = max(peaks, key=lambda parts: sum(part.bytes for part in parts))
+    return tuple(sorted(largest, key=lambda part: -part.bytes))
+
+
+def batch_part(config: Config) -> Part:
+    """Return what the tokens of one optimizer step need, all its microbatches at once."""
+    tokens = config.batch.accumulation_steps * config.batch.microbatch_size * config.data.max_length
+    return Part(name="batch", bytes=tokens * TOKEN_BYTES, because=f"{tokens:,} tokens × {TOKEN_BYTES} bytes")
+
+
+def answer_parts(config: Config, spec: ModelSpec, asked: Asked) -> tuple[Part, ...]:
+    """Return what answering one batch of an evaluation needs besides params and opt_state.
+
+    The keys and values of every token of every layer stay until the batch is answered; the prompts go through one layer
+    after the other, all positions at once, each looked at against every slot that will be filled.
+    """
+    item = ITEM_BYTES[config.precision.compute]
+    rows, width = min(config.evaluation.batch_size, asked.prompts), padded(asked.longest_tokens)
+    slots = width + config.evaluation.max_new_tokens
+    numbers = 2 * spec.layers * spec.kv_heads * spec.head_dim
+    scores = 2 * rows * spec.heads * width * slots * FLOAT32_BYTES
+    prompt_layer = rows * width * layer_widths(spec) * item + scores
+    return (
+        Part(
+            name="key_value_cache",
+            bytes=rows * slots * numbers * item,
+            because=f"evaluation: {rows:,} prompts × {slots:,} tokens × {numbers:,} numbers × {item} bytes",
+        ),
+        Part(
+            name="activations",
+            bytes=prompt_layer,
+            because=f"evaluation: one layer's inside for {rows:,} prompts of {width:,} tokens",
+        ),
+        Part(
+            name="logits",
+            bytes=rows * spec.vocab * FLOAT32_BYTES,
+            because=f"evaluation: {rows:,} prompts × {spec.vocab:,} words × 4 bytes",
+        ),
     )
-    return tuple(sorted(parts, key=lambda part: -part.bytes))
 
 
-def state_parts(config: Config, params: Mapping[str, Any], *, devices: int) -> tuple[Part, ...]:
-    """Return what params, opt_state, gradients and their copies need."""
+def state_parts(
+    config: Config, params: Mapping[str, Any], *, devices: int
+) -> tuple[tuple[Part, Part], tuple[Part, ...]]:
+    """Return what params and opt_state need all the time, and what gradients and copies need in a step."""
     shards = devices if config.mesh.shard_params else 1
     split = f" / {shards} devices" if shards > 1 else ""
     count = sum(math.prod(value.shape) for value in params.values())
     params_bytes = count * ITEM_BYTES[config.precision.params] // shards
     opt_bytes = opt_state_bytes(config, params) // shards
-    parts = [
+    kept = (
         Part(
             name="params",
             bytes=params_bytes,
@@ -74,13 +135,12 @@ def state_parts(config: Config, params: Mapping[str, Any], *, devices: int) -> t
             bytes=opt_bytes,
             because=f"{config.optimizer.name} keeps {opt_bytes * shards / count:.2f} bytes per parameter{split}",
         ),
-        gradient_part(config, params, shards=shards, split=split),
-    ]
-    if not config.memory.donate:
-        parts.append(
-            Part(name="second_state", bytes=params_bytes + opt_bytes, because="not donated: old and new state together")
-        )
-    return tuple(parts)
+    )
+    gradients = gradient_part(config, params, shards=shards, split=split)
+    if config.memory.donate:
+        return kept, (gradients,)
+    because = "not donated: old and new state together"
+    return kept, (gradients, Part(name="second_state", bytes=params_bytes + opt_bytes, because=because))
 
 
 def gradient_part(config: Config, params: Mapping[str, Any], *, shards: int, split: str) -> Part:
@@ -133,7 +193,8 @@ def activation_parts(config: Config, spec: ModelSpec, *, remat: bool, on_cpu: bo
             bytes=(spec.layers + 1) * one_layer,
             because=f"{spec.layers} layers kept whole, {one_layer:,} bytes each, and one gradient",
         )
-    chunk = min(config.memory.loss_chunk_tokens or tokens, tokens)
+    # A chunk is some positions of every sequence, and one at least.
+    chunk = min((chunk_positions_of(config) or length) * sequences, tokens)
     logits = Part(
         name="logits",
         bytes=(3 if on_cpu else 1) * chunk * spec.vocab * FLOAT32_BYTES,
@@ -149,8 +210,12 @@ def layer_bytes(spec: ModelSpec, *, sequences: int, length: int, item: int) -> i
     1 head of width 2, embed 2, mlp 8, no gate, float32: per token 4·2 (stream and norms) + 4·2 (q, k, v, out)
     + 2·8 (before and after the activation) = 32 numbers, 512 bytes; scores 2·16·4 = 128 bytes.
     """
+    scores = 2 * sequences * spec.heads * length * length * FLOAT32_BYTES
+    return sequences * length * layer_widths(spec) * item + scores
+
+
+def layer_widths(spec: ModelSpec) -> int:
+    """Return the numbers of one token inside one layer, attention scores left out."""
     heads_width = spec.heads * spec.head_dim
     kv_width = 2 * spec.kv_heads * spec.head_dim
-    widths_per_token = 4 * spec.embed + 2 * heads_width + kv_width + (3 if spec.gated_mlp else 2) * spec.mlp
-    scores = 2 * sequences * spec.heads * length * length * FLOAT32_BYTES
-    return sequences * length * widths_per_token * item + scores
+    return 4 * spec.embed + 2 * heads_width + kv_width + (3 if spec.gated_mlp else 2) * spec.mlp

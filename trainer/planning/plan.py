@@ -11,7 +11,7 @@ from schemas.problems import Problem, ProblemError
 from trainer.config.tree import Config, document_of
 from trainer.model.spec import ModelSpec
 from trainer.planning.devices import REFUSED, Devices
-from trainer.planning.estimate import ERROR_FRACTION, estimate
+from trainer.planning.estimate import ERROR_FRACTION, Asked, estimate
 from trainer.recorder.recorder import now
 
 GIB = 2**30
@@ -21,7 +21,13 @@ NAMED_PARTS = 4
 
 
 def plan_run(
-    config: Config, spec: ModelSpec, params: Mapping[str, Any], devices: Devices, *, forced: bool
+    config: Config,
+    spec: ModelSpec,
+    params: Mapping[str, Any],
+    devices: Devices,
+    *,
+    forced: bool,
+    asked: Asked | None = None,
 ) -> dict[str, Any]:
     """Return the document `plan.json`.
 
@@ -31,8 +37,9 @@ def plan_run(
         params: its parameters by name; shapes suffice, so nothing is spent.
         devices: what it would run on.
         forced: whether `--force` was given.
+        asked: what the evaluation asks. None: nothing is evaluated.
     """
-    parts = estimate(config, spec, params, platform=devices.platform, devices=len(devices.list))
+    parts = estimate(config, spec, params, platform=devices.platform, devices=len(devices.list), asked=asked)
     need = sum(part.bytes for part in parts)
     return {
         "schema_version": "1.0",
@@ -51,7 +58,7 @@ def plan_run(
         "available_bytes": devices.memory_bytes,
         "error_fraction": ERROR_FRACTION,
         "parts": [{"name": part.name, "bytes": part.bytes, "because": part.because} for part in parts],
-        "changes": changes(config, spec, params, devices, need=need),
+        "changes": changes(config, spec, params, devices, need=need, asked=asked),
         "forced": forced,
     }
 
@@ -64,12 +71,12 @@ def verdict(need_bytes: int, available_bytes: int | None) -> str:
 
 
 def changes(
-    config: Config, spec: ModelSpec, params: Mapping[str, Any], devices: Devices, *, need: int
+    config: Config, spec: ModelSpec, params: Mapping[str, Any], devices: Devices, *, need: int, asked: Asked | None
 ) -> list[dict[str, Any]]:
     """Return the settings that would make the run smaller, each estimated anew, largest saving first."""
     found = []
     for setting, changed in smaller_runs(config):
-        parts = estimate(changed, spec, params, platform=devices.platform, devices=len(devices.list))
+        parts = estimate(changed, spec, params, platform=devices.platform, devices=len(devices.list), asked=asked)
         saved = need - sum(part.bytes for part in parts)
         if saved > 0:
             fits = verdict(need - saved, devices.memory_bytes) == "fits"
@@ -96,8 +103,15 @@ def smaller_runs(config: Config) -> Iterator[tuple[str, Config]]:
         yield "memory.remat=layer", replace(config, memory=replace(config.memory, remat="layer"))
     if config.memory.loss_chunk_tokens is None or config.memory.loss_chunk_tokens > 256:
         yield "memory.loss_chunk_tokens=256", replace(config, memory=replace(config.memory, loss_chunk_tokens=256))
+    yield from fewer_tokens(config)
+
+
+def fewer_tokens(config: Config) -> Iterator[tuple[str, Config]]:
+    """Yield settings under which fewer tokens are worked on at a time."""
     if config.batch.microbatch_size > 1:
         yield "batch.microbatch_size=1", replace(config, batch=replace(config.batch, microbatch_size=1))
+    if config.evaluation.batch_size > 1:
+        yield "evaluation.batch_size=1", replace(config, evaluation=replace(config.evaluation, batch_size=1))
     if config.data.max_length > 256:
         half = config.data.max_length // 2
         yield f"data.max_length={half}", replace(config, data=replace(config.data, max_length=half))

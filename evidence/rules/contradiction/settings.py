@@ -155,7 +155,7 @@ def recording_is_as_declared(facts: Facts) -> Iterator[Problem]:
     every, examples = recording.get("log_every_steps"), recording.get("first_examples")
     if every and facts.training is not None and facts.manifest is not None:
         first = facts.manifest["parent"]["step"] + 1 if facts.manifest["parent"] else 1
-        kept = (first, facts.training["steps_planned"])
+        kept = (first, facts.training["steps_planned"], facts.training["steps_done"])  # the last, and one stopped at
         steps = facts.columns.step
         for index in where((steps % every != 0) & ~np.isin(steps, kept))[:1]:
             what = f"Step {steps[index]:.0f} has a row; config.yaml asks for one every {every} steps."
