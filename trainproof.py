@@ -17,6 +17,7 @@ import typer
 
 from evidence.extras import need
 from evidence.verbs import AsJson, add_verbs
+from evidence.write import as_json_text
 
 app = typer.Typer(
     name="trainproof",
@@ -67,13 +68,6 @@ def _refused_by_system(error: OSError) -> int:
 
     sys.stderr.write(as_text([refused_by_system(error)]))
     return 2
-
-
-def as_json_text(value: object) -> str:
-    """Return a value as the JSON that `--json` prints."""
-    import json
-
-    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
 def dashed(argument: str) -> str:
