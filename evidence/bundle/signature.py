@@ -166,7 +166,8 @@ def _other_content(verdict: Verdict, path: Path, statement: dict[str, Any]) -> S
         actual = f"content digest {verdict.content_sha256}" if verdict.content_sha256 else "no digest that holds"
         what = f"The signature is for the content digest {signed}; this bundle has {actual}."
         return [refusal(OTHER_CONTENT_SIGNED, str(path), what)]
-    if predicate.get("bundle_manifest_sha256") != verdict.manifest_sha256:
+    # Signatures made before it was signed too say nothing of it.
+    if predicate.get("bundle_manifest_sha256", verdict.manifest_sha256) != verdict.manifest_sha256:
         what = f"The signature is for another {BUNDLE_MANIFEST}: label, version, grades or reasons were changed."
         return [refusal(OTHER_CONTENT_SIGNED, str(path), what)]
     return []
