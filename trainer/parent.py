@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from evidence.facts import facts_of
 from evidence.layout import CONFIG, MANIFEST
 from evidence.read import read_run
 from schemas.problems import Problem, ProblemError
@@ -83,7 +84,7 @@ def refuse_other_rows(resume: Path | None, dataset: dict[str, Any], *, batch_siz
     Raises:
         ProblemError: exit code 2, with both values.
     """
-    manifest = None if resume is None else read_run(resume).manifest
+    manifest = None if resume is None else facts_of(read_run(resume)).manifest
     if resume is None or manifest is None:
         return
     problems = []
