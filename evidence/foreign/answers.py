@@ -11,10 +11,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from evidence.foreign import rules
+from evidence.foreign.finding import found_at
 from evidence.foreign.keys import SHARES_OF_RIGHT_ANSWERS
 from evidence.foreign.numbers import agree
 from evidence.foreign.view import ForeignRun, Prediction, Score
-from evidence.rules.finding import problem_of
 from schemas.problems import Problem
 from schemas.words import counted, shown
 
@@ -50,14 +50,7 @@ def _scores(view: ForeignRun) -> Iterator[Problem]:
                 f"{score.name} is stated as {shown(score.value)}; {sum(judged)} of {len(judged)} answers in "
                 f"{view.predictions[0].source.file} are right."
             )
-            yield problem_of(
-                rules.SCORE_NOT_FOLLOWING,
-                file=str(view.path / score.source.file),
-                what=what,
-                expected=f"{share:.6g}",
-                line=score.source.line,
-                pointer=score.source.pointer,
-            )
+            yield found_at(view, score.source, rules.SCORE_NOT_FOLLOWING, what, expected=f"{share:.6g}")
 
 
 def _are_drawn_again(answers: Sequence[Prediction]) -> bool:
@@ -114,8 +107,7 @@ def _counts(view: ForeignRun) -> Iterator[Problem]:
     fact = scored[0]
     has = f"{view.predictions[0].source.file} has {counted(len(view.predictions), 'answer')}"
     what = f"{fact.name} is {shown(fact.value)} in {fact.source}; {has}."
-    place = {"line": fact.source.line, "pointer": fact.source.pointer}
-    yield problem_of(rules.STATED_TWICE, file=str(view.path / fact.source.file), what=what, **place)  # type: ignore[arg-type]
+    yield found_at(view, fact.source, rules.STATED_TWICE, what)
 
 
 def _marks(view: ForeignRun) -> Iterator[Problem]:
@@ -129,8 +121,7 @@ def _marks(view: ForeignRun) -> Iterator[Problem]:
         f"{len(wrong)} of {counted(len(view.predictions), 'answer')} {verbs} from what is expected; the first "
         f"({first.source}) is {shown(first.output_text)} where {shown(first.expected)} is expected."
     )
-    where = {"line": first.source.line, "pointer": first.source.pointer}
-    yield problem_of(rules.STATED_TWICE, file=str(view.path / first.source.file), what=what, **where)  # type: ignore[arg-type]
+    yield found_at(view, first.source, rules.STATED_TWICE, what)
 
 
 def _differs_plainly(answer: Prediction) -> bool:

@@ -13,10 +13,11 @@ from itertools import combinations, pairwise
 from evidence.foreign import rules
 from evidence.foreign.answers import against_answers
 from evidence.foreign.course import course_of, goes_on, loss_series
+from evidence.foreign.finding import found_at
 from evidence.foreign.numbers import agree
 from evidence.foreign.sameness import contradict, is_comparable
-from evidence.foreign.view import Fact, ForeignRun, MetricRow, Scalar
-from evidence.rules.finding import first_few, problem_of
+from evidence.foreign.view import Fact, ForeignRun, MetricRow, Scalar, Source
+from evidence.rules.finding import first_few
 from schemas.problems import Problem
 from schemas.words import shown
 
@@ -62,13 +63,7 @@ def _between_sources(view: ForeignRun, name: str) -> Iterator[Problem]:
         if all(contradict(name, one, two) for one in first for two in other):
             one, two = first[0], other[0]
             what = f"{name} is {shown(one.value)} in {one.source} and {shown(two.value)} in {two.source}."
-            yield problem_of(
-                rules.STATED_TWICE,
-                file=str(view.path / two.source.file),
-                what=what,
-                line=two.source.line,
-                pointer=two.source.pointer,
-            )
+            yield found_at(view, two.source, rules.STATED_TWICE, what)
             return  # Further sources agree with one of the two, or say nothing new.
 
 
@@ -96,16 +91,15 @@ def _final_losses(view: ForeignRun) -> Iterator[Problem]:
         if isinstance(fact.value, str) or _is_shown(fact.value, ends, view.metrics if fact.how == "inferred" else ()):
             continue
         mean = next((one for one in means if isinstance(one.value, int | float) and agree(fact.value, one.value)), None)
-        place = {"file": str(view.path / fact.source.file), "line": fact.source.line, "pointer": fact.source.pointer}
         shows = _shows(last)
         if fact.name == "result.last_loss" and (last or mean):
             means_it = f" It is the mean of the run ({mean.source})." if mean else ""
             what = f"The final loss is stated as {shown(fact.value)}; {shows}.{means_it}"
             expected = shown(last.values["loss"]) if last and last.values["loss"] is not None else None
-            yield problem_of(rules.FINAL_IS_NOT_LAST, what=what, expected=expected, **place)  # type: ignore[arg-type]
+            yield found_at(view, fact.source, rules.FINAL_IS_NOT_LAST, what, expected=expected)
         elif fact.name == "result.loss" and mean and _key(fact) == "loss":
             what = f"The loss {shown(fact.value)} is the mean of the run ({mean.source}); {shows}."
-            yield problem_of(rules.MEAN_AT_A_STEP, what=what, **place)  # type: ignore[arg-type]
+            yield found_at(view, fact.source, rules.MEAN_AT_A_STEP, what)
 
 
 def _shows(last: MetricRow | None) -> str:
@@ -141,8 +135,8 @@ def _series(view: ForeignRun) -> Iterator[Problem]:
                 places = (
                     f"{shown(_loss(there[0]))} in {there[0].source} and {shown(_loss(here[0]))} in {here[0].source}"
                 )
-                where = {"file": str(view.path / file), "line": here[0].source.line}
-                found.append(problem_of(rules.STATED_TWICE, what=f"The loss at step {step} is {places}.", **where))  # type: ignore[arg-type]
+                place = Source(file=file, line=here[0].source.line)
+                found.append(found_at(view, place, rules.STATED_TWICE, f"The loss at step {step} is {places}."))
     yield from first_few(found, limit=3)
 
 
@@ -165,7 +159,6 @@ def _early_ends(view: ForeignRun) -> Iterator[Problem]:
     done = next((fact for fact in view.facts_named("run.status") if is_finished(fact.value)), None)
     if done is None:
         return
-    place = {"file": str(view.path / done.source.file), "line": done.source.line, "pointer": done.source.pointer}
     error = next(iter(view.facts_named("failure.error")), None)
     planned = [fact for fact in view.facts_named("training.steps_planned") if isinstance(fact.value, int | float)]
     steps = [row.values["step"] for row in view.metrics if row.values.get("step") is not None]
@@ -182,10 +175,10 @@ def _early_ends(view: ForeignRun) -> Iterator[Problem]:
     ):
         said = f"{shown(short.value)} steps ({short.source})"
         what = f"The run is said to have finished {said}; its rows end at step {last:g}."
-        yield problem_of(rules.ENDS_EARLY, what=what, **place)  # type: ignore[arg-type]
+        yield found_at(view, done.source, rules.ENDS_EARLY, what)
     elif error is not None and done.source.file == error.source.file and not view.metrics:
         what = f"The run is said to have finished; {error.source} has {shown(error.value)} and no row follows."
-        yield problem_of(rules.ENDS_EARLY, what=what, **place)  # type: ignore[arg-type]
+        yield found_at(view, done.source, rules.ENDS_EARLY, what)
 
 
 def is_finished(value: Scalar) -> bool:

@@ -128,12 +128,8 @@ def cancel(job: Job) -> None:
     Raises:
         OSError: It could not be noted.
     """
-    if not _cancelled(job):
-        return
-    # A worker may have started it before it saw the note.
-    now = read_job(job.folder)
-    if now is not None and now.started is not None:
-        process.interrupt(now.started)
+    if (started := _cancelled(job)) is not None:
+        process.interrupt(started)
 
 
 def kill(job: Job) -> None:
@@ -142,11 +138,8 @@ def kill(job: Job) -> None:
     Raises:
         OSError: It could not be noted.
     """
-    if not _cancelled(job):
-        return
-    now = read_job(job.folder)
-    if now is not None and now.started is not None:
-        process.kill(now.started)
+    if (started := _cancelled(job)) is not None:
+        process.kill(started)
 
 
 def move_up(root: Path, job: Job) -> None:
@@ -200,13 +193,17 @@ def _run_id(name: str, now: datetime) -> str:
     return new_run_id(kept[:_LONGEST_NAME] or "run", now)
 
 
-def _cancelled(job: Job) -> bool:
-    """Note that a job is to stop and return True; an ended one keeps its verdict, whatever the page still showed."""
+def _cancelled(job: Job) -> process.Started | None:
+    """Note that a job is to stop and return its process, None for one that was not started or has ended.
+
+    An ended one keeps its verdict, whatever the page still showed.
+    """
     now = read_job(job.folder)
     if now is None or now.has_ended:
-        return False
+        return None
     mark_cancelled(job, datetime.now(UTC))
-    return True
+    again = read_job(job.folder)  # A worker may have started it before it saw the note.
+    return again.started if again is not None else None
 
 
 def _working_folder(job: Job | None) -> Path:

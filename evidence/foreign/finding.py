@@ -1,0 +1,14 @@
+"""From what two sources state to a problem at the place of one of them."""
+
+from __future__ import annotations
+
+from evidence.foreign.view import ForeignRun, Source
+from evidence.rules.finding import problem_of
+from schemas.problems import Problem
+from schemas.rules import Rule
+
+
+def found_at(view: ForeignRun, source: Source, rule: Rule, what: str, *, expected: str | None = None) -> Problem:
+    """Return the problem that a rule found where a source states something."""
+    file = str(view.path / source.file)
+    return problem_of(rule, file=file, what=what, expected=expected, line=source.line, pointer=source.pointer)
