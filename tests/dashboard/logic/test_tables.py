@@ -23,6 +23,9 @@ def test_the_headline_of_a_whole_run(tmp_path: Path) -> None:
     assert found["Exact match"].detail == f"72.2–100.0{THIN}%, n = 10; untrained 0.0{THIN}%"
     assert found["Speed"].detail == f"0.500{THIN}s per step, on average"
     assert run.manifest is not None
+    slow = run.manifest | {"result": run.manifest["result"] | {"tokens_seen": 40_960, "train_seconds": 100.0}}
+    mean = {item.label: item for item in headline.figures(slow, None, run.plan, series)}
+    assert mean["Speed"].value == f"410{THIN}tokens/s"
     under_way = run.manifest | {"result": dict.fromkeys(run.manifest["result"])}
     live = {item.label: item for item in headline.figures(under_way, None, run.plan, series)}
     assert live["Speed"].detail == f"0.500{THIN}s for the last step"
