@@ -119,7 +119,9 @@ class Inspection:
         if not errors:
             return ()
         what = f"The run has {counted(len(errors), 'error')}; the first: {errors[0].what}"
-        return (refusal(INVALID_RUN, self.name, what),)
+        fit = self.grade.name in FIT_GRADES | LABELLED_GRADES
+        then = None if fit else "Run `trainproof check` on the folder and repair what it names; no label makes it fit."
+        return (refusal(INVALID_RUN, self.name, what, next=then),)
 
     def _graded(self) -> str:
         reasons = "; ".join(reason.rstrip(".") for reason in self.grade.reasons)

@@ -48,6 +48,8 @@ def test_the_errors_of_a_contradictory_run_are_counted(tmp_path: Path):
     assert found["errors", "blocked"] == (
         "The run has 1 error; the first: result.best_loss is 0.5; metrics.jsonl gives 1.469558."
     )
+    advice = {item.what: item.next for item in checklist([run])}
+    assert advice["errors"] == ("Run `trainproof check` on the folder and repair what it names; no label makes it fit.")
 
 
 def test_a_folder_whose_name_is_no_run_id(tmp_path: Path):
