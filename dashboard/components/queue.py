@@ -37,7 +37,7 @@ def _body(root: Path, *, was_active: bool) -> None:
     if was_active and not active:
         st.rerun()
     waiting = [job for job in active if job.state == "waiting"]
-    if waiting and not control.is_worked_on(root) and len(waiting) == len(active):
+    if waiting and not control.is_worked_on(root):
         markup.note("Jobs wait, and nobody works through the queue: the machine or its worker was stopped.")
         if may_operate() and st.button("Continue the queue", type="primary"):
             with trying("The queue could not be continued"):
@@ -86,8 +86,12 @@ def _job(root: Path, job: Job, *, first_waiting: bool) -> None:
         if text and at_work:
             st.code(text, language=None, wrap_lines=True)
         elif text:
-            with st.expander("Last output", expanded=job.state in {"failed", "refused", "lost"}):
+            with st.expander("Last output", expanded=_has_gone_wrong(job)):
                 st.code(text, language=None, wrap_lines=True)
+
+
+def _has_gone_wrong(job: Job) -> bool:
+    return job.state in {"failed", "refused", "lost"} or (job.exit_code is not None and job.exit_code < 0)
 
 
 def _exit(job: Job) -> str:
@@ -139,9 +143,7 @@ def _again(root: Path, job: Job) -> None:
         with trying("The run could not be resumed"):
             resumed = control.resume(root, reading.run_of(run), after=job)
             state.go(state.LAUNCH, job=resumed.job_id)
-    if job.state in {"failed", "refused", "cancelled", "lost", "unasked"} and st.button(
-        "Retry", key=f"retry {key}", icon=":material/replay:", help=_RETRY
-    ):
+    if job.state != "succeeded" and st.button("Retry", key=f"retry {key}", icon=":material/replay:", help=_RETRY):
         with trying("It could not be tried again"):
             again = control.retry(root, job)
             state.go(state.LAUNCH, job=again.job_id)
