@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from dashboard import state
 from dashboard.logic import configs, form
 from dashboard.logic.jobs import control, planning
 from dashboard.logic.jobs.folder import OUTPUT, Job, enqueue, jobs, mark_ended, new_job_folder, read_job
+from dashboard.logic.text import plain
 from evidence.lock import RunLock
 
 
@@ -322,3 +324,48 @@ def test_whatever_a_configuration_states_the_form_opens_and_the_check_names_it(
     app.run()
     assert not app.exception
     assert [field for field in app.number_input if field.label == "Seed"]
+
+
+def number(app: AppTest, label: str):
+    return next(field for field in app.number_input if field.label == label)
+
+
+def test_a_number_out_of_range_is_kept_and_the_check_says_what_is_allowed(opened: Open, root: Path) -> None:
+    app = opened(state.LAUNCH, source="tiny.yaml")
+    assert not number(app, "Learning rate").proto.has_max, "the browser would drop what is above it, without a word"
+    app = number(app, "Learning rate").set_value(11.0).run()
+    app = number(app, "Steps").set_value(-3).run()
+    assert (number(app, "Learning rate").value, number(app, "Steps").value) == (11.0, -3)
+    text = said(app)
+    assert "Expected: a number above 0 and up to 10.</p>" in text
+    assert "Expected: a whole number from 1 to 10000000.</p>" in text
+    assert [place for place in ("/optimizer/learning_rate", "/limits/steps") if f"at {place}</p>" not in text] == []
+    assert "Start" not in labels(app)
+
+
+def test_what_is_named_and_is_not_there_keeps_the_run_from_being_started(
+    opened: Open, root: Path, tmp_path: Path
+) -> None:
+    app = opened(state.LAUNCH, source="tiny.yaml")
+    dataset = next(field for field in app.text_input if field.label == "Dataset")
+    assert f"A relative path starts at {plain(str(tmp_path))}. Key: `data.dataset`" in dataset.help
+    app = dataset.set_value("rows.jsonl").run()
+    text = said(app)
+    assert "Error TP010: There is no dataset &#x27;rows.jsonl&#x27;: it is not built in, and no such file exi" in text
+    assert f"A relative path starts at {tmp_path}, where this dashboard was started." in text
+    assert "config.yaml at /data/dataset</p>" in text
+    assert not {"Start", "Plan"} & set(labels(app))
+    (tmp_path / "rows.jsonl").write_text("")
+    assert "Start" in labels(app.run())
+
+
+def test_a_smoke_run_says_which_values_of_the_form_it_replaces(opened: Open, root: Path) -> None:
+    app = opened(state.LAUNCH, source="demo.yaml")
+    assert "In the smoke run" not in said(app)
+    app = app.get("button_group")[0].set_value("as a smoke run").run()
+    rows = re.findall(r"<tr class=\"\">(.*?)</tr>", said(app))
+    replaced = {tuple(re.findall(r"<td[^>]*>(.*?)</td>", row)) for row in rows}
+    assert {("Name", "demo", "demo-smoke"), ("Mode", "full", "smoke"), ("Steps", "2800", "2")} <= replaced
+    runs = form.with_defaults(yaml.safe_load(app.code[-1].value))
+    shown = form.with_defaults(configs.read(next(one for one in configs.sources() if one.key == "demo.yaml")))
+    assert len(replaced) == len(form.replaced(shown, runs)) > 5
