@@ -20,6 +20,7 @@ from dashboard.logic.jobs.output import tail
 from dashboard.logic.resuming import can_resume
 
 TICK_SECONDS = 1.5
+_WAITING_SHOWN = 3
 _ENDED_SHOWN, _ENDED_FOLDED = 1, 12
 _LINES_LIVE, _LINES_ENDED = 7, 40
 
@@ -44,25 +45,29 @@ def _body(root: Path, *, was_active: bool) -> None:
                 control.start_worker(root)
                 st.rerun()
     for job in active:
-        _job(root, job, first_waiting=bool(waiting) and job.job_id == waiting[0].job_id)
+        if job not in waiting[_WAITING_SHOWN:]:
+            _job(root, job, first_waiting=job in waiting[:1])
+    if later := waiting[_WAITING_SHOWN:]:
+        _folded(root, later, "Waiting behind these", key="later")
     asked = st.query_params.get("job")
     shown = [job for job in ended if job.job_id == asked] + [job for job in ended if job.job_id != asked]
     for job in shown[:_ENDED_SHOWN]:
         _job(root, job, first_waiting=False)
     if earlier := shown[_ENDED_SHOWN:]:
-        _earlier(root, earlier)
+        _folded(root, earlier, "Ended before", key="ended", most=_ENDED_FOLDED)
 
 
 @st.fragment
-def _earlier(root: Path, ended: Sequence[Job]) -> None:
-    """Draw the jobs that ended before, folded, so that the form stays where it can be seen."""
-    folded = st.expander(f"Ended before: {len(ended):,}", on_change="rerun", key="ended before")
+def _folded(root: Path, some: Sequence[Job], title: str, *, key: str, most: int | None = None) -> None:
+    """Draw jobs folded, so that the form stays where it can be seen; of more than `most` the first of them."""
+    # Bound to the address, it stays open when its title has another number.
+    folded = st.expander(f"{title}: {len(some):,}", on_change="rerun", key=key, bind="query-params")
     if folded.open:
         with folded:
-            for job in ended[:_ENDED_FOLDED]:
+            for job in some[:most]:
                 _job(root, job, first_waiting=False)
-            if len(ended) > _ENDED_FOLDED:
-                markup.note(f"Not shown: {len(ended) - _ENDED_FOLDED:,} earlier. Their runs are on the Runs page.")
+            if most is not None and len(some) > most:
+                markup.note(f"Not shown: {len(some) - most:,} earlier. Their runs are on the Runs page.")
 
 
 def _job(root: Path, job: Job, *, first_waiting: bool) -> None:

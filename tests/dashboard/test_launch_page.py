@@ -76,6 +76,20 @@ def test_a_waiting_job_goes_before_another_and_out_of_the_queue(opened: Open, ro
     assert "cancelled" in said(app)
 
 
+def test_of_a_long_queue_the_next_jobs_are_shown_and_the_rest_is_folded(opened: Open, root: Path) -> None:
+    queued = [job_in(root, run=f"run-{number}") for number in range(30)]
+    app = opened(state.LAUNCH)
+    assert [button.key for button in app.button if button.label == "Remove"] == [
+        f"remove {job.job_id}" for job in queued[:3]
+    ]
+    assert "Waiting behind these: 27" in [expander.label for expander in app.expander]
+    app = press(opened(state.LAUNCH, later="true"), f"up {queued[3].job_id}")
+    assert [job.run for job in jobs(root)][:4] == ["run-0", "run-1", "run-3", "run-2"]
+    app = press(app, f"remove {queued[29].job_id}")
+    assert "Waiting behind these: 26" in [expander.label for expander in app.expander]
+    assert len([button for button in app.button if button.label == "Remove"]) == 29, "it stays open"
+
+
 def test_one_that_was_started_a_moment_ago_is_not_said_to_be_left_alone(opened: Open, root: Path) -> None:
     app = press(opened(state.LAUNCH), "Just start a smoke run")
     (job,) = jobs(root)
