@@ -86,6 +86,8 @@ def _job(root: Path, job: Job, *, first_waiting: bool) -> None:
                     _buttons(root, job, first_waiting=first_waiting)
         if job.state in {"running", "stopping"}:
             _progress(root / job.run)
+        if job.state in {"lost", "unasked"}:
+            markup.note(JOBS[job.state].meaning)  # Words that say little by themselves.
         at_work = job.state in {"running", "stopping"}
         text = tail(job.folder / OUTPUT, lines=_LINES_LIVE if at_work else _LINES_ENDED)
         if text and at_work:

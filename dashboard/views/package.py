@@ -97,12 +97,13 @@ def _build_form(names: Sequence[str], folders: Sequence[Path], *, blocked: bool)
             "Label as partial",
             key=_PARTIAL,
             disabled=not blocked,
-            help="Pack runs that are no results, with a label that says so. Secrets are never packed.",
+            help="Pack runs that are no results, with a label that says so, as `--allow-partial` does. "
+            "Secrets are never packed.",
         )
         redact = st.checkbox(
             "Mask secrets and home folders",
-            help="In the copies inside the zip, which says so. The run folders stay as they are, and files from which "
-            "numbers are computed are never masked.",
+            help="In the copies inside the zip, which says so, as `--redact` does. The run folders stay as they are, "
+            "and files from which numbers are computed are never masked.",
         )
         pressed = st.button(
             "Build",

@@ -53,7 +53,9 @@ def test_what_came_with_the_root_is_shown_and_started_by_nobody_but_its_reader(o
     stated = json.loads((job.folder / "job.json").read_text("utf-8"))
     (job.folder / "job.json").write_text(json.dumps(stated | {"seal": "0" * 64}))
     app = opened(state.LAUNCH)
-    assert "You did not queue it on this machine, so it is not started; Retry starts it." in said(app)
+    assert '<p class="tp-sub">You did not queue it on this machine, so it is not started; Retry starts it.</p>' in said(
+        app
+    )
     assert "nobody works through the queue" not in said(app)
     assert {"Retry"} == {"Retry", "Continue the queue", "Stop", "Remove"} & set(labels(app))
 
@@ -248,6 +250,27 @@ def test_a_viewer_sees_everything_and_changes_nothing(opened: Open, root: Path, 
     assert not CHANGING & {button.label for button in app.button}
     assert "Logged in as bob@example.com, viewer." in said(app)
     assert "alpha" in said(app) or page is not state.RUN
+
+
+@pytest.mark.parametrize("page", [state.RUNS, state.LAUNCH, state.RUN, state.PACKAGE], ids=lambda page: page.title)
+def test_what_an_operator_was_drawn_does_nothing_when_a_viewer_sends_it(
+    opened: Open, root: Path, tmp_path: Path, page: state.Page
+) -> None:
+    """Whoever speaks to the socket without the page can send any click; the page is drawn for who sends it."""
+    (write_run(root, "alpha", status="interrupted") / "checkpoints" / "20").mkdir(parents=True)
+    write_run(root, "beta")
+    job_in(root)
+    job_in(root, exit_code=4)
+    parameters = {"runs": "beta"} if page is state.PACKAGE else {"run": "alpha"}
+    app = logged_in(opened, page, OPERATOR, **parameters)
+    drawn = [button.click() for button in app.button if button.label in CHANGING and not button.disabled]
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    app.user = {"is_logged_in": True, "email": VIEWER}
+    app.run()
+    assert drawn
+    assert not app.exception
+    assert "Logged in as bob@example.com, viewer." in said(app)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
 
 @pytest.mark.parametrize(("email", "button"), [(None, "Log in"), (STRANGER, "Log out")])
