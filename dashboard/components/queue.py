@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from dashboard.logic.jobs.output import tail
 from dashboard.logic.resuming import can_resume
 
 TICK_SECONDS = 1.5
+LEAST_FREE_BYTES = 1 << 16
+"""With less room than this, a job that is started cannot even be noted."""
 _WAITING_SHOWN = 3
 _ENDED_SHOWN, _ENDED_FOLDED = 1, 12
 _LINES_LIVE, _LINES_ENDED = 7, 40
@@ -44,6 +47,11 @@ def _body(root: Path, *, was_active: bool) -> None:
             with trying("The queue could not be continued"):
                 control.start_worker(root)
                 st.rerun()
+    elif waiting and len(waiting) == len(active) and (free := shutil.disk_usage(root).free) < LEAST_FREE_BYTES:
+        markup.note(
+            f"Nothing is started, since the disk of {root} is full: {numbers.memory(free)} are free. Make room there, "
+            "and the queue goes on by itself."
+        )
     for job in active:
         if job not in waiting[_WAITING_SHOWN:]:
             _job(root, job, first_waiting=job in waiting[:1])

@@ -16,7 +16,7 @@ from dashboard.logic.configs import Source
 from dashboard.logic.jobs import control, program
 from dashboard.logic.jobs.folder import CONFIG
 from dashboard.logic.settings import shown
-from dashboard.logic.text import plain
+from dashboard.logic.text import plain, visible
 from schemas.validate import check_value
 
 _EARLIER = 100
@@ -89,12 +89,12 @@ def _result(edited: Mapping[str, Any]) -> None:
     text = control.config_text(resolved)
     st.caption(f"The same from a terminal in {plain(str(Path.cwd()))}, with the configuration below saved there")
     st.code(
-        program.shown(program.train_arguments(name, state.root() / name.stem, force=force)),
+        visible(program.shown(program.train_arguments(name, state.root() / name.stem, force=force))),
         language=None,
         wrap_lines=True,
     )
     st.download_button("Configuration", data=text, file_name=name.name, icon=":material/download:", on_click="ignore")
-    st.code(text, language="yaml")
+    st.code(visible(text), language="yaml")
 
 
 def _replaced(edited: Mapping[str, Any], resolved: Mapping[str, Any]) -> None:

@@ -18,10 +18,11 @@ from streamlit.testing.v1 import AppTest
 from synthetic import write_run
 
 from dashboard import state
+from dashboard.components import queue
 from dashboard.logic import configs, form
 from dashboard.logic.jobs import control, planning
 from dashboard.logic.jobs.folder import OUTPUT, Job, enqueue, jobs, mark_ended, new_job_folder, read_job
-from dashboard.logic.text import plain
+from dashboard.logic.text import plain, visible
 from evidence.lock import RunLock
 
 
@@ -65,6 +66,18 @@ def test_a_queue_that_nobody_works_through_can_be_continued(opened: Open, root: 
     app = opened(state.LAUNCH)
     assert "Jobs wait, and nobody works through the queue" in said(app)
     assert {"Continue the queue", "Remove"} <= set(labels(app))
+
+
+def test_a_queue_that_stands_still_because_the_disk_is_full_says_so(
+    opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = job_in(root).folder.parent
+    with RunLock(held):
+        assert "Nothing is started" not in said(opened(state.LAUNCH))
+        monkeypatch.setattr(queue, "LEAST_FREE_BYTES", 2**62)
+        text = said(opened(state.LAUNCH))
+    assert f"Nothing is started, since the disk of {root} is full: " in text
+    assert "are free. Make room there, and the queue goes on by itself." in text
 
 
 def test_a_waiting_job_goes_before_another_and_out_of_the_queue(opened: Open, root: Path) -> None:
@@ -361,6 +374,16 @@ def test_whatever_a_configuration_states_the_form_opens_and_the_check_names_it(
     app.run()
     assert not app.exception
     assert [field for field in app.number_input if field.label == "Seed"]
+
+
+def test_no_name_turns_the_command_or_the_configuration_around(opened: Open, root: Path) -> None:
+    stated = yaml.safe_load((configs.SHIPPED / "tiny.yaml").read_text("utf-8"))
+    turned = stated | {"name": "\u202egpj.exe", "data": {"dataset": "a\u200b\u2066b"}}
+    (write_run(root, "a") / "config.yaml").write_text(yaml.safe_dump(turned, allow_unicode=True), "utf-8")
+    app = opened(state.LAUNCH, source="same as a")
+    assert app.code[0].value == f"trainproof train --config 'gpj.exe.yaml' --output '{root}/gpj.exe'"
+    assert "dataset: ab\n" in app.code[-1].value
+    assert visible(app.code[-1].value) == app.code[-1].value
 
 
 def number(app: AppTest, label: str):
