@@ -10,8 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from flax import nnx
-
 from evidence import layout
 from evidence.disk import not_written
 from evidence.hashes import sha256_manifest
@@ -19,6 +17,7 @@ from evidence.lock import RunLock
 from evidence.read import read_existing_run
 from evidence.write import RowWriter, write_json
 from schemas.problems import ProblemError
+from trainer.assemble import restored
 from trainer.config.load import load_config
 from trainer.config.tree import Config
 from trainer.data.rows import read_eval_set
@@ -32,15 +31,11 @@ from trainer.evaluable import (
 from trainer.evaluation.evaluate import Answered, prompts_of, stated_evaluation, summary_of
 from trainer.evaluation.exam import Exam, in_words
 from trainer.failure import INTERRUPTED
-from trainer.loop.checkpoint import latest_step, no_checkpoint, restore
-from trainer.loop.program import state_shapes
+from trainer.loop.checkpoint import latest_step, no_checkpoint
 from trainer.loop.step import TrainState
 from trainer.loop.stop import StopRequest
-from trainer.model.build import abstract
-from trainer.model.decoder import Decoder
 from trainer.model.export import export, refuse_taken
-from trainer.model.params import flatten
-from trainer.model.source import ModelSource, resolve
+from trainer.model.source import resolve
 from trainer.planning.devices import Devices, choose_devices
 from trainer.prepare import read_training_rows
 from trainer.progress import Watch
@@ -64,7 +59,7 @@ def evaluate_run(folder: Path, eval_set: str | None, watch: Watch) -> dict[str, 
     config = config_to_evaluate(folder, eval_set)
     refuse_without_checkpoint(folder)
     devices = devices_here(config, watch)
-    source = resolve(config.model.name, config.model.revision)
+    source = resolve(config.model.name, config.model.revision, with_weights=False)
     assert config.evaluation.eval_set is not None, "config_to_evaluate names a set"
     items = read_eval_set(config.evaluation.eval_set)
     tokenizer = source.tokenizer()
@@ -165,7 +160,7 @@ def export_run(folder: Path, output: Path | None, watch: Watch) -> Path:
     config = config_of_run(folder)
     refuse_without_checkpoint(folder)
     refuse_taken(target)
-    source = resolve(config.model.name, config.model.revision)
+    source = resolve(config.model.name, config.model.revision, with_weights=False)
     # Parameters are the same wherever they are read, so that a model trained on a TPU is exported on any machine.
     _, state = restored(folder, config, source, choose_devices("auto", None))
     try:
@@ -198,18 +193,6 @@ def devices_here(config: Config, watch: Watch) -> Devices:
 def in_number(devices: Devices) -> str:
     """Return how many devices of which kind: `8 × cpu`."""
     return f"{len(devices.list)} × {devices.kind}"
-
-
-def restored(
-    folder: Path, config: Config, source: ModelSource, devices: Devices
-) -> tuple[nnx.GraphDef[Decoder], TrainState]:
-    """Return the structure of a run's model, and its newest checkpoint; no other parameters are drawn or read."""
-    precision = config.precision
-    decoder = abstract(
-        source.spec, params_dtype=precision.params, compute_dtype=precision.compute, remat=config.memory.remat
-    )
-    graphdef, shapes = flatten(decoder)
-    return graphdef, restore(folder, state_shapes(shapes, config, devices))
 
 
 def seal_again(folder: Path, message: str) -> None:

@@ -14,7 +14,7 @@ from evidence.lock import RunLock
 from evidence.read import read_run
 from schemas.problems import ProblemError
 from schemas.render import as_text
-from trainer import afterwards
+from trainer import afterwards, assemble
 from trainer.afterwards import evaluate_run, export_run
 from trainer.config.tree import Config, Evaluation
 from trainer.loop.stop import StopRequest
@@ -48,7 +48,7 @@ def folder(trained: Callable[[Config], Path], config: Config, tmp_path: Path) ->
 @pytest.fixture
 def unread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fail a test in which a checkpoint is read."""
-    monkeypatch.setattr(afterwards, "restore", lambda *_: pytest.fail("the checkpoint was read first"))
+    monkeypatch.setattr(assemble, "restore", lambda *_: pytest.fail("the checkpoint was read first"))
 
 
 def refusal(work: Callable[[], object]) -> str:
@@ -208,9 +208,9 @@ def test_evaluations_side_by_side_leave_one(folder: Path, monkeypatch: pytest.Mo
     """Another process ends its evaluation while this one still reads the configuration."""
     real = afterwards.resolve
 
-    def meanwhile(name: str, revision: str | None):
+    def meanwhile(name: str, revision: str | None, **options: bool):
         (folder / layout.EVAL_SUMMARY).write_text("{}")
-        return real(name, revision)
+        return real(name, revision, **options)
 
     monkeypatch.setattr(afterwards, "resolve", meanwhile)
     assert refusal(lambda: evaluate_run(folder, "eval_v1", QUIET)).startswith("error TP070: ")
