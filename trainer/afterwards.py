@@ -17,18 +17,21 @@ from evidence.lock import RunLock
 from evidence.read import read_existing_run
 from evidence.write import RowWriter, write_json
 from schemas.problems import ProblemError
+from schemas.render import as_sentence
 from trainer.assemble import restored
 from trainer.config.load import load_config
 from trainer.config.tree import Config
+from trainer.data.encode import end_token_id
 from trainer.data.rows import read_eval_set
 from trainer.evaluable import (
+    export_stopped,
     no_eval_set,
     refuse_another_set,
     refuse_another_step,
     refuse_second_evaluation,
     told_to_stop,
 )
-from trainer.evaluation.evaluate import Answered, prompts_of, stated_evaluation, summary_of
+from trainer.evaluation.evaluate import Answered, prompts_of, stated_evaluation, stated_form, summary_of
 from trainer.evaluation.exam import Exam, in_words
 from trainer.failure import INTERRUPTED
 from trainer.loop.checkpoint import latest_step, no_checkpoint
@@ -37,7 +40,7 @@ from trainer.loop.stop import StopRequest
 from trainer.model.export import export, refuse_taken
 from trainer.model.source import resolve
 from trainer.planning.devices import Devices, choose_devices
-from trainer.prepare import read_training_rows
+from trainer.prepare import odd_items, read_training_rows
 from trainer.progress import Watch
 from trainer.recorder.recorder import artifacts_of, now
 from trainer.room import refuse_what_leaves_no_room
@@ -63,9 +66,11 @@ def evaluate_run(folder: Path, eval_set: str | None, watch: Watch) -> dict[str, 
     assert config.evaluation.eval_set is not None, "config_to_evaluate names a set"
     items = read_eval_set(config.evaluation.eval_set)
     tokenizer = source.tokenizer()
-    # The rows say in which form the model was taught to be asked.
-    form = read_training_rows(config).form
+    # Runs of earlier versions do not state it; then the rows say in which form the model was taught to be asked.
+    form = stated_form(folder) or read_training_rows(config).form
     refuse_what_leaves_no_room(config, source, items, prompts_of(items, form, tokenizer))
+    for problem in odd_items(items, tokenizer):
+        watch.say(f"{problem.code}: {as_sentence(problem)}")
     with RunLock(folder), StopRequest(max_minutes=None) as stop:
         refuse_second_evaluation(folder)  # one that ended since the first look
         refuse_another_step(folder, config)
@@ -154,7 +159,7 @@ def export_run(folder: Path, output: Path | None, watch: Watch) -> Path:
     """Write the model of a run as a Hugging Face folder and return that folder; by default `export/` in the run.
 
     Raises:
-        ProblemError: exit code 2; the run has no checkpoint, or something is in the folder.
+        ProblemError: exit code 2; the run has no checkpoint, or something is in the folder. Exit code 5: stopped.
     """
     target = output or folder / layout.EXPORT
     config = config_of_run(folder)
@@ -163,10 +168,15 @@ def export_run(folder: Path, output: Path | None, watch: Watch) -> Path:
     source = resolve(config.model.name, config.model.revision, with_weights=False)
     # Parameters are the same wherever they are read, so that a model trained on a TPU is exported on any machine.
     _, state = restored(folder, config, source, choose_devices("auto", None))
-    try:
-        export(target, state.params, source)
-    except OSError as error:
-        raise not_written(error, target, what="The export") from error
+    form = stated_form(folder)
+    end = end_token_id(source.tokenizer(), form) if form is not None and form.conversation else None
+    with StopRequest(max_minutes=None) as stop:
+        try:
+            export(target, state.params, source, end_token_id=end, go_on=lambda: refuse_to_go_on(target, stop))
+        except OSError as error:
+            raise not_written(error, target, what="The export") from error
+        except KeyboardInterrupt:
+            raise ProblemError([export_stopped(target, "a second signal")], exit_code=5) from None
     watch.say(f"exported step {int(state.step)} to {target}")
     return target
 
@@ -217,6 +227,12 @@ def refuse_without_checkpoint(folder: Path) -> None:
     """Refuse a run whose parameters are not there, before anything is built for them."""
     if latest_step(folder) is None:
         raise ProblemError([no_checkpoint(folder)], exit_code=2)
+
+
+def refuse_to_go_on(target: Path, stop: StopRequest) -> None:
+    """Refuse to write more of an export that was told to stop."""
+    if reason := stop.reason():
+        raise ProblemError([export_stopped(target, reason)], exit_code=5)
 
 
 def refuse_a_part(folder: Path, answered: Answered, stop: StopRequest) -> None:

@@ -1,4 +1,4 @@
-"""Whether an evaluation may be added to a run that has ended, and in which words it is refused."""
+"""Whether an evaluation may be added to a run that has ended, and in which words it, or an export, is refused."""
 
 from __future__ import annotations
 
@@ -80,5 +80,16 @@ def told_to_stop(folder: Path, reason: str | None) -> Problem:
         severity="error",
         file=str(folder),
         what=f"The evaluation was stopped ({reason}); the run is as it was before.",
+        next="Run the same command again.",
+    )
+
+
+def export_stopped(target: Path, reason: str) -> Problem:
+    """Return the problem of an export that was told to stop."""
+    return Problem(
+        code="TP049",
+        severity="error",
+        file=str(target),
+        what=f"The export was stopped ({reason}); nothing of it is left.",
         next="Run the same command again.",
     )

@@ -17,7 +17,7 @@ from trainer.assemble import Assembly, assemble, continued_from
 from trainer.config.load import config_text
 from trainer.config.tree import Config
 from trainer.data.encode import first_examples
-from trainer.evaluation.evaluate import Answered
+from trainer.evaluation.evaluate import FORM, Answered
 from trainer.evaluation.exam import Exam
 from trainer.failure import FAILED, INTERRUPTED
 from trainer.loop.checkpoint import Checkpoints, most_at_once, refuse_no_room
@@ -136,6 +136,14 @@ def record_start(recorder: Recorder, prepared: Prepared, order: Order, parent: d
         f"{len(devices.list)} × {devices.kind} ({devices.chosen_because})",
         platform=devices.platform,
         count=len(devices.list),
+    )
+    form = prepared.form
+    recorder.log(
+        "info",
+        FORM,
+        "the model is asked in a conversation" if form.conversation else "the model is asked with plain prompts",
+        conversation=form.conversation,
+        system=form.system,
     )
     for problem in prepared.warnings:
         recorder.log(

@@ -1,7 +1,9 @@
 """What is done with a run that has ended, and what is refused before its checkpoint is read."""
 
 import json
+import os
 import shutil
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +19,9 @@ from schemas.render import as_text
 from trainer import afterwards, assemble
 from trainer.afterwards import evaluate_run, export_run
 from trainer.config.tree import Config, Evaluation
+from trainer.evaluation.evaluate import FORM
 from trainer.loop.stop import StopRequest
+from trainer.model import export
 from trainer.progress import Watch
 from trainer.run import Order, run
 
@@ -204,6 +208,46 @@ def test_an_export_needs_neither_the_data_nor_the_device_of_the_run(folder: Path
     assert (export_run(folder, None, QUIET) / "model.safetensors").is_file()
 
 
+def test_a_run_that_does_not_state_how_it_is_asked_needs_its_rows(folder: Path):
+    """As earlier versions recorded it."""
+    log = folder / layout.LOG
+    log.write_text("".join(line for line in log.read_text().splitlines(keepends=True) if FORM not in line))
+    config = folder / layout.CONFIG
+    config.write_text(config.read_text().replace("dataset: dev-reasoning-v2", "dataset: gone.jsonl"))
+    assert refusal(lambda: evaluate_run(folder, "eval_v1", QUIET)).startswith("error TP010: gone.jsonl: ")
+
+
+def test_what_is_odd_about_a_set_is_told_by_a_later_evaluation_too(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    items = tmp_path / "items.jsonl"
+    items.write_text('{"id": "1", "prompt": "<eos>", "expected": "x"}\n')
+    evaluate_run(folder, str(items), Watch())
+    assert capsys.readouterr().out.startswith(
+        f"TP024: {items} (line 1): 1 row has the text of special tokens in it, the first here: <eos>."
+    )
+
+
+def test_an_export_that_is_told_to_stop_leaves_nothing(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    real = export.save_file
+
+    def saved(*given, **named):
+        real(*given, **named)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(export, "save_file", saved)
+    with pytest.raises(ProblemError) as caught:
+        export_run(folder, tmp_path / "model", QUIET)
+    assert (caught.value.exit_code, as_text(caught.value.problems)) == (
+        5,
+        (
+            f"error TP049: {tmp_path / 'model'}: The export was stopped (signal SIGTERM); nothing of it is left.\n"
+            "  Next: Run the same command again.\n"
+        ),
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
+
+
 def test_evaluations_side_by_side_leave_one(folder: Path, monkeypatch: pytest.MonkeyPatch):
     """Another process ends its evaluation while this one still reads the configuration."""
     real = afterwards.resolve
@@ -277,12 +321,7 @@ def test_a_run_of_another_device_is_scored_and_exported_with_the_one_that_is_the
     said = "No tpu device was found; JAX sees only: cpu. 8 × cpu is used instead.\n"
     assert export_run(order.folder, None, Watch()) == order.folder / layout.EXPORT
     assert capsys.readouterr().out == f"exported step 2 to {order.folder / layout.EXPORT}\n"
-    gone = rows.rename(tmp_path / "elsewhere.jsonl")
-    with pytest.raises(ProblemError) as caught:  # the rows say in which form the model was taught to be asked
-        evaluate_run(order.folder, "eval_v1", QUIET)
-    assert caught.value.exit_code == 2
-    gone.rename(rows)
-    capsys.readouterr()
+    rows.unlink()  # in which form the model was taught to be asked stands in the log
     evaluate_run(order.folder, "eval_v1", Watch())
     assert capsys.readouterr().out.startswith(said)
     assert (order.folder / layout.LOG).read_text().count("sealed again with its evaluation on 8 × cpu") == 1
