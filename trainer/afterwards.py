@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from evidence import layout
 from evidence.disk import not_written
-from evidence.hashes import sha256_manifest
 from evidence.lock import RunLock
 from evidence.read import read_existing_run
-from evidence.write import RowWriter, write_json
 from schemas.problems import ProblemError
 from schemas.render import as_sentence
 from trainer.assemble import restored
@@ -31,9 +25,9 @@ from trainer.evaluable import (
     refuse_second_evaluation,
     told_to_stop,
 )
+from trainer.evaluation.addition import add_evaluation, beside, finish_or_undo
 from trainer.evaluation.evaluate import Answered, prompts_of, stated_evaluation, stated_form, summary_of
 from trainer.evaluation.exam import Exam, in_words
-from trainer.failure import INTERRUPTED
 from trainer.loop.checkpoint import latest_step, no_checkpoint
 from trainer.loop.step import TrainState
 from trainer.loop.stop import StopRequest
@@ -42,7 +36,6 @@ from trainer.model.source import resolve
 from trainer.planning.devices import Devices, choose_devices
 from trainer.prepare import odd_items, read_training_rows
 from trainer.progress import Watch
-from trainer.recorder.recorder import artifacts_of, now
 from trainer.room import refuse_what_leaves_no_room
 
 
@@ -72,6 +65,7 @@ def evaluate_run(folder: Path, eval_set: str | None, watch: Watch) -> dict[str, 
     for problem in odd_items(items, tokenizer):
         watch.say(f"{problem.code}: {as_sentence(problem)}")
     with RunLock(folder), StopRequest(max_minutes=None) as stop:
+        finish_or_undo(folder)  # of a process that was killed
         refuse_second_evaluation(folder)  # one that ended since the first look
         refuse_another_step(folder, config)
         try:
@@ -87,7 +81,12 @@ def evaluate_run(folder: Path, eval_set: str | None, watch: Watch) -> dict[str, 
                 stop=stop,
                 watch=watch,
             )
-            summary = add_evaluation(folder, exam, state, devices)
+            try:
+                summary = answered(folder, exam, state)
+                add_evaluation(folder, summary, by=in_number(devices))
+            except BaseException:
+                finish_or_undo(folder)
+                raise
         except OSError as error:
             raise not_written(error, folder, what="The evaluation") from error
         except KeyboardInterrupt:
@@ -107,52 +106,23 @@ def config_to_evaluate(folder: Path, eval_set: str | None) -> Config:
     return replace(config, evaluation=replace(config.evaluation, eval_set=name))
 
 
-def add_evaluation(folder: Path, exam: Exam, state: TrainState, devices: Devices) -> dict[str, Any]:
-    """Answer the set, write answers and summary, seal the run again and return the summary; or leave it as it was."""
-    log_bytes = (folder / layout.LOG).stat().st_size
+def answered(folder: Path, exam: Exam, state: TrainState) -> dict[str, Any]:
+    """Answer the set, every answer written beside the run's files, and return the summary."""
+    trained = exam.put_to(state, beside(folder, layout.PREDICTIONS).name, "evaluation")
+    refuse_a_part(folder, trained, exam.stop)
+    summary = summary_of(
+        trained,
+        None,
+        run_id=folder.resolve().name,
+        items=exam.items,
+        settings=exam.settings,
+        stop_token_id=exam.stop_token_id,
+        prompt_template=exam.prompt_template,
+    )
+    summary["predictions"]["path"] = layout.PREDICTIONS
+    # The untrained model's answers, which an evaluation that was stopped had whole, are still there.
     stopped = stated_evaluation(folder)
-    try:
-        with set_aside(folder / layout.PREDICTIONS, folder / layout.EVAL_SUMMARY):
-            trained = exam.put_to(state, layout.PREDICTIONS, "evaluation")
-            refuse_a_part(folder, trained, exam.stop)
-            summary = summary_of(
-                trained,
-                None,
-                run_id=folder.resolve().name,
-                items=exam.items,
-                settings=exam.settings,
-                stop_token_id=exam.stop_token_id,
-                prompt_template=exam.prompt_template,
-            )
-            # The untrained model's answers, which an evaluation that was stopped had whole, are still there.
-            summary["baseline"] = stopped.get("baseline") if stopped else None
-            write_json(folder / layout.EVAL_SUMMARY, summary)
-            seal_again(folder, f"sealed again with its evaluation on {in_number(devices)}")
-    except BaseException:
-        os.truncate(folder / layout.LOG, log_bytes)
-        raise
-    return summary
-
-
-@contextmanager
-def set_aside(*paths: Path) -> Iterator[None]:
-    """Take files out of the way of new ones; where the work fails they are put back, in place of what was begun.
-
-    They are renamed, which a full disk allows.
-    """
-    aside = {path: path.with_name(f".{path.name}.before") for path in paths if path.exists()}
-    for path, other in aside.items():
-        path.rename(other)
-    try:
-        yield
-    except BaseException:
-        for path in paths:
-            path.unlink(missing_ok=True)
-        for path, other in aside.items():
-            other.rename(path)
-        raise
-    for other in aside.values():
-        other.unlink()
+    return summary | {"baseline": stopped.get("baseline") if stopped else None}
 
 
 def export_run(folder: Path, output: Path | None, watch: Watch) -> Path:
@@ -203,24 +173,6 @@ def devices_here(config: Config, watch: Watch) -> Devices:
 def in_number(devices: Devices) -> str:
     """Return how many devices of which kind: `8 × cpu`."""
     return f"{len(devices.list)} × {devices.kind}"
-
-
-def seal_again(folder: Path, message: str) -> None:
-    """Take the new files into the manifest's artifact list, and say so in the log as the first seal did."""
-    manifest = json.loads((folder / layout.MANIFEST).read_text(encoding="utf-8")) | {"finished_at": now()}
-    if manifest["status"] == "running":  # killed after its last step: it has no end yet
-        ending = {"code": INTERRUPTED, "error": None, "message": "killed after its last step; evaluated later"}
-        manifest |= {"status": "interrupted", "exit": ending}
-    sealed = {
-        "time": now(),
-        "level": "info",
-        "event": "run_sealed",
-        "message": message,
-        "fields": {"manifest_sha256": sha256_manifest(manifest)},
-    }
-    with RowWriter(folder / layout.LOG) as log:
-        log.append(sealed)
-    write_json(folder / layout.MANIFEST, manifest | {"artifacts": artifacts_of(folder)})
 
 
 def refuse_without_checkpoint(folder: Path) -> None:

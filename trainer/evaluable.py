@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from evidence import layout
 from schemas.problems import Problem, ProblemError
 from trainer.config.tree import Config
+from trainer.evaluation.addition import manifest_of
 from trainer.evaluation.evaluate import is_evaluated
 from trainer.loop.checkpoint import latest_step
 
@@ -29,7 +29,7 @@ def refuse_another_set(name: str, config: Config, folder: Path) -> None:
 
 def refuse_another_step(folder: Path, config: Config) -> None:
     """Refuse to score a checkpoint that is not of the run's last step, as one of a killed run is."""
-    manifest = json.loads((folder / layout.MANIFEST).read_text(encoding="utf-8"))
+    manifest = manifest_of(folder)
     step, done = latest_step(folder), (manifest["training"] or {}).get("steps_done")
     if step != done:
         killed = f"The run was killed; its newest checkpoint is at step {step} of {config.limits.steps}."

@@ -19,6 +19,7 @@ from schemas.render import as_text
 from trainer import afterwards, assemble
 from trainer.afterwards import evaluate_run, export_run
 from trainer.config.tree import Config, Evaluation
+from trainer.evaluation import addition
 from trainer.evaluation.evaluate import FORM
 from trainer.loop.stop import StopRequest
 from trainer.model import export
@@ -175,7 +176,7 @@ def test_an_evaluation_that_was_stopped_is_completed_and_keeps_its_baseline(half
     assert (summary["status"], summary["predictions"]["rows"]) == ("complete", 50)
     assert summary["baseline"] == before["baseline"] is not None
     assert errors_of(half) == []
-    assert (half / f".{layout.PREDICTIONS}.before").exists() is False
+    assert [path.name for path in half.iterdir() if path.name.startswith(".")] == []
     assert refusal(lambda: evaluate_run(half, None, QUIET)).startswith("error TP070: ")
 
 
@@ -185,10 +186,10 @@ def test_a_completion_that_fails_leaves_the_run_as_it_was(
 ):
     before = {path: path.read_bytes() for path in half.iterdir() if path.is_file()}
 
-    def fails(*_):
+    def fails(*_, **__):
         raise error
 
-    monkeypatch.setattr(afterwards, "seal_again", fails)
+    monkeypatch.setattr(addition, "artifacts_of", fails)
     with pytest.raises((ProblemError, KeyboardInterrupt)):
         evaluate_run(half, None, QUIET)
     assert {path: path.read_bytes() for path in half.iterdir() if path.is_file()} == before
@@ -285,6 +286,13 @@ def test_a_run_that_was_killed_between_steps_is_not_scored(folder: Path):
         f"error TP075: {folder}: The run was killed; its newest checkpoint is at step 2 of 2.\n{continued_with(folder)}"
     )
     assert json.loads((folder / layout.MANIFEST).read_text()) == before
+
+
+def test_a_run_whose_manifest_is_not_valid_is_not_scored(folder: Path):
+    (folder / layout.MANIFEST).write_text("{")
+    assert refusal(lambda: evaluate_run(folder, "eval_v1", QUIET)).startswith(
+        f"error TP107: {folder / layout.MANIFEST}"
+    )
 
 
 def test_a_run_whose_last_checkpoint_is_lost_is_not_scored(folder: Path):
