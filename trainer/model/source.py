@@ -103,12 +103,13 @@ def builtin_names() -> tuple[str, ...]:
     return tuple(sorted(folder.name for folder in BUILTIN.iterdir() if (folder / files.CONFIG).is_file()))
 
 
-def resolve(name: str, revision: str | None = None) -> ModelSource:
+def resolve(name: str, revision: str | None = None, *, with_weights: bool = True) -> ModelSource:
     """Find a model by name.
 
     Args:
         name: built-in model, local folder with config.json, or hub name.
         revision: branch, tag or commit on the hub; only for hub names.
+        with_weights: whether its parameters are to be read; else they are not fetched from the hub.
 
     Raises:
         ProblemError: nothing has this name, the hub cannot be reached, or the model is of a kind not implemented here.
@@ -124,7 +125,7 @@ def resolve(name: str, revision: str | None = None) -> ModelSource:
         return found(name, None, folder, folder, "pretrained")
     if not is_hub_name(name):
         raise unknown(name)
-    snapshot = download(name, revision, otherwise=otherwise(name))
+    snapshot = download(name, revision, with_weights=with_weights, otherwise=otherwise(name))
     # The hub's cache names a snapshot's folder by its commit, whatever branch was asked for.
     return found(name, snapshot.name, snapshot, snapshot, "pretrained")
 
