@@ -37,6 +37,8 @@ PLAIN: Mapping[str, Callable[[RunSummary], Value]] = {
 """What every run may state, by the name that a reader sees; settings and figures come besides."""
 
 _GOALS, _SIZES = ("exact match", "last loss", "steps"), ("steps", "tokens", "seconds")
+_ALIKE = 0.9
+"""Share of runs with one value above which a setting was hardly tried out."""
 _MOST_AXES = 6
 _WIDE = 50
 MOST_WORDS = 30
@@ -107,19 +109,22 @@ def value_of(run: RunSummary, name: str) -> Value:
 def telling(runs: Sequence[RunSummary]) -> list[str]:
     """Return the settings that differ between the runs, most likely those that somebody tried out on purpose first.
 
-    They come in the order of what matters to a result, and of one group the one whose values are spread most evenly.
+    They come in the order of what matters to a result, and of one group the one whose values are spread most evenly;
+    those in which hardly a run differs come last.
     """
     differing = []
     for name in {name for run in runs for name in run.settings} - NO_SETTINGS:
         values = Counter(value for run in runs if (value := value_of(run, name)) is not None)
         if len(values) > 1:
-            differing.append((place(name), max(values.values()), name))
+            commonest = max(values.values())
+            differing.append((commonest > _ALIKE * values.total(), place(name), commonest, name))
     return [name for *_, name in sorted(differing)]
 
 
 def first_axes(runs: Sequence[RunSummary]) -> tuple[str, str]:
     """Return what a scatter begins with: the number that was tried out, and what came of it."""
-    y = next((goal for goal in _GOALS if _states(runs, goal) > 1), _GOALS[-1])
+    stated = {goal: _states(runs, goal) for goal in _GOALS}
+    y = next(goal for goal, number in stated.items() if 2 * number >= max(stated.values()))
     drawn = [run for run in runs if PLAIN[y](run) is not None]
     tried = telling(drawn)
     numbers = [name for name in tried if not scale(drawn, name).words]

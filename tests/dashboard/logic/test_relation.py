@@ -78,6 +78,13 @@ def test_the_setting_that_was_tried_out_comes_before_those_that_merely_differ() 
     assert relation.first_axes(runs) == ("optimizer.learning_rate", "last loss")
 
 
+def test_what_hardly_a_run_has_is_no_first_axis() -> None:
+    many = [run(str(seed), last_loss=1.0, settings={"limits.steps": 9, "seed": seed}) for seed in range(30)]
+    odd = run("odd", last_loss=1.0, score=0.5, settings={"limits.steps": 10**6, "seed": 30})
+    assert relation.telling([*many, odd]) == ["seed", "limits.steps"]
+    assert relation.first_axes([*many, odd]) == ("seed", "last loss")
+
+
 def test_what_runs_without_what_came_of_them_tried_out_is_no_first_axis() -> None:
     scored = [
         run(name, score=0.5, settings={"optimizer.name": "adamw", "seed": seed}) for seed, name in enumerate("ab")
@@ -91,7 +98,7 @@ def test_what_runs_without_what_came_of_them_tried_out_is_no_first_axis() -> Non
     [
         ([run("a", steps_done=10, last_loss=2.0), run("b", steps_done=20, last_loss=1.0)], ("steps", "last loss")),
         ([run("a", steps_done=10, tokens_seen=3), run("b", steps_done=20, tokens_seen=4)], ("tokens", "steps")),
-        ([run("a"), run("b")], ("model", "steps")),
+        ([run("a"), run("b")], ("model", "exact match")),
     ],
 )
 def test_runs_of_other_tools_begin_with_their_size(runs: list[RunSummary], axes: tuple[str, str]) -> None:
