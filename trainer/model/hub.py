@@ -5,7 +5,6 @@ What is in the files is read elsewhere (`source.py`, `loading.py`). No code of a
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from schemas.problems import Problem, ProblemError
@@ -16,13 +15,6 @@ DESCRIPTIONS = (files.CONFIG, files.GENERATION_CONFIG, *files.TOKENIZER)
 
 WEIGHTS = (files.WEIGHTS, "model-*.safetensors", files.WEIGHTS_INDEX)
 """Patterns of what is brought where the parameters are to be read."""
-
-HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
-
-
-def is_hub_name(name: str) -> bool:
-    """Return whether the name is written like one on the hub: `owner/model`, or `model` alone as `gpt2`."""
-    return HUB_NAME.fullmatch(name) is not None
 
 
 def download(name: str, revision: str | None, *, with_weights: bool, otherwise: str) -> Path:

@@ -15,10 +15,11 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
+from schemas.names import MODELS
 from schemas.problems import Problem, ProblemError
 from trainer.model.build import abstract
 from trainer.model.params import flatten, parameter_count
-from trainer.model.source import builtin_names, resolve
+from trainer.model.source import BUILTIN, resolve
 from trainer.model.tokenizer import FOLDER
 
 TOKENS = 1 + max(token["id"] for token in json.loads((FOLDER / "tokenizer.json").read_text())["added_tokens"])
@@ -53,7 +54,7 @@ def test_sizes_of_the_built_in_models():
             flatten(abstract(spec, params_dtype="float32", compute_dtype="float32", remat="none"))[1]
         )
 
-    assert builtin_names() == ("demo", "tiny-gpt2")
+    assert tuple(sorted(path.parent.name for path in BUILTIN.glob("*/config.json"))) == MODELS
     assert resolve("tiny-gpt2").spec.layers == 2
     assert parameters("tiny-gpt2") < 200_000
     assert 1_000_000 < parameters("demo") < 3_000_000
@@ -86,7 +87,16 @@ def test_a_name_that_can_be_nothing():
         why="It is not built in, not a folder on this machine, and not written like a hub name (owner/model).",
         next=OFFLINE,
     )
-    for name in ("", "a b", "a/b/c", "../demo", "/", "owner/", "https://host/owner/model"):
+    for name in (
+        "",
+        "~nobody-of-this-name/model",
+        "a b",
+        "a/b/c",
+        "../demo",
+        "/",
+        "owner/",
+        "https://host/owner/model",
+    ):
         assert refusal(name).code == "TP040", name
 
 
