@@ -25,7 +25,9 @@ def refusals(first: str, a: Facts, second: str, b: Facts) -> tuple[str, ...]:
 
 def _missing(name: str, facts: Facts) -> Iterator[str]:
     """Yield what a run lacks for any comparison of scores."""
-    if layout.PREDICTIONS not in facts.files:
+    if facts.run.foreign() is not None:
+        yield f"{name} is another tool's run: its answers were not scored here."
+    elif layout.PREDICTIONS not in facts.files:
         yield f"{name} was not evaluated: it has no {layout.PREDICTIONS}."
     elif facts.predictions is None:
         yield f"{name}: {layout.PREDICTIONS} has errors; `trainproof check` names them."

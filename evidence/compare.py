@@ -1,53 +1,30 @@
 """Comparing runs: which settings differ, what each reached, and whether a difference in score is more than chance.
 
-What lives here: the comparison as data. What does not: its text (`evidence.present_compare`), the difference
-in score of two runs (`evidence.score_difference`), and whether two runs may be compared by score
-(`evidence.comparable`).
+What lives here: the comparison as data. What does not: its text (`evidence.present_compare`), the settings
+(`evidence.settings`), the difference in score of two runs (`evidence.score_difference`), and whether two runs may be
+compared by score (`evidence.comparable`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
 
 from evidence.comparable import refusals
 from evidence.facts import Facts, facts_of
+from evidence.foreign.figures import figures_of
 from evidence.grade import Grade
 from evidence.headlines import Headline, headlines
 from evidence.judge import report_of
-from evidence.named import flatten
 from evidence.read import Run
 from evidence.report import RunReport
 from evidence.score_difference import Flip, ScoreDifference, is_right, score_difference
+from evidence.settings import Setting, Told, all_equal, side_by_side, told
 from evidence.smoke import SmokeCheck, smoke_check
 from evidence.statistics import holm
 from evidence.traced import traced
 
-__all__ = ["Comparison", "Flip", "Pair", "ScoreDifference", "Setting", "compare_runs", "is_right"]
-
-SETTINGS_OF_MANIFEST = ("mode", "code", "environment", "devices", "model", "dataset", "training")
-"""Groups of the manifest that say how a run was made; the others say what came of it."""
-NO_SETTINGS = frozenset({"training.steps_done", "devices.list", "schema_version", "name"})
-"""Fields among them, and of the configuration, that are no settings."""
-ABSENT = "(not stated)"
-"""Value of a setting that a run does not state; no document holds this text as a setting."""
-
-
-Source = Literal["declared", "effective"]
-"""declared: from config.yaml. effective: read back by the program, from run_manifest.json."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Setting:
-    """One setting and its value in each run."""
-
-    name: str
-    """Dotted path inside its document."""
-    source: Source
-    """Where it is stated."""
-    values: tuple[Any, ...]
-    """Value in each run, in their order; `ABSENT` where a run does not state it."""
+__all__ = ["Comparison", "Flip", "Pair", "ScoreDifference", "compare_runs", "is_right"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,15 +52,19 @@ class Comparison:
     statuses: tuple[str | None, ...]
     """How each of them ended, or that it runs; None where a run does not say."""
     differing: tuple[Setting, ...]
-    """Settings whose values are not all equal."""
+    """Settings whose values are not all equal, of either document."""
     equal: tuple[Setting, ...]
-    """Settings that all runs share."""
+    """Settings that all runs share, of either document."""
     headlines: tuple[tuple[Headline, ...], ...]
     """The same figures in the same order for each run."""
     pairs: tuple[Pair, ...]
     """The first run against each of the others."""
     smoke: SmokeCheck | None
     """What a smoke run says of a full one. None: this is not one of each."""
+
+    def told(self) -> Told:
+        """Return the settings as a reader wants them."""
+        return told([*self.differing, *self.equal])
 
 
 def compare_runs(runs: Sequence[Run], reports: Sequence[RunReport] | None = None) -> Comparison:
@@ -105,14 +86,14 @@ def compare_runs(runs: Sequence[Run], reports: Sequence[RunReport] | None = None
     reports = reports or [report_of(run) for run in runs]
     facts = [traced(facts_of(run), report.findings) for run, report in zip(runs, reports, strict=True)]
     grades = [report.grade for report in reports]
-    settings = list(_settings(facts))
+    settings = side_by_side(facts)
     pairs = [_pair(names[0], facts[0], name, other) for name, other in zip(names[1:], facts[1:], strict=True)]
     return Comparison(
         names=names,
         grades=tuple(grades),
-        statuses=tuple(run.status for run in runs),
-        differing=tuple(setting for setting in settings if not _all_equal(setting.values)),
-        equal=tuple(setting for setting in settings if _all_equal(setting.values)),
+        statuses=tuple(_status(run) for run in runs),
+        differing=tuple(setting for setting in settings if not all_equal(setting.values)),
+        equal=tuple(setting for setting in settings if all_equal(setting.values)),
         headlines=tuple(headlines(fact) for fact in facts),
         pairs=tuple(_with_holm(pairs)),
         smoke=smoke_check(names, facts, grades),
@@ -125,25 +106,10 @@ def _names(runs: Sequence[Run]) -> tuple[str, ...]:
     return names if len(set(names)) == len(names) else tuple(str(run.path) for run in runs)
 
 
-def _settings(facts: Sequence[Facts]) -> Iterator[Setting]:
-    """Yield every setting that any of the runs states: effective ones first, then declared ones."""
-    effective = [flatten({group: (fact.manifest or {}).get(group) for group in SETTINGS_OF_MANIFEST}) for fact in facts]
-    declared = [flatten(fact.config or {}) for fact in facts]
-    yield from _side_by_side("effective", effective)
-    yield from _side_by_side("declared", declared)
-
-
-def _side_by_side(source: Source, stated: Sequence[dict[str, Any]]) -> Iterator[Setting]:
-    """Yield each setting of one source with its value in each run."""
-    for name in dict.fromkeys(name for values in stated for name in values):
-        if name not in NO_SETTINGS:
-            yield Setting(name=name, source=source, values=tuple(values.get(name, ABSENT) for values in stated))
-
-
-def _all_equal(values: Sequence[Any]) -> bool:
-    """Return whether all values are equal and of one type: true is not 1, but 1 is 1.0."""
-    first = values[0]
-    return all(value == first and isinstance(value, bool) == isinstance(first, bool) for value in values)
+def _status(run: Run) -> str | None:
+    """Return how a run ended; of another tool's run, as its files state it."""
+    view = run.foreign()
+    return run.status if view is None else figures_of(view).status
 
 
 def _pair(first: str, a: Facts, second: str, b: Facts) -> Pair:

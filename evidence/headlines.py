@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from evidence.facts import Document, Facts
+from evidence.foreign.figures import Figures, figures_of
 
 Unit = Literal["count", "nats", "tokens per second", "bytes", "seconds", "fraction"]
 Number = int | float
@@ -48,9 +49,12 @@ class Headline:
 
 
 def headlines(facts: Facts) -> tuple[Headline, ...]:
-    """Return the figures of a run, always the same ones in the same order."""
-    result: Document = facts.manifest["result"] if facts.manifest else {}
-    training: Document = facts.training or {}
+    """Return the figures of a run, always the same ones in the same order.
+
+    Those of another tool's run are as its files state them; its scores are not computed again, so it has none.
+    """
+    view = facts.run.foreign()
+    training, result = _own(facts) if view is None else _of_another_tool(figures_of(view))
     seconds, tokens = result.get("train_seconds"), result.get("tokens_seen")
     return (
         Headline(
@@ -65,6 +69,23 @@ def headlines(facts: Facts) -> tuple[Headline, ...]:
         Headline(name="training time", unit="seconds", value=seconds),
         *score_headlines(facts),
     )
+
+
+def _own(facts: Facts) -> tuple[Document, Document]:
+    return facts.training or {}, facts.manifest["result"] if facts.manifest else {}
+
+
+def _of_another_tool(figures: Figures) -> tuple[Document, Document]:
+    """Return the figures under the names of our own documents, as far as there are any."""
+    training = {"steps_done": figures.steps_done, "steps_planned": figures.steps_planned}
+    result = {
+        "tokens_seen": figures.tokens_seen,
+        "first_loss": next(iter(figures.losses), None),
+        "last_loss": figures.last_loss,
+        "best_loss": min(figures.losses, default=None),
+        "train_seconds": figures.train_seconds,
+    }
+    return training, result
 
 
 def score_headlines(facts: Facts) -> tuple[Headline, ...]:

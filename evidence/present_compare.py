@@ -78,14 +78,17 @@ def _p(value: float) -> str:
 
 
 def _settings_text(comparison: Comparison) -> str:
-    if not comparison.differing:
-        return f"Settings: all {len(comparison.equal):,} are equal.\n"
+    told = comparison.told()
+    besides = f"{len(told.equal):,} are equal"
+    if told.unheld:
+        besides += f", {len(told.unheld):,} are not stated by every run"
+    if not told.differing:
+        return (
+            f"Settings: none differ; {besides}.\n" if told.unheld else f"Settings: all {len(told.equal):,} are equal.\n"
+        )
     rows = [("setting", "source", *comparison.names)]
-    rows += [
-        (setting.name, setting.source, *(_value(value) for value in setting.values)) for setting in comparison.differing
-    ]
-    head = f"Settings that differ ({len(comparison.differing):,}; {len(comparison.equal):,} are equal)"
-    return f"{head}\n{aligned(rows)}"
+    rows += [(setting.name, setting.source, *(_value(value) for value in setting.values)) for setting in told.differing]
+    return f"Settings that differ ({len(told.differing):,}; {besides})\n{aligned(rows)}"
 
 
 def _value(value: object) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import streamlit as st
 
 from dashboard.components import markup
-from dashboard.logic import comparison_tables
+from dashboard.logic import comparison_tables, foreign_run
 from dashboard.logic.text import shortened
-from evidence.compare import Comparison, Flip, Pair, ScoreDifference, Setting
+from evidence.compare import Comparison, Flip, Pair, ScoreDifference
+from evidence.foreign.view import ForeignRun
+from evidence.settings import Setting
 from evidence.smoke import SmokeCheck
 
 _LONGEST = 160
@@ -35,25 +37,42 @@ def headlines(compared: Comparison) -> None:
     markup.table(head, rows, numbers=range(1, len(head)))
 
 
+def of_other_tools(views: Mapping[str, ForeignRun]) -> None:
+    """Say where the figures of other tools' runs come from, by the names of the runs; nothing for none."""
+    if views:
+        whose = "is another tool's run: its" if len(views) == 1 else "are runs of other tools: their"
+        markup.note(
+            f"{', '.join(views)} {whose} figures are as the files state them. Sources, on the page of such a run, has "
+            "the file and line of each, and its settings. What is stated of scores is below; none of it was computed "
+            "again here."
+        )
+
+
 def settings(compared: Comparison) -> None:
-    """Draw the settings that differ; those that are equal are folded."""
+    """Draw the settings that differ, what was most likely changed on purpose first; all others are folded."""
     st.header("Settings that differ", anchor=False)
-    if not compared.differing:
-        markup.note("None: these runs were made in the same way.")
+    told = compared.told()
+    if told.differing:
+        _settings(compared.names, told.differing[:_SETTINGS_SHOWN])
     else:
-        _settings(compared.names, compared.differing[:_SETTINGS_SHOWN])
-    if len(compared.differing) > _SETTINGS_SHOWN:
-        with st.expander(f"{len(compared.differing) - _SETTINGS_SHOWN:,} more that differ"):
-            _settings(compared.names, compared.differing[_SETTINGS_SHOWN:])
-    _equal(compared)
+        markup.note(
+            "None that all of these runs state." if told.unheld else "None: these runs were made in the same way."
+        )
+    if len(told.differing) > _SETTINGS_SHOWN:
+        with st.expander(f"{len(told.differing) - _SETTINGS_SHOWN:,} more that differ"):
+            _settings(compared.names, told.differing[_SETTINGS_SHOWN:])
+    if told.unheld:
+        _folded("Not stated by every run", compared.names, told.unheld)
+    if told.equal:
+        _folded("Equal settings", ["All runs"], told.equal)
 
 
 @st.fragment
-def _equal(compared: Comparison) -> None:
-    equal = st.expander(f"Equal settings: {len(compared.equal):,}", on_change="rerun")
-    if equal.open:
-        with equal:
-            _settings(compared.names[:1], compared.equal, title="All runs")
+def _folded(title: str, names: Sequence[str], rows: Sequence[Setting]) -> None:
+    folded = st.expander(f"{title}: {len(rows):,}", on_change="rerun")
+    if folded.open:
+        with folded:
+            _settings(names, rows)
 
 
 def smoke(check: SmokeCheck) -> None:
@@ -74,8 +93,13 @@ def smoke(check: SmokeCheck) -> None:
         markup.bullets("It does not prove", check.not_proved)
 
 
-def scores(compared: Comparison) -> None:
-    """Draw the paired differences in score of the first run and each of the others, or why there are none."""
+def scores(compared: Comparison, views: Mapping[str, ForeignRun]) -> None:
+    """Draw the paired differences in score of the first run and each of the others, or why there are none.
+
+    Args:
+        compared: The runs.
+        views: Those of them that other tools carried out, by name.
+    """
     st.header("Differences in score", anchor=False)
     stated = [(pair, pair.score) for pair in compared.pairs if pair.score is not None]
     if stated:
@@ -83,6 +107,9 @@ def scores(compared: Comparison) -> None:
     for pair in compared.pairs:
         if pair.score is None:
             markup.bullets(f"The scores of {pair.second} and {pair.first} cannot be compared:", pair.refused)
+    if stated_scores := [(name, *row) for name, view in views.items() for row in foreign_run.score_rows(view)]:
+        markup.note("Scores as files of other tools state them, not computed again here:")
+        markup.table(["Run", "Score", "Value", "Checkpoint", "How", "Source", "Note"], stated_scores, numbers=[2])
     if stated:
         _flips(stated)
 
@@ -133,11 +160,10 @@ def _flip(flip: Flip) -> Sequence[str]:
     )
 
 
-def _settings(names: Sequence[str], rows: Sequence[Setting], *, title: str | None = None) -> None:
-    head = [title] if title is not None else list(names)
-    cells = [comparison_tables.setting(row, len(head)) for row in rows]
+def _settings(names: Sequence[str], rows: Sequence[Setting]) -> None:
+    cells = [comparison_tables.setting(row, len(names)) for row in rows]
     markup.table(
-        ["Setting", "Stated in", *head], [(name, place, *map(_short, values)) for name, place, *values in cells]
+        ["Setting", "Stated in", *names], [(name, place, *map(_short, values)) for name, place, *values in cells]
     )
 
 

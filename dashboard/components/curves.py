@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -11,7 +12,7 @@ from dashboard.logic.curves import AXES, Plot, View, plot
 from dashboard.logic.curves_csv import curves_csv
 from dashboard.logic.curves_echarts import drawing
 from dashboard.logic.curves_svg import svg
-from dashboard.logic.line import Line
+from dashboard.logic.line import DASHES, Line
 
 _LOG, _LOG_X, _CLIP = "log loss", "log bottom", "no outliers"
 _WEIGHTS = (0.0, 0.5, 0.8, 0.9, 0.95, 0.99)
@@ -54,12 +55,12 @@ def show(lines: Sequence[Line], *, key: str, name: str, beside: Callable[[], Non
     """Draw the controls and the curves of these runs.
 
     Args:
-        lines: What to draw; each gets a colour of the reader's theme.
+        lines: What to draw; each gets a colour of the reader's theme, and a stroke of its own where colours repeat.
         key: Key of the chart on its page.
         name: What exported files are called, without an ending.
         beside: Draws what belongs into the export menu besides the curves.
     """
-    coloured = [replace(line, colour=colour) for line, colour in zip(lines, palette(len(lines)), strict=True)]
+    coloured = _told_apart(lines)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         view = controls()
         _export(coloured, view, name, beside)
@@ -72,14 +73,26 @@ def show(lines: Sequence[Line], *, key: str, name: str, beside: Callable[[], Non
 
 def palette(size: int, theme: str | None = None) -> Sequence[str]:
     """Return a colour for each of `size` runs, from a theme; by default the one that the reader sees."""
-    colours = st.get_option(f"theme.{theme or st.context.theme.type or 'light'}.chartCategoricalColors")
+    colours = _colours(theme)
     return [colours[index % len(colours)] for index in range(size)]
+
+
+def _colours(theme: str | None) -> Sequence[str]:
+    colours: Sequence[str] = st.get_option(f"theme.{theme or st.context.theme.type or 'light'}.chartCategoricalColors")
+    return colours
+
+
+def _told_apart(lines: Sequence[Line], theme: str | None = None) -> list[Line]:
+    """Return the lines, no two of them of one colour and one stroke."""
+    colours = _colours(theme)
+    strokes = itertools.cycle(itertools.product(DASHES, colours))
+    return [replace(line, colour=colour, dashes=dashes) for line, (dashes, colour) in zip(lines, strokes, strict=False)]
 
 
 def _export(lines: Sequence[Line], view: View, name: str, beside: Callable[[], None] | None) -> None:
     """Draw the menu of exports; nothing is made before it is asked for."""
     # Print is on white paper, whatever the reader's theme.
-    printed = [replace(line, colour=colour) for line, colour in zip(lines, palette(len(lines), "light"), strict=True)]
+    printed = _told_apart(lines, "light")
     title = f"Training curves of {', '.join(line.name for line in lines)}"
     with st.popover("Export", icon=":material/download:"):
         st.download_button(

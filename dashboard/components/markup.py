@@ -5,6 +5,7 @@ Text of runs never goes into a Markdown command, since Markdown there knows link
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import tzinfo
 from html import escape
@@ -16,6 +17,7 @@ from dashboard.logic.grades import UNKNOWN, Sign
 from dashboard.logic.numbers import moment
 from dashboard.logic.text import visible
 
+_CODE = re.compile("`([^`]+)`")
 _WORD = 22
 """Cells of a table up to this length stay on one line."""
 
@@ -38,6 +40,11 @@ class Safe(str):
     """HTML made of `safe` parts, which a table takes as it is."""
 
     __slots__ = ()
+
+
+def words(text: str) -> Safe:
+    """Return words of ours as HTML, with what they set in backticks (a command, a file) as code."""
+    return Safe(_CODE.sub(r"<code>\1</code>", safe(text)))
 
 
 def changes(expected: str, got: str) -> Safe:
@@ -115,8 +122,8 @@ def table(
 
 
 def bullets(title: str, lines: Iterable[str]) -> None:
-    """Draw a short list of any text under a line of any text."""
-    items = "".join(f"<li>{safe(line)}</li>" for line in lines)
+    """Draw a short list of our own words under a line of any text."""
+    items = "".join(f"<li>{words(line)}</li>" for line in lines)
     st.html(f'<p class="tp-sub"><b>{safe(title)}</b></p><ul class="tp-list">{items}</ul>')
 
 

@@ -18,6 +18,7 @@ from dashboard.logic.text import glimpse
 Row = Mapping[str, Any]
 
 _ITEM = "item"
+_WRITTEN, _LINKED = "item that was written into the address", "item of the link that was followed"
 _LONGEST_ITEM = 200
 """Characters of an item's name that an address takes; those of other tools may be of any length."""
 _ROW_PIXELS = 36
@@ -50,10 +51,19 @@ def section(rows: Sequence[Row], eval_summary: Row | None) -> None:
         markup.note(f"{said} Take a filter away.")
         return
     place = st.container()
-    is_chosen = _table(_page(shown))
+    is_chosen = _table(_linked_first(_page(shown)))
     with place:
         hint = "The output of the chosen row is below the table." if is_chosen else "Choose a row to read its output."
         markup.note(f"{said} {hint}")
+
+
+def _linked_first(shown: Sequence[Row]) -> Sequence[Row]:
+    """Return the rows with the item of a link first, since no grid scrolls to a row; a row chosen here stays put."""
+    asked = st.query_params.get(_ITEM)
+    if asked != st.session_state.get(_WRITTEN):
+        st.session_state[_LINKED] = asked
+    linked = st.session_state.get(_LINKED)
+    return sorted(shown, key=lambda row: linked is None or row.get("id") != linked)
 
 
 def _filtered(rows: Sequence[Row]) -> list[Row]:
@@ -116,6 +126,7 @@ def _table(shown: Sequence[Row]) -> bool:
         st.query_params[_ITEM] = item
     elif asked is not None:
         del st.query_params[_ITEM]
+    st.session_state[_WRITTEN] = st.query_params.get(_ITEM)
     return chosen is not None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import streamlit as st
 
-from dashboard.components.markup import safe
+from dashboard.components.markup import safe, words
 from schemas.problems import Problem, worst_first
 
 _EDGES = {"error": "tp-edge-bad", "warning": "tp-edge-poor", "note": ""}
@@ -34,12 +34,12 @@ def _markup(problem: Problem) -> str:
         )
         if part
     )
-    said = [f'<p class="tp-what">{safe(problem.severity.capitalize())} {safe(problem.code)}: {safe(problem.what)}</p>']
+    said = [f'<p class="tp-what">{safe(problem.severity.capitalize())} {safe(problem.code)}: {words(problem.what)}</p>']
     if problem.why:
-        said.append(f"<p>{safe(problem.why)}</p>")
+        said.append(f"<p>{words(problem.why)}</p>")
     if problem.expected:
-        said.append(f"<p>Expected: {safe(problem.expected)}.</p>")
-    said.append(f"<p>Next: {safe(problem.next)}</p>")
+        said.append(f"<p>Expected: {words(problem.expected)}.</p>")
+    said.append(f"<p>Next: {words(problem.next)}</p>")
     if place:
         said.append(f'<p class="tp-place">{safe(place)}</p>')
     return f'<div class="tp-problem {_EDGES[problem.severity]}">{"".join(said)}</div>'

@@ -10,6 +10,7 @@ import streamlit as st
 from dashboard import state
 from dashboard.components import curves, markup
 from dashboard.components.run_box import MOST_SIDE_BY_SIDE, SIDE_BY_SIDE, hold_side_by_side
+from dashboard.components.runs_table import name_pixels
 from dashboard.logic import relation
 from dashboard.logic.numbers import NOTHING
 from dashboard.logic.parallel import HEIGHT as PARALLEL_HEIGHT
@@ -176,8 +177,10 @@ def _table(runs: Sequence[RunSummary], names: Sequence[str], picked: Sequence[in
 
 def _column(name: str, values: Sequence[str | float | None]) -> Any:
     stated = [value for value in values if value is not None]
-    if name == "run" or any(isinstance(value, str) for value in stated):
-        return st.column_config.TextColumn("Run" if name == "run" else name, pinned=name == "run")
+    if name == "run":
+        return st.column_config.TextColumn("Run", pinned=True, width=name_pixels())
+    if any(isinstance(value, str) for value in stated):
+        return st.column_config.TextColumn(name)
     whole = all(float(value).is_integer() for value in stated)
     return st.column_config.NumberColumn(name, format="localized" if whole else "%.6g")
 

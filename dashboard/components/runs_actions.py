@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
 import streamlit as st
 
@@ -21,6 +23,15 @@ from schemas.words import counted
 _OPEN, _PACKAGE = "open_chosen", "package_chosen"
 _PAGES = {_OPEN: state.RUN, keys.COMPARE: state.COMPARE, _PACKAGE: state.PACKAGE}
 """Where each button leads, by its key."""
+_DONE = "archived or restored last"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Done:
+    """The runs that were archived or restored last, so that it can be undone where it was done."""
+
+    runs: tuple[Path, ...]
+    archive: bool
 
 
 def follow(names: Sequence[str]) -> None:
@@ -71,14 +82,22 @@ def show(picked: Sequence[Row], listed: Sequence[Row], columns: Sequence[runs_ta
 
 
 def _said(picked: Sequence[Row], listed: Sequence[Row], total: int) -> None:
-    if not picked:
+    done: _Done | None = st.session_state.get(_DONE)
+    if picked:
+        st.session_state.pop(_DONE, None)
+        elsewhere = len(picked) - len({row.name for row in picked} & {row.name for row in listed})
+        more = f", {elsewhere:,} of them not in this list" if elsewhere else ""
+        markup.note(f"{len(picked):,} chosen{more}; {len(listed):,} of {total:,} shown.")
+        st.button("Choose none", on_click=clear, type="tertiary")
+    elif done is not None:
+        what = "archived" if done.archive else "restored"
+        markup.note(f"{counted(len(done.runs), 'run')} {what}; {len(listed):,} of {total:,} shown.")
+        if st.button("Undo", icon=":material/undo:", type="tertiary") and _archive(done.runs, archive=not done.archive):
+            del st.session_state[_DONE]
+            st.rerun()
+    else:
         said = "Click a name to open a run; tick rows to compare, package, tag or archive them"
         markup.note(f"{said}; {len(listed):,} of {total:,} shown.")
-        return
-    elsewhere = len(picked) - len({row.name for row in picked} & {row.name for row in listed})
-    more = f", {elsewhere:,} of them not in this list" if elsewhere else ""
-    markup.note(f"{len(picked):,} chosen{more}; {len(listed):,} of {total:,} shown.")
-    st.button("Choose none", on_click=clear, type="tertiary")
 
 
 def _archiving(picked: Sequence[Row]) -> None:
@@ -88,12 +107,20 @@ def _archiving(picked: Sequence[Row]) -> None:
     explained = "Takes runs out of this list, or back into it. Nothing is deleted."
     if not st.button("Restore" if restore else "Archive", disabled=not picked, icon=icon, help=explained):
         return
+    # What was archived before stays so when this is undone.
+    runs = tuple(row.summary.path for row in picked if row.summary.archived is restore)
+    if _archive(runs, archive=not restore):
+        st.session_state[_DONE] = _Done(runs=runs, archive=not restore)
+        clear()
+        st.rerun()
+
+
+def _archive(runs: Sequence[Path], *, archive: bool) -> bool:
+    """Archive or restore runs; where that cannot be done, say why and return False."""
     try:
-        change_notes([row.summary.path for row in picked], Change(archive=not restore), datetime.now(UTC))
+        change_notes(runs, Change(archive=archive), datetime.now(UTC))
     except ProblemError as error:
         problems.show(error.problems)
-        return
-    st.toast(f"{counted(len(picked), 'run')} {'restored' if restore else 'archived'}")
+        return False
     reading.look_again()
-    clear()
-    st.rerun()
+    return True

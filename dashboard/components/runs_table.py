@@ -21,7 +21,8 @@ _CHOSEN = "runs chosen"
 _GRID = "rows and number of the grid"
 _CLICK = "runs_table_open"
 _ROW_PIXELS = 36
-_MOST_ROWS = 16
+_HEAD_PIXELS = 35
+_NAME_PIXELS, _ON_A_PHONE = 270, 150
 _COLOURS: Mapping[Tone, Literal["green", "blue", "orange", "red", "gray"]] = {
     "good": "green",
     "fair": "blue",
@@ -42,13 +43,14 @@ def show_table(rows: Sequence[Row], columns: Sequence[runs_table.Column]) -> Non
     """Draw the rows; a click on a name opens that run, and a tick stays when search, order or page change."""
     names = [row.name for row in rows]
     before = chosen()
-    with st.container(key=KEY):
+    # The style says how much of a large window it may take; what is in it scrolls.
+    with st.container(key=KEY, height=_HEAD_PIXELS + _ROW_PIXELS * len(rows), border=False):
         st.dataframe(
             runs_table.table(rows, columns),
             column_config={column.key: _config(column) for column in columns},
             hide_index=True,
             row_height=_ROW_PIXELS,
-            height="content" if len(rows) <= _MOST_ROWS else _ROW_PIXELS * (_MOST_ROWS + 1),
+            height="stretch",
             placeholder=NOTHING,
             on_select="rerun",
             selection_mode="multi-row",
@@ -99,11 +101,17 @@ def clear() -> None:
     st.session_state[_GRID] = (drawn, number + 1)
 
 
+def name_pixels() -> int:
+    """Return how wide the column of names is; on a phone other columns are to be seen beside it."""
+    return _ON_A_PHONE if "Mobi" in st.context.headers.get("User-Agent", "") else _NAME_PIXELS
+
+
 def _config(column: runs_table.Column) -> Any:
     """Return how the grid shows a column."""
     shared: Any = {"label": column.title, "help": plain(column.meaning), "width": column.width}
     make = st.column_config
     if column.key == "run":
+        shared["width"] = name_pixels()
         return make.ButtonColumn(**shared, pinned=True, alignment="left", type="tertiary", key=_CLICK)
     if column.kind in _FORMATS:
         return make.NumberColumn(**shared, format=_FORMATS[column.kind])

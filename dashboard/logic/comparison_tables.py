@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from dashboard.logic import numbers
 from dashboard.logic.csv_text import csv_text
 from dashboard.logic.grades import GRADES, STATUSES, worded
 from dashboard.logic.settings import shown
 from dashboard.logic.text import visible
-from evidence.compare import ABSENT, Comparison, Flip, Pair, ScoreDifference, Setting
+from evidence.compare import Comparison, Flip, Pair, ScoreDifference
 from evidence.headlines import Headline
+from evidence.settings import ABSENT, Setting, Source
 from evidence.smoke import QUESTIONS, Answer
 
 Row = tuple[str, ...]
@@ -29,6 +30,13 @@ _DIFFERENCES = (
     "Smallest detectable, 80 % power",
 )
 """Titles of the rows that `differences` gives."""
+
+_PLACES: Mapping[Source, str] = {
+    "declared": "config.yaml",
+    "effective": "run_manifest.json",
+    "both": "both",
+}
+"""Where a setting is stated."""
 
 _MEANT = {
     "model.revision": "revision {}",
@@ -59,14 +67,14 @@ def headlines(compared: Comparison) -> tuple[Row, list[Row]]:
 
 def settings(compared: Comparison) -> tuple[Row, list[Row]]:
     """Return titles and rows of every setting, those that differ first."""
-    rows = [setting(row, len(compared.names)) for row in (*compared.differing, *compared.equal)]
+    told = compared.told()
+    rows = [setting(row, len(compared.names)) for row in (*told.differing, *told.unheld, *told.equal)]
     return ("Setting", "Stated in", *compared.names), rows
 
 
 def setting(found: Setting, runs: int) -> Row:
-    """Return a setting: its name, the document that states it, its value in each of the first `runs` runs."""
-    place = "run_manifest.json" if found.source == "effective" else "config.yaml"
-    return (found.name, place, *(value(one) for one in found.values[:runs]))
+    """Return a setting: its name, what states it, its value in each of the first `runs` runs."""
+    return (found.name, _PLACES[found.source], *(value(one) for one in found.values[:runs]))
 
 
 def answered(answer: Answer) -> list[Row]:

@@ -90,6 +90,7 @@ class Curve:
     name: str
     part: Part
     colour: str
+    dashes: tuple[int, ...]
     x: np.ndarray
     y: np.ndarray
     smooth: np.ndarray | None
@@ -216,7 +217,7 @@ def _curve(line: Line, part: Part, x: np.ndarray, y: np.ndarray, points: int, sm
     smooth = smoothed(y, smoothing)[chosen].astype(np.float32) if smoothing > 0 else None
     # Curves that keep every point share one x, which is then sent once.
     x, y = (x, y) if len(chosen) == len(y) else (x[chosen], y[chosen])
-    return Curve(name=line.name, part=part, colour=line.colour, x=x, y=y, smooth=smooth)
+    return Curve(name=line.name, part=part, colour=line.colour, dashes=line.dashes, x=x, y=y, smooth=smooth)
 
 
 def _drawable(values: np.ndarray, *, positive: bool) -> np.ndarray:

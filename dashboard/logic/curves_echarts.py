@@ -18,8 +18,8 @@ from dashboard.logic.line import PARTS, Part
 
 _LEFT, _LABEL_END, _DIGIT = 62, 14, 6.2
 """Pixels: where panels begin, from a label's end to its panel, and a digit of a label."""
-_TOP, _LEGEND, _GAP, _BOTTOM = 58, 16, 40, 44
-_STROKES: Mapping[Part, str] = {"earlier": "dashed", "own": "solid", "evaluation": "dotted"}
+_TOP, _BELOW_TOOLS, _LEGEND, _GAP, _BOTTOM = 58, 27, 24, 40, 44
+_STROKES: Mapping[Part, str] = {"earlier": "dashed", "evaluation": "dotted"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,14 +144,17 @@ class _Builder:
             "axisPointer": {"link": [{"xAxisIndex": "all"}]},
             "legend": {
                 "show": not self.single,
+                "data": _legend(plot),
                 "type": "scroll",
                 "left": 0,
                 "right": 8,
-                "top": _LEGEND,
-                "itemWidth": 16,
-                "itemHeight": 8,
+                "top": _BELOW_TOOLS,
+                "itemWidth": 28,
+                # What is higher than an item is cut off where there is more than a row of them.
+                "itemHeight": 14,
             },
-            "tooltip": {"trigger": "axis", "valueFormatter": "%.5g", "confine": True},
+            # Its panels are listed upside down, the one that is pointed at last; the style of this class turns them.
+            "tooltip": {"trigger": "axis", "valueFormatter": "%.5g", "confine": True, "className": "tp-pointed-at"},
             "dataZoom": [{"type": "inside", "xAxisIndex": indices, "zoomOnMouseWheel": "ctrl"}],
             "toolbox": {
                 "right": 8,
@@ -176,7 +179,7 @@ def _left(plot: Plot) -> int:
 
 
 def _line(index: int, frame: int, column: str, curve: Curve, *, faint: bool) -> dict[str, Any]:
-    style = {"type": _STROKES[curve.part], "width": 1.6, "opacity": 1.0}
+    style = {"type": _STROKES.get(curve.part) or _stroke(curve), "width": 1.6, "opacity": 1.0}
     if faint or curve.part == "earlier":
         style |= {"width": 1.2 if curve.part == "earlier" else 1, "opacity": 0.35 if faint else 0.6}
     return {
@@ -193,6 +196,21 @@ def _line(index: int, frame: int, column: str, curve: Curve, *, faint: bool) -> 
         "emphasis": {"disabled": True},
         "animation": False,
     }
+
+
+def _stroke(curve: Curve) -> str | list[int]:
+    return list(curve.dashes) or "solid"
+
+
+def _legend(plot: Plot) -> list[dict[str, Any]]:
+    """Return each run once with the stroke of its own rows, whatever of it is drawn first."""
+    runs = {curve.name: curve for plotted in plot.panels for curve in plotted.curves}
+    return [
+        {"name": name, "lineStyle": {"color": curve.colour, "type": _stroke(curve), "width": 2, "opacity": 1}}
+        # Its circle would hide the stroke.
+        | {"itemStyle": {"opacity": 0}}
+        for name, curve in runs.items()
+    ]
 
 
 def _mark_line(places: Sequence[Place], *, worded: bool) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from evidence.bundle.chart import tick_text, ticks
 
 WIDTH = 860
 _LEFT, _RIGHT, _TOP, _GAP, _BOTTOM = 76, 16, 34, 46, 52
-_LEGEND_ROW, _LEGEND_COLUMNS, _LONGEST_NAME = 18, 3, 34
+_LEGEND_ROW, _LEGEND_COLUMNS, _LONGEST_NAME, _KEY = 18, 3, 32, 29
 _TALL, _LOW = 240, 120
 _MARK, _FIGURE_WIDTH = 7, 52
 STYLE = (
@@ -29,11 +29,7 @@ STYLE = (
     "polyline{fill:none;stroke-linejoin:round}"
 )
 
-_STROKES: Mapping[Part, str] = {
-    "earlier": ' stroke-dasharray="5 3"',
-    "own": "",
-    "evaluation": ' stroke-dasharray="2 3"',
-}
+_STROKES: Mapping[Part, tuple[int, ...]] = {"earlier": (5, 3), "evaluation": (2, 3)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,11 +60,11 @@ def svg(plot: Plot, *, title: str) -> str:
         plot: What to draw; without panels, the document says that nothing was measured.
         title: What it shows, for readers that cannot see it.
     """
-    names = list(dict.fromkeys((curve.name, curve.colour) for panel in plot.panels for curve in panel.curves))
-    rows = 0 if plot.single else math.ceil(len(names) / _LEGEND_COLUMNS)
+    runs = {curve.name: curve for panel in plot.panels for curve in panel.curves}
+    rows = 0 if plot.single else math.ceil(len(runs) / _LEGEND_COLUMNS)
     top = _TOP + rows * _LEGEND_ROW
     scores = {place.name: _score(place) for panel in plot.panels for place in panel.scores}
-    parts = [] if plot.single else list(_legend(names, scores))
+    parts = [] if plot.single else list(_legend(list(runs.values()), scores))
     across = _across(plot)
     for index, panel in enumerate(plot.panels):
         height = _TALL if panel.panel.height > 150 else _LOW
@@ -155,7 +151,7 @@ def _bottom(plot: Plot, across: Reach, y: int, *, worded: bool) -> Iterator[str]
 
 def _curve(curve: Curve, across: Reach, down: Reach) -> Iterator[str]:
     faint = curve.smooth is not None
-    dashes, opacity_of_own = _STROKES[curve.part], 0.6 if curve.part == "earlier" else 1.0
+    dashes, opacity_of_own = _dashes(_STROKES.get(curve.part, curve.dashes)), 0.6 if curve.part == "earlier" else 1.0
     layers = [(curve.y, 0.8 if faint else 1.4, 0.35 if faint else opacity_of_own)]
     if curve.smooth is not None:
         layers.append((curve.smooth, 1.6, opacity_of_own))
@@ -188,16 +184,20 @@ def _percent(place: Place) -> str:
     return f"{100 * (place.score or 0.0):.1f} %"
 
 
-def _legend(names: Sequence[tuple[str, str]], scores: Mapping[str, str]) -> Iterator[str]:
+def _dashes(lengths: Sequence[int]) -> str:
+    return f' stroke-dasharray="{" ".join(map(str, lengths))}"' if lengths else ""
+
+
+def _legend(runs: Sequence[Curve], scores: Mapping[str, str]) -> Iterator[str]:
     width = (WIDTH - _RIGHT) / _LEGEND_COLUMNS
-    for index, (name, colour) in enumerate(names):
+    for index, run in enumerate(runs):
         row, column = divmod(index, _LEGEND_COLUMNS)
         x, y = column * width, 10 + row * _LEGEND_ROW
-        text = safe(shortened(name, _LONGEST_NAME if name not in scores else _LONGEST_NAME - 12))
-        if name in scores:
-            text += f'<tspan class="quiet"> ◆ {safe(scores[name])}</tspan>'
-        yield f'<path stroke="{safe(colour)}" stroke-width="2" d="M{x:.0f} {y}h18"/>'
-        yield f'<text x="{x + 24:.0f}" y="{y + 4}">{text}</text>'
+        text = safe(shortened(run.name, _LONGEST_NAME if run.name not in scores else _LONGEST_NAME - 12))
+        if run.name in scores:
+            text += f'<tspan class="quiet"> ◆ {safe(scores[run.name])}</tspan>'
+        yield f'<path stroke="{safe(run.colour)}" stroke-width="2"{_dashes(run.dashes)} d="M{x:.0f} {y}h{_KEY}"/>'
+        yield f'<text x="{x + _KEY + 6:.0f}" y="{y + 4}">{text}</text>'
 
 
 def _across(plot: Plot) -> Reach:

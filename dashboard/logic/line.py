@@ -15,6 +15,10 @@ PARTS: Mapping[Part, str] = {"earlier": "before it was resumed", "own": "", "eva
 """What is said of a part of a line beside its name."""
 
 
+DASHES: tuple[tuple[int, ...], ...] = ((), (11, 4), (11, 3, 3, 3))
+"""Strokes of the runs after each other, once all colours are taken: pixels drawn and left out in turn; none: solid."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Mark:
     """Something that happened at a place of a run: where on each axis, and what; a score is from 0 to 1."""
@@ -26,9 +30,10 @@ class Mark:
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """A run to draw: its name, series and colour.
+    """A run to draw: its name, series, colour and stroke.
 
     Attributes:
+        dashes: Pixels drawn and left out in turn, one of `DASHES`.
         earlier: What its parents did before it.
         evaluation: Losses of evaluations on the way.
         resumed: Where it was resumed.
@@ -39,6 +44,7 @@ class Line:
     name: str
     series: Series
     colour: str
+    dashes: tuple[int, ...] = ()
     earlier: Series | None = None
     evaluation: Series | None = None
     resumed: tuple[Mark, ...] = ()

@@ -26,7 +26,8 @@ def parallel(scales: Sequence[Scale], *, colour: str, chosen_colour: str, chosen
     """
     runs = range(len(scales[0].places))
     quiet = [index for index in runs if index not in chosen]
-    thin = 0.5 if len(quiet) <= 100 else 0.25
+    # Hundreds of lines over each other are a blot unless each is faint.
+    opacity = min(0.75, max(0.05, 100 / max(1, len(quiet))))
     return {
         "animation": False,
         "parallel": {
@@ -48,7 +49,7 @@ def parallel(scales: Sequence[Scale], *, colour: str, chosen_colour: str, chosen
             "feature": {"restore": {}, "saveAsImage": {"name": "parallel", "pixelRatio": 2}},
         },
         "series": [
-            _lines(scales, quiet, {"color": colour, "width": 1.1, "opacity": thin if chosen else thin + 0.25}),
+            _lines(scales, quiet, {"color": colour, "width": 1.1, "opacity": opacity * 0.7 if chosen else opacity}),
             _lines(scales, sorted(chosen), {"color": chosen_colour, "width": 2.6, "opacity": 1}),
         ],
     }

@@ -17,6 +17,7 @@ from dashboard.logic import arrow
 from dashboard.logic.csv_text import csv_text
 from dashboard.logic.text import visible
 from evidence.index import RunSummary
+from evidence.settings import NO_SETTINGS, place
 
 Value = str | float | None
 
@@ -35,7 +36,9 @@ PLAIN: Mapping[str, Callable[[RunSummary], Value]] = {
 }
 """What every run may state, by the name that a reader sees; settings and figures come besides."""
 
-_GOALS = ("exact match", "last loss", "steps")
+_GOALS, _SIZES = ("exact match", "last loss", "steps"), ("steps", "tokens", "seconds")
+_ALIKE = 0.9
+"""Share of runs with one value above which a setting was hardly tried out."""
 _MOST_AXES = 6
 _WIDE = 50
 MOST_WORDS = 30
@@ -104,29 +107,40 @@ def value_of(run: RunSummary, name: str) -> Value:
 
 
 def telling(runs: Sequence[RunSummary]) -> list[str]:
-    """Return the settings that differ between the runs, numbers first: what somebody tried out on purpose."""
+    """Return the settings that differ between the runs, most likely those that somebody tried out on purpose first.
+
+    They come in the order of what matters to a result, and of one group the one whose values are spread most evenly;
+    those in which hardly a run differs come last.
+    """
     differing = []
-    for name in sorted({name for run in runs for name in run.settings}):
-        if name in {"name", "schema_version"}:
-            continue
-        values = {value for run in runs if (value := value_of(run, name)) is not None}
+    for name in {name for run in runs for name in run.settings} - NO_SETTINGS:
+        values = Counter(value for run in runs if (value := value_of(run, name)) is not None)
         if len(values) > 1:
-            differing.append((any(isinstance(value, str) for value in values), name))
-    # Seeds differ in every sweep and say the least.
-    return [name for _, name in sorted(differing, key=lambda item: (item[1] == "seed", item))]
+            commonest = max(values.values())
+            differing.append((commonest > _ALIKE * values.total(), place(name), commonest, name))
+    return [name for *_, name in sorted(differing)]
 
 
 def first_axes(runs: Sequence[RunSummary]) -> tuple[str, str]:
-    """Return what a scatter begins with: the setting that was tried out, and what came of it."""
-    y = next((goal for goal in _GOALS if any(PLAIN[goal](run) is not None for run in runs)), _GOALS[-1])
-    x = next(iter(telling(runs)), "seconds")
-    return x, y
+    """Return what a scatter begins with: the number that was tried out, and what came of it."""
+    stated = {goal: _states(runs, goal) for goal in _GOALS}
+    y = next(goal for goal, number in stated.items() if 2 * number >= max(stated.values()))
+    drawn = [run for run in runs if PLAIN[y](run) is not None]
+    tried = telling(drawn)
+    numbers = [name for name in tried if not scale(drawn, name).words]
+    sizes = [name for name in _SIZES if name != y and _states(drawn, name) > 1]
+    return next(iter([*numbers, *tried, *sizes]), "model"), y
 
 
 def first_scales(runs: Sequence[RunSummary]) -> list[str]:
     """Return what parallel coordinates begin with: the settings that were tried out, then what came of them."""
-    goals = [goal for goal in reversed(_GOALS) if any(PLAIN[goal](run) is not None for run in runs)]
+    goals = [goal for goal in reversed(_GOALS) if _states(runs, goal)]
     return [*telling(runs)[: _MOST_AXES - len(goals)], *goals]
+
+
+def _states(runs: Sequence[RunSummary], name: str) -> int:
+    """Return how many runs state a plain value."""
+    return sum(PLAIN[name](run) is not None for run in runs)
 
 
 def table(runs: Sequence[RunSummary], shown: Sequence[str]) -> pa.Table:

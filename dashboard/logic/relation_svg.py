@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from dashboard.logic.curves_svg import STYLE, WIDTH, Reach, log_ticks, safe
 from dashboard.logic.relation import Scale
-from dashboard.logic.scatter import SYMBOLS, Scatter
+from dashboard.logic.scatter import Scatter, symbol_of
 from dashboard.logic.text import shortened
 from evidence.bundle.chart import tick_text, ticks
 
@@ -106,7 +106,7 @@ def _legend(shown: Scatter, colours: Sequence[str]) -> Iterator[str]:
 
 def _symbol(kind: str, number: int, x: float, y: float, colour: str) -> str:
     """Return the sign of a group, the same as on the screen."""
-    name = SYMBOLS[number % len(SYMBOLS)]
+    name = symbol_of(number)
     shape = _SHAPES[name.removeprefix("empty").lower()]
     ink = safe(colour)
     paint = f'fill="{ink}"' if name in _SHAPES else f'fill="#fff" stroke="{ink}" stroke-width="1.4"'

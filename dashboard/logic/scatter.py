@@ -15,7 +15,7 @@ HEIGHT = 460
 SYMBOLS = (
     "circle", "diamond", "rect", "triangle", "emptyCircle", "emptyDiamond", "emptyRect", "emptyTriangle",
 )  # fmt: skip
-"""Symbols of the groups, over again from the ninth on."""
+"""Symbols of the groups."""
 _LONGEST = 26
 _PIXELS_PER_LETTER = 6
 _NUMBERS_PIXELS = 44
@@ -90,7 +90,7 @@ def drawing(shown: Scatter, names: Sequence[str], colours: Sequence[str], *, ink
     series = [
         _points(shown, members, names, name=shown.title_of(word))
         | {"select": {"itemStyle": {"opacity": 1, "borderWidth": 2.5, "borderColor": ink}}}
-        | {"symbol": SYMBOLS[number % len(SYMBOLS)], "itemStyle": {"color": colours[number], "opacity": 0.8}}
+        | {"symbol": symbol_of(number), "itemStyle": {"color": colours[number], "opacity": 0.8}}
         for number, (word, members) in enumerate(shown.members)
     ]
     left = _NUMBERS_PIXELS
@@ -104,6 +104,10 @@ def drawing(shown: Scatter, names: Sequence[str], colours: Sequence[str], *, ink
         "tooltip": {"trigger": "item"},
         "xAxis": _axis(shown.x, shown.logarithmic) | {"nameGap": 32},
         "yAxis": _axis(shown.y, shown.logarithmic) | {"nameGap": left + 10},
+        "dataZoom": [
+            {"type": "inside", "xAxisIndex": 0, "zoomOnMouseWheel": "ctrl"},
+            {"type": "inside", "yAxisIndex": 0, "zoomOnMouseWheel": "ctrl"},
+        ],
         "brush": {
             "xAxisIndex": "all",
             "yAxisIndex": "all",
@@ -116,12 +120,21 @@ def drawing(shown: Scatter, names: Sequence[str], colours: Sequence[str], *, ink
             "top": -4,
             "itemSize": 13,
             "feature": {
+                "dataZoom": [
+                    {"type": "inside", "xAxisIndex": 0, "zoomOnMouseWheel": "ctrl"},
+                    {"type": "inside", "yAxisIndex": 0, "zoomOnMouseWheel": "ctrl"},
+                ],
                 "brush": {"type": ["rect", "polygon", "clear"]},
                 "saveAsImage": {"name": "scatter", "pixelRatio": 2},
             },
         },
         "series": series,
     }
+
+
+def symbol_of(number: int) -> str:
+    """Return the symbol of a group: from the ninth on, when colours come again, each has another than before."""
+    return SYMBOLS[(number + number // len(SYMBOLS)) % len(SYMBOLS)]
 
 
 def _has_place(scale: Scale, index: int, *, is_log: bool) -> bool:

@@ -13,6 +13,7 @@ from dashboard.components.lines import line_of
 from dashboard.components.run_box import MOST_SIDE_BY_SIDE, SIDE_BY_SIDE, choose_runs, go_where_held, hold_side_by_side
 from dashboard.logic import pairing, query, runs_table
 from evidence.index import RunSummary
+from evidence.read import Run
 
 
 def page() -> None:
@@ -101,27 +102,32 @@ def _side_by_side(chosen: Sequence[str], known: Mapping[str, RunSummary], row: A
         )
         return
     compared = reading.compared([known[name].path for name in names])
+    runs = {name: reading.run_of(known[name].path) for name in names}
+    of_other_tools = {name: view for name, run in runs.items() if (view := run.foreign()) is not None}
     with row:
         comparison.export(compared)
     comparison.headlines(compared)
+    comparison.of_other_tools(of_other_tools)
     if compared.smoke is not None:
         comparison.smoke(compared.smoke)
     comparison.settings(compared)
-    _curves(names, known)
-    comparison.scores(compared)
+    _curves(runs, known)
+    comparison.scores(compared, of_other_tools)
 
 
-def _curves(names: Sequence[str], known: Mapping[str, RunSummary]) -> None:
+def _curves(runs: Mapping[str, Run], known: Mapping[str, RunSummary]) -> None:
     st.header("Curves", anchor=False)
-    lines = [line_of(name, reading.run_of(known[name].path), known)[0] for name in names]
+    lines, remarks = zip(*(line_of(name, run, known) for name, run in runs.items()), strict=True)
     drawn = [line for line in lines if line.rows]
     if not drawn:
         markup.note("None of these runs has metrics.")
         return
     curves.show(drawn, key="compare_curves", name="compared")
-    missing = [line.name for line in lines if not line.rows]
-    if missing:
-        markup.note(f"Without metrics: {', '.join(missing)}")
+    said = [f"{name}: {remark}" for name, remark in zip(runs, remarks, strict=True) if remark]
+    if missing := [line.name for line in lines if not line.rows]:
+        said.append(f"Without metrics: {', '.join(missing)}")
+    for words in said:
+        markup.note(words)
 
 
 page()

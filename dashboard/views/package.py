@@ -128,7 +128,12 @@ def _checklist(items: Sequence[ChecklistItem]) -> None:
         markup.table(
             ["State", "Run", "What", "Found", "What to do"],
             [
-                (f"{_SIGNS[item.state].symbol} {item.state}", item.run, item.what, item.detail, item.next)
+                (
+                    f"{_SIGNS[item.state].symbol} {item.state}",
+                    item.run,
+                    item.what,
+                    *map(markup.words, (item.detail, item.next)),
+                )
                 for item in (*open_items, *(item for item in items if item.state == "ok"))
             ],
         )

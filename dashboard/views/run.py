@@ -123,23 +123,24 @@ def _sections(
 
 
 def _head(name: str, run: Run, summary: RunSummary) -> None:
-    manifest, zone = run.manifest, reading.reader_zone()
-    started = text_at(manifest, "started_at")
+    started, commit = summary.started_at, text_at(run.manifest, "code", "commit")
     facts = [
-        text_at(manifest, "model", "name"),
-        _of(text_at(manifest, "training", "method"), "fine-tuning"),
+        summary.model,
+        f"{summary.method} fine-tuning" if summary.method else None,
         summary.device,
-        _of(text_at(manifest, "mode"), "run"),
-        markup.Safe(f"started {markup.when(started, zone)}") if started else None,
-        _of("code", (text_at(manifest, "code", "commit") or "")[:10]) if text_at(manifest, "code", "commit") else None,
+        f"{summary.mode} run" if summary.mode else None,
+        markup.Safe(f"started {markup.when(started, reading.reader_zone())}") if started else None,
+        f"code {commit[:10]}" if commit else None,
     ]
-    signs = markup.sign(GRADES, summary.grade) + (markup.sign(STATUSES, run.status) if run.status else "")
+    # While a run is at work its folder knows more than the list; of another tool's run only the list knows it.
+    status = run.status or summary.status
+    signs = markup.sign(GRADES, summary.grade) + (markup.sign(STATUSES, status) if status else "")
     if summary.problem_count:
         signs += f'<span class="tp-dim">{counted(summary.problem_count, "problem")}</span>'
     said = [" · ".join(fact if isinstance(fact, markup.Safe) else markup.safe(fact) for fact in facts if fact)]
     if summary.grade != "verified" and summary.reasons:
-        said.append(markup.safe(f"Not verified: {' '.join(summary.reasons[:3])}"))
-    if run.status != "succeeded" and (ended := text_at(manifest, "exit", "message")):
+        said.append(markup.words(f"Not verified: {' '.join(summary.reasons[:3])}"))
+    if run.status != "succeeded" and (ended := text_at(run.manifest, "exit", "message")):
         said.append(markup.safe(f"It ended with: {ended}"))
     said += [markup.safe(words) for words in _noted(summary)]
     with st.container(horizontal=True, vertical_alignment="center"):
@@ -165,6 +166,8 @@ def _buttons(name: str, run: Run) -> None:
             with trying("The run could not be resumed"):
                 job = control.resume(state.root(), run)
                 state.go(state.LAUNCH, job=job.job_id)
+        if run.status == "running" and gate.may_operate():
+            _stop(name)
         has_config = CONFIG in run.files
         if has_config and st.button("Same again, but …", icon=":material/edit:", help=_AGAIN):
             state.go(state.LAUNCH, source=configs.same_as(name))
@@ -176,7 +179,20 @@ def _buttons(name: str, run: Run) -> None:
             state.go(state.PACKAGE, runs=[name])
 
 
+def _stop(name: str) -> None:
+    """Draw the button that stops a run which was started from the queue; one of a terminal is stopped there."""
+    job = next((job for job in reading.jobs() if job.run == name and job.state in {"running", "stopping"}), None)
+    if job is None:
+        return
+    is_asked = job.state == "stopping"
+    if st.button("Stopping" if is_asked else "Stop", icon=":material/stop:", disabled=is_asked, help=_STOP):
+        with trying("It could not be stopped"):
+            control.cancel(job)
+            st.rerun()
+
+
 _AGAIN = "Open the Launch page with this configuration."
+_STOP = "Asks the run to finish its step, save a checkpoint, seal its evidence and end, as Ctrl-C does."
 
 
 def _progress(planned: float | None, done: float | None) -> None:
@@ -204,10 +220,6 @@ def _curves(name: str, run: Run, known: Mapping[str, RunSummary], *, running: bo
         markup.note(remark)
     if line.series.unread:
         markup.note(f"Not drawn: {counted(line.series.unread, 'line')} of metrics.jsonl that cannot be read.")
-
-
-def _of(text: str | None, after: str) -> str | None:
-    return f"{text} {after}" if text else None
 
 
 page()

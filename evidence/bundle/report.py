@@ -16,13 +16,13 @@ from typing import Any
 from evidence.bundle.chart import interval_bar, line_plot
 from evidence.bundle.documents import FileHash
 from evidence.bundle.report_style import STYLE
-from evidence.compare import SETTINGS_OF_MANIFEST
 from evidence.facts import Document, Facts
 from evidence.grade import Grade
 from evidence.headlines import Headline, bytes_as_text, headlines, score_headline
 from evidence.named import flatten
 from evidence.notes import Notes
 from evidence.recompute import GROUPINGS
+from evidence.settings import SETTINGS_OF_MANIFEST
 from evidence.traced import traced
 from schemas.problems import Problem
 from schemas.visible import visible

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,8 @@ from dashboard import state
 from dashboard.logic import comparison_tables
 from evidence.compare import compare_runs
 from evidence.read import read_run
+
+FOREIGN = Path(__file__).parents[1] / "cases" / "foreign"
 
 
 @pytest.fixture
@@ -137,6 +141,30 @@ def test_a_table_as_csv_is_the_table_that_is_shown(sweep: list[str], root: Path)
         # A leading sign could begin a formula, so such a cell is written as text.
         assert [tuple(cell.removeprefix("'") for cell in row) for row in taken] == [head, *rows]
     assert [row[0] for row in comparison_tables.differences(compared)[1]] == sweep[1:3]
+
+
+def test_more_runs_than_colours_are_told_apart_by_their_strokes(opened: Open, sweep: list[str]) -> None:
+    drawn = json.loads(opened(state.COMPARE, runs=sweep[:20]).get("echarts_chart")[0].proto.spec)
+    signs = [(item["lineStyle"]["color"], str(item["lineStyle"]["type"])) for item in drawn["legend"]["data"]]
+    assert len(signs) == len(set(signs)) == 20
+    assert {stroke for _, stroke in signs[:8]} == {"solid"}
+
+
+def test_another_tools_run_stands_with_its_figures_and_where_they_stand(opened: Open, root: Path) -> None:
+    write_run(root, "ours", steps=4, items=6)
+    shutil.copytree(FOREIGN / "per_checkpoint" / "folder", root / "theirs")
+    text = said(opened(state.COMPARE, runs=["ours", "theirs"]))
+    assert (
+        "theirs is another tool&#x27;s run: its figures are as the files state them. Sources, on the page of such a "
+        "run, has the file and line of each, and its settings. What is stated of scores is below; none of it was "
+        "computed again here."
+    ) in text
+    assert '<td class="tp-word">last loss</td>' in text
+    assert '<td class="tp-number">1.7000</td>' in text
+    assert "None that all of these runs state." in text
+    assert "theirs: Read from eval_results.json, lines 20 to 25." in text
+    assert "theirs is another tool&#x27;s run: its answers were not scored here." in text
+    assert "eval_results.json at /checkpoints/0/accuracy (line 7)" in text
 
 
 def test_runs_that_state_nothing_leave_the_pictures_empty(opened: Open, root: Path) -> None:

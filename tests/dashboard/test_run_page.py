@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from pages import Open, labels, said
+from pages import Open, labels, press, said
 from synthetic import write_rows, write_run
 
 from dashboard import state
+from dashboard.logic.jobs.folder import enqueue, mark_started, new_job_folder, read_job
+from dashboard.logic.jobs.process import started_now
 from evidence.foreign.importing import import_run
+from evidence.index import index_runs
 from evidence.layout import FIRST_EXAMPLES, LOG, MANIFEST, PREDICTIONS
 from evidence.lock import RunLock
 from evidence.notes import Change, change_notes
@@ -114,10 +121,28 @@ def test_a_link_to_an_answer_opens_its_page_of_thousands(opened: Open, root: Pat
     app = opened(state.RUN, run="alpha", view="Predictions", item="q1700")
     assert "items. The output of the chosen row is below the table." in said(app)
     assert [block.value for block in app.code] == [row["prompt"], "said 1700"]
-    assert list(app.dataframe[0].value["id"])[::999] == ["q1000", "q1999"]
+    assert list(app.dataframe[0].value["id"])[:2] == ["q1700", "q1000"]
+    assert app.dataframe[0].value["id"].iloc[-1] == "q1999"
     app = opened(state.RUN, run="alpha", view="Predictions", item="no such item")
     assert not app.code
     assert app.dataframe[0].value["id"][0] == "q0"
+
+
+def test_only_the_row_of_a_link_stands_first_not_one_that_is_chosen_here(opened: Open, root: Path) -> None:
+    folder = write_run(root, "alpha")
+    row = rows_of(folder / PREDICTIONS)[0]
+    write_rows(folder / PREDICTIONS, [row | {"id": item} for item in ("a", "b", "c", "d")])
+    app = opened(state.RUN, run="alpha", view="Predictions", item="c")
+    order = app.dataframe[0].value["id"].tolist()
+    assert order == ["c", "a", "b", "d"]
+    for picked, address in (([3], "d"), ([], None)):
+        rows = {"selection": {"rows": picked, "columns": [], "cells": []}}
+        app.session_state[f"predictions_table {hash(tuple(order))}"] = rows
+        app.run()
+        assert app.dataframe[0].value["id"].tolist() == order
+        assert app.query_params.get("item") == address
+    app = opened(state.RUN, run="alpha", view="Predictions")
+    assert app.dataframe[0].value["id"].tolist() == ["a", "b", "c", "d"]
 
 
 @pytest.mark.parametrize(("item", "is_linked"), [("q1", True), ("q" * 201, False), ("q\u2028\u202e", False)])
@@ -184,6 +209,54 @@ def test_a_run_at_work_has_no_button_to_resume(opened: Open, root: Path) -> None
     folder = write_run(root, "alpha", status="running")
     with RunLock(folder):
         assert "Resume" not in labels(opened(state.RUN, run="alpha"))
+
+
+@contextmanager
+def at_work_in_the_queue(root: Path) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
+    """Yield a job that is at work on the run alpha, and its process."""
+    folder = new_job_folder(root, datetime.now(UTC))
+    enqueue(folder, run="alpha", working_folder=root, now=datetime.now(UTC))
+    with RunLock(write_run(root, "alpha", status="running")), subprocess.Popen(["sleep", "60"]) as process:
+        job = read_job(folder)
+        assert job is not None
+        mark_started(job, started_now(process.pid), started_now(process.pid))
+        yield folder, process
+        process.kill()
+
+
+def test_a_run_of_the_queue_is_stopped_where_it_is_watched(opened: Open, root: Path) -> None:
+    with at_work_in_the_queue(root) as (job, process):
+        app = press(opened(state.RUN, run="alpha"), "Stop")
+        assert process.wait(timeout=10) == -signal.SIGINT
+        assert (job / "cancelled").exists()
+        assert "Stop" not in labels(app)
+
+
+def test_a_run_that_is_asked_to_stop_is_not_asked_again(opened: Open, root: Path) -> None:
+    with at_work_in_the_queue(root) as (job, _):
+        (job / "cancelled").touch()
+        app = opened(state.RUN, run="alpha")
+    assert [button.disabled for button in app.button if button.label == "Stopping"] == [True]
+
+
+def test_a_run_of_a_terminal_has_no_button_to_stop(opened: Open, root: Path) -> None:
+    folder = write_run(root, "alpha", status="running")
+    with RunLock(folder):
+        assert not {"Stop", "Stopping"} & set(labels(opened(state.RUN, run="alpha")))
+
+
+def test_the_head_of_another_tools_run_says_what_its_files_state(opened: Open, root: Path) -> None:
+    shutil.copytree(FOREIGN / "mlflow" / "folder", root / "other")
+    text = said(opened(state.RUN, run="other"))
+    assert "</span>succeeded</span>" in text
+    summary = index_runs(root)[0]
+    assert f'<p class="tp-sub">{summary.model}' in text
+
+
+def test_commands_in_advice_are_set_as_code(opened: Open, root: Path) -> None:
+    write_run(root, "alpha", items=0)
+    text = said(opened(state.RUN, run="alpha", view="Problems"))
+    assert "Next: Evaluate it with <code>trainproof evaluate</code>, or train with evaluation.eval_set." in text
 
 
 def test_the_head_says_why_a_run_ended_and_what_was_noted(opened: Open, root: Path) -> None:

@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from pages import Open, press, said
+import streamlit as st
+from pages import Open, labels, press, said
 from streamlit.elements.lib import policies
 from streamlit.testing.v1 import AppTest
 from synthetic import STARTED, write_run
@@ -112,6 +113,32 @@ def test_archived_runs_are_hidden_counted_and_come_back(opened: Open, three: Pat
     press(chosen(app, ["beta"]), "Restore")
     assert read_notes(three / "beta").archived_at is None
     assert (three / "beta" / "run_manifest.json").exists()
+
+
+def test_archiving_is_undone_where_it_was_done_and_only_what_it_did(opened: Open, three: Path) -> None:
+    change_notes([three / "gamma"], Change(archive=True), NOW)
+    app = press(chosen(opened(RUNS, archived="true"), ["beta", "gamma"]), "Archive")
+    assert "1 run archived; 3 of 3 shown." in said(app)
+    app = press(app, "Undo")
+    assert [read_notes(three / name).archived_at is not None for name in ("beta", "gamma")] == [False, True]
+    assert "Undo" not in labels(app)
+    assert "Click a name to open a run" in said(app)
+    app = press(chosen(app, ["gamma"]), "Restore")
+    assert "1 run restored; 3 of 3 shown." in said(app)
+    assert "Undo" not in labels(chosen(app, ["alpha"]))
+    assert "Click a name to open a run" in said(press(app, "Choose none"))
+
+
+def test_on_a_phone_names_leave_room_for_what_is_beside_them(
+    opened: Open, three: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def width(app: AppTest) -> int:
+        return json.loads(app.dataframe[0].proto.columns)["run"]["width"]
+
+    assert width(opened(RUNS)) == 270
+    phone = "Mozilla/5.0 (Linux; Android 15; Pixel 9) AppleWebKit/537.36 Chrome/140.0.0.0 Mobile Safari/537.36"
+    monkeypatch.setattr(type(st.context), "headers", {"User-Agent": phone})
+    assert width(opened(RUNS)) == 150
 
 
 def test_tags_and_notes_are_columns_and_fields_and_never_more_than_text(opened: Open, three: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,17 @@ from mutations import apply
 from scipy.stats import binomtest
 from synthetic import seal, write_run
 
-from evidence.compare import ABSENT, compare_runs
+from evidence.compare import compare_runs
 from evidence.grade import Grade
 from evidence.headlines import Headline, bytes_as_text, seconds_as_text
 from evidence.present_compare import as_dict, as_text, existing_runs
 from evidence.read import read_run
 from evidence.report import RunReport
+from evidence.settings import ABSENT
 from schemas.problems import ProblemError
 from schemas.render import as_text as problems_text
+
+FOREIGN = Path(__file__).parents[1] / "cases" / "foreign"
 
 
 def runs_of(root: Path, *settings: dict[str, Any]) -> list[Path]:
@@ -71,6 +75,79 @@ def test_a_setting_that_one_run_does_not_state(tmp_path: Path):
     a, b = runs_of(tmp_path, {}, {"manifest": {"environment": {"flags": {"XLA_FLAGS": "--x"}}}})
     (setting,) = [setting for setting in compared(a, b).differing if setting.name == "environment.flags.XLA_FLAGS"]
     assert setting.values == (ABSENT, "--x")
+
+
+def test_what_was_changed_comes_first_and_what_both_documents_state_alike_once(tmp_path: Path):
+    other = {"optimizer": {"learning_rate": 0.003}, "data": {"dataset": "sets/mine.jsonl"}, "mesh": {"device": "auto"}}
+    manifest = {
+        "code": {"branch": "elsewhere"},
+        "devices": {"requested": "auto", "kind": "T4"},
+        "environment": {"python": "3.11.9"},
+        "dataset": {"name": "mine.jsonl"},
+        "training": {"schedule": {"peak_learning_rate": 0.0030000000261}},
+    }
+    a, b = runs_of(tmp_path, {}, {"steps": 40, "config": other, "manifest": manifest})
+    differing = compared(a, b).told().differing
+    assert [(setting.name, setting.source) for setting in differing] == [
+        ("optimizer.learning_rate", "both"),
+        ("limits.steps", "both"),
+        ("data.dataset", "both"),
+        ("seed", "both"),
+        ("mesh.device", "both"),
+        ("training.schedule.final_learning_rate", "effective"),
+        ("model.weights_sha256", "effective"),
+        ("devices.kind", "effective"),
+        ("environment.python", "effective"),
+        ("code.branch", "effective"),
+    ]
+    assert differing[0].values == (0.001, 0.003)
+    assert differing[2].values == ("dev-reasoning-v2", "sets/mine.jsonl")
+
+
+def test_what_ran_is_told_beside_what_was_asked_for_where_they_differ(tmp_path: Path):
+    a, b = runs_of(tmp_path, {"seed": 1}, {"seed": 1, "manifest": {"training": {"optimizer": {"name": "adafactor"}}}})
+    told = compared(a, b).told()
+    assert [(setting.name, setting.source, setting.values) for setting in told.differing] == [
+        ("training.optimizer.name", "effective", ("adamw", "adafactor")),
+    ]
+    assert ("optimizer.name", "declared") in [(setting.name, setting.source) for setting in told.equal]
+
+
+def test_a_run_without_settings_differs_in_none(tmp_path: Path):
+    a, b, c = runs_of(tmp_path, {"seed": 1}, {"seed": 1, "steps": 40}, {"seed": 1})
+    (c / "config.yaml").unlink()
+    (c / "run_manifest.json").write_text("{}", "utf-8")
+    told = compared(a, c).told()
+    assert (told.differing, told.equal) == ((), ())
+    assert len(told.unheld) == 77
+    assert as_text(compared(a, c)).startswith(
+        "Settings: none differ; 0 are equal, 77 are not stated by every run.\n\nFigures\n"
+    )
+    told = compared(a, b, c).told()
+    assert [(setting.name, setting.values) for setting in told.differing] == [("limits.steps", (20, 40, ABSENT))]
+    assert as_text(compared(a, b, c)).startswith(
+        "Settings that differ (1; 0 are equal, 76 are not stated by every run)\n"
+        "  setting       source  a   b   c\n"
+        "  limits.steps  both    20  40  (not stated)\n"
+    )
+
+
+def test_another_tools_run_has_the_figures_that_its_files_state_and_no_score(tmp_path: Path):
+    (a,) = runs_of(tmp_path, {})
+    shutil.copytree(FOREIGN / "hf_trainer" / "folder", tmp_path / "theirs")
+    comparison = compare_runs([read_run(a), read_run(tmp_path / "theirs")])
+    stated = {figure.name: figure.as_text() for figure in comparison.headlines[1] if figure.value is not None}
+    assert stated == {
+        "optimizer steps": "60 of 60",
+        "first loss": "2.4113",
+        "last loss": "1.7044",
+        "best loss": "1.7044",
+        "training time": "1 min 23 s",
+    }
+    assert [grade.name for grade in comparison.grades] == ["verified", "measured"]
+    assert comparison.pairs[0].refused == ("theirs is another tool's run: its answers were not scored here.",)
+    shutil.copytree(FOREIGN / "mlflow" / "folder", tmp_path / "ended")
+    assert compare_runs([read_run(a), read_run(tmp_path / "ended")]).statuses == ("succeeded", "succeeded")
 
 
 def test_true_is_not_one(tmp_path: Path):
@@ -331,10 +408,10 @@ def test_text_is_whole(tmp_path: Path):
     assert (
         text
         == (
-            "Settings that differ (2; 97 are equal)\n"
+            "Settings that differ (2; 75 are equal)\n"
             "  setting                    source     a        b\n"
-            "  dataset.overlap_with_eval  effective  0        null\n"
             "  evaluation.eval_set        declared   eval_v2  null\n"
+            "  dataset.overlap_with_eval  effective  0        null\n"
             "\n"
             "Figures\n"
             "  figure                       a                           b\n"

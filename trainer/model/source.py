@@ -98,12 +98,13 @@ class ModelSource:
         return ProblemError([problem], exit_code=2)
 
 
-def resolve(name: str, revision: str | None = None) -> ModelSource:
+def resolve(name: str, revision: str | None = None, *, with_weights: bool = True) -> ModelSource:
     """Find a model by name.
 
     Args:
         name: built-in model, local folder with config.json, or hub name.
         revision: branch, tag or commit on the hub; only for hub names.
+        with_weights: whether its parameters are to be read; else they are not fetched from the hub.
 
     Raises:
         ProblemError: nothing has this name, the hub cannot be reached, or the model is of a kind not implemented here.
@@ -118,7 +119,7 @@ def resolve(name: str, revision: str | None = None) -> ModelSource:
         return found(name, None, folder, folder, "pretrained")
     if (problem := no_model(name)) is not None:
         raise ProblemError([problem], exit_code=2)
-    snapshot = download(name, revision, otherwise=other_models(name))
+    snapshot = download(name, revision, with_weights=with_weights, otherwise=other_models(name))
     # The hub's cache names a snapshot's folder by its commit, whatever branch was asked for.
     return found(name, snapshot.name, snapshot, snapshot, "pretrained")
 

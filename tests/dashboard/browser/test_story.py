@@ -184,7 +184,7 @@ def test_the_answer_that_was_chosen_stays_and_has_a_link(tmp_path: Path, page: P
         page.goto(f"{address}/run?run=alpha&view=Predictions&item={item}")
         expect(output).to_be_visible()
         settled(page)
-        click_grid(page, x=TICK, row=place + 1)
+        click_grid(page, x=TICK, row=1)  # No grid scrolls to a row, so the one of a link stands first.
         expect(output).to_have_count(0)
         expect(page).not_to_have_url(re.compile("item="))
 

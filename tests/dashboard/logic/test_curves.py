@@ -11,7 +11,7 @@ from dashboard.logic.curves import Plot, View, plot
 from dashboard.logic.curves_csv import curves_csv
 from dashboard.logic.curves_echarts import Drawing, drawing
 from dashboard.logic.curves_svg import svg
-from dashboard.logic.line import Line, Mark
+from dashboard.logic.line import DASHES, Line, Mark
 from dashboard.logic.series import NAMES, Series
 
 
@@ -149,6 +149,12 @@ def test_a_resumed_run_shows_where_and_what_came_before_in_a_quieter_tone() -> N
     assert table(drawn, points["datasetIndex"]) == {"x": [20], "y": [2], "exact match, %": [75]}
 
 
+def test_a_score_where_nothing_was_measured_has_no_place() -> None:
+    marks = tuple(Mark(at={"step": step}, text="exact match", score=0.5) for step in (1, 2))
+    plotted, _ = drawn_of(line("a", series(2, loss=np.array([np.nan, 2.0])), scores=marks))
+    assert [place.x for place in plotted.panels[0].scores] == [2]
+
+
 def test_losses_of_evaluations_are_a_line_of_points_and_are_named() -> None:
     losses, evaluated = series(100, loss=np.linspace(5, 1, 100)), series(2, loss=np.array([4.5, 2.5]))
     evaluated.columns["step"] *= 50
@@ -198,6 +204,22 @@ def test_two_runs_share_panels_and_are_told_apart_by_a_legend() -> None:
     assert drawn.option["legend"]["show"]
     assert [part["name"] for part in drawn.option["series"]] == ["a", "b", "b"]
     assert [part["xAxisIndex"] for part in drawn.option["series"]] == [0, 0, 1]
+
+
+def test_runs_of_one_colour_differ_in_their_strokes_on_the_screen_in_print_and_in_both_legends() -> None:
+    lines = [line(f"run {place}", series(10, loss=np.ones(10)), dashes=dashes) for place, dashes in enumerate(DASHES)]
+    before = series(10, loss=np.ones(10))
+    plotted, drawn = drawn_of(*lines, line("resumed", series(10, loss=np.ones(10)), earlier=before, dashes=DASHES[1]))
+    strokes = ["solid", [11, 4], [11, 3, 3, 3], "dashed", [11, 4]]
+    assert [part["lineStyle"]["type"] for part in drawn.option["series"]] == strokes
+    assert [(item["name"], item["lineStyle"]["type"]) for item in drawn.option["legend"]["data"]] == [
+        ("run 0", "solid"), ("run 1", [11, 4]), ("run 2", [11, 3, 3, 3]), ("resumed", [11, 4]),
+    ]  # fmt: skip
+    elements = list(fromstring(svg(plotted, title="a")).iter())
+    keys = [element.get("stroke-dasharray") for element in elements if element.get("stroke-width") == "2"]
+    curves = [element.get("stroke-dasharray") for element in elements if element.tag.endswith("polyline")]
+    assert keys == [None, "11 4", "11 3 3 3", "11 4"]
+    assert curves == [None, "11 4", "11 3 3 3", "5 3", "11 4"]
 
 
 def test_apart_from_its_data_the_drawing_is_plain_json() -> None:

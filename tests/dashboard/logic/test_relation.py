@@ -57,6 +57,54 @@ def test_pictures_begin_with_what_was_tried_out_and_what_came_of_it() -> None:
     assert set(relation.first_scales(RUNS)) <= set(relation.names(RUNS))
 
 
+def test_the_setting_that_was_tried_out_comes_before_those_that_merely_differ() -> None:
+    rates = [0.001, 0.002, 0.004, 0.008]
+    runs = [
+        run(
+            str(rate),
+            last_loss=rate,
+            settings={
+                "batch.microbatch_size": 8 if rate < 0.008 else 4,
+                "optimizer.beta1": 0.9 if rate < 0.008 else 0.8,
+                "optimizer.learning_rate": rate,
+                "recording.log_every_steps": int(1000 * rate),
+            },
+        )
+        for rate in rates
+    ]
+    assert relation.telling(runs) == [
+        "optimizer.learning_rate", "optimizer.beta1", "batch.microbatch_size", "recording.log_every_steps",
+    ]  # fmt: skip
+    assert relation.first_axes(runs) == ("optimizer.learning_rate", "last loss")
+
+
+def test_what_hardly_a_run_has_is_no_first_axis() -> None:
+    many = [run(str(seed), last_loss=1.0, settings={"limits.steps": 9, "seed": seed}) for seed in range(30)]
+    odd = run("odd", last_loss=1.0, score=0.5, settings={"limits.steps": 10**6, "seed": 30})
+    assert relation.telling([*many, odd]) == ["seed", "limits.steps"]
+    assert relation.first_axes([*many, odd]) == ("seed", "last loss")
+
+
+def test_what_runs_without_what_came_of_them_tried_out_is_no_first_axis() -> None:
+    scored = [
+        run(name, score=0.5, settings={"optimizer.name": "adamw", "seed": seed}) for seed, name in enumerate("ab")
+    ]
+    unscored = run("c", settings={"optimizer.name": "lion", "seed": 2})
+    assert relation.first_axes([*scored, unscored]) == ("seed", "exact match")
+
+
+@pytest.mark.parametrize(
+    ("runs", "axes"),
+    [
+        ([run("a", steps_done=10, last_loss=2.0), run("b", steps_done=20, last_loss=1.0)], ("steps", "last loss")),
+        ([run("a", steps_done=10, tokens_seen=3), run("b", steps_done=20, tokens_seen=4)], ("tokens", "steps")),
+        ([run("a"), run("b")], ("model", "exact match")),
+    ],
+)
+def test_runs_of_other_tools_begin_with_their_size(runs: list[RunSummary], axes: tuple[str, str]) -> None:
+    assert relation.first_axes(runs) == axes
+
+
 def test_a_run_that_states_nothing_there_is_a_gap() -> None:
     scales = [relation.scale(RUNS, name) for name in ("optimizer.name", "last loss")]
     option = parallel(scales, colour="#111111", chosen_colour="#222222", chosen=[1])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dashboard.logic.relation import Scale
-from dashboard.logic.scatter import drawing, scatter
+from dashboard.logic.scatter import SYMBOLS, drawing, scatter, symbol_of
 
 LOSS = Scale(name="last loss", places=(1.5, 0.0, None, 1.25, 2.0), words=())
 RATE = Scale(name="rate", places=(0.1, 0.2, 0.3, 0.4, 0.5), words=())
@@ -52,6 +52,18 @@ def test_groups_differ_by_colour_and_by_symbol() -> None:
         ("model: –", "rect", "#333", [[0.4, 1.25, "d"]], "#000"),
     ]
     assert option["legend"]["show"]
+
+
+def test_groups_beyond_the_eighth_have_another_symbol_where_the_colour_comes_again() -> None:
+    signs = [(number % 8, symbol_of(number)) for number in range(64)]
+    assert len(set(signs)) == 64
+    assert [symbol for _, symbol in signs[:9]] == [*SYMBOLS, "diamond"]
+
+
+def test_one_can_zoom_into_both_axes() -> None:
+    option = drawing(scatter(RATE, LOSS, None), list("abcde"), ["#111"], ink="#000")
+    assert [(zoom["type"], zoom["zoomOnMouseWheel"]) for zoom in option["dataZoom"]] == [("inside", "ctrl")] * 2
+    assert "dataZoom" in option["toolbox"]["feature"]
 
 
 def test_axes_are_linear_logarithmic_or_of_words() -> None:

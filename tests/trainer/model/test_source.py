@@ -148,6 +148,9 @@ def test_a_model_on_the_hub_is_named_by_its_commit(tmp_path, monkeypatch):
     assert asked["owner/model"]["revision"] == "v1.0"
     assert {"config.json", "model.safetensors", "tokenizer*.json"} <= set(asked["owner/model"]["allow_patterns"])
     assert not any(pattern.endswith((".bin", ".py", "*")) for pattern in asked["owner/model"]["allow_patterns"])
+    resolve("owner/model", "v1.0", with_weights=False)
+    assert "config.json" in asked["owner/model"]["allow_patterns"]
+    assert not any("safetensors" in pattern for pattern in asked["owner/model"]["allow_patterns"])
 
 
 def test_without_network_the_real_client_is_refused_at_once():
