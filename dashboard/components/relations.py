@@ -77,7 +77,9 @@ def _points(runs: Sequence[RunSummary], shown: Scatter, title: str) -> list[int]
         on_select="rerun",
         alt=title,
     )
-    st.caption("Click points, or draw a frame round some, to choose runs; a double click chooses none.")
+    st.caption(
+        "Click points, or draw a frame round some, to choose runs; a double click chooses none. Ctrl and wheel zoom."
+    )
     return shown.runs_at(picked["selection"]["selected"])
 
 
