@@ -25,7 +25,7 @@ from evidence.index import RunSummary
 from schemas.words import counted
 
 _LOG_ACROSS, _LOG_UP = "log across", "log up"
-_ROW_PIXELS = 36
+_ROW_PIXELS, _FEW_ROWS = 36, 8
 
 
 def scatter(runs: Sequence[RunSummary]) -> None:
@@ -157,7 +157,7 @@ def _table(runs: Sequence[RunSummary], names: Sequence[str], picked: Sequence[in
         on_select="rerun",
         selection_mode="multi-row",
         column_config={name: _column(name, table[name].to_pylist()) for name in table.column_names},
-        height=_ROW_PIXELS * (min(len(shown), 8) + 1) + 3,
+        height="content" if len(shown) <= _FEW_ROWS else _ROW_PIXELS * (_FEW_ROWS + 1),
         alt="The runs of the picture, one in a row",
     )
     chosen = [shown[row] for row in ticked["selection"]["rows"] if row < len(shown)]

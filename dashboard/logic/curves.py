@@ -25,6 +25,9 @@ CLIPPED = (1.0, 99.0)
 """Percentiles between which the values lie that are in range when outliers are left out."""
 
 
+_HARDLY = 0.01
+"""Share of a value by which others differ hardly from it."""
+
 _LONGEST_NAMES = 60
 """Characters that a title gives to what the marks in it are."""
 
@@ -178,7 +181,8 @@ def _plotted(
     divisor, unit = _scale(panel.column, [series.columns[panel.column] for *_, series in stated])
     log = view.log and panel.column in {"loss", "grad_norm"}
     values = [_drawable(series.columns[panel.column] / divisor, positive=log) for *_, series in stated]
-    low, high = _range(values, log=log) if view.clip and panel.column != "learning_rate" else (None, None)
+    clips = view.clip and panel.column != "learning_rate"
+    low, high = _range(values, log=log) if clips else _room(values)
     points = min(POINTS, panel.points // len(stated))
     curves = []
     for (line, part, series), y in zip(stated, values, strict=True):
@@ -268,6 +272,16 @@ def _range(values: Sequence[np.ndarray], *, log: bool) -> tuple[float | None, fl
         return low * (low / high) ** 0.05, high * (high / low) ** 0.05
     margin = 0.05 * (high - low)
     return (max(0.0, low - margin) if low >= 0 else low - margin), high + margin
+
+
+def _room(values: Sequence[np.ndarray]) -> tuple[float | None, float | None]:
+    """Return a range around values that hardly differ, whose ticks would need more digits than an axis has room for."""
+    finite = np.concatenate([array[np.isfinite(array)] for array in values])
+    if not len(finite):
+        return None, None
+    low, high = float(finite.min()), float(finite.max())
+    margin = _HARDLY * max(abs(low), abs(high))
+    return (low - margin, high + margin) if 0 < high - low < margin else (None, None)
 
 
 def _outside(values: Sequence[np.ndarray], low: float | None, high: float | None) -> int:
