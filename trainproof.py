@@ -189,11 +189,14 @@ def export(
 ) -> None:
     """Write a run's model as a Hugging Face folder: config.json, safetensors, tokenizer."""
     need("export", "train")
-    from trainer.afterwards import export_run
-    from trainer.progress import Watch
+    from trainer.loop.stop import ending_at_once
 
-    with Watch() as watch:
-        export_run(run, output, watch)
+    with ending_at_once("export"):
+        from trainer.afterwards import export_run
+        from trainer.progress import Watch
+
+        with Watch() as watch:
+            export_run(run, output, watch)
 
 
 @app.command()

@@ -6,11 +6,6 @@ again and an unchanged one is not. Nothing kept here is ever changed by a page.
 
 from __future__ import annotations
 
-import gc
-import importlib
-import pkgutil
-import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, tzinfo
@@ -19,13 +14,13 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import streamlit as st
 
-from dashboard import components
 from dashboard.components.reading_bar import reading_bar, still_reading
 from dashboard.logic.jobs.folder import Job, JobReader
 from dashboard.logic.log_tail import Log, LogTail
 from dashboard.logic.run_rows import Listing, RowCache
 from dashboard.logic.series import Series, Tail
 from dashboard.logic.shared_index import SharedIndex
+from dashboard.ready import getting_ready
 from dashboard.state import root
 from evidence import kept_columns, kept_entries
 from evidence.compare import Comparison, compare_runs
@@ -36,7 +31,6 @@ from evidence.layout import LOG, METRICS
 from evidence.read import Run, read_run
 from evidence.report import RunReport
 
-_HOME = str(Path(__file__).resolve().parent)
 _POLL_SECONDS = 0.02
 _MANY_MORE = 4
 _PAUSE, _LONGEST_PAUSE_SECONDS = 3.0, 0.4
@@ -86,7 +80,7 @@ def catch_up() -> None:
     _wait(lambda: time.monotonic() > pause)
     look = _shared().started()
     _wait(look.done)
-    _getting_ready()
+    getting_ready()
     if look.result() is not shown:
         st.session_state[_CAUGHT_UP] = True
         st.rerun()
@@ -195,35 +189,6 @@ def _shared() -> SharedIndex:
 def _index(root: str) -> SharedIndex:
     columns, entries = kept_columns.default_folder(), kept_entries.default_folder()
     return SharedIndex(RunIndex(Path(root), follow_links=False, columns_in=columns, entries_in=entries))
-
-
-@st.cache_resource(show_spinner=False)
-def _getting_ready() -> threading.Thread:
-    """Begin to get ready for the other pages, once, after the first page."""
-    thread = threading.Thread(target=_get_ready, args=(threading.current_thread(),), name="get ready", daemon=True)
-    thread.start()
-    return thread
-
-
-def _get_ready(script: threading.Thread) -> None:
-    """Load what the other pages need, and keep the garbage collector from what was read.
-
-    Streamlit has the collector go through everything at each click, which the reader waits for. It also looks whether
-    what a chart shows is pandas', which loads pandas.
-
-    Args:
-        script: The thread of the script that began it.
-    """
-    # The end of a script takes the folder of app.py out of sys.path if that was not there before, and an import at that
-    # moment can miss a module that is installed.
-    script.join()
-    if _HOME not in sys.path:
-        sys.path.append(_HOME)
-    importlib.import_module("pandas")
-    for module in pkgutil.iter_modules(components.__path__, f"{components.__name__}."):
-        importlib.import_module(module.name)
-    gc.collect()
-    gc.freeze()
 
 
 @st.cache_resource(max_entries=4, show_spinner=False)

@@ -10,7 +10,7 @@ from typing import Literal
 
 from schemas.problems import Problem, ProblemError
 
-Extra = Literal["train", "dashboard"]
+Extra = Literal["train", "dashboard", "sign"]
 
 _SHOWN = 3
 """Missing packages that are named before the rest is only counted."""
@@ -45,6 +45,31 @@ def missing(extra: Extra) -> list[str]:
     return absent
 
 
+def install_command(*extras: Extra) -> str:
+    """Return the command that adds extras to this installation, from where it came itself.
+
+    That is what pip and uv write down beside it (PEP 610): a folder, a repository at a commit, or nothing where it came
+    from an index. Of the folder /home/me/trainproof: `pip install "/home/me/trainproof[train]"`.
+    """
+    import json
+    from importlib.metadata import distribution
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
+    wanted = f"[{','.join(extras)}]"
+    stated = distribution("trainproof").read_text("direct_url.json")
+    origin = json.loads(stated) if stated else {}
+    match origin:
+        case {"url": url, "dir_info": folder}:
+            editable = " --editable" if folder.get("editable") else ""
+            return f'pip install{editable} "{url2pathname(urlsplit(url).path)}{wanted}"'
+        case {"url": url, "vcs_info": {"vcs": vcs, "commit_id": commit}}:
+            return f'pip install "trainproof{wanted} @ {vcs}+{url}@{commit}"'
+        case {"url": url}:
+            return f'pip install "trainproof{wanted} @ {url}"'
+    return f'pip install "trainproof{wanted}"'
+
+
 def _packages(extra: Extra) -> list[str]:
     """Return the packages that an extra names: `jax` for the line `jax>=0.10; extra == "train"`."""
     import re
@@ -63,5 +88,5 @@ def _not_installed(verb: str, names: list[str], extras: list[Extra]) -> Problem:
         file="",
         what=f"`trainproof {verb}` needs packages that are not installed: {', '.join(names[:_SHOWN])}{more}.",
         why="They are large, and judging a run works without them; so they come with an extra.",
-        next=f'Install them: pip install "trainproof[{",".join(extras)}]".',
+        next=f"Install them: {install_command(*extras)}.",
     )

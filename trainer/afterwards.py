@@ -2,49 +2,40 @@
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from flax import nnx
-
 from evidence import layout
 from evidence.disk import not_written
-from evidence.hashes import sha256_manifest
 from evidence.lock import RunLock
 from evidence.read import read_existing_run
-from evidence.write import RowWriter, write_json
 from schemas.problems import ProblemError
+from schemas.render import as_sentence
+from trainer.assemble import restored
 from trainer.config.load import load_config
 from trainer.config.tree import Config
+from trainer.data.encode import end_token_id
 from trainer.data.rows import read_eval_set
 from trainer.evaluable import (
+    export_stopped,
     no_eval_set,
     refuse_another_set,
     refuse_another_step,
     refuse_second_evaluation,
     told_to_stop,
 )
-from trainer.evaluation.evaluate import Answered, prompts_of, stated_evaluation, summary_of
+from trainer.evaluation.addition import add_evaluation, beside, finish_or_undo
+from trainer.evaluation.evaluate import Answered, prompts_of, stated_evaluation, stated_form, summary_of
 from trainer.evaluation.exam import Exam, in_words
-from trainer.failure import INTERRUPTED
-from trainer.loop.checkpoint import latest_step, no_checkpoint, restore
-from trainer.loop.program import state_shapes
+from trainer.loop.checkpoint import latest_step, no_checkpoint
 from trainer.loop.step import TrainState
 from trainer.loop.stop import StopRequest
-from trainer.model.build import abstract
-from trainer.model.decoder import Decoder
 from trainer.model.export import export, refuse_taken
-from trainer.model.params import flatten
-from trainer.model.source import ModelSource, resolve
+from trainer.model.source import resolve
 from trainer.planning.devices import Devices, choose_devices
-from trainer.prepare import read_training_rows
+from trainer.prepare import odd_items, read_training_rows
 from trainer.progress import Watch
-from trainer.recorder.recorder import artifacts_of, now
 from trainer.room import refuse_what_leaves_no_room
 
 
@@ -64,14 +55,17 @@ def evaluate_run(folder: Path, eval_set: str | None, watch: Watch) -> dict[str, 
     config = config_to_evaluate(folder, eval_set)
     refuse_without_checkpoint(folder)
     devices = devices_here(config, watch)
-    source = resolve(config.model.name, config.model.revision)
+    source = resolve(config.model.name, config.model.revision, with_weights=False)
     assert config.evaluation.eval_set is not None, "config_to_evaluate names a set"
     items = read_eval_set(config.evaluation.eval_set)
     tokenizer = source.tokenizer()
-    # The rows say in which form the model was taught to be asked.
-    form = read_training_rows(config).form
+    # Runs of earlier versions do not state it; then the rows say in which form the model was taught to be asked.
+    form = stated_form(folder) or read_training_rows(config).form
     refuse_what_leaves_no_room(config, source, items, prompts_of(items, form, tokenizer))
+    for problem in odd_items(items, tokenizer):
+        watch.say(f"{problem.code}: {as_sentence(problem)}")
     with RunLock(folder), StopRequest(max_minutes=None) as stop:
+        finish_or_undo(folder)  # of a process that was killed
         refuse_second_evaluation(folder)  # one that ended since the first look
         refuse_another_step(folder, config)
         try:
@@ -87,7 +81,12 @@ def evaluate_run(folder: Path, eval_set: str | None, watch: Watch) -> dict[str, 
                 stop=stop,
                 watch=watch,
             )
-            summary = add_evaluation(folder, exam, state, devices)
+            try:
+                summary = answered(folder, exam, state)
+                add_evaluation(folder, summary, by=in_number(devices))
+            except BaseException:
+                finish_or_undo(folder)
+                raise
         except OSError as error:
             raise not_written(error, folder, what="The evaluation") from error
         except KeyboardInterrupt:
@@ -107,71 +106,47 @@ def config_to_evaluate(folder: Path, eval_set: str | None) -> Config:
     return replace(config, evaluation=replace(config.evaluation, eval_set=name))
 
 
-def add_evaluation(folder: Path, exam: Exam, state: TrainState, devices: Devices) -> dict[str, Any]:
-    """Answer the set, write answers and summary, seal the run again and return the summary; or leave it as it was."""
-    log_bytes = (folder / layout.LOG).stat().st_size
+def answered(folder: Path, exam: Exam, state: TrainState) -> dict[str, Any]:
+    """Answer the set, every answer written beside the run's files, and return the summary."""
+    trained = exam.put_to(state, beside(folder, layout.PREDICTIONS).name, "evaluation")
+    refuse_a_part(folder, trained, exam.stop)
+    summary = summary_of(
+        trained,
+        None,
+        run_id=folder.resolve().name,
+        items=exam.items,
+        settings=exam.settings,
+        stop_token_id=exam.stop_token_id,
+        prompt_template=exam.prompt_template,
+    )
+    summary["predictions"]["path"] = layout.PREDICTIONS
+    # The untrained model's answers, which an evaluation that was stopped had whole, are still there.
     stopped = stated_evaluation(folder)
-    try:
-        with set_aside(folder / layout.PREDICTIONS, folder / layout.EVAL_SUMMARY):
-            trained = exam.put_to(state, layout.PREDICTIONS, "evaluation")
-            refuse_a_part(folder, trained, exam.stop)
-            summary = summary_of(
-                trained,
-                None,
-                run_id=folder.resolve().name,
-                items=exam.items,
-                settings=exam.settings,
-                stop_token_id=exam.stop_token_id,
-                prompt_template=exam.prompt_template,
-            )
-            # The untrained model's answers, which an evaluation that was stopped had whole, are still there.
-            summary["baseline"] = stopped.get("baseline") if stopped else None
-            write_json(folder / layout.EVAL_SUMMARY, summary)
-            seal_again(folder, f"sealed again with its evaluation on {in_number(devices)}")
-    except BaseException:
-        os.truncate(folder / layout.LOG, log_bytes)
-        raise
-    return summary
-
-
-@contextmanager
-def set_aside(*paths: Path) -> Iterator[None]:
-    """Take files out of the way of new ones; where the work fails they are put back, in place of what was begun.
-
-    They are renamed, which a full disk allows.
-    """
-    aside = {path: path.with_name(f".{path.name}.before") for path in paths if path.exists()}
-    for path, other in aside.items():
-        path.rename(other)
-    try:
-        yield
-    except BaseException:
-        for path in paths:
-            path.unlink(missing_ok=True)
-        for path, other in aside.items():
-            other.rename(path)
-        raise
-    for other in aside.values():
-        other.unlink()
+    return summary | {"baseline": stopped.get("baseline") if stopped else None}
 
 
 def export_run(folder: Path, output: Path | None, watch: Watch) -> Path:
     """Write the model of a run as a Hugging Face folder and return that folder; by default `export/` in the run.
 
     Raises:
-        ProblemError: exit code 2; the run has no checkpoint, or something is in the folder.
+        ProblemError: exit code 2; the run has no checkpoint, or something is in the folder. Exit code 5: stopped.
     """
     target = output or folder / layout.EXPORT
     config = config_of_run(folder)
     refuse_without_checkpoint(folder)
     refuse_taken(target)
-    source = resolve(config.model.name, config.model.revision)
+    source = resolve(config.model.name, config.model.revision, with_weights=False)
     # Parameters are the same wherever they are read, so that a model trained on a TPU is exported on any machine.
     _, state = restored(folder, config, source, choose_devices("auto", None))
-    try:
-        export(target, state.params, source)
-    except OSError as error:
-        raise not_written(error, target, what="The export") from error
+    form = stated_form(folder)
+    end = end_token_id(source.tokenizer(), form) if form is not None and form.conversation else None
+    with StopRequest(max_minutes=None) as stop:
+        try:
+            export(target, state.params, source, end_token_id=end, go_on=lambda: refuse_to_go_on(target, stop))
+        except OSError as error:
+            raise not_written(error, target, what="The export") from error
+        except KeyboardInterrupt:
+            raise ProblemError([export_stopped(target, "a second signal")], exit_code=5) from None
     watch.say(f"exported step {int(state.step)} to {target}")
     return target
 
@@ -200,40 +175,16 @@ def in_number(devices: Devices) -> str:
     return f"{len(devices.list)} × {devices.kind}"
 
 
-def restored(
-    folder: Path, config: Config, source: ModelSource, devices: Devices
-) -> tuple[nnx.GraphDef[Decoder], TrainState]:
-    """Return the structure of a run's model, and its newest checkpoint; no other parameters are drawn or read."""
-    precision = config.precision
-    decoder = abstract(
-        source.spec, params_dtype=precision.params, compute_dtype=precision.compute, remat=config.memory.remat
-    )
-    graphdef, shapes = flatten(decoder)
-    return graphdef, restore(folder, state_shapes(shapes, config, devices))
-
-
-def seal_again(folder: Path, message: str) -> None:
-    """Take the new files into the manifest's artifact list, and say so in the log as the first seal did."""
-    manifest = json.loads((folder / layout.MANIFEST).read_text(encoding="utf-8")) | {"finished_at": now()}
-    if manifest["status"] == "running":  # killed after its last step: it has no end yet
-        ending = {"code": INTERRUPTED, "error": None, "message": "killed after its last step; evaluated later"}
-        manifest |= {"status": "interrupted", "exit": ending}
-    sealed = {
-        "time": now(),
-        "level": "info",
-        "event": "run_sealed",
-        "message": message,
-        "fields": {"manifest_sha256": sha256_manifest(manifest)},
-    }
-    with RowWriter(folder / layout.LOG) as log:
-        log.append(sealed)
-    write_json(folder / layout.MANIFEST, manifest | {"artifacts": artifacts_of(folder)})
-
-
 def refuse_without_checkpoint(folder: Path) -> None:
     """Refuse a run whose parameters are not there, before anything is built for them."""
     if latest_step(folder) is None:
         raise ProblemError([no_checkpoint(folder)], exit_code=2)
+
+
+def refuse_to_go_on(target: Path, stop: StopRequest) -> None:
+    """Refuse to write more of an export that was told to stop."""
+    if reason := stop.reason():
+        raise ProblemError([export_stopped(target, reason)], exit_code=5)
 
 
 def refuse_a_part(folder: Path, answered: Answered, stop: StopRequest) -> None:

@@ -11,15 +11,27 @@ from flax import nnx
 from trainer.config.tree import Config
 from trainer.loop.checkpoint import restore
 from trainer.loop.mesh import build_mesh, state_shardings
-from trainer.loop.program import Program, compile_program, start_state
+from trainer.loop.program import Program, compile_program, start_state, state_shapes
 from trainer.loop.step import TrainState
-from trainer.model.build import abstract, build
+from trainer.model.build import build
 from trainer.model.decoder import Decoder
 from trainer.model.loading import load_params
 from trainer.model.params import Params, flatten, params_sha256
 from trainer.model.source import ModelSource
+from trainer.parent import weights_of
 from trainer.planning.devices import Devices
-from trainer.prepare import Prepared, reads_weights
+from trainer.prepare import Prepared, abstract_decoder, reads_weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """What a run begins with."""
+
+    graphdef: nnx.GraphDef[Decoder]
+    """The decoder's structure, without parameters."""
+    state: TrainState
+    weights: str
+    """pretrained or random: where the parameters first came from."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,28 +49,50 @@ class Assembly:
     """Hash of the parameters before the run's first step."""
 
 
-def assemble(prepared: Prepared, *, resume: Path | None) -> Assembly:
+def assemble(prepared: Prepared, continued: Start | None = None) -> Assembly:
     """Return everything that the loop needs, on the devices.
 
     Args:
         prepared: the run.
-        resume: folder of a run whose newest checkpoint replaces the first state.
+        continued: what it goes on from. None: it begins anew.
 
     Raises:
-        ProblemError: exit code 2; the model's files or the checkpoint cannot be used.
+        ProblemError: exit code 2; the model's files cannot be used.
     """
-    graphdef, params, weights = first_params(prepared.config, prepared.source, prepared.devices)
-    state = start_state(params, prepared.config, prepared.devices)
-    del params  # the state holds them; a second reference would keep them from being donated
-    if resume is not None:
-        state = restore(resume, state)
+    start = continued or begun(prepared)
     return Assembly(
-        graphdef=graphdef,
-        program=compile_program(graphdef, state, prepared.config, prepared.devices),
-        state=state,
-        weights=weights,
-        params_sha256=params_sha256(state.params),
+        graphdef=start.graphdef,
+        program=compile_program(start.graphdef, start.state, prepared.config, prepared.devices),
+        state=start.state,
+        weights=start.weights,
+        params_sha256=params_sha256(start.state.params),
     )
+
+
+def begun(prepared: Prepared) -> Start:
+    """Return what a run begins with that continues none."""
+    graphdef, params, weights = first_params(prepared.config, prepared.source, prepared.devices)
+    return Start(graphdef=graphdef, state=start_state(params, prepared.config, prepared.devices), weights=weights)
+
+
+def continued_from(resume: Path, prepared: Prepared) -> Start:
+    """Return the newest checkpoint of the run to continue as what this one begins with.
+
+    Raises:
+        ProblemError: exit code 2, it cannot be used; 4, the device has no room for it.
+    """
+    config, source = prepared.config, prepared.source
+    graphdef, state = restored(resume, config, source, prepared.devices)
+    by_config = "pretrained" if reads_weights(config, source) else "random"
+    return Start(graphdef=graphdef, state=state, weights=weights_of(resume) or by_config)
+
+
+def restored(
+    folder: Path, config: Config, source: ModelSource, devices: Devices
+) -> tuple[nnx.GraphDef[Decoder], TrainState]:
+    """Return the structure of a run's model, and its newest checkpoint; no other parameters are drawn or read."""
+    graphdef, shapes = flatten(abstract_decoder(config, source))
+    return graphdef, restore(folder, state_shapes(shapes, config, devices))
 
 
 def first_params(config: Config, source: ModelSource, devices: Devices) -> tuple[nnx.GraphDef[Decoder], Params, str]:
@@ -79,9 +113,7 @@ def first_params(config: Config, source: ModelSource, devices: Devices) -> tuple
         )
         return flatten(decoder)[1]
 
-    graphdef, shapes = flatten(
-        abstract(spec, params_dtype=precision.params, compute_dtype=precision.compute, remat=config.memory.remat)
-    )
+    graphdef, shapes = flatten(abstract_decoder(config, source))
     mesh = build_mesh(devices.list)
     shardings = state_shardings(shapes, mesh, shard_params=config.mesh.shard_params)
     if not reads_weights(config, source):

@@ -1,13 +1,13 @@
-"""Whether an evaluation may be added to a run that has ended, and in which words it is refused."""
+"""Whether an evaluation may be added to a run that has ended, and in which words it, or an export, is refused."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from evidence import layout
 from schemas.problems import Problem, ProblemError
 from trainer.config.tree import Config
+from trainer.evaluation.addition import manifest_of
 from trainer.evaluation.evaluate import is_evaluated
 from trainer.loop.checkpoint import latest_step
 
@@ -29,7 +29,7 @@ def refuse_another_set(name: str, config: Config, folder: Path) -> None:
 
 def refuse_another_step(folder: Path, config: Config) -> None:
     """Refuse to score a checkpoint that is not of the run's last step, as one of a killed run is."""
-    manifest = json.loads((folder / layout.MANIFEST).read_text(encoding="utf-8"))
+    manifest = manifest_of(folder)
     step, done = latest_step(folder), (manifest["training"] or {}).get("steps_done")
     if step != done:
         killed = f"The run was killed; its newest checkpoint is at step {step} of {config.limits.steps}."
@@ -80,5 +80,16 @@ def told_to_stop(folder: Path, reason: str | None) -> Problem:
         severity="error",
         file=str(folder),
         what=f"The evaluation was stopped ({reason}); the run is as it was before.",
+        next="Run the same command again.",
+    )
+
+
+def export_stopped(target: Path, reason: str) -> Problem:
+    """Return the problem of an export that was told to stop."""
+    return Problem(
+        code="TP049",
+        severity="error",
+        file=str(target),
+        what=f"The export was stopped ({reason}); nothing of it is left.",
         next="Run the same command again.",
     )

@@ -46,7 +46,7 @@ def failure_of(error: BaseException, *, file: str) -> Failure:
         return Failure(status="failed", kind="problem", exit_code=error.exit_code, problems=error.problems)
     if isinstance(error, OSError):
         return not_written(error, file)
-    if isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error):
+    if is_out_of_memory(error):
         return out_of_memory(error, file)
     return internal(error, file)
 
@@ -79,6 +79,11 @@ def not_written(error: OSError, file: str) -> Failure:
         next="Free space there and start the run again, with --resume if a checkpoint was saved.",
     )
     return Failure(status="failed", kind="disk_full" if full else "not_written", exit_code=FAILED, problems=(problem,))
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether a device had no room for what was to be put or computed there."""
+    return isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
 
 
 def out_of_memory(error: BaseException, file: str) -> Failure:

@@ -1,6 +1,6 @@
-"""The run that another continues: whether it can be continued so, and what the manifest says of it.
+"""The run that another continues: whether it can be continued so, and what the new run says of it.
 
-Everything here is read from names and config.yaml; the checkpoint itself is opened when the new run has its folder.
+Everything here is read from names, config.yaml and manifest; the checkpoint itself is opened by `assemble.py`.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from typing import Any
 
 from evidence.facts import facts_of
 from evidence.layout import CONFIG, MANIFEST
+from evidence.named import flatten
 from evidence.read import read_run
 from schemas.problems import Problem, ProblemError
 from schemas.words import shown
 from trainer.config.load import load_config
-from trainer.config.tree import Config
+from trainer.config.tree import Config, document_of
 from trainer.evaluation.evaluate import is_evaluated
 from trainer.loop.checkpoint import latest_step, no_checkpoint
 from trainer.recorder.recorder import unfit_name
@@ -53,6 +54,8 @@ def changes_of_state(before: Config, after: Config) -> Iterator[tuple[str, Any, 
     # A model may lie in another folder on the machine where the run is continued.
     if PurePosixPath(before.model.name).name != PurePosixPath(after.model.name).name:
         yield "model.name", before.model.name, after.model.name
+    if before.model.weights != after.model.weights:
+        yield "model.weights", before.model.weights, after.model.weights
     if before.optimizer.name != after.optimizer.name:
         yield "optimizer.name", before.optimizer.name, after.optimizer.name
     elif after.optimizer.name == "adafactor" and bool(before.optimizer.weight_decay) != bool(
@@ -73,6 +76,48 @@ def changes_of_rows(before: Config, after: Config) -> Iterator[tuple[str, Any, A
             yield f"data.{key}", getattr(before.data, key), getattr(after.data, key)
 
 
+OF_A_STEP = (
+    *("model.revision", "optimizer.", "batch.", "precision.compute"),
+    *("memory.remat", "memory.loss_chunk_tokens", "mesh.shard_params"),
+)
+"""Beginnings of the keys by which a step computes what it computes, in every bit of it."""
+
+
+def changes_of_steps(resume: Path, config: Config, devices: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what makes the steps from here on others than those before: `key`, `before` and `after` of each change.
+
+    They are allowed, since a run may have to go on with another device or a lower learning rate, and told, since no
+    run of one configuration would have given what comes of it.
+
+    Args:
+        resume: folder of the run to continue.
+        config: of the run that continues it.
+        devices: the manifest's group `devices` of the run that continues it.
+    """
+    before = load_config(resume / CONFIG) if (resume / CONFIG).is_file() else config
+    old, new = flatten(document_of(before)), flatten(document_of(config))
+    keys = [key for key in new if key.startswith(OF_A_STEP)]
+    if config.optimizer.schedule != "constant":
+        keys.append("limits.steps")  # a schedule ends with the last step
+    changes = [{"key": key, "before": old[key], "after": new[key]} for key in keys if old[key] != new[key]]
+    manifest = manifest_of(resume)
+    if manifest is not None:
+        then, now = (f"{found['count']} × {found['kind']}" for found in (manifest["devices"], devices))
+        changes += [{"key": "devices", "before": then, "after": now}] if then != now else []
+    return changes
+
+
+def weights_of(resume: Path) -> str | None:
+    """Return where the parameters of the run to continue first came from, as far as its manifest states it."""
+    model = (manifest_of(resume) or {}).get("model")
+    return model["weights"] if model else None
+
+
+def manifest_of(resume: Path) -> dict[str, Any] | None:
+    """Return the manifest of the run to continue, None where there is no valid one."""
+    return facts_of(read_run(resume)).manifest
+
+
 def refuse_other_rows(resume: Path | None, dataset: dict[str, Any], *, batch_size: int) -> None:
     """Refuse to continue a run with a dataset that changed since, or with another number of sequences in a step.
 
@@ -84,7 +129,7 @@ def refuse_other_rows(resume: Path | None, dataset: dict[str, Any], *, batch_siz
     Raises:
         ProblemError: exit code 2, with both values.
     """
-    manifest = None if resume is None else facts_of(read_run(resume)).manifest
+    manifest = None if resume is None else manifest_of(resume)
     if resume is None or manifest is None:
         return
     problems = []
@@ -114,6 +159,7 @@ def no_step_left(resume: Path, step: int, config: Config) -> Problem:
 
 def another_state(resume: Path, key: str, before: Any, after: Any) -> Problem:
     """Return the problem of a setting under which the checkpoint is none of the new run."""
+    as_given = shown(before).strip('"')
     return Problem(
         code="TP052",
         severity="error",
@@ -121,7 +167,7 @@ def another_state(resume: Path, key: str, before: Any, after: Any) -> Problem:
         pointer="/" + key.replace(".", "/"),
         what=f"{key} is {shown(after)}; the run to continue has {shown(before)}.",
         why="A checkpoint holds params and opt_state of one model, optimizer and element type.",
-        next=f"Continue it with --set {key}={before}, or leave --resume out to begin anew.",
+        next=f"Continue it with --set {key}={as_given}, or leave --resume out to begin anew.",
     )
 
 

@@ -1,7 +1,7 @@
 """Everything a run needs before anything is spent: read, checked, planned; no folder made, no parameter drawn.
 
-Whatever is wrong with names, rows or devices is found here, in a second or two. Only the model's weights and a
-checkpoint are not opened yet: they are read where they will lie, which `assemble.py` does.
+Whatever is wrong with names, rows or devices is found here, in a second or two. The model's weights and a checkpoint
+are read where they will lie, which `assemble.py` does.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from trainer.data.special_tokens import special_token_problems
 from trainer.evaluation.evaluate import prompts_of
 from trainer.loop.program import batch_size_of
 from trainer.model.build import abstract
+from trainer.model.decoder import Decoder
 from trainer.model.loading import refuse_unusable_weights
 from trainer.model.params import Params, flatten
 from trainer.model.source import ModelSource, resolve
@@ -84,8 +85,13 @@ class Prepared:
         return list(dict.fromkeys(int(row) for row in order))[: self.config.recording.first_examples]
 
 
-def prepare(config: Config, *, forced: bool) -> Prepared:
+def prepare(config: Config, *, forced: bool, continued: bool = False) -> Prepared:
     """Read and check everything that a run needs.
+
+    Args:
+        config: the run.
+        forced: start even if the plan says that it does not fit.
+        continued: the parameters come from a checkpoint, so the model's weights need not be there.
 
     Raises:
         ProblemError: exit code 3 for an absent device; 2 for names, files and rows, all that is wrong with model,
@@ -93,7 +99,7 @@ def prepare(config: Config, *, forced: bool) -> Prepared:
     """
     devices = choose_devices(config.mesh.device, config.mesh.devices)
     gathered = Gathered()
-    model = read_model(config, gathered)
+    model = read_model(config, gathered, with_weights=not continued)
     training = gathered.of(lambda: read_training_rows(config))
     items = gathered.of(lambda: read_items(config))
     data = None if model is None or training is None else encode(config, model, training, items, gathered)
@@ -166,21 +172,14 @@ class TrainingRows:
         return form_of(self.rows)
 
 
-def read_model(config: Config, gathered: Gathered) -> ReadModel | None:
+def read_model(config: Config, gathered: Gathered, *, with_weights: bool) -> ReadModel | None:
     """Return the model, None where there is none to work with; its weights and its length are checked too."""
-    source = gathered.of(lambda: resolve(config.model.name, config.model.revision))
+    source = gathered.of(lambda: resolve(config.model.name, config.model.revision, with_weights=with_weights))
     if source is None:
         return None
-    _, shapes = flatten(
-        abstract(
-            source.spec,
-            params_dtype=config.precision.params,
-            compute_dtype=config.precision.compute,
-            remat=config.memory.remat,
-        )
-    )
+    _, shapes = flatten(abstract_decoder(config, source))
     gathered.of(lambda: refuse_weights_that_do_not_exist(config, source))
-    if reads_weights(config, source):
+    if with_weights and reads_weights(config, source):
         gathered.of(lambda: refuse_unusable_weights(source, shapes))
     tokenizer = gathered.of(source.tokenizer)
     gathered.of(lambda: refuse_too_long_sequences(config, source))
@@ -229,6 +228,14 @@ def asked_of(items: RowFile | None, form: PromptForm, tokenizer: Tokenizer) -> A
         return None
     lengths = [len(prompt) for prompt in prompts_of(items, form, tokenizer)]
     return Asked(prompts=len(lengths), longest_tokens=max(lengths))
+
+
+def abstract_decoder(config: Config, source: ModelSource) -> Decoder:
+    """Return the decoder of a configuration with shapes in place of arrays."""
+    precision = config.precision
+    return abstract(
+        source.spec, params_dtype=precision.params, compute_dtype=precision.compute, remat=config.memory.remat
+    )
 
 
 def reads_weights(config: Config, source: ModelSource) -> bool:

@@ -75,6 +75,7 @@ RULES: tuple[Rule, ...] = (
         "Add the model's own tokenizer files.",
     ),
     error("TP048", "Export folder is taken", "The folder for the export is not empty.", "Choose another --output."),
+    error("TP049", "Export stopped", "It was stopped before it was whole.", "Run the command again."),
     error(
         "TP050", "No checkpoint", "The run has none to continue from.", "Use the machine where it ran, or start anew."
     ),

@@ -12,11 +12,12 @@ from typing import Any
 
 from evidence import layout
 from schemas.render import as_sentence
-from trainer.assemble import Assembly, assemble
+from schemas.words import shown
+from trainer.assemble import Assembly, assemble, continued_from
 from trainer.config.load import config_text
 from trainer.config.tree import Config
 from trainer.data.encode import first_examples
-from trainer.evaluation.evaluate import Answered
+from trainer.evaluation.evaluate import FORM, Answered
 from trainer.evaluation.exam import Exam
 from trainer.failure import FAILED, INTERRUPTED
 from trainer.loop.checkpoint import Checkpoints, most_at_once, refuse_no_room
@@ -24,7 +25,7 @@ from trainer.loop.optimizer import build_schedule
 from trainer.loop.program import batch_size_of
 from trainer.loop.stop import StopRequest
 from trainer.loop.train import Loop, Outcome
-from trainer.parent import parent_of, refuse_other_rows
+from trainer.parent import changes_of_steps, parent_of, refuse_other_rows
 from trainer.planning.plan import in_words, refuse_what_does_not_fit
 from trainer.prepare import Prepared, prepare
 from trainer.progress import Watch
@@ -56,18 +57,19 @@ def run(order: Order, watch: Watch) -> int:
 
     Raises:
         ProblemError: exit code 2 or 3 before anything was spent; for a run sealed as failed or cancelled 4 or 5, or 2
-            where the model's weights or the checkpoint turned out to be of no use.
+            where the model's weights turned out to be of no use.
     """
     stop = stop_request(order.config)
     refuse_folder(order.folder)
     parent = parent_of(order.resume, order.config)
-    prepared = prepare(order.config, forced=order.forced)
+    prepared = prepare(order.config, forced=order.forced, continued=order.resume is not None)
     refuse_other_rows(order.resume, prepared.dataset_document(), batch_size=batch_size(prepared))
     refuse_what_does_not_fit(prepared.plan, model=order.config.model.name)
     refuse_no_room(order.folder, state_bytes=state_bytes(prepared), at_once=most_at_once(order.config))
+    continued = None if order.resume is None else continued_from(order.resume, prepared)
     with stop, claimed(order.folder, watch) as recorder:
         record_start(recorder, prepared, order, parent)
-        assembly = assemble(prepared, resume=order.resume)
+        assembly = assemble(prepared, continued)
         record_what_runs(recorder, prepared, assembly, order)
         exam = exam_of(prepared, assembly, recorder, stop, watch)
         baseline = baseline_of(exam, assembly, recorder) if exam else None
@@ -126,6 +128,8 @@ def record_start(recorder: Recorder, prepared: Prepared, order: Order, parent: d
         f"run {recorder.run_id}: {prepared.config.model.name}, {prepared.config.mode}",
         run_id=recorder.run_id,
     )
+    if order.resume is not None and parent is not None:
+        record_parent(recorder, parent, changes_of_steps(order.resume, prepared.config, manifest["devices"]))
     recorder.log(
         "info",
         "devices_chosen",
@@ -133,12 +137,29 @@ def record_start(recorder: Recorder, prepared: Prepared, order: Order, parent: d
         platform=devices.platform,
         count=len(devices.list),
     )
+    form = prepared.form
+    recorder.log(
+        "info",
+        FORM,
+        "the model is asked in a conversation" if form.conversation else "the model is asked with plain prompts",
+        conversation=form.conversation,
+        system=form.system,
+    )
     for problem in prepared.warnings:
         recorder.log(
             "warning", "odd_row", f"{problem.code}: {as_sentence(problem)}", code=problem.code, file=problem.file
         )
     level = "warning" if prepared.plan["forced"] and prepared.plan["verdict"] == "does_not_fit" else "info"
     recorder.log(level, "planned", in_words(prepared.plan), need_bytes=prepared.plan["need_bytes"])
+
+
+def record_parent(recorder: Recorder, parent: dict[str, Any], changes: list[dict[str, Any]]) -> None:
+    """Write down what the run goes on from, and what makes its steps others than those before."""
+    what = f"goes on from step {parent['step']} of {parent['run_id']}"
+    if changes:
+        named = "; ".join(f"{each['key']} was {shown(each['before'])}, is {shown(each['after'])}" for each in changes)
+        what += f", whose steps were computed otherwise: {named}"
+    recorder.log("warning" if changes else "info", "continued", what, parent=parent, changes=changes)
 
 
 def record_what_runs(recorder: Recorder, prepared: Prepared, assembly: Assembly, order: Order) -> None:

@@ -8,15 +8,17 @@ was changed in it stays changed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
 from dashboard.logic import form
+from dashboard.logic.absent import NAMES
 from dashboard.logic.documents import at
 from dashboard.logic.form import Field, Group
 from dashboard.logic.settings import shown
-from dashboard.logic.text import shortened
+from dashboard.logic.text import plain, shortened
 
 _IN_A_ROW = 3
 _LONGEST = 60
@@ -97,12 +99,10 @@ def _widget(source: str, field: Field, config: Mapping[str, Any]) -> Any:
         case "switch":
             return st.toggle(field.title, value=value, **shared)
         case "integer" | "number":
-            low, high = _range(field)
             step, shape = (1, None) if field.kind == "integer" else (_step(value), "%g")
             hint = strange or (_UNSET if field.nullable else None)
-            return st.number_input(
-                field.title, low, high, value=value, step=step, format=shape, placeholder=hint, **shared
-            )
+            # With ends, the browser would keep what is out of range to itself, and nothing would say what is allowed.
+            return st.number_input(field.title, value=value, step=step, format=shape, placeholder=hint, **shared)
         case "text":
             hint = strange or ", ".join(field.examples) or None
             return st.text_input(field.title, value=value, placeholder=hint, **shared)
@@ -130,7 +130,8 @@ def _first_value(field: Field, config: Mapping[str, Any]) -> Any:
         case "choice" | "switch":
             return value if can_hold else _strange(value)
         case "integer" | "number":
-            return type(_range(field)[0])(value) if can_hold and value is not None else None
+            kind = int if field.kind == "integer" else float
+            return kind(value) if can_hold and value is not None else None
         case "text":
             return value if can_hold and value is not None else ""
 
@@ -147,14 +148,10 @@ def _meant(field: Field, held: Any) -> Any:
     return held
 
 
-def _range(field: Field) -> tuple[int, int | None] | tuple[float, float | None]:
-    kind = int if field.kind == "integer" else float
-    return kind(field.low or 0), None if field.high is None else kind(field.high)
-
-
 def _help(field: Field) -> str:
     ends = f" From {field.low:,g} to {field.high:,g}." if field.low is not None and field.high is not None else ""
-    return f"{field.help}{ends} Key: `{field.dotted}`"
+    start = f" A relative path starts at {plain(str(Path.cwd()))}." if field.path in NAMES else ""
+    return f"{field.help}{ends}{start} Key: `{field.dotted}`"
 
 
 def _step(value: float | None) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,6 +21,9 @@ from dashboard.logic.jobs.output import tail
 from dashboard.logic.resuming import can_resume
 
 TICK_SECONDS = 1.5
+LEAST_FREE_BYTES = 1 << 16
+"""With less room than this, a job that is started cannot even be noted."""
+_WAITING_SHOWN = 3
 _ENDED_SHOWN, _ENDED_FOLDED = 1, 12
 _LINES_LIVE, _LINES_ENDED = 7, 40
 
@@ -37,32 +41,41 @@ def _body(root: Path, *, was_active: bool) -> None:
     if was_active and not active:
         st.rerun()
     waiting = [job for job in active if job.state == "waiting"]
-    if waiting and not control.is_worked_on(root) and len(waiting) == len(active):
+    if waiting and not control.is_worked_on(root):
         markup.note("Jobs wait, and nobody works through the queue: the machine or its worker was stopped.")
         if may_operate() and st.button("Continue the queue", type="primary"):
             with trying("The queue could not be continued"):
                 control.start_worker(root)
                 st.rerun()
+    elif waiting and len(waiting) == len(active) and (free := shutil.disk_usage(root).free) < LEAST_FREE_BYTES:
+        markup.note(
+            f"Nothing is started, since the disk of {root} is full: {numbers.memory(free)} are free. Make room there, "
+            "and the queue goes on by itself."
+        )
     for job in active:
-        _job(root, job, first_waiting=bool(waiting) and job.job_id == waiting[0].job_id)
+        if job not in waiting[_WAITING_SHOWN:]:
+            _job(root, job, first_waiting=job in waiting[:1])
+    if later := waiting[_WAITING_SHOWN:]:
+        _folded(root, later, "Waiting behind these", key="later")
     asked = st.query_params.get("job")
     shown = [job for job in ended if job.job_id == asked] + [job for job in ended if job.job_id != asked]
     for job in shown[:_ENDED_SHOWN]:
         _job(root, job, first_waiting=False)
     if earlier := shown[_ENDED_SHOWN:]:
-        _earlier(root, earlier)
+        _folded(root, earlier, "Ended before", key="ended", most=_ENDED_FOLDED)
 
 
 @st.fragment
-def _earlier(root: Path, ended: Sequence[Job]) -> None:
-    """Draw the jobs that ended before, folded, so that the form stays where it can be seen."""
-    folded = st.expander(f"Ended before: {len(ended):,}", on_change="rerun", key="ended before")
+def _folded(root: Path, some: Sequence[Job], title: str, *, key: str, most: int | None = None) -> None:
+    """Draw jobs folded, so that the form stays where it can be seen; of more than `most` the first of them."""
+    # Bound to the address, it stays open when its title has another number.
+    folded = st.expander(f"{title}: {len(some):,}", on_change="rerun", key=key, bind="query-params")
     if folded.open:
         with folded:
-            for job in ended[:_ENDED_FOLDED]:
+            for job in some[:most]:
                 _job(root, job, first_waiting=False)
-            if len(ended) > _ENDED_FOLDED:
-                markup.note(f"Not shown: {len(ended) - _ENDED_FOLDED:,} earlier. Their runs are on the Runs page.")
+            if most is not None and len(some) > most:
+                markup.note(f"Not shown: {len(some) - most:,} earlier. Their runs are on the Runs page.")
 
 
 def _job(root: Path, job: Job, *, first_waiting: bool) -> None:
@@ -81,13 +94,19 @@ def _job(root: Path, job: Job, *, first_waiting: bool) -> None:
                     _buttons(root, job, first_waiting=first_waiting)
         if job.state in {"running", "stopping"}:
             _progress(root / job.run)
+        if job.state in {"lost", "unasked"}:
+            markup.note(JOBS[job.state].meaning)  # Words that say little by themselves.
         at_work = job.state in {"running", "stopping"}
         text = tail(job.folder / OUTPUT, lines=_LINES_LIVE if at_work else _LINES_ENDED)
         if text and at_work:
             st.code(text, language=None, wrap_lines=True)
         elif text:
-            with st.expander("Last output", expanded=job.state in {"failed", "refused", "lost"}):
+            with st.expander("Last output", expanded=_has_gone_wrong(job)):
                 st.code(text, language=None, wrap_lines=True)
+
+
+def _has_gone_wrong(job: Job) -> bool:
+    return job.state in {"failed", "refused", "lost"} or (job.exit_code is not None and job.exit_code < 0)
 
 
 def _exit(job: Job) -> str:
@@ -139,9 +158,7 @@ def _again(root: Path, job: Job) -> None:
         with trying("The run could not be resumed"):
             resumed = control.resume(root, reading.run_of(run), after=job)
             state.go(state.LAUNCH, job=resumed.job_id)
-    if job.state in {"failed", "refused", "cancelled", "lost", "unasked"} and st.button(
-        "Retry", key=f"retry {key}", icon=":material/replay:", help=_RETRY
-    ):
+    if job.state != "succeeded" and st.button("Retry", key=f"retry {key}", icon=":material/replay:", help=_RETRY):
         with trying("It could not be tried again"):
             again = control.retry(root, job)
             state.go(state.LAUNCH, job=again.job_id)

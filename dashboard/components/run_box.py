@@ -44,6 +44,8 @@ def choose_runs(
     """
     multiselect = st.multiselect if within is None else partial(within.multiselect, width=_MENU_PIXELS)
     shared: Any = {"key": "runs", "bind": "query-params", "max_selections": most, "label_visibility": label_visibility}
+    # Enter takes every match, and a name that merely has the letters in their order is not meant.
+    shared["filter_mode"] = "contains"
     if len(known) <= LISTED:
         # The box takes out of the address what it does not list.
         if missing := [name for name in st.query_params.get_all("runs") if name not in known]:

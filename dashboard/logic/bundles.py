@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from evidence.bundle.verify import Verdict, verify_bundle
 
 FOLDER = Path("bundles")
 """Folder of bundles, below the folder that the dashboard was started in."""
+
+BUILDING = "Scanning, hashing, writing, verifying"
+_GRADING = "Verifying: every run in the zip is graded again"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -27,7 +30,7 @@ def suggested(runs: Sequence[str]) -> str:
 
 def path_of(name: str) -> Path:
     """Return the file of a bundle whose name `is_name` has accepted."""
-    return FOLDER / f"{name}.zip"
+    return FOLDER / f"{name.removesuffix('.zip')}.zip"
 
 
 def made() -> list[Path]:
@@ -36,6 +39,22 @@ def made() -> list[Path]:
         return []
     found = [path for path in FOLDER.glob("*.zip") if path.is_file() and not path.is_symlink() and is_name(path.stem)]
     return sorted(found, key=lambda path: path.stat().st_mtime_ns, reverse=True)
+
+
+def told(draw: Callable[[float, str], object]) -> Callable[[int, int], None]:
+    """Return what the builder tells how far it is; the bar is drawn a hundred times at most, each time with its words.
+
+    What comes after the last byte takes about as long as what was before it: every run in the zip is read and graded.
+    """
+    last = [-1]
+
+    def tell(done: int, whole: int) -> None:
+        percent = int(100 * done / whole) if whole else 100
+        if percent != last[0]:
+            last[0] = percent
+            draw(min(percent, 100) / 100, BUILDING if percent < 100 else _GRADING)
+
+    return tell
 
 
 def verdict_on(content: bytes) -> Verdict:

@@ -124,8 +124,14 @@ def changed(config: Mapping[str, Any], edits: Mapping[Path, Any]) -> dict[str, A
     return result
 
 
+def replaced(config: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[Field, Any, Any]]:
+    """Return the fields whose values differ between two complete configurations, with both values."""
+    both = [(field, at(config, *field.path), at(other, *field.path)) for field in fields()]
+    return [(field, before, after) for field, before, after in both if before != after]
+
+
 def can_be(field: Field, value: Any) -> bool:
-    """Return whether a field's widget can hold a value: it has the right type and is within the range."""
+    """Return whether a field's widget can hold a value: it has the right type. Checking says if it is out of range."""
     if value is None:
         # A key that must be stated and is not starts empty.
         return field.nullable or field.required
@@ -139,7 +145,7 @@ def can_be(field: Field, value: Any) -> bool:
     kinds = int if field.kind == "integer" else int | float
     if isinstance(value, bool) or not isinstance(value, kinds):
         return False
-    return (field.low or 0) <= value <= (_LARGEST if field.high is None else field.high)
+    return -_LARGEST <= value <= _LARGEST
 
 
 def _field(path: Path, node: Mapping[str, Any], *, required: bool) -> Field:

@@ -45,13 +45,13 @@ STATUSES: Mapping[str, Sign] = {
 
 JOBS: Mapping[str, Sign] = {
     "waiting": Sign(symbol="…", tone="quiet", meaning="Its turn comes when the jobs before it have ended."),
-    "running": Sign(symbol="▸", tone="fair", meaning="Its process is at work now."),
+    "running": STATUSES["running"],
     "stopping": Sign(symbol="■", tone="poor", meaning="It was asked to stop and is sealing its run."),
-    "finished": Sign(symbol="✓", tone="good", meaning="It ended with exit code 0."),
-    "interrupted": Sign(symbol="‖", tone="poor", meaning="It stopped before its last step; its run can be resumed."),
+    "succeeded": STATUSES["succeeded"],
+    "interrupted": STATUSES["interrupted"],
     "refused": Sign(symbol="✕", tone="bad", meaning="It does not fit, or the device is absent."),
-    "failed": Sign(symbol="✕", tone="bad", meaning="It ended with an error."),
-    "cancelled": Sign(symbol="■", tone="quiet", meaning="A user stopped it."),
+    "failed": STATUSES["failed"],
+    "cancelled": STATUSES["cancelled"],
     "lost": Sign(symbol="?", tone="bad", meaning="Its process is gone and left no exit code; it was killed."),
     "unasked": Sign(
         symbol="?", tone="poor", meaning="You did not queue it on this machine, so it is not started; Retry starts it."

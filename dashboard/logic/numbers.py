@@ -26,10 +26,11 @@ def short_count(value: float | None) -> str:
     """Return a count in at most four characters and a letter: `950`, `12.3 k`, `4.10 M`, `2.00 G`."""
     if value is None:
         return NOTHING
+    rounded = float(f"{value:.3g}")
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= size:
-            return f"{digits(value / size, 3)}{THIN}{letter}"
-    return f"{value:.0f}"
+        if abs(rounded) >= size:
+            return f"{digits(rounded / size, 3)}{THIN}{letter}"
+    return f"{rounded:.0f}"
 
 
 def digits(value: float | None, significant: int = 4) -> str:
@@ -40,7 +41,7 @@ def digits(value: float | None, significant: int = 4) -> str:
         return "not finite"
     if value == 0:
         return "0"
-    exponent = math.floor(math.log10(abs(value)))
+    exponent = int(f"{value:.{significant - 1}e}".partition("e")[2])  # of what is shown: 9.99996 is shown as 10.00
     if exponent < -4 or exponent >= significant + 3:
         return f"{value:.{significant - 1}e}"
     return f"{value:.{max(0, significant - 1 - exponent)}f}"

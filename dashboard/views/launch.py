@@ -11,9 +11,12 @@ import streamlit as st
 from dashboard import reading, state
 from dashboard.components import config_form, gate, launching, markup, plan_answer, problems, queue
 from dashboard.logic import configs, form
+from dashboard.logic.absent import absent
 from dashboard.logic.configs import Source
 from dashboard.logic.jobs import control, program
 from dashboard.logic.jobs.folder import CONFIG
+from dashboard.logic.settings import shown
+from dashboard.logic.text import plain, visible
 from schemas.validate import check_value
 
 _EARLIER = 100
@@ -76,20 +79,29 @@ def _result(edited: Mapping[str, Any]) -> None:
     )
     config = configs.smoke_of(edited) if rehearse == "as a smoke run" else dict(edited)
     resolved = form.with_defaults(config)
-    found = check_value(form.KIND, resolved, file=CONFIG)
+    if rehearse == "as a smoke run":
+        _replaced(form.with_defaults(edited), resolved)
+    found = [*check_value(form.KIND, resolved, file=CONFIG), *absent(resolved, file=CONFIG)]
     sound = not any(problem.severity == "error" for problem in found)
     force = gate.may_operate() and _start(resolved, sound=sound)
     problems.show(found)
     name = Path(f"{config.get('name', 'run')}.yaml")
     text = control.config_text(resolved)
-    st.caption("The same from a terminal, with the configuration below saved under that name")
+    st.caption(f"The same from a terminal in {plain(str(Path.cwd()))}, with the configuration below saved there")
     st.code(
-        program.shown(program.train_arguments(name, state.root() / name.stem, force=force)),
+        visible(program.shown(program.train_arguments(name, state.root() / name.stem, force=force))),
         language=None,
         wrap_lines=True,
     )
     st.download_button("Configuration", data=text, file_name=name.name, icon=":material/download:", on_click="ignore")
-    st.code(text, language="yaml")
+    st.code(visible(text), language="yaml")
+
+
+def _replaced(edited: Mapping[str, Any], resolved: Mapping[str, Any]) -> None:
+    """Draw which values of the form a smoke run replaces, so that nobody takes those of the form for what runs."""
+    rows = [(field.title, shown(before), shown(after)) for field, before, after in form.replaced(edited, resolved)]
+    if rows:
+        markup.table(["Setting", "In the form", "In the smoke run"], rows)
 
 
 def _start(resolved: Mapping[str, Any], *, sound: bool) -> bool:

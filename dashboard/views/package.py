@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import streamlit as st
+from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 from dashboard import reading
 from dashboard.components import gate, markup, problems, verdict
@@ -27,6 +28,7 @@ _SIGNS = {
 }
 
 _PARTIAL = "label_as_partial"
+_UPLOADED = "verdict on the bundle that was uploaded"
 _COPIED = {rule.code for rule in across.RULES}
 
 
@@ -95,12 +97,13 @@ def _build_form(names: Sequence[str], folders: Sequence[Path], *, blocked: bool)
             "Label as partial",
             key=_PARTIAL,
             disabled=not blocked,
-            help="Pack runs that are no results, with a label that says so. Secrets are never packed.",
+            help="Pack runs that are no results, with a label that says so, as `--allow-partial` does. "
+            "Secrets are never packed.",
         )
         redact = st.checkbox(
             "Mask secrets and home folders",
-            help="In the copies inside the zip, which says so. The run folders stay as they are, and files from which "
-            "numbers are computed are never masked.",
+            help="In the copies inside the zip, which says so, as `--redact` does. The run folders stay as they are, "
+            "and files from which numbers are computed are never masked.",
         )
         pressed = st.button(
             "Build",
@@ -137,9 +140,11 @@ def _checklist(items: Sequence[ChecklistItem]) -> None:
 
 
 def _make(folders: Sequence[Path], output: Path, *, allow_partial: bool, redact: bool) -> None:
-    bar = st.progress(0.0, text="Scanning, hashing, writing, verifying")
+    bar = st.progress(0.0, text=bundles.BUILDING)
     try:
-        report = build_bundle(folders, output, allow_partial=allow_partial, redact=redact, progress=_told(bar.progress))
+        report = build_bundle(
+            folders, output, allow_partial=allow_partial, redact=redact, progress=bundles.told(bar.progress)
+        )
     except ProblemError as error:
         bar.empty()
         problems.show(error.problems)
@@ -151,19 +156,6 @@ def _make(folders: Sequence[Path], output: Path, *, allow_partial: bool, redact:
         masked = ", ".join(f"{one.path} ({one.count})" for one in report.redactions)
         markup.note(f"Masked in {counted(len(report.redactions), 'file')}: {masked}.")
     problems.show(report.warnings)
-
-
-def _told(draw: Callable[[float], object]) -> Callable[[int, int], None]:
-    """Return what the builder tells how far it is; the bar is drawn a hundred times at most."""
-    last = [-1]
-
-    def tell(done: int, whole: int) -> None:
-        percent = int(100 * done / whole) if whole else 100
-        if percent != last[0]:
-            last[0] = percent
-            draw(min(percent, 100) / 100)
-
-    return tell
 
 
 def _made() -> None:
@@ -213,7 +205,16 @@ def _verify() -> None:
         )
         return
     with trying("The bundle could not be verified"):
-        verdict.show(bundles.verdict_on(given.getvalue()), given.name)
+        verdict.show(_verdict_on(given), given.name)
+
+
+def _verdict_on(given: UploadedFile) -> Verdict:
+    """Return the verdict on an uploaded bundle, found once: the page is drawn again at every click."""
+    kept: tuple[str, Verdict] | None = st.session_state.get(_UPLOADED)
+    if kept is None or kept[0] != given.file_id:
+        with st.spinner("Verifying"):
+            kept = st.session_state[_UPLOADED] = given.file_id, bundles.verdict_on(given.getvalue())
+    return kept[1]
 
 
 page()

@@ -23,6 +23,7 @@ from evidence.bundle.codes import BAD_KEY, BAD_OUTPUT, BAD_SIGNATURE, OTHER_CONT
 from evidence.bundle.layout import BUNDLE_MANIFEST
 from evidence.bundle.rules import refusal
 from evidence.bundle.verdict import SignatureCheck, Verdict
+from evidence.extras import install_command
 from evidence.hashes import sha256_file
 from evidence.write import write_text
 from schemas.parse import parse_json
@@ -261,6 +262,6 @@ def _modules() -> tuple[Any, Any]:
             severity="error",
             file="",
             what="Signatures need the package `cryptography`, which is not installed.",
-            next="Install the extra: pip install 'trainproof[sign]'.",
+            next=f"Install it: {install_command('sign')}.",
         )
         raise ProblemError([problem], exit_code=2) from None

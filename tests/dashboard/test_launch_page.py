@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,9 +18,11 @@ from streamlit.testing.v1 import AppTest
 from synthetic import write_run
 
 from dashboard import state
+from dashboard.components import queue
 from dashboard.logic import configs, form
 from dashboard.logic.jobs import control, planning
 from dashboard.logic.jobs.folder import OUTPUT, Job, enqueue, jobs, mark_ended, new_job_folder, read_job
+from dashboard.logic.text import plain, visible
 from evidence.lock import RunLock
 
 
@@ -51,7 +54,9 @@ def test_what_came_with_the_root_is_shown_and_started_by_nobody_but_its_reader(o
     stated = json.loads((job.folder / "job.json").read_text("utf-8"))
     (job.folder / "job.json").write_text(json.dumps(stated | {"seal": "0" * 64}))
     app = opened(state.LAUNCH)
-    assert "You did not queue it on this machine, so it is not started; Retry starts it." in said(app)
+    assert '<p class="tp-sub">You did not queue it on this machine, so it is not started; Retry starts it.</p>' in said(
+        app
+    )
     assert "nobody works through the queue" not in said(app)
     assert {"Retry"} == {"Retry", "Continue the queue", "Stop", "Remove"} & set(labels(app))
 
@@ -63,6 +68,18 @@ def test_a_queue_that_nobody_works_through_can_be_continued(opened: Open, root: 
     assert {"Continue the queue", "Remove"} <= set(labels(app))
 
 
+def test_a_queue_that_stands_still_because_the_disk_is_full_says_so(
+    opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = job_in(root).folder.parent
+    with RunLock(held):
+        assert "Nothing is started" not in said(opened(state.LAUNCH))
+        monkeypatch.setattr(queue, "LEAST_FREE_BYTES", 2**62)
+        text = said(opened(state.LAUNCH))
+    assert f"Nothing is started, since the disk of {root} is full: " in text
+    assert "are free. Make room there, and the queue goes on by itself." in text
+
+
 def test_a_waiting_job_goes_before_another_and_out_of_the_queue(opened: Open, root: Path) -> None:
     first, second, third = (job_in(root, run=name) for name in ("one", "two", "three"))
     app = press(opened(state.LAUNCH), f"up {third.job_id}")
@@ -72,6 +89,20 @@ def test_a_waiting_job_goes_before_another_and_out_of_the_queue(opened: Open, ro
     app = press(app, f"remove {second.job_id}")
     assert {job.run: job.state for job in jobs(root)} == {"one": "waiting", "three": "waiting", "two": "cancelled"}
     assert "cancelled" in said(app)
+
+
+def test_of_a_long_queue_the_next_jobs_are_shown_and_the_rest_is_folded(opened: Open, root: Path) -> None:
+    queued = [job_in(root, run=f"run-{number}") for number in range(30)]
+    app = opened(state.LAUNCH)
+    assert [button.key for button in app.button if button.label == "Remove"] == [
+        f"remove {job.job_id}" for job in queued[:3]
+    ]
+    assert "Waiting behind these: 27" in [expander.label for expander in app.expander]
+    app = press(opened(state.LAUNCH, later="true"), f"up {queued[3].job_id}")
+    assert [job.run for job in jobs(root)][:4] == ["run-0", "run-1", "run-3", "run-2"]
+    app = press(app, f"remove {queued[29].job_id}")
+    assert "Waiting behind these: 26" in [expander.label for expander in app.expander]
+    assert len([button for button in app.button if button.label == "Remove"]) == 29, "it stays open"
 
 
 def test_one_that_was_started_a_moment_ago_is_not_said_to_be_left_alone(opened: Open, root: Path) -> None:
@@ -234,6 +265,27 @@ def test_a_viewer_sees_everything_and_changes_nothing(opened: Open, root: Path, 
     assert "alpha" in said(app) or page is not state.RUN
 
 
+@pytest.mark.parametrize("page", [state.RUNS, state.LAUNCH, state.RUN, state.PACKAGE], ids=lambda page: page.title)
+def test_what_an_operator_was_drawn_does_nothing_when_a_viewer_sends_it(
+    opened: Open, root: Path, tmp_path: Path, page: state.Page
+) -> None:
+    """Whoever speaks to the socket without the page can send any click; the page is drawn for who sends it."""
+    (write_run(root, "alpha", status="interrupted") / "checkpoints" / "20").mkdir(parents=True)
+    write_run(root, "beta")
+    job_in(root)
+    job_in(root, exit_code=4)
+    parameters = {"runs": "beta"} if page is state.PACKAGE else {"run": "alpha"}
+    app = logged_in(opened, page, OPERATOR, **parameters)
+    drawn = [button.click() for button in app.button if button.label in CHANGING and not button.disabled]
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    app.user = {"is_logged_in": True, "email": VIEWER}
+    app.run()
+    assert drawn
+    assert not app.exception
+    assert "Logged in as bob@example.com, viewer." in said(app)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
 @pytest.mark.parametrize(("email", "button"), [(None, "Log in"), (STRANGER, "Log out")])
 def test_who_has_not_logged_in_or_has_no_role_sees_nothing(
     opened: Open, root: Path, email: str | None, button: str
@@ -322,3 +374,58 @@ def test_whatever_a_configuration_states_the_form_opens_and_the_check_names_it(
     app.run()
     assert not app.exception
     assert [field for field in app.number_input if field.label == "Seed"]
+
+
+def test_no_name_turns_the_command_or_the_configuration_around(opened: Open, root: Path) -> None:
+    stated = yaml.safe_load((configs.SHIPPED / "tiny.yaml").read_text("utf-8"))
+    turned = stated | {"name": "\u202egpj.exe", "data": {"dataset": "a\u200b\u2066b"}}
+    (write_run(root, "a") / "config.yaml").write_text(yaml.safe_dump(turned, allow_unicode=True), "utf-8")
+    app = opened(state.LAUNCH, source="same as a")
+    assert app.code[0].value == f"trainproof train --config 'gpj.exe.yaml' --output '{root}/gpj.exe'"
+    assert "dataset: ab\n" in app.code[-1].value
+    assert visible(app.code[-1].value) == app.code[-1].value
+
+
+def number(app: AppTest, label: str):
+    return next(field for field in app.number_input if field.label == label)
+
+
+def test_a_number_out_of_range_is_kept_and_the_check_says_what_is_allowed(opened: Open, root: Path) -> None:
+    app = opened(state.LAUNCH, source="tiny.yaml")
+    assert not number(app, "Learning rate").proto.has_max, "the browser would drop what is above it, without a word"
+    app = number(app, "Learning rate").set_value(11.0).run()
+    app = number(app, "Steps").set_value(-3).run()
+    assert (number(app, "Learning rate").value, number(app, "Steps").value) == (11.0, -3)
+    text = said(app)
+    assert "Expected: a number above 0 and up to 10.</p>" in text
+    assert "Expected: a whole number from 1 to 10000000.</p>" in text
+    assert [place for place in ("/optimizer/learning_rate", "/limits/steps") if f"at {place}</p>" not in text] == []
+    assert "Start" not in labels(app)
+
+
+def test_what_is_named_and_is_not_there_keeps_the_run_from_being_started(
+    opened: Open, root: Path, tmp_path: Path
+) -> None:
+    app = opened(state.LAUNCH, source="tiny.yaml")
+    dataset = next(field for field in app.text_input if field.label == "Dataset")
+    assert f"A relative path starts at {plain(str(tmp_path))}. Key: `data.dataset`" in dataset.help
+    app = dataset.set_value("rows.jsonl").run()
+    text = said(app)
+    assert "Error TP010: There is no dataset &#x27;rows.jsonl&#x27;: it is not built in, and no such file exi" in text
+    assert f"A relative path starts at {tmp_path}, where this dashboard was started." in text
+    assert "config.yaml at /data/dataset</p>" in text
+    assert not {"Start", "Plan"} & set(labels(app))
+    (tmp_path / "rows.jsonl").write_text("")
+    assert "Start" in labels(app.run())
+
+
+def test_a_smoke_run_says_which_values_of_the_form_it_replaces(opened: Open, root: Path) -> None:
+    app = opened(state.LAUNCH, source="demo.yaml")
+    assert "In the smoke run" not in said(app)
+    app = app.get("button_group")[0].set_value("as a smoke run").run()
+    rows = re.findall(r"<tr class=\"\">(.*?)</tr>", said(app))
+    replaced = {tuple(re.findall(r"<td[^>]*>(.*?)</td>", row)) for row in rows}
+    assert {("Name", "demo", "demo-smoke"), ("Mode", "full", "smoke"), ("Steps", "2800", "2")} <= replaced
+    runs = form.with_defaults(yaml.safe_load(app.code[-1].value))
+    shown = form.with_defaults(configs.read(next(one for one in configs.sources() if one.key == "demo.yaml")))
+    assert len(replaced) == len(form.replaced(shown, runs)) > 5

@@ -10,11 +10,13 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from hostile_zips import CASES, named
 from pages import Open, press, said
 from streamlit.testing.v1 import AppTest
 from synthetic import seal, write_run
 
 from dashboard import state
+from dashboard.logic import bundles
 from evidence.bundle import verify
 from evidence.bundle.verify import verify_bundle
 from evidence.layout import LOG
@@ -148,11 +150,38 @@ def test_a_bundle_of_a_stranger_is_judged_and_leaves_nothing_behind(opened: Open
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def test_every_hostile_archive_is_refused_on_the_page_and_leaves_nothing(
+    opened: Open, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    app = opened(state.PACKAGE, part="Verify")
+    before = sorted(tmp_path.rglob("*"))
+    for name, make in CASES.items():
+        app.get("file_uploader")[0].upload(f"{name}.zip", make(), "application/zip").run()
+        assert not app.exception, name
+        text = said(app)
+        findings = text.count('class="tp-what"')
+        assert ("does not hold" in text, findings > 0, f"<b>{name}.zip</b>" in text) == (True, True, True), name
+        assert sorted(tmp_path.rglob("*")) == before, name
+
+
+def test_an_uploaded_bundle_is_verified_once(opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    verified: list[bytes] = []
+
+    def counted(content: bytes) -> verify.Verdict:
+        verified.append(content)
+        return bundles_of_strangers(content)
+
+    bundles_of_strangers = bundles.verdict_on
+    monkeypatch.setattr(bundles, "verdict_on", counted)
+    app = opened(state.PACKAGE, part="Verify")
+    app.get("file_uploader")[0].upload("one.zip", CASES["climbs"](), "application/zip").run()
+    assert "does not hold" in said(app.run())
+    app.get("file_uploader")[0].upload("two.zip", CASES["bomb"](), "application/zip").run()
+    assert verified == [CASES["climbs"](), CASES["bomb"]()]
+
+
 def hostile() -> bytes:
     """Return a zip whose only entry climbs out of the folder that it is unpacked into."""
-    import io
-
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w") as archive:
-        archive.writestr("../../evil", "x")
-    return content.getvalue()
+    return named("../../evil")

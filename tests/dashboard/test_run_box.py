@@ -25,6 +25,9 @@ def test_some_runs_are_all_listed(opened: Open, root: Path) -> None:
     write_run(root, "beta", seed=1)
     box = opened(COMPARE).multiselect[0]
     assert (sorted(box.options), box.placeholder) == (["alpha", "beta"], "newest first")
+    assert "FILTER_MODE_CONTAINS" in str(box.proto), (
+        "Enter takes what is typed, and nothing that merely has its letters"
+    )
 
 
 def test_a_link_to_some_runs_says_which_are_gone(opened: Open, root: Path) -> None:

@@ -194,14 +194,14 @@ def test_judging_needs_the_light_packages_only(action: Action, repository: Path)
     ],
 )
 def test_a_verb_without_its_extra_says_what_to_install(
-    action: Action, repository: Path, verb: str, lacking: str, extras: str
+    action: Action, product: Path, repository: Path, verb: str, lacking: str, extras: str
 ) -> None:
     assert ran(action.program, *verb.split(), cwd=repository) == Done(
         2,
         "",
         f"error TP095: `trainproof {verb.split()[0]}` needs packages that are not installed: {lacking}.\n"
         "  They are large, and judging a run works without them; so they come with an extra.\n"
-        f'  Next: Install them: pip install "trainproof[{extras}]".\n',
+        f'  Next: Install them: pip install "{product}[{extras}]".\n',
     )
 
 

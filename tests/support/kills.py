@@ -4,6 +4,8 @@ A program, because it forks: `python kills.py ROOT --replays 298 --trainings 1 -
 imports the trainer once, starts no thread and no device, and forks a child for every run:
 
 - A *training* is the trainer itself: it prepares, compiles, trains, saves checkpoints, evaluates twice and seals.
+- An *evaluation* is added to a run whose own was stopped, with answers that a real one gave; it is killed at each of
+  its calls of the file system, and then asked for again.
 - A *replay* is the recorder without the model: the calls that a real training made of it, with the real values, in the
   same order, against the real file system. Rows, documents, both evaluations, the hashing of every file and the seal
   are the trainer's own code. What is missing is what jax does: steps, checkpoints. So it takes a fraction of a second.
@@ -38,12 +40,16 @@ from evidence.index import index_folder
 from evidence.judge import report_of
 from evidence.read import ROW_FILES, read_run
 from evidence.write import RowWriter
+from trainer import afterwards
 from trainer import run as trainer
 from trainer.command import TrainFlags, order_of
 from trainer.evaluation import evaluate
+from trainer.evaluation.exam import Exam
 from trainer.loop.checkpoint import latest_step
+from trainer.loop.stop import StopRequest
+from trainer.model.source import resolve
 from trainer.progress import Watch
-from trainer.recorder.recorder import Recorder, claim
+from trainer.recorder.recorder import Recorder, claim, now
 
 CONFIG = """
 name: killed
@@ -266,10 +272,84 @@ def resumption(config: Path, root: Path, told: Told, chance: random.Random) -> d
     return {"killed": before, "exit": code, **left_behind(new, told)}
 
 
+def stopped_in_its_evaluation(config: Path, folder: Path) -> int:
+    """Carry out a run that is told to stop when the tenth item was answered."""
+    answers = folder / layout.PREDICTIONS
+
+    def after_ten(self: StopRequest, *, reserve_seconds: float = 0.0) -> str | None:
+        return "signal SIGTERM" if answers.is_file() and answers.read_text().count("\n") >= 10 else None
+
+    StopRequest.reason = after_ten
+    return train(config, folder)
+
+
+def evaluate_again(folder: Path) -> int:
+    """Add the evaluation that the run lacks."""
+    afterwards.evaluate_run(folder, None, Watch(quiet=True))
+    return 0
+
+
+def answer_as(rows: list[dict[str, Any]], checkpoint: dict[str, Any]) -> None:
+    """Let every exam of this process give these answers; no checkpoint is read and nothing computed."""
+
+    def put_to(exam: Exam, _state: Any, file: str, _what: str) -> evaluate.Answered:
+        with RowWriter(exam.folder / file) as writer:
+            for row in rows:
+                writer.append(row)
+        done = evaluate.Evaluated(
+            complete=True, started_at=now(), finished_at=now(), rows=tuple(rows), path=exam.folder / file
+        )
+        return evaluate.Answered(evaluated=done, checkpoint=checkpoint)
+
+    Exam.put_to = put_to
+    afterwards.restored = lambda *_: (None, None)
+
+
+def killed_at_call(folder: Path, number: int) -> int:
+    """Add the evaluation and kill this process at a call of the file system, counted from the file of answers on."""
+    calls = 0
+
+    def count(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal calls
+        if event not in {"open", "os.rename", "os.remove", "os.truncate"} or not isinstance(arguments[0], str | Path):
+            return
+        if calls or Path(arguments[0]).name == f".{layout.PREDICTIONS}.tmp":
+            calls += 1
+            if calls == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(count)
+    return evaluate_again(folder)
+
+
+def evaluations(config: Path, root: Path, told: Told) -> list[dict[str, Any]]:
+    """Kill an evaluation at each of its calls and ask for it again; return what both left behind."""
+    half, whole = root / "half", root / "whole"
+    assert finished(forked(lambda: stopped_in_its_evaluation(config, half))) == 5
+    shutil.copytree(half, whole)
+    assert finished(forked(lambda: evaluate_again(whole))) == 0
+    rows = [json.loads(line) for line in (whole / layout.PREDICTIONS).read_text().splitlines()]
+    answer_as(rows, json.loads((whole / layout.EVAL_SUMMARY).read_text())["checkpoint"])
+    resolve("tiny-gpt2").tokenizer()  # what it imports takes longer than an evaluation without a model
+    told.clear()
+    outcomes: list[dict[str, Any]] = []
+    while not outcomes or outcomes[-1]["ended"] != 0:
+        folder = root / f"{len(outcomes):03d}" / "half"
+        shutil.copytree(half, folder)
+        ended = finished(forked(lambda folder=folder: killed_at_call(folder, len(outcomes) + 1)))
+        killed_one = left_behind(folder, told)
+        again = finished(forked(lambda folder=folder: evaluate_again(folder))) if ended else 0
+        hidden = [path.name for path in folder.iterdir() if path.name.startswith(".")]
+        outcomes.append({"ended": ended, "killed": killed_one, "again": again, "hidden": hidden})
+        outcomes[-1] |= left_behind(folder, told)
+    return outcomes
+
+
 def main() -> None:
     """Kill as many runs as asked, continue some, and print what was found."""
     parser = argparse.ArgumentParser()
     parser.add_argument("root", type=Path)
+    parser.add_argument("--evaluations", action="store_true")
     for name in ("replays", "trainings", "resumed", "seed"):
         parser.add_argument(f"--{name}", type=int, default=0)
     asked = parser.parse_args()
@@ -277,6 +357,9 @@ def main() -> None:
     assert len(list(Path("/proc/self/task").iterdir())) == 1, "a process with threads cannot be forked safely"
     config = root / "config.yaml"
     config.write_text(CONFIG)
+    if asked.evaluations:
+        json.dump(evaluations(config, root, told), sys.stdout)
+        return
     began = time.perf_counter()
     recording = root / "recording.json"
     assert finished(forked(lambda: record(config, root / "whole" / "run", recording) or 0)) == 0

@@ -9,8 +9,8 @@ from typing import Any
 
 from trainer.model.source import BUILTIN, BUILTIN_TOKENIZER
 
-BOS_ID = 572
-"""In the built-in tokenizer an added token that no test needs as it is."""
+BOS_ID, TURN_END_ID = 572, 573
+"""In the built-in tokenizer added tokens that no test needs as they are."""
 
 GEMMA_TEMPLATE = (
     "{{ bos_token }}{% for m in messages %}"
@@ -35,13 +35,22 @@ def model_folder(folder: Path, *, config: dict[str, Any] | None = None, **tokeni
     return folder
 
 
-def chat_model_folder(folder: Path, template: str) -> Path:
-    """Make a folder whose tokenizer begins every text with `<bos>`, as Gemma's does, and has a chat template."""
+def chat_model_folder(folder: Path, template: str, *, turn_end: str | None = None) -> Path:
+    """Make a folder whose tokenizer begins every text with `<bos>`, as Gemma's does, and has a chat template.
+
+    Args:
+        folder: made here.
+        template: in jinja2.
+        turn_end: text of a special token that is not the end token.
+    """
     model_folder(folder, bos_token="<bos>", chat_template=template)
     path = folder / "tokenizer.json"
     document = json.loads(path.read_text(encoding="utf-8"))
     [token] = [token for token in document["added_tokens"] if token["id"] == BOS_ID]
     token |= {"content": "<bos>", "special": True}
+    if turn_end is not None:
+        [token] = [token for token in document["added_tokens"] if token["id"] == TURN_END_ID]
+        token |= {"content": turn_end, "special": True}
     begin = {"SpecialToken": {"id": "<bos>", "type_id": 0}}
     first, second = {"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}
     document["post_processor"] = {

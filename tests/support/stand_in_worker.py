@@ -9,4 +9,5 @@ from dashboard.logic.jobs import worker
 
 if __name__ == "__main__":
     worker.PROGRAM = (sys.executable, str(Path(__file__).with_name("stand_in_program.py")))
+    worker.AGAIN_SECONDS = 0.3
     worker.main(Path(sys.argv[1]))

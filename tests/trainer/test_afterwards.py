@@ -1,7 +1,9 @@
 """What is done with a run that has ended, and what is refused before its checkpoint is read."""
 
 import json
+import os
 import shutil
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,10 +16,13 @@ from evidence.lock import RunLock
 from evidence.read import read_run
 from schemas.problems import ProblemError
 from schemas.render import as_text
-from trainer import afterwards
+from trainer import afterwards, assemble
 from trainer.afterwards import evaluate_run, export_run
 from trainer.config.tree import Config, Evaluation
+from trainer.evaluation import addition
+from trainer.evaluation.evaluate import FORM
 from trainer.loop.stop import StopRequest
+from trainer.model import export
 from trainer.progress import Watch
 from trainer.run import Order, run
 
@@ -48,7 +53,7 @@ def folder(trained: Callable[[Config], Path], config: Config, tmp_path: Path) ->
 @pytest.fixture
 def unread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fail a test in which a checkpoint is read."""
-    monkeypatch.setattr(afterwards, "restore", lambda *_: pytest.fail("the checkpoint was read first"))
+    monkeypatch.setattr(assemble, "restore", lambda *_: pytest.fail("the checkpoint was read first"))
 
 
 def refusal(work: Callable[[], object]) -> str:
@@ -171,7 +176,7 @@ def test_an_evaluation_that_was_stopped_is_completed_and_keeps_its_baseline(half
     assert (summary["status"], summary["predictions"]["rows"]) == ("complete", 50)
     assert summary["baseline"] == before["baseline"] is not None
     assert errors_of(half) == []
-    assert (half / f".{layout.PREDICTIONS}.before").exists() is False
+    assert [path.name for path in half.iterdir() if path.name.startswith(".")] == []
     assert refusal(lambda: evaluate_run(half, None, QUIET)).startswith("error TP070: ")
 
 
@@ -181,10 +186,10 @@ def test_a_completion_that_fails_leaves_the_run_as_it_was(
 ):
     before = {path: path.read_bytes() for path in half.iterdir() if path.is_file()}
 
-    def fails(*_):
+    def fails(*_, **__):
         raise error
 
-    monkeypatch.setattr(afterwards, "seal_again", fails)
+    monkeypatch.setattr(addition, "artifacts_of", fails)
     with pytest.raises((ProblemError, KeyboardInterrupt)):
         evaluate_run(half, None, QUIET)
     assert {path: path.read_bytes() for path in half.iterdir() if path.is_file()} == before
@@ -204,13 +209,53 @@ def test_an_export_needs_neither_the_data_nor_the_device_of_the_run(folder: Path
     assert (export_run(folder, None, QUIET) / "model.safetensors").is_file()
 
 
+def test_a_run_that_does_not_state_how_it_is_asked_needs_its_rows(folder: Path):
+    """As earlier versions recorded it."""
+    log = folder / layout.LOG
+    log.write_text("".join(line for line in log.read_text().splitlines(keepends=True) if FORM not in line))
+    config = folder / layout.CONFIG
+    config.write_text(config.read_text().replace("dataset: dev-reasoning-v2", "dataset: gone.jsonl"))
+    assert refusal(lambda: evaluate_run(folder, "eval_v1", QUIET)).startswith("error TP010: gone.jsonl: ")
+
+
+def test_what_is_odd_about_a_set_is_told_by_a_later_evaluation_too(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    items = tmp_path / "items.jsonl"
+    items.write_text('{"id": "1", "prompt": "<eos>", "expected": "x"}\n')
+    evaluate_run(folder, str(items), Watch())
+    assert capsys.readouterr().out.startswith(
+        f"TP024: {items} (line 1): 1 row has the text of special tokens in it, the first here: <eos>."
+    )
+
+
+def test_an_export_that_is_told_to_stop_leaves_nothing(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    real = export.save_file
+
+    def saved(*given, **named):
+        real(*given, **named)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(export, "save_file", saved)
+    with pytest.raises(ProblemError) as caught:
+        export_run(folder, tmp_path / "model", QUIET)
+    assert (caught.value.exit_code, as_text(caught.value.problems)) == (
+        5,
+        (
+            f"error TP049: {tmp_path / 'model'}: The export was stopped (signal SIGTERM); nothing of it is left.\n"
+            "  Next: Run the same command again.\n"
+        ),
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
+
+
 def test_evaluations_side_by_side_leave_one(folder: Path, monkeypatch: pytest.MonkeyPatch):
     """Another process ends its evaluation while this one still reads the configuration."""
     real = afterwards.resolve
 
-    def meanwhile(name: str, revision: str | None):
+    def meanwhile(name: str, revision: str | None, **options: bool):
         (folder / layout.EVAL_SUMMARY).write_text("{}")
-        return real(name, revision)
+        return real(name, revision, **options)
 
     monkeypatch.setattr(afterwards, "resolve", meanwhile)
     assert refusal(lambda: evaluate_run(folder, "eval_v1", QUIET)).startswith("error TP070: ")
@@ -241,6 +286,13 @@ def test_a_run_that_was_killed_between_steps_is_not_scored(folder: Path):
         f"error TP075: {folder}: The run was killed; its newest checkpoint is at step 2 of 2.\n{continued_with(folder)}"
     )
     assert json.loads((folder / layout.MANIFEST).read_text()) == before
+
+
+def test_a_run_whose_manifest_is_not_valid_is_not_scored(folder: Path):
+    (folder / layout.MANIFEST).write_text("{")
+    assert refusal(lambda: evaluate_run(folder, "eval_v1", QUIET)).startswith(
+        f"error TP107: {folder / layout.MANIFEST}"
+    )
 
 
 def test_a_run_whose_last_checkpoint_is_lost_is_not_scored(folder: Path):
@@ -277,12 +329,7 @@ def test_a_run_of_another_device_is_scored_and_exported_with_the_one_that_is_the
     said = "No tpu device was found; JAX sees only: cpu. 8 × cpu is used instead.\n"
     assert export_run(order.folder, None, Watch()) == order.folder / layout.EXPORT
     assert capsys.readouterr().out == f"exported step 2 to {order.folder / layout.EXPORT}\n"
-    gone = rows.rename(tmp_path / "elsewhere.jsonl")
-    with pytest.raises(ProblemError) as caught:  # the rows say in which form the model was taught to be asked
-        evaluate_run(order.folder, "eval_v1", QUIET)
-    assert caught.value.exit_code == 2
-    gone.rename(rows)
-    capsys.readouterr()
+    rows.unlink()  # in which form the model was taught to be asked stands in the log
     evaluate_run(order.folder, "eval_v1", Watch())
     assert capsys.readouterr().out.startswith(said)
     assert (order.folder / layout.LOG).read_text().count("sealed again with its evaluation on 8 × cpu") == 1

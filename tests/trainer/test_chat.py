@@ -7,13 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from model_folders import BOS_ID, GEMMA_TEMPLATE, PLAIN_TEMPLATE, chat, chat_model_folder, row_file
+from model_folders import BOS_ID, GEMMA_TEMPLATE, PLAIN_TEMPLATE, TURN_END_ID, chat, chat_model_folder, row_file
 
 from evidence import layout
 from evidence.judge import report_of
 from evidence.read import read_run
 from schemas.problems import ProblemError
 from schemas.render import as_text
+from trainer.afterwards import evaluate_run, export_run
 from trainer.config.tree import Config, Data, Evaluation, Model
 from trainer.data.encode import encode_rows, prompt_ids
 from trainer.data.render import PLAIN, PromptForm, form_of, texts_of
@@ -29,8 +30,8 @@ TALK = chat(("user", "Say hi."), ("assistant", "Hi there."))
 PAIR = {"prompt": "a", "completion": "b"}
 
 
-def chat_tokenizer(folder: Path, template: str = GEMMA_TEMPLATE):
-    return resolve(str(chat_model_folder(folder / "model", template))).tokenizer()
+def chat_tokenizer(folder: Path, template: str = GEMMA_TEMPLATE, *, turn_end: str | None = None):
+    return resolve(str(chat_model_folder(folder / "model", template, turn_end=turn_end))).tokenizer()
 
 
 def refusal_of(rows: list[dict], tokenizer) -> str:
@@ -66,6 +67,42 @@ def test_a_turn_of_its_own_end_token_stays_in_a_templated_prompt(tmp_path: Path)
     assert tokenizer.decode(row.token_ids) == "Say hi.<eos>Hi there.<eos>"
 
 
+def test_a_turn_ends_in_the_special_token_that_the_template_writes_there(tmp_path: Path):
+    tokenizer = chat_tokenizer(tmp_path, turn_end="</turn>")
+    data = encode_rows([TALK, TALK, PAIR], tokenizer, max_length=128, file="rows.jsonl")
+    theirs = tokenizer.apply_chat_template(TALK["messages"], tokenize=True, return_dict=False)
+    assert list(data.encoded[0].token_ids) == list(theirs)[:-1]  # all but the line break after the turn
+    assert [row.token_ids[-1] for row in data.encoded] == [TURN_END_ID] * 3
+    assert data.counts["end_token_supervised"] is True
+    early = chat(("user", "u"), ("assistant", "Hi.</turn> Ho."))
+    assert refusal_of([early], tokenizer) == (
+        "error TP023: rows.jsonl at /messages/1/content (line 1): "
+        "Row 0 has </turn> in the text to be learned; the tokenizer reads it as the end token.\n"
+        "  The model would learn to stop there. Behind every completion the end token is put anyway.\n"
+        "  Next: Take </turn> out of the row.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("template", "turn_end", "end"),
+    [
+        (GEMMA_TEMPLATE, None, "<eos>"),  # the mark is text
+        (GEMMA_TEMPLATE, "</turn>", "</turn>"),
+        (GEMMA_TEMPLATE.replace("</turn>", " </turn>"), "</turn>", "</turn>"),
+        (GEMMA_TEMPLATE.replace("</turn>", "{{ eos_token }}"), "</turn>", "<eos>"),
+        (PLAIN_TEMPLATE, "</turn>", "<eos>"),
+        (PLAIN_TEMPLATE + "{{ raise_exception('Never.') }}", "</turn>", "<eos>"),
+        ("{% broken", "</turn>", "<eos>"),
+    ],
+)
+def test_the_end_of_an_output_is_that_of_a_turn_if_it_is_a_token(
+    template: str, turn_end: str | None, end: str, tmp_path: Path
+):
+    tokenizer = chat_tokenizer(tmp_path, template, turn_end=turn_end)
+    assert PromptForm(conversation=True).end_token(tokenizer) == end
+    assert PLAIN.end_token(tokenizer) == "<eos>"
+
+
 @pytest.mark.parametrize(
     ("rows", "form"),
     [
@@ -81,12 +118,12 @@ def test_the_form_of_the_questions_is_that_of_most_rows(rows: list[dict], form: 
     assert form_of(rows) == form
 
 
-def chat_config(config: Config, folder: Path, *, template: str, prompt: str) -> Config:
+def chat_config(config: Config, folder: Path, *, template: str, prompt: str, turn_end: str | None = None) -> Config:
     """A run on four conversations, the first of them `TALK`, with one item to answer."""
     others = [chat(("user", f"Say {word}."), ("assistant", f"{word} there.")) for word in ("ha", "he", "hu")]
     return replace(
         config,
-        model=Model(name=str(chat_model_folder(folder / "model", template)), weights="random"),
+        model=Model(name=str(chat_model_folder(folder / "model", template, turn_end=turn_end)), weights="random"),
         data=Data(dataset=row_file(folder / "rows.jsonl", TALK, *others), max_length=96),
         evaluation=Evaluation(
             eval_set=row_file(folder / "items.jsonl", {"id": "1", "prompt": prompt, "expected": "x"}), max_new_tokens=4
@@ -126,6 +163,24 @@ def test_the_summary_states_the_template_and_the_run_stands(
     assert summary["generation"]["prompt_template"] == "<bos><turn>user\n{prompt}</turn>\n<turn>model\n"
     findings = report_of(read_run(order.folder)).findings
     assert [problem.what for problem in findings if problem.severity == "error"] == []
+
+
+def test_a_run_and_what_comes_of_it_stop_where_the_template_ends_a_turn(
+    config: Config, order_of: Callable[..., Order], tmp_path: Path
+):
+    asked = chat_config(config, tmp_path, template=GEMMA_TEMPLATE, prompt="Say ho.", turn_end="</turn>")
+    later = replace(asked, evaluation=replace(asked.evaluation, eval_set=None))
+    order = order_of(later)
+    quiet = Watch(quiet=True)
+    assert run(order, quiet) == 0
+    Path(asked.data.dataset).unlink()  # how the model is asked stands in the log
+    summary = evaluate_run(order.folder, asked.evaluation.eval_set, quiet)
+    assert summary["generation"]["stop_token_id"] == TURN_END_ID
+    assert summary["generation"]["prompt_template"] == "<bos><turn>user\n{prompt}</turn>\n<turn>model\n"
+    findings = report_of(read_run(order.folder)).findings
+    assert [problem.what for problem in findings if problem.severity == "error"] == []
+    exported = export_run(order.folder, None, quiet)
+    assert json.loads((exported / "generation_config.json").read_text()) == {"eos_token_id": [1, TURN_END_ID]}
 
 
 def test_without_a_template_an_item_is_a_line_of_the_users_turn(tmp_path: Path):

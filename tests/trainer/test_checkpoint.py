@@ -115,6 +115,7 @@ def test_a_run_is_not_continued_or_scored_from_a_damaged_checkpoint_and_is_from_
         config=replace(config, limits=Limits(steps=6)), folder=tmp_path / "rest", command=["-"], resume=folder
     )
     assert refusal(lambda: run(order, QUIET)) == text
+    assert not order.folder.exists()  # nothing was spent, so there is nothing to record
     shutil.rmtree(newest(folder))
     assert run(replace(order, folder=tmp_path / "again"), QUIET) == 0
     assert json.loads((tmp_path / "again" / layout.MANIFEST).read_text())["parent"] == {"run_id": "run", "step": 2}

@@ -56,7 +56,7 @@ def configured(folder: Path, *settings: str) -> Config:
 def params_after_three_steps(config: Config) -> str:
     """Return the hash of the parameters that three steps of the compiled program give."""
     prepared = prepare(config, forced=False)
-    assembly = assemble(prepared, resume=None)
+    assembly = assemble(prepared)
     state = assembly.state
     size = batch_size_of(config, devices=len(prepared.devices.list))
     for step in range(3):
@@ -73,7 +73,7 @@ def params_after_three_steps(config: Config) -> str:
 def training(config: Config) -> dict[str, Any]:
     """Return the manifest's group `training` as read back from what was built."""
     prepared = prepare(config, forced=False)
-    assembly = assemble(prepared, resume=None)
+    assembly = assemble(prepared)
     group = training_of(config, assembly.program, assembly.state, prepared.devices, parameters=1, forced=False)
     dtypes = sorted({str(value.dtype) for value in assembly.state.params.values()})
     return group | {
@@ -244,11 +244,11 @@ def test_a_revision_is_refused_where_there_is_none(tmp_path: Path):
 
 
 def test_random_weights_are_drawn_for_a_model_that_has_files(tmp_path: Path):
-    other = assemble(prepare(configured(tmp_path, "seed=5"), forced=False), resume=None)
+    other = assemble(prepare(configured(tmp_path, "seed=5"), forced=False))
     export(tmp_path / "model", other.state.params, resolve("tiny-gpt2"))
     name = f"model.name={tmp_path / 'model'}"
-    kept = assemble(prepare(configured(tmp_path, name), forced=False), resume=None)
-    drawn = assemble(prepare(configured(tmp_path, name, "model.weights=random"), forced=False), resume=None)
+    kept = assemble(prepare(configured(tmp_path, name), forced=False))
+    drawn = assemble(prepare(configured(tmp_path, name, "model.weights=random"), forced=False))
     assert (kept.weights, drawn.weights) == ("pretrained", "random")
     assert kept.params_sha256 == other.params_sha256 != drawn.params_sha256
 

@@ -4,6 +4,8 @@
 code for rows, documents, hashes and seal, on the real file system, in a process that has imported the trainer and
 computes nothing. 2 hit the trainer itself, devices, compilation, steps, checkpoints and all; its seconds are mostly
 computation, so most kills of it fall between two writes. `benchmarks/kills.py` kills the trainer more often.
+
+An evaluation that is added to a run later is killed at each of its calls of the file system.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from evidence import layout
 
 KILLS = Path(__file__).parents[1] / "support" / "kills.py"
 
@@ -90,3 +94,20 @@ def test_a_killed_training_goes_on_from_its_checkpoint(found: dict[str, Any]) ->
         assert outcome["killed"]["checkpoint"] >= 5
         assert (outcome["exit"], outcome["status"], outcome["errors"]) == (0, "succeeded", [])
         assert not any(outcome["lost"].values())
+
+
+@pytest.mark.slow
+def test_an_added_evaluation_that_is_killed_loses_nothing_and_is_made_whole_by_the_next(tmp_path: Path) -> None:
+    command = [sys.executable, str(KILLS), str(tmp_path), "--evaluations"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    *killed, whole = json.loads(done.stdout)
+    assert len(killed) > 20
+    assert (whole["ended"], whole["rows"][layout.PREDICTIONS], whole["errors"]) == (0, 50, [])
+    for outcome in killed:
+        assert outcome["ended"] == -9
+        # The ten answers of the run itself are there until all fifty are.
+        assert outcome["killed"]["rows"][layout.PREDICTIONS] in (10, 50), outcome
+        assert outcome["rows"] == whole["rows"], outcome
+        assert set(outcome["codes"]) - {"TP601"} == set(whole["codes"]), outcome
+    assert {outcome["killed"]["rows"][layout.PREDICTIONS] for outcome in killed} == {10, 50}

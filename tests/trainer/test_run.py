@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import jax
 import pytest
 from safetensors.numpy import load_file, save_file
 
@@ -255,7 +256,7 @@ def test_everything_that_is_wrong_with_the_weights_is_said_at_once(
     config: Config, order_of: Callable[..., Order], tmp_path: Path
 ):
     folder = tmp_path / "model"
-    first = assemble(prepare(config, forced=False), resume=None)
+    first = assemble(prepare(config, forced=False))
     export(folder, first.state.params, resolve("tiny-gpt2"))
     tensors = load_file(folder / "model.safetensors")
     tensors["transformer.stranger"] = tensors.pop("transformer.ln_f.bias")
@@ -776,13 +777,92 @@ def test_adafactor_cannot_take_up_decay_where_its_state_has_none(
 def test_what_does_not_change_the_state_may_change(
     config: Config, order_of: Callable[..., Order], finished: Callable[[Config], Path]
 ):
+    parent = finished(config)
     changed = replace(
         config,
         optimizer=replace(config.optimizer, weight_decay=0.1, schedule="linear", warmup_steps=1),
         precision=replace(config.precision, compute="bfloat16"),
+        mesh=replace(config.mesh, devices=2),
+        batch=replace(config.batch, microbatch_size=2),
         limits=Limits(steps=3),
     )
-    assert carried_out(order_of(changed, "changed", resume=finished(config))) == 0
+    order = order_of(changed, "changed", resume=parent)
+    assert carried_out(order) == 0
+    [said] = logged(order.folder, "continued")
+    assert (said["level"], said["message"]) == (
+        "warning",
+        (
+            "goes on from step 2 of run, whose steps were computed otherwise: "
+            'optimizer.schedule was "cosine", is "linear"; '
+            "optimizer.warmup_steps was 0, is 1; optimizer.weight_decay was 0.0, is 0.1; "
+            'batch.microbatch_size was 4, is 2; precision.compute was "float32", is "bfloat16"; '
+            'limits.steps was 2, is 3; devices was "1 × cpu", is "2 × cpu"'
+        ),
+    )
+    assert said["fields"]["changes"][0] == {"key": "optimizer.schedule", "before": "cosine", "after": "linear"}
+    assert errors_of(order.folder) == []
+
+
+def test_a_run_continued_as_it_was_says_so(
+    config: Config, order_of: Callable[..., Order], finished: Callable[[Config], Path]
+):
+    constant = replace(config, optimizer=replace(config.optimizer, schedule="constant"))
+    parent = finished(constant)
+    order = order_of(replace(constant, limits=Limits(steps=3)), "more", resume=parent)
+    assert carried_out(order) == 0
+    [said] = logged(order.folder, "continued")
+    assert (said["level"], said["message"]) == ("info", "goes on from step 2 of run")
+    assert said["fields"] == {"parent": {"run_id": "run", "step": 2}, "changes": []}
+
+
+def test_a_continued_run_makes_no_first_state_and_needs_no_weights(
+    config: Config, order_of: Callable[..., Order], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    model = tmp_path / "model"
+    export(model, assemble(prepare(config, forced=False)).state.params, resolve("tiny-gpt2"))
+    read = replace(config, model=replace(config.model, name=str(model)))
+    first, rest = order_of(read, "first"), order_of(replace(read, limits=Limits(steps=3)), "rest")
+    assert carried_out(first) == 0
+    (model / "model.safetensors").unlink()
+    monkeypatch.setattr("trainer.assemble.begun", lambda _: pytest.fail("a first state was made"))
+    assert carried_out(replace(rest, resume=first.folder)) == 0
+    assert manifest_of(rest.folder)["model"]["weights"] == "pretrained"
+    assert errors_of(rest.folder) == []
+    weights = replace(
+        rest, resume=first.folder, config=replace(rest.config, model=replace(read.model, weights="random"))
+    )
+    assert refusal(replace(weights, folder=tmp_path / "drawn")) == (
+        2,
+        (
+            f"error TP052: {first.folder / layout.CONFIG} at /model/weights: "
+            'model.weights is "random"; the run to continue has null.\n'
+            "  A checkpoint holds params and opt_state of one model, optimizer and element type.\n"
+            "  Next: Continue it with --set model.weights=null, or leave --resume out to begin anew.\n"
+        ),
+    )
+
+
+def test_a_checkpoint_that_the_device_has_no_room_for_claims_no_folder(
+    config: Config, order_of: Callable[..., Order], finished: Callable[[Config], Path], monkeypatch: pytest.MonkeyPatch
+):
+    parent = finished(config)
+
+    def full(*_):
+        message = "RESOURCE_EXHAUSTED: Out of memory allocating 1024 bytes."
+        raise jax.errors.JaxRuntimeError(message)
+
+    monkeypatch.setattr("trainer.loop.checkpoint.restored", full)
+    order = order_of(replace(config, limits=Limits(steps=3)), "more", resume=parent)
+    assert refusal(order) == (
+        4,
+        (
+            f"error TP723: {parent}: The device ran out of memory: RESOURCE_EXHAUSTED: Out of memory allocating 1024 "
+            "bytes.\n"
+            "  The plan is an estimate; plan.json in the run folder says what it counted.\n"
+            "  Next: Apply a change that plan.json lists under changes, largest saving first.\n"
+        ),
+    )
+    assert not order.folder.exists()
 
 
 def test_an_evaluation_set_with_an_id_twice_is_refused(config: Config, order_of: Callable[..., Order], tmp_path: Path):

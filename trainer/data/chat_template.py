@@ -45,8 +45,13 @@ def has_template(tokenizer: ChatTokenizer) -> bool:
     return bool(tokenizer.chat_template)
 
 
-def written_by_template(messages: list[dict[str, str]], tokenizer: ChatTokenizer) -> str:
-    """Return the turns as the template writes them, open for the assistant's.
+def written_by_template(messages: list[dict[str, str]], tokenizer: ChatTokenizer, *, opened: bool = True) -> str:
+    """Return the turns as the template writes them.
+
+    Args:
+        messages: the turns.
+        tokenizer: the model's.
+        opened: begin the assistant's next turn after them.
 
     Raises:
         TemplateRefusedError: not these turns.
@@ -59,7 +64,7 @@ def written_by_template(messages: list[dict[str, str]], tokenizer: ChatTokenizer
         reason = "jinja2, which runs it, is not installed"
         raise TemplateBrokenError(reason, advice="Install it: `pip install jinja2`.") from error
     try:
-        return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+        return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=opened))
     except TemplateSyntaxError as error:
         reason = f"line {error.lineno} of the template: {error.message or 'it is no jinja2'}"
         advice = (

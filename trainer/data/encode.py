@@ -15,7 +15,7 @@ from jaxtyping import Bool, Int32
 
 from schemas.problems import Problem, ProblemError
 from trainer.data.chat_template import SHOWN_ROWS, ChatTokenizer, each_rendered
-from trainer.data.render import Example, render_row, texts_of
+from trainer.data.render import Example, PromptForm, form_of, render_row, texts_of
 from trainer.data.special_tokens import MarkedTokenizer, special_token_problems
 
 
@@ -71,7 +71,7 @@ def encode_rows(
 
     Args:
         rows: rows of any shape that `dataset_row.schema.json` allows.
-        tokenizer: the model's tokenizer; its end token closes every completion.
+        tokenizer: the model's tokenizer; the end token of the rows' form closes every completion.
         max_length: tokens per row; longer rows are cut.
         file: what messages call the dataset.
         lines: where its rows stand in it; rows beyond them are from elsewhere. None: one on each line.
@@ -84,18 +84,21 @@ def encode_rows(
     if tokenizer.eos_token_id is None:
         raise ProblemError([no_end_token(file)], exit_code=2)
     places = places_of(len(rows), lines)
-    special = special_token_problems(rows, texts_of, tokenizer, file=file, lines=places)
+    form = form_of(rows)
+    ends = (form.end_token(tokenizer), tokenizer.eos_token)
+    special = special_token_problems(rows, texts_of, tokenizer, file=file, lines=places, ends=ends)
     if any(problem.severity == "error" for problem in special):
         raise ProblemError(special, exit_code=2)
     examples = each_rendered(rows, lambda row: render_row(row, tokenizer), file=file, lines=places)
-    encoded = tuple(encode_example(example, tokenizer, max_length) for example in examples)
+    end_id = end_token_id(tokenizer, form)
+    encoded = tuple(encode_example(example, tokenizer, max_length, end_id) for example in examples)
     lost = [
         index
         for index, (example, row) in enumerate(zip(examples, encoded, strict=True))
         if not has_its_answer(example, row, tokenizer)
     ]
     if lost:
-        needed = {index: needed_tokens(examples[index], tokenizer) for index in lost}
+        needed = {index: needed_tokens(examples[index], tokenizer, end_id) for index in lost}
         problems = lost_answers(needed, max_length=max_length, max_positions=max_positions, file=file, lines=places)
         raise ProblemError(problems, exit_code=2)
     tokens, loss_mask = padded(encoded, max_length)
@@ -109,7 +112,7 @@ def encode_rows(
             "supervised_tokens": int(loss_mask.sum()),
             "truncated_rows": sum(row.truncated for row in encoded),
             "rows_without_answer": len(lost),
-            "end_token_supervised": ends_are_supervised(encoded, tokens, loss_mask, end_token_id(tokenizer)),
+            "end_token_supervised": ends_are_supervised(encoded, tokens, loss_mask, end_id),
         },
         warnings=tuple(special),
     )
@@ -121,15 +124,15 @@ def places_of(rows: int, lines: Sequence[int] | None) -> list[int | None]:
     return [*known, *[None] * (rows - len(known))]
 
 
-def encode_example(example: Example, tokenizer: Tokenizer, max_length: int) -> EncodedRow:
-    """Return one example as at most `max_length` token ids.
+def encode_example(example: Example, tokenizer: Tokenizer, max_length: int, end_id: int) -> EncodedRow:
+    """Return one example as at most `max_length` token ids, the last of a whole one `end_id`.
 
     Prompt and completion are encoded apart, so that the completion's first token is the same when a prompt is given
     alone, as it is in evaluation.
     """
     prompt = prompt_ids(example.prompt, tokenizer, templated=example.templated)
     completion = tokenizer.encode(example.completion, add_special_tokens=False)
-    whole = [*prompt, *completion, end_token_id(tokenizer)]
+    whole = [*prompt, *completion, end_id]
     kept = tuple(whole[:max_length])
     return EncodedRow(token_ids=kept, prompt_tokens=min(len(prompt), len(kept)), truncated=len(whole) > max_length)
 
@@ -146,8 +149,11 @@ def prompt_ids(prompt: str, tokenizer: Tokenizer, *, templated: bool) -> list[in
     return ids[:-1] if closed else ids
 
 
-def end_token_id(tokenizer: Tokenizer) -> int:
-    """Return the token that ends an output; `encode_rows` refuses a tokenizer without one."""
+def end_token_id(tokenizer: Tokenizer, form: PromptForm) -> int:
+    """Return the token that ends an output of this form; `encode_rows` refuses a tokenizer without one."""
+    text = form.end_token(tokenizer)
+    if text != tokenizer.eos_token:
+        return next(number for number, token in tokenizer.added_tokens_decoder.items() if token.content == text)
     if tokenizer.eos_token_id is None:
         message = "a tokenizer without an end token came past encode_rows"
         raise AssertionError(message)
@@ -231,9 +237,9 @@ def no_end_token(file: str) -> Problem:
     )
 
 
-def needed_tokens(example: Example, tokenizer: Tokenizer) -> int:
+def needed_tokens(example: Example, tokenizer: Tokenizer, end_id: int) -> int:
     """Return the length at which an example is not cut."""
-    return len(encode_example(example, tokenizer, max_length=1 << 30).token_ids)
+    return len(encode_example(example, tokenizer, max_length=1 << 30, end_id=end_id).token_ids)
 
 
 def lost_answers(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainer.data.chat_template import ChatTokenizer, has_template, written_by_template
-from trainer.data.special_tokens import Written
+from trainer.data.special_tokens import TurnTokenizer, Written, turn_end
 
 PROMPT_TEMPLATE = "{prompt}\n"
 """How a plain prompt is written; {prompt} stands for it."""
@@ -25,7 +25,7 @@ class Example:
     templated: bool
     """The prompt is the work of a chat template, which writes the begin token itself where there is one."""
     completion: str
-    """Learned; the end token follows it."""
+    """Learned; the form's end token follows it."""
     answer: str | None
     """What must stand in the supervised text. None: the row states no answer apart from its completion."""
 
@@ -51,6 +51,14 @@ class PromptForm:
     def templated(self, tokenizer: ChatTokenizer) -> bool:
         """Return whether a chat template writes it."""
         return self.conversation and has_template(tokenizer)
+
+    def end_token(self, tokenizer: TurnTokenizer) -> str | None:
+        """Return the token that ends an output: the template's end of a turn, where it writes one, or the tokenizer's.
+
+        A model with a template stops where its template says, and so do the tools that it is used with. Rows of
+        another form end in the same token, since one token ends every output of a run.
+        """
+        return (turn_end(tokenizer) if self.templated(tokenizer) else None) or tokenizer.eos_token
 
 
 PLAIN = PromptForm(conversation=False)

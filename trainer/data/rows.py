@@ -6,18 +6,16 @@ line numbers, all at once.
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from evidence.hashes import sha256_file
+from schemas.names import DATASETS, EVAL_SETS, no_dataset, no_eval_set
 from schemas.problems import Problem, ProblemError
 from schemas.validate import read_rows
 
 FOLDER = Path(__file__).parent
-DATASETS = ("dev-reasoning-v2",)
-EVAL_SETS = ("eval_v1", "eval_v2")
 GENERATED = "dev-reasoning-v2"
 """The dataset whose generator can make further rows."""
 
@@ -44,7 +42,7 @@ def read_dataset(name: str) -> RowFile:
         ProblemError: exit code 2; the file is missing, empty, has rows of another shape or conversations that do not
             end with the assistant's turn.
     """
-    file = read_row_file(name, kind="dataset_row", builtin=DATASETS, what="dataset", flag="--dataset")
+    file = read_row_file(name, kind="dataset_row", builtin=DATASETS, what="dataset", absent=no_dataset(name))
     problems = other_last_turns(file)
     if problems:
         raise ProblemError(problems, exit_code=2)
@@ -57,20 +55,18 @@ def read_eval_set(name: str) -> RowFile:
     Raises:
         ProblemError: exit code 2; the file is missing, empty, has items of another shape or an id twice.
     """
-    file = read_row_file(
-        name, kind="eval_item", builtin=EVAL_SETS, what="evaluation set", flag="--set evaluation.eval_set"
-    )
+    file = read_row_file(name, kind="eval_item", builtin=EVAL_SETS, what="evaluation set", absent=no_eval_set(name))
     problems = repeated_ids(file)
     if problems:
         raise ProblemError(problems, exit_code=2)
     return file
 
 
-def read_row_file(name: str, *, kind: str, builtin: tuple[str, ...], what: str, flag: str) -> RowFile:
-    """Return the rows of a built-in file or of a path, each valid against the schema `kind`."""
+def read_row_file(name: str, *, kind: str, builtin: tuple[str, ...], what: str, absent: Problem | None) -> RowFile:
+    """Return the rows of a built-in file or of a path, each valid against the schema `kind`, unless it is absent."""
+    if absent is not None:
+        raise ProblemError([absent], exit_code=2)
     path = FOLDER / f"{name}.jsonl" if name in builtin else Path(name)
-    if not path.is_file():
-        raise ProblemError([missing(name, builtin=builtin, what=what, flag=flag)], exit_code=2)
     read = read_rows(path, kind)
     errors = [problem for problem in read.problems if problem.severity == "error"]
     if not errors and not read.values:
@@ -126,20 +122,6 @@ def repeated_ids(file: RowFile) -> list[Problem]:
                 )
             )
     return problems
-
-
-def missing(name: str, *, builtin: tuple[str, ...], what: str, flag: str) -> Problem:
-    """Return the problem of a name that is neither built in nor a file."""
-    near = difflib.get_close_matches(name, builtin, n=1)
-    hint = f"Did you mean {near[0]}? Else give" if near else "Give"
-    return Problem(
-        code="TP010",
-        severity="error",
-        file=name,
-        what=f"There is no {what} {name!r}: it is not built in, and no such file exists.",
-        expected=f"a built-in name ({', '.join(builtin)}) or the path of a JSONL file",
-        next=f"{hint} {flag} one of these.",
-    )
 
 
 def empty(path: Path, what: str) -> Problem:

@@ -1,4 +1,4 @@
-"""Special tokens that stand as text in what a person wrote.
+"""Special tokens that stand as text in what a person wrote, and the one with which a chat template closes a turn.
 
 A tokenizer reads `<eos>` in a text as the end token itself, not as five characters. An end token in the middle of a
 completion would teach the model to stop there, so it is refused. Any other special token may be meant, as the marks of
@@ -12,7 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from schemas.problems import Problem
-from trainer.data.chat_template import SHOWN_ROWS
+from trainer.data.chat_template import (
+    SHOWN_ROWS,
+    ChatTokenizer,
+    TemplateBrokenError,
+    TemplateRefusedError,
+    has_template,
+    written_by_template,
+)
 
 Row = TypeVar("Row")
 
@@ -31,6 +38,32 @@ class MarkedTokenizer(Protocol):
         """Tokens beside the vocabulary by id, each with its `content` and whether it is `special`."""
 
 
+@runtime_checkable
+class TurnTokenizer(ChatTokenizer, MarkedTokenizer, Protocol):
+    """What finding the end of a turn needs of a tokenizer."""
+
+
+PROBE = "An answer."
+"""A turn of the assistant that no template writes by itself."""
+
+
+def turn_end(tokenizer: TurnTokenizer) -> str | None:
+    r"""Return the special token with which the chat template closes the assistant's turn, None where it writes none.
+
+    Of `<start_of_turn>model\nAn answer.<end_of_turn>\n` that is `<end_of_turn>`.
+    """
+    pattern = special_texts(tokenizer)
+    if pattern is None or not has_template(tokenizer):
+        return None
+    turns = [{"role": "user", "content": "A question."}, {"role": "assistant", "content": PROBE}]
+    try:
+        _, _, after = written_by_template(turns, tokenizer, opened=False).partition(PROBE)
+    except (TemplateRefusedError, TemplateBrokenError):
+        return None  # told with the rows that it does not write
+    closing = pattern.match(after.lstrip())
+    return closing[0] if closing else None
+
+
 def special_texts(tokenizer: MarkedTokenizer) -> re.Pattern[str] | None:
     """Return what finds the text of any special token, the longest that fits; None: the tokenizer has none."""
     texts = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
@@ -44,6 +77,7 @@ def special_token_problems(
     *,
     file: str,
     lines: Sequence[int | None],
+    ends: Sequence[str | None] = (),
 ) -> list[Problem]:
     """Return an error for each of the first rows that would end early, then a warning about all other special tokens.
 
@@ -53,23 +87,23 @@ def special_token_problems(
         tokenizer: the model's.
         file: the file, for messages.
         lines: where each row stands in it; None where it stands in none.
+        ends: the tokens that end an output, where the model learns from the rows.
     """
     pattern = special_texts(tokenizer)
     if pattern is None:
         return []
-    ends: list[tuple[int, str]] = []
+    early: list[tuple[int, str, str]] = []
     others: list[tuple[int, str]] = []
     for index, row in enumerate(rows):
         for pointer, token, supervised in found_in(texts_of(row), pattern):
-            if supervised and token == tokenizer.eos_token:
-                ends.append((index, pointer))
+            if supervised and token in ends:
+                early.append((index, pointer, token))
             else:
                 others.append((index, token))
-    problems = [
-        early_end(index, pointer, str(tokenizer.eos_token), file, lines) for index, pointer in ends[:SHOWN_ROWS]
-    ]
-    if len(ends) > SHOWN_ROWS:
-        problems.append(more_early_ends(len(ends) - SHOWN_ROWS, str(tokenizer.eos_token), file))
+    problems = [early_end(index, pointer, token, file, lines) for index, pointer, token in early[:SHOWN_ROWS]]
+    if len(early) > SHOWN_ROWS:
+        found = sorted({token for _, _, token in early[SHOWN_ROWS:]})
+        problems.append(more_early_ends(len(early) - SHOWN_ROWS, " or ".join(found), file))
     return problems + ([taken_as_tokens(others, file, lines)] if others else [])
 
 

@@ -32,6 +32,9 @@ Answer = Callable[[Sequence[Sequence[int]]], Iterator[Completion]]
 EVALUATED = "evaluated"
 """Event of the log that states a run's score."""
 
+FORM = "prompt_form"
+"""Event of the log that states how prompts are put to the model."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluated:
@@ -70,6 +73,17 @@ def stated_evaluation(folder: Path) -> dict[str, Any] | None:
     if (folder / layout.EVAL_SUMMARY).exists():
         return document.value or {}
     return None
+
+
+def stated_form(folder: Path) -> PromptForm | None:
+    """Return the form in which a run was taught to be asked, None where its log does not state it."""
+    stated = [row["fields"] for row in read_rows(folder / layout.LOG, "log_record").values if row["event"] == FORM]
+    if not stated:
+        return None
+    system = stated[-1].get("system")
+    return PromptForm(
+        conversation=stated[-1].get("conversation") is True, system=system if isinstance(system, str) else None
+    )
 
 
 def answer_set(

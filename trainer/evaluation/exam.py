@@ -97,7 +97,7 @@ class Exam:
     @property
     def stop_token_id(self) -> int:
         """The token that ends an output."""
-        return end_token_id(self.tokenizer)
+        return end_token_id(self.tokenizer, self.form)
 
     @property
     def prompt_template(self) -> str:

@@ -31,6 +31,7 @@ import orbax.checkpoint as ocp
 from evidence.layout import CHECKPOINTS, CONFIG
 from schemas.problems import Problem, ProblemError
 from trainer.config.tree import Config
+from trainer.failure import FAILED, is_out_of_memory, out_of_memory
 from trainer.loop.step import TrainState
 
 UNFINISHED = ".orbax-checkpoint-tmp"
@@ -201,14 +202,19 @@ def restore(run_folder: Path, like: TrainState) -> TrainState:
     learn from a manifest that it was an earlier one.
 
     Raises:
-        ProblemError: exit code 2; there is none, or it is not what was saved.
+        ProblemError: exit code 2; there is none, or it is not what was saved. Exit code 4: the device has no room.
     """
     step = latest_step(run_folder)
     if step is None:
         raise ProblemError([no_checkpoint(run_folder)], exit_code=2)
     try:
         return restored(run_folder, step, like)
+    except jax.errors.JaxRuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        raise ProblemError(out_of_memory(error, str(run_folder)).problems, exit_code=FAILED) from error
     except UNREADABLE as error:
+        error.with_traceback(None)  # it holds what was read, and the memory is needed for the next
         older = next((each for each in steps_of(run_folder)[1:] if is_whole(run_folder, each, like)), None)
         raise ProblemError([damaged(run_folder, step, error, older=older)], exit_code=2) from error
 

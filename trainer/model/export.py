@@ -10,7 +10,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +31,24 @@ SHARD_BYTES = 2 * 2**30
 """Largest file of an export, and the most host memory that writing it takes; a single larger tensor is its own file."""
 
 
-def export(folder: Path, params: Params, source: ModelSource, *, shard_bytes: int = SHARD_BYTES) -> None:
+def export(
+    folder: Path,
+    params: Params,
+    source: ModelSource,
+    *,
+    end_token_id: int | None = None,
+    shard_bytes: int = SHARD_BYTES,
+    go_on: Callable[[], None] = lambda: None,
+) -> None:
     """Write a model folder in the layout of the model's family.
 
     Args:
         folder: made here; it must not exist yet, or be empty.
         params: arrays by name, of one dtype, in which they are written.
         source: the model they came from: its config.json is copied and completed, its tokenizer copied.
+        end_token_id: what the model was taught to stop at; other tools are told to. None: as the model's files say.
         shard_bytes: largest file; more than that is written as several files with an index.
+        go_on: called between files; what it raises ends the export, and nothing is left behind.
 
     Raises:
         ProblemError: something is in the folder already, or the command was given in it.
@@ -49,22 +59,28 @@ def export(folder: Path, params: Params, source: ModelSource, *, shard_bytes: in
     working = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
     working.mkdir()
     try:
-        write_weights(working, params, source.family.links(source.spec), shard_bytes)
+        write_weights(working, params, source.family.links(source.spec), shard_bytes, go_on)
         write_json(working / files.CONFIG, completed_config(source, params))
         copy_descriptions(source, working)
+        if end_token_id is not None:
+            stop_at(working, end_token_id)
+        go_on()
         working.replace(folder)
     except BaseException:
         shutil.rmtree(working)
         raise
 
 
-def write_weights(folder: Path, params: Params, links: tuple[TensorLink, ...], shard_bytes: int) -> None:
+def write_weights(
+    folder: Path, params: Params, links: tuple[TensorLink, ...], shard_bytes: int, go_on: Callable[[], None]
+) -> None:
     """Write all tensors to one file, or to several with an index."""
     shards = split_by_size(links, params, shard_bytes)
     names = [files.WEIGHTS_SHARD.format(number=number + 1, count=len(shards)) for number in range(len(shards))]
     if len(shards) == 1:
         names = [files.WEIGHTS]
     for name, shard in zip(names, shards, strict=True):
+        go_on()
         tensors = {link.tensor: joined(link, params) for link in shard}
         # transformers refuses a file that does not say which framework's layout it has; "pt" is the one of these names.
         try:
@@ -123,6 +139,20 @@ def copy_descriptions(source: ModelSource, folder: Path) -> None:
     """Copy the tokenizer's files, and how other tools should decode."""
     for path in descriptions(source):
         shutil.copyfile(path, folder / path.name)
+
+
+def stop_at(folder: Path, end_token_id: int) -> None:
+    """Add the token to those at which generation_config.json, or in its absence config.json, lets other tools stop."""
+    config = json.loads((folder / files.CONFIG).read_text(encoding="utf-8"))
+    path = folder / files.GENERATION_CONFIG
+    try:
+        own = dict(json.loads(path.read_text(encoding="utf-8")))
+    except (FileNotFoundError, ValueError, TypeError):
+        own = {}  # absent, or of no use to any tool
+    ends = (config | own).get("eos_token_id")
+    ends = ends if isinstance(ends, list) else [] if ends is None else [ends]
+    if end_token_id not in ends:
+        write_json(path, own | {"eos_token_id": [*ends, end_token_id]})
 
 
 def descriptions(source: ModelSource) -> Iterator[Path]:

@@ -5,36 +5,25 @@ What is in the files is read elsewhere (`source.py`, `loading.py`). No code of a
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from schemas.problems import Problem, ProblemError
 from trainer.model import files
 
-FETCHED = (
-    files.CONFIG,
-    files.GENERATION_CONFIG,
-    files.WEIGHTS,
-    "model-*.safetensors",
-    files.WEIGHTS_INDEX,
-    *files.TOKENIZER,
-)
-"""Patterns of what is brought."""
+DESCRIPTIONS = (files.CONFIG, files.GENERATION_CONFIG, *files.TOKENIZER)
+"""Patterns of what is always brought."""
 
-HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+WEIGHTS = (files.WEIGHTS, "model-*.safetensors", files.WEIGHTS_INDEX)
+"""Patterns of what is brought where the parameters are to be read."""
 
 
-def is_hub_name(name: str) -> bool:
-    """Return whether the name is written like one on the hub: `owner/model`, or `model` alone as `gpt2`."""
-    return HUB_NAME.fullmatch(name) is not None
-
-
-def download(name: str, revision: str | None, *, otherwise: str) -> Path:
+def download(name: str, revision: str | None, *, with_weights: bool, otherwise: str) -> Path:
     """Return the folder with the model's files, fetched if the local cache lacks them; it is named by their commit.
 
     Args:
         name: hub name.
         revision: branch, tag or commit. None: the main branch.
+        with_weights: bring the parameters too, which are nearly all of it.
         otherwise: what else could be named, as a sentence, for the advice.
 
     Raises:
@@ -50,8 +39,9 @@ def download(name: str, revision: str | None, *, otherwise: str) -> Path:
     )
 
     at = f" at revision {revision}" if revision else ""
+    fetched = [*DESCRIPTIONS, *(WEIGHTS if with_weights else ())]
     try:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=list(FETCHED)))
+        return Path(snapshot_download(name, revision=revision, allow_patterns=fetched))
     except GatedRepoError as error:
         why = "Its owner asks everyone to accept terms first."
         advice = f"Accept them on the page of {name}, log in with `hf auth login`, and try again."

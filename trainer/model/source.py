@@ -6,18 +6,18 @@ order. Parameters are not read here (`loading.py`), nor drawn (`build.py`).
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from schemas.names import MODELS, model_folder, no_model, other_models
 from schemas.problems import Problem, ProblemError
 from trainer.model import files
 from trainer.model.families import FAMILIES, spec_from_config
 from trainer.model.families.family import Family
-from trainer.model.hub import download, is_hub_name
+from trainer.model.hub import download
 from trainer.model.spec import ModelSpec
 from trainer.model.tokenizer import FOLDER as BUILTIN_TOKENIZER
 
@@ -98,33 +98,28 @@ class ModelSource:
         return ProblemError([problem], exit_code=2)
 
 
-def builtin_names() -> tuple[str, ...]:
-    """Return the names of the built-in models."""
-    return tuple(sorted(folder.name for folder in BUILTIN.iterdir() if (folder / files.CONFIG).is_file()))
-
-
-def resolve(name: str, revision: str | None = None) -> ModelSource:
+def resolve(name: str, revision: str | None = None, *, with_weights: bool = True) -> ModelSource:
     """Find a model by name.
 
     Args:
         name: built-in model, local folder with config.json, or hub name.
         revision: branch, tag or commit on the hub; only for hub names.
+        with_weights: whether its parameters are to be read; else they are not fetched from the hub.
 
     Raises:
         ProblemError: nothing has this name, the hub cannot be reached, or the model is of a kind not implemented here.
     """
-    if name in builtin_names():
+    if name in MODELS:
         if revision is not None:
             raise no_revision(name, revision, "a built-in model")
         return found(name, None, BUILTIN / name, BUILTIN_TOKENIZER, "builtin")
-    folder = Path(name).expanduser()
-    if folder.is_dir():
+    if (folder := model_folder(name)) is not None:
         if revision is not None:
             raise no_revision(name, revision, "a local folder")
         return found(name, None, folder, folder, "pretrained")
-    if not is_hub_name(name):
-        raise unknown(name)
-    snapshot = download(name, revision, otherwise=otherwise(name))
+    if (problem := no_model(name)) is not None:
+        raise ProblemError([problem], exit_code=2)
+    snapshot = download(name, revision, with_weights=with_weights, otherwise=other_models(name))
     # The hub's cache names a snapshot's folder by its commit, whatever branch was asked for.
     return found(name, snapshot.name, snapshot, snapshot, "pretrained")
 
@@ -164,20 +159,7 @@ def read_config(file: Path, name: str) -> dict[str, Any]:
 
 def config_problem(name: str, file: Path, what: str, why: str) -> ProblemError:
     """Return the refusal of a config.json."""
-    problem = Problem(code="TP040", severity="error", file=str(file), what=what, why=why, next=otherwise(name))
-    return ProblemError([problem], exit_code=2)
-
-
-def unknown(name: str) -> ProblemError:
-    """Return the refusal of a name that can be nothing."""
-    problem = Problem(
-        code="TP040",
-        severity="error",
-        file=name,
-        what=f"There is no model {name}.",
-        why="It is not built in, not a folder on this machine, and not written like a hub name (owner/model).",
-        next=otherwise(name),
-    )
+    problem = Problem(code="TP040", severity="error", file=str(file), what=what, why=why, next=other_models(name))
     return ProblemError([problem], exit_code=2)
 
 
@@ -192,16 +174,6 @@ def no_revision(name: str, revision: str, kind: str) -> ProblemError:
         next="Leave model.revision out, or name a model on the hub.",
     )
     return ProblemError([problem], exit_code=2)
-
-
-def otherwise(name: str) -> str:
-    """Return what to name instead: the nearest built-in model as a question, then everything that works offline."""
-    near = difflib.get_close_matches(name, builtin_names(), n=1)
-    question = f"Did you mean {near[0]}? " if near else ""
-    return (
-        f"{question}Name a built-in model ({', '.join(builtin_names())}), "
-        "or a local folder with config.json, safetensors and tokenizer."
-    )
 
 
 def first_line(error: BaseException) -> str:

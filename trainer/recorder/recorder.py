@@ -7,10 +7,10 @@ folders is `evidence`'s work.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 from evidence import layout
@@ -37,6 +37,8 @@ NO_RESULT: dict[str, Any] = {
     "peak_memory_bytes": None,
     "stopped_because": None,
 }
+
+NOTHING: Mapping[str, Path] = MappingProxyType({})
 
 MOST_OF_AN_ID = 128
 """Characters of the longest run id that the schemas allow."""
@@ -164,17 +166,18 @@ class Recorder:
         self.save()
 
 
-def artifacts_of(folder: Path) -> list[dict[str, Any]]:
-    """Return the manifest's artifact list: every evidence file that is there, with size, hash and role."""
+def artifacts_of(folder: Path, *, instead: Mapping[str, Path] = NOTHING) -> list[dict[str, Any]]:
+    """Return the manifest's artifact list: every evidence file that is there, with size, hash and role.
+
+    Args:
+        folder: of the run.
+        instead: files that will take the place of those with these names.
+    """
+    there = [(name, role, instead.get(name, folder / name)) for name, role in layout.ROLES.items()]
     return [
-        {
-            "path": name,
-            "bytes": (folder / name).stat().st_size,
-            "sha256": sha256_file(folder / name),
-            "role": role,
-        }
-        for name, role in layout.ROLES.items()
-        if (folder / name).is_file()
+        {"path": name, "bytes": path.stat().st_size, "sha256": sha256_file(path), "role": role}
+        for name, role, path in there
+        if path.is_file()
     ]
 
 

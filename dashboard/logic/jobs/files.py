@@ -23,10 +23,10 @@ def started_in(value: Any) -> Started | None:
     """Return the process that a file names, None where it names none that can be."""
     if not isinstance(value, dict):
         return None
-    pid, created = value.get("pid"), value.get("created")
-    if type(pid) is not int or not 0 < pid <= _LARGEST_PID or not isinstance(created, int | float):
+    pid, created, booted = value.get("pid"), _time(value.get("created")), _time(value.get("booted"))
+    if type(pid) is not int or not 0 < pid <= _LARGEST_PID or created is None:
         return None
-    return Started(pid=pid, created=float(created)) if 0 < created < _LATEST else None
+    return Started(pid=pid, created=created, booted=booted)
 
 
 def no_link(path: Path) -> Path:
@@ -47,6 +47,10 @@ def read_object(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def _time(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and 0 < value < _LATEST else None
 
 
 def read_number(path: Path) -> int | None:

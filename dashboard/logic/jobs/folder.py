@@ -23,11 +23,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from dashboard.logic.documents import text_at
+from dashboard.logic.documents import at, text_at
 from dashboard.logic.jobs import seal
 from dashboard.logic.jobs.files import no_link, read_number, read_object, started_in
 from dashboard.logic.jobs.process import Started, is_alive
-from evidence.layout import new_run_id
+from evidence.layout import MANIFEST, new_run_id
 from evidence.write import write_json, write_text
 
 LAUNCH = ".launch"
@@ -40,8 +40,9 @@ _POSITION = "position"
 _CANCELLED = "cancelled"
 
 State = Literal[
-    "waiting", "running", "stopping", "finished", "interrupted", "refused", "failed", "cancelled", "lost", "unasked"
+    "waiting", "running", "stopping", "succeeded", "interrupted", "refused", "failed", "cancelled", "lost", "unasked"
 ]
+"""Where a run has a word for the same, its status, it is this one."""
 
 ANY_DEVICE = "auto"
 """Device of a job that takes whichever it finds, so that nothing else may run beside it."""
@@ -49,10 +50,10 @@ ANY_DEVICE = "auto"
 DEVICES = ("cpu", "gpu", "tpu")
 """Devices that each run one job at a time, side by side with the others."""
 
-ENDED: frozenset[State] = frozenset({"finished", "interrupted", "refused", "failed", "cancelled", "lost", "unasked"})
+ENDED: frozenset[State] = frozenset({"succeeded", "interrupted", "refused", "failed", "cancelled", "lost", "unasked"})
 _RUN_NAME = re.compile("[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 """As the schemas have it; a name of this form never leads out of the root."""
-_STATE_OF_CODE: dict[int, State] = {0: "finished", 3: "refused", 5: "interrupted"}
+_STATE_OF_CODE: dict[int, State] = {0: "succeeded", 3: "refused", 5: "interrupted"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +68,9 @@ class Job:
         is_own: whether it is as this user put it into the queue.
         device: cpu, gpu or tpu; `ANY_DEVICE` where that is decided only when it starts.
         exit_code: as the process gave it, negative for a signal; None while it has given none.
-        state: lost means that it was started, and it and its worker are gone without an exit code (a machine that was
-            switched off, for instance); unasked, that this user did not put it into the queue, so it is not started.
+        state: cancelled means that it was taken out of the queue before it was started; lost, that it was started, and
+            it and its worker are gone without an exit code (a machine that was switched off, for instance); unasked,
+            that this user did not put it into the queue, so it is not started.
     """
 
     folder: Path
@@ -131,8 +133,9 @@ def enqueue(
     Raises:
         OSError: It could not be written, or this user's secret could not.
     """
-    # Nanoseconds since 1970 put it behind every other; moving a job exchanges two of these numbers.
-    write_text(folder / _POSITION, f"{int(now.timestamp() * 1e9)}\n")
+    # Nanoseconds since 1970 put it behind every other, unless the clock was set back; moving exchanges two of them.
+    last = max((job.position for job in jobs(folder.parent.parent) if job.state == "waiting"), default=0)
+    write_text(folder / _POSITION, f"{max(int(now.timestamp() * 1e9), last + 1)}\n")
     value = {
         "run": run,
         "resumes": resumes,
@@ -175,6 +178,8 @@ def read_job(folder: Path) -> Job | None:
     processes = read_object(folder / PROCESS) or {}
     started = started_in(processes.get("job"))
     code = read_number(folder / EXIT_CODE)
+    if code is None and started is not None and not is_alive(started):
+        code = _sealed_code(folder.parent.parent / value["run"])
     state = _state(started, started_in(processes.get("worker")), code, cancelled=(folder / _CANCELLED).exists())
     is_own = seal.holds(value.pop("seal"), _sealed_content(folder, value))
     return Job(
@@ -189,8 +194,9 @@ def read_job(folder: Path) -> Job | None:
 
 
 def exchange_positions(first: Job, second: Job) -> None:
-    """Let two jobs change places in the queue."""
-    write_text(first.folder / _POSITION, f"{second.position}\n")
+    """Let two jobs that follow each other change places in the queue."""
+    # They have the same number where somebody was stopped between these two lines.
+    write_text(first.folder / _POSITION, f"{max(second.position, first.position + 1)}\n")
     write_text(second.folder / _POSITION, f"{first.position}\n")
 
 
@@ -211,13 +217,19 @@ def mark_ended(job: Job, exit_code: int) -> None:
 
 def _state(started: Started | None, worker: Started | None, exit_code: int | None, *, cancelled: bool) -> State:
     if exit_code is not None:
-        return "cancelled" if cancelled and exit_code != 0 else _STATE_OF_CODE.get(exit_code, "failed")
+        return "interrupted" if exit_code < 0 else _STATE_OF_CODE.get(exit_code, "failed")
     if started is None:
         return "cancelled" if cancelled else "waiting"
     # Between its end and its exit code there is a moment in which only the worker still lives.
     if not is_alive(started) and not (worker is not None and is_alive(worker)):
-        return "cancelled" if cancelled else "lost"
+        return "lost"
     return "stopping" if cancelled else "running"
+
+
+def _sealed_code(run: Path) -> int | None:
+    """Return the exit code that a run states at its end, where no worker was there to hear it; None for none."""
+    code = at(read_object(run / MANIFEST), "exit", "code")
+    return code if type(code) is int else None
 
 
 def _stated(folder: Path) -> dict[str, Any] | None:

@@ -12,30 +12,43 @@ from dataclasses import dataclass
 import psutil
 
 _CLOCK_SECONDS = 2.0
-"""Start times are derived from the time of boot, which clock corrections move a little."""
+"""Start times are derived from the time of boot, which the system rounds."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Started:
-    """A started process: its id, and when it was created in seconds since 1970."""
+    """A started process: its id, and when it and the machine were started, in seconds since 1970 by the same clock."""
 
     pid: int
     created: float
+    booted: float | None = None
 
 
 def started_now(pid: int) -> Started:
     """Return the identity of a process that we have just started and not yet waited for."""
-    return Started(pid=pid, created=psutil.Process(pid).create_time())
+    return Started(pid=pid, created=psutil.Process(pid).create_time(), booted=psutil.boot_time())
 
 
 def is_alive(started: Started) -> bool:
     """Return whether that very process still runs; one that has ended and waits to be reaped does not."""
     try:
         process = psutil.Process(started.pid)
-        same = abs(process.create_time() - started.created) <= _CLOCK_SECONDS
-        return same and process.status() != psutil.STATUS_ZOMBIE
+        return _is_same(process.create_time(), started) and process.status() != psutil.STATUS_ZOMBIE
     except (psutil.NoSuchProcess, psutil.AccessDenied):
         return False
+
+
+def _is_same(created: float, started: Started) -> bool:
+    """Return whether a process of the same id, created then, is the one meant.
+
+    Where the clock is set, Linux moves the start of every process along with that of the machine.
+    """
+    if abs(created - started.created) <= _CLOCK_SECONDS:
+        return True
+    if started.booted is None:
+        return False
+    after_boot = created - psutil.boot_time()
+    return abs(after_boot - (started.created - started.booted)) <= _CLOCK_SECONDS
 
 
 def interrupt(started: Started) -> None:
@@ -43,6 +56,7 @@ def interrupt(started: Started) -> None:
     if is_alive(started):
         try:
             os.kill(started.pid, signal.SIGINT)
+            os.kill(started.pid, signal.SIGCONT)  # One that somebody has suspended would never hear it.
         except ProcessLookupError:
             return
 

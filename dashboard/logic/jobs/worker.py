@@ -27,8 +27,9 @@ from dashboard.logic.jobs.folder import (
     mark_started,
     read_job,
 )
-from dashboard.logic.jobs.process import interrupt, started_now
+from dashboard.logic.jobs.process import interrupt, kill, started_now
 from dashboard.logic.jobs.program import PROGRAM, resume_arguments, train_arguments
+from evidence.layout import LOCK
 from evidence.lock import RunLock
 from schemas.problems import ProblemError
 
@@ -36,6 +37,8 @@ CANNOT_START = 127
 """Exit code noted for a job that could not even be started, as shells use it."""
 
 _POLL_SECONDS = 0.5
+AGAIN_SECONDS = 5.0
+"""Pause after the disk has refused something, as it does until there is room."""
 
 
 def main(root: Path) -> None:
@@ -45,27 +48,44 @@ def main(root: Path) -> None:
     launch_folder(root).mkdir(parents=True, exist_ok=True)
     try:
         with RunLock(launch_folder(root)):
-            _work(root)
+            if not _work(root):
+                os._exit(0)  # Letting go would remove the lock of whoever works through the new queue.
     except ProblemError:
         return  # Somebody else holds the queue, and looks for new jobs before letting go.
 
 
-def _work(root: Path) -> None:
-    """Start jobs as devices become free, until none waits and none that was started here is at work."""
+def _work(root: Path) -> bool:
+    """Start jobs as devices become free, until none waits and none that was started here is at work.
+
+    Returns whether the queue is still the one that it was: somebody may remove the root and begin another there.
+    """
     waits: list[threading.Thread] = []
     reader = JobReader(root)
+    lock = _inode(launch_folder(root) / LOCK)
     while True:
         waits = [wait for wait in waits if wait.is_alive()]
+        if _inode(launch_folder(root) / LOCK) != lock:
+            for wait in waits:
+                wait.join()
+            return False
         known = reader.jobs()
         # Jobs that an earlier worker left running have nobody here who waits for them, but their devices are taken.
         if not waits and all(job.has_ended for job in known):
-            return
-        for job in startable(known):
+            return True
+        time.sleep(_POLL_SECONDS if _start_all(startable(known), waits) else AGAIN_SECONDS)
+
+
+def _start_all(chosen: Sequence[Job], waits: list[threading.Thread]) -> bool:
+    """Start jobs, add who waits for each, and return whether the disk took what had to be noted."""
+    for job in chosen:
+        try:
             process = _start(job)
-            if process is not None:
-                waits.append(threading.Thread(target=_wait, args=(job, process), name=job.job_id))
-                waits[-1].start()
-        time.sleep(_POLL_SECONDS)
+        except OSError:
+            return False
+        if process is not None:
+            waits.append(threading.Thread(target=_wait, args=(job, process), name=job.job_id))
+            waits[-1].start()
+    return True
 
 
 def startable(known: Sequence[Job]) -> list[Job]:
@@ -93,7 +113,11 @@ def arguments_of(job: Job) -> list[str]:
 
 
 def _start(job: Job) -> subprocess.Popen[bytes] | None:
-    """Start a job and note its process; None if it could not be started, which is noted too."""
+    """Start a job and note its process; None if it could not be started, which is noted too.
+
+    Raises:
+        OSError: Nothing could be noted, as where the disk is full. The job is not started and waits as before.
+    """
     # Nothing waits in a buffer: who sees that the job has ended finds its last words.
     with (job.folder / OUTPUT).open("ab", buffering=0) as output:
         try:
@@ -111,15 +135,37 @@ def _start(job: Job) -> subprocess.Popen[bytes] | None:
             mark_ended(job, CANNOT_START)
             return None
     started = started_now(process.pid)
-    mark_started(job, started, worker=started_now(os.getpid()))
+    try:
+        mark_started(job, started, worker=started_now(os.getpid()))
+    except OSError:
+        # A process that nobody knows of would be started once more beside itself.
+        kill(started)
+        process.wait()
+        raise
     again = read_job(job.folder)
     if again is not None and again.state == "stopping":
         interrupt(started)  # Somebody cancelled in the instant before the process was noted.
     return process
 
 
+def _inode(path: Path) -> int | None:
+    """Return what tells a file from any other that is there at the same time, None where there is none."""
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return None
+
+
 def _wait(job: Job, process: subprocess.Popen[bytes]) -> None:
-    mark_ended(job, process.wait())
+    """Wait for a job and note how it ended, when the disk has room for that, as long as the job's folder is there."""
+    code = process.wait()
+    while _inode(job.folder) is not None:
+        try:
+            mark_ended(job, code)
+        except OSError:
+            time.sleep(AGAIN_SECONDS)
+        else:
+            return
 
 
 if __name__ == "__main__":

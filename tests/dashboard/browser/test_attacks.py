@@ -6,6 +6,7 @@ import base64
 import json
 import re
 import socket
+from http.client import HTTPConnection
 from pathlib import Path
 
 import psutil
@@ -176,6 +177,35 @@ def test_another_web_page_cannot_open_the_socket_that_presses_start(tmp_path: Pa
         # DNS rebinding: the stranger's name resolves to this machine, so host and origin agree.
         assert handshake(port, "evil.example", f"http://evil.example:{port}") == 403
         assert handshake(port, "evil.example", None) == 403
+
+
+OUTSIDE = (
+    "/static/../../../../etc/passwd",
+    "/static/..%2f..%2f..%2f..%2fetc/passwd",
+    "/%2e%2e/%2e%2e/%2e%2e/%2e%2e/etc/passwd",
+    "/app/static/../app.py",
+    "/component/..%2f..%2f..%2fetc/passwd/x",
+    "/media/..%2f..%2fetc%2fpasswd",
+    "//etc/passwd",
+    "/static/%00",
+)
+
+
+def status(port: int, method: str, path: str, **headers: str) -> int:
+    connection = HTTPConnection("127.0.0.1", port, timeout=20)
+    connection.request(method, path, body=b"--x--\r\n" if method == "PUT" else None, headers=headers)
+    answer = connection.getresponse().status
+    connection.close()
+    return answer
+
+
+def test_no_address_leads_out_of_the_program_and_no_upload_is_taken_without_its_token(tmp_path: Path) -> None:
+    with serving(tmp_path / "runs", tmp_path) as address:
+        port = int(address.rpartition(":")[2])
+        assert [status(port, "GET", path) for path in OUTSIDE] == [400] * len(OUTSIDE)
+        form = {"Content-Type": "multipart/form-data; boundary=x"}
+        for origin in ({}, {"Origin": address}, {"Origin": "http://evil.example"}):
+            assert status(port, "PUT", "/_stcore/upload_file/session/file", **form, **origin) == 403
 
 
 def test_only_this_machine_can_connect(tmp_path: Path) -> None:

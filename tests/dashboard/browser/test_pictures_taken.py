@@ -75,7 +75,7 @@ def test_curves_are_taken_as_png_svg_and_csv_and_any_page_says_that_a_run_has_en
         assert rows[0].startswith("run,part,step,tokens_seen,seconds,loss")
         assert len(rows) == 121
         (tmp_path / "go").touch()
-        expect(page.get_by_text("long-run: finished. It ended with exit code 0.")).to_be_visible()
+        expect(page.get_by_text("long-run: succeeded. All steps were done and the run was sealed.")).to_be_visible()
 
 
 def test_a_point_of_the_scatter_leads_to_its_run(tmp_path: Path, page: Page) -> None:

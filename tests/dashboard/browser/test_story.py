@@ -238,7 +238,7 @@ def test_from_an_empty_folder_one_click_starts_a_smoke_run_and_it_finishes(
         expect(page).to_have_url(re.compile("/launch"))
         expect(page.locator(".tp-sign", has_text=re.compile("running|waiting")).first).to_be_visible()
         keep(page, "launch-running")
-        expect(page.locator(".tp-sign", has_text="finished")).to_be_visible(timeout=180_000)
+        expect(page.locator(".tp-sign", has_text="succeeded")).to_be_visible(timeout=180_000)
         page.get_by_role("button", name="Open run").click()
         expect(page.locator(".tp-sign", has_text="succeeded")).to_be_visible()
         settled(page)
@@ -262,19 +262,19 @@ def test_a_run_survives_the_dashboard_and_the_next_one_stops_and_resumes_it(
         page.goto(f"{address}/launch")
         expect(page.locator(".tp-sign", has_text="running")).to_be_visible()
         page.get_by_role("button", name="Stop").click()
-        expect(page.locator(".tp-sign", has_text="cancelled")).to_be_visible(timeout=120_000)
+        expect(page.locator(".tp-sign", has_text="interrupted")).to_be_visible(timeout=120_000)
         run = next(path for path in root.iterdir() if not path.name.startswith("."))
         page.get_by_role("button", name="Resume").click()
         expect(page.get_by_text(re.compile(r"\d of 100.000 steps")).first).to_be_visible(timeout=120_000)
         page.get_by_role("button", name="Stop").click()
         page.get_by_text("Ended before: 1").click(timeout=120_000)
-        expect(page.locator(".tp-sign", has_text="cancelled")).to_have_count(2)
+        expect(page.locator(".tp-sign", has_text="interrupted")).to_have_count(2)
         continued = next(path for path in root.iterdir() if not path.name.startswith(".") and path != run)
         manifest = json.loads((continued / MANIFEST).read_text("utf-8"))
         assert manifest["parent"]["run_id"] == run.name
         page.get_by_role("button", name="Open run").first.click()
         expect(page).to_have_url(re.compile(r"/run\?run="))
-        expect(page.locator(".tp-sign", has_text=re.compile("cancelled|interrupted"))).to_be_visible()
+        expect(page.locator(".tp-sign", has_text="interrupted")).to_be_visible()
 
 
 def test_pack_download_and_verify_the_very_bytes(tmp_path: Path, page: Page, keep) -> None:

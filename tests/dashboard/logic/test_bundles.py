@@ -20,6 +20,10 @@ def test_a_bundle_is_called_after_its_only_run() -> None:
     assert bundles.suggested(["<b>"]) == "submission"
 
 
+def test_a_name_may_say_that_it_is_a_zip() -> None:
+    assert bundles.path_of("mine.zip") == bundles.path_of("mine") == Path("bundles/mine.zip")
+
+
 def test_an_uploaded_bundle_gets_the_verdict_of_the_command_line(tmp_path: Path) -> None:
     report = build_bundle([write_run(tmp_path / "runs", "alpha")], tmp_path / "a.zip")
     verdict = bundles.verdict_on(report.output.read_bytes())
@@ -35,3 +39,13 @@ def test_bundles_made_here_are_listed_newest_first(tmp_path: Path, monkeypatch: 
     build_bundle([write_run(tmp_path / "runs", "beta")], bundles.path_of("two"))
     (tmp_path / "bundles" / "link.zip").symlink_to("/etc/passwd")
     assert [path.stem for path in bundles.made()] == ["two", "one"]
+
+
+def test_the_bar_says_what_is_done_at_each_step() -> None:
+    drawn: list[tuple[float, str]] = []
+    tell = bundles.told(lambda part, text: drawn.append((part, text)))
+    for done in (0, 1, 200, 399, 400):
+        tell(done, 400)
+    building = "Scanning, hashing, writing, verifying"
+    grading = "Verifying: every run in the zip is graded again"
+    assert drawn == [(0.0, building), (0.5, building), (0.99, building), (1.0, grading)]

@@ -158,6 +158,12 @@ def test_a_resumed_run_shows_where_and_what_came_before_in_a_quieter_tone() -> N
     assert table(drawn, points["datasetIndex"]) == {"x": [20], "y": [2], "exact match, %": [75]}
 
 
+def test_a_score_where_nothing_was_measured_has_no_place() -> None:
+    marks = tuple(Mark(at={"step": step}, text="exact match", score=0.5) for step in (1, 2))
+    plotted, _ = drawn_of(line("a", series(2, loss=np.array([np.nan, 2.0])), scores=marks))
+    assert [place.x for place in plotted.panels[0].scores] == [2]
+
+
 def test_losses_of_evaluations_are_a_line_of_points_and_are_named() -> None:
     losses, evaluated = series(100, loss=np.linspace(5, 1, 100)), series(2, loss=np.array([4.5, 2.5]))
     evaluated.columns["step"] *= 50

@@ -49,6 +49,15 @@ def test_what_is_new_is_given_once_and_an_unfinished_line_later(path: Path) -> N
     assert kept.now() == kept.now() == ([b"one", b"two", b"three", b"four"], 0)
 
 
+def test_a_file_without_news_is_not_taken_again(path: Path) -> None:
+    taken: list[bytes] = []
+    reader = GrowingLines(path, take=taken.append, forget=lambda: None)
+    add(path, b"one\n")
+    reader.read_on()
+    reader.read_on()
+    assert taken == [b"one\n"]
+
+
 @pytest.mark.parametrize("size", [8, 9, 15, 16, 17, 100])
 def test_a_line_that_is_too_long_is_passed_over_and_counted_however_it_comes(path: Path, size: int) -> None:
     kept = Kept(path)

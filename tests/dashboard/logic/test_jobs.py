@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import resource
 import shutil
 import signal
 import stat
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -34,6 +37,7 @@ from dashboard.logic.jobs.folder import (
 from dashboard.logic.jobs.output import tail
 from dashboard.logic.jobs.process import Started
 from dashboard.logic.jobs.worker import startable
+from evidence.layout import LOCK
 from evidence.read import read_run
 
 POLITE = """
@@ -156,7 +160,7 @@ def test_a_forced_run_is_resumed_with_force(root: Path) -> None:
     assert job.run.startswith("my-run-")
 
 
-@pytest.mark.parametrize(("code", "state"), [(0, "finished"), (4, "failed"), (5, "interrupted")])
+@pytest.mark.parametrize(("code", "state"), [(0, "succeeded"), (4, "failed"), (5, "interrupted")])
 def test_a_button_pressed_a_moment_too_late_changes_no_verdict(root: Path, code: int, state: str) -> None:
     reader = JobReader(root)
     shown = put(root, "")
@@ -169,7 +173,7 @@ def test_a_button_pressed_a_moment_too_late_changes_no_verdict(root: Path, code:
     assert reader.jobs() == []
 
 
-@pytest.mark.parametrize(("code", "state"), [(0, "finished"), (3, "refused"), (4, "failed"), (5, "interrupted")])
+@pytest.mark.parametrize(("code", "state"), [(0, "succeeded"), (3, "refused"), (4, "failed"), (5, "interrupted")])
 def test_the_exit_code_is_the_verdict(root: Path, code: int, state: str) -> None:
     job = put(root, f"raise SystemExit({code})")
     control.start_worker(root)
@@ -184,7 +188,34 @@ def test_cancelling_a_running_job_interrupts_it_politely(root: Path) -> None:
     control.cancel(now(job))
     wait_for(lambda: now(job).has_ended)
     assert output(job) == "ready\nsealed\n"
-    assert (now(job).exit_code, now(job).state) == (5, "cancelled")
+    assert (now(job).exit_code, now(job).state) == (5, "interrupted")
+
+
+def test_one_that_is_suspended_hears_that_it_is_to_stop(root: Path) -> None:
+    job = put(root, POLITE)
+    control.start_worker(root)
+    wait_for(lambda: "ready" in output(job))
+    started = now(job).started
+    assert started is not None
+    os.kill(started.pid, signal.SIGSTOP)
+    control.cancel(now(job))
+    wait_for(lambda: now(job).has_ended)
+    assert (output(job), now(job).exit_code) == ("ready\nsealed\n", 5)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_job_that_is_ended_from_outside_says_by_which_signal_and_the_next_one_starts(
+    root: Path, number: signal.Signals
+) -> None:
+    job, second = put(root, POLITE), put(root, "")
+    control.start_worker(root)
+    wait_for(lambda: "ready" in output(job))
+    started = now(job).started
+    assert started is not None
+    os.kill(started.pid, number)
+    wait_for(lambda: now(second).has_ended)
+    assert (now(job).exit_code, now(job).state, output(job)) == (-number, "interrupted", "ready\n")
+    assert not psutil.pid_exists(started.pid), "its worker waited for it, so no zombie stays"
 
 
 def test_a_job_that_ignores_the_interruption_can_be_killed(root: Path) -> None:
@@ -196,7 +227,7 @@ def test_a_job_that_ignores_the_interruption_can_be_killed(root: Path) -> None:
     assert now(job).state == "stopping"
     control.kill(now(job))
     wait_for(lambda: now(job).has_ended)
-    assert (now(job).exit_code, now(job).state) == (-signal.SIGKILL, "cancelled")
+    assert (now(job).exit_code, now(job).state) == (-signal.SIGKILL, "interrupted")
 
 
 def test_a_waiting_job_that_is_cancelled_never_starts(root: Path) -> None:
@@ -215,6 +246,20 @@ def test_a_waiting_job_can_be_moved_before_another(root: Path) -> None:
     assert [job.job_id for job in jobs(root)] == [first.job_id, third.job_id, second.job_id]
     control.move_up(root, jobs(root)[0])
     assert [job.job_id for job in jobs(root)] == [first.job_id, third.job_id, second.job_id]
+
+
+def test_a_move_that_was_cut_off_in_its_middle_can_be_made_again(root: Path) -> None:
+    first, second = put(root, ""), put(root, "")
+    (first.folder / "position").write_text(f"{second.position}\n")
+    upper, lower = jobs(root)
+    control.move_up(root, lower)
+    assert [job.job_id for job in jobs(root)] == [lower.job_id, upper.job_id]
+
+
+def test_a_job_goes_to_the_end_of_the_queue_though_the_clock_was_set_back(root: Path) -> None:
+    first, second = put(root, ""), new_job_folder(root, datetime.now(UTC))
+    enqueue(second, run="b", working_folder=root, now=datetime(2020, 1, 1, tzinfo=UTC))
+    assert [job.job_id for job in jobs(root)] == [first.job_id, second.name]
 
 
 def test_a_second_worker_leaves_the_queue_to_the_first(root: Path) -> None:
@@ -237,8 +282,10 @@ def test_a_job_outlives_its_worker_and_the_next_worker_waits_for_it(root: Path) 
     control.start_worker(root)
     wait_for(lambda: now(second).has_ended)
     assert output(first) == "ready\ndone\n"
-    # Nobody was there to hear the exit code, and the page says so instead of guessing.
+    # Nobody was there to hear the exit code, and the page says so instead of guessing, unless the run states it.
     assert (now(first).exit_code, now(first).state) == (None, "lost")
+    write_run(root, first.run)
+    assert (now(first).exit_code, now(first).state) == (0, "succeeded")
 
 
 def test_a_number_that_now_belongs_to_another_process_is_left_alone() -> None:
@@ -253,6 +300,65 @@ def test_a_number_that_now_belongs_to_another_process_is_left_alone() -> None:
     finally:
         bystander.kill()
         bystander.wait()
+
+
+def test_a_process_is_the_same_after_the_clock_was_set() -> None:
+    mine = process.started_now(os.getpid())
+    assert mine.booted is not None
+    assert process.is_alive(replace(mine, created=mine.created + 3600, booted=mine.booted + 3600))
+    assert not process.is_alive(replace(mine, created=mine.created + 3600))
+    assert not process.is_alive(replace(mine, created=mine.created + 3600, booted=None))
+
+
+def limited(worker: subprocess.Popen[bytes], size: int) -> None:
+    """Let no file of a worker grow beyond a size from now on, as where the disk is full."""
+    resource.prlimit(worker.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+
+def test_where_the_disk_is_full_a_job_waits_and_starts_once_there_is_room(root: Path) -> None:
+    first, second = put(root, POLITE), put(root, "")
+    worker = subprocess.Popen([*control.WORKER, str(root)], start_new_session=True)
+    wait_for(lambda: "ready" in output(first))
+    limited(worker, 5)  # Enough for an exit code, and not for the note on a process.
+    control.cancel(now(first))
+    wait_for(lambda: now(first).has_ended)
+    time.sleep(1)
+    assert (now(second).state, output(second), psutil.Process(worker.pid).children()) == ("waiting", "", [])
+    limited(worker, resource.RLIM_INFINITY)
+    wait_for(lambda: now(second).has_ended)
+    assert (now(second).exit_code, worker.wait(20)) == (0, 0)
+
+
+def test_where_the_disk_is_full_an_exit_code_is_noted_once_there_is_room(root: Path) -> None:
+    first, second = put(root, POLITE), put(root, "")
+    worker = subprocess.Popen([*control.WORKER, str(root)], start_new_session=True)
+    wait_for(lambda: "ready" in output(first))
+    limited(worker, 0)
+    control.cancel(now(first))
+    wait_for(lambda: not psutil.Process(worker.pid).children())
+    limited(worker, resource.RLIM_INFINITY)
+    wait_for(lambda: now(second).has_ended)
+    assert [now(job).exit_code for job in (first, second)] == [5, 0]
+    assert worker.wait(20) == 0
+
+
+def test_a_queue_that_was_removed_and_begun_anew_is_worked_through_once(root: Path, tmp_path: Path) -> None:
+    first = put(root, POLITE)
+    worker = subprocess.Popen([*control.WORKER, str(root)], start_new_session=True)
+    wait_for(lambda: "ready" in output(first))
+    started = now(first).started
+    assert started is not None
+    shutil.rmtree(launch_folder(root))
+    second = put(root, "import time; print('ready', flush=True); time.sleep(2)")
+    control.start_worker(root)
+    wait_for(lambda: "ready" in output(second))
+    process.kill(started)
+    assert worker.wait(20) == 0
+    time.sleep(0.3)
+    assert (now(second).state, control.is_worked_on(root), output(second)) == ("running", True, "ready\n")
+    assert (launch_folder(root) / LOCK).exists(), "the lock of the second worker is its own"
+    wait_for(lambda: now(second).has_ended)
+    assert output(second) == "ready\n"
 
 
 def test_a_job_whose_working_folder_is_gone_says_so(root: Path, tmp_path: Path) -> None:

@@ -42,6 +42,16 @@ def test_parents_are_cut_where_they_were_taken_over_and_time_goes_on() -> None:
     assert [(mark.at["step"], mark.at["tokens_seen"], mark.score) for mark in found.scores] == [(14, 1400, 0.5)]
 
 
+def test_time_goes_on_over_a_parent_without_rows() -> None:
+    runs = {
+        "first": Ancestor(manifest={"parent": None}, eval_summary=None, series=series(1, 10)),
+        "second": Ancestor(manifest=child_of("first", 10), eval_summary=None, series=series(1, 0)),
+    }
+    found = lineage(child_of("second", 10), None, series(11, 12), runs.get)
+    assert found.series.columns["seconds"].tolist() == [9, 10]
+    assert [mark.text for mark in found.resumed] == ["resumed after step 10"]
+
+
 def test_a_parent_that_is_not_at_hand_is_named() -> None:
     found = lineage(child_of("gone", 10), None, series(11, 14), lambda name: None)
     assert (found.missing, found.earlier, len(found.resumed)) == ("gone", None, 1)

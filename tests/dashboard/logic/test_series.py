@@ -89,6 +89,14 @@ def test_lines_that_are_no_rows_are_counted_and_cost_nothing_else(tmp_path: Path
     assert (found.columns["step"].tolist(), found.unread) == ([1, 2], 4)
 
 
+def test_lines_that_are_too_long_are_counted_with_those_that_are_no_rows(tmp_path: Path, monkeypatch) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(row(1) + "x" * 2000 + "\nnot json\n" + row(2))
+    monkeypatch.setattr(growing, "CHUNK_BYTES", 1000)
+    found = Tail(path).series()
+    assert (found.columns["step"].tolist(), found.unread) == ([1, 2], 2)
+
+
 def test_null_is_a_gap_and_not_a_zero(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text(row(1) + row(2, loss=None))

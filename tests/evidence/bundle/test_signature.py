@@ -17,6 +17,7 @@ import pytest
 from bundles import contents, listed_again, pack, small_bundle
 
 import trainproof
+from evidence.extras import install_command
 
 needs_cryptography = pytest.mark.skipif(
     importlib.util.find_spec("cryptography") is None, reason="needs cryptography (extra `sign`)"
@@ -266,5 +267,5 @@ def test_without_the_extra(
     assert code == 2
     assert err == (
         "error TP095: Signatures need the package `cryptography`, which is not installed.\n"
-        "  Next: Install the extra: pip install 'trainproof[sign]'.\n"
+        f"  Next: Install it: {install_command('sign')}.\n"
     )

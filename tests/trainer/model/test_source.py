@@ -15,10 +15,11 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
+from schemas.names import MODELS
 from schemas.problems import Problem, ProblemError
 from trainer.model.build import abstract
 from trainer.model.params import flatten, parameter_count
-from trainer.model.source import builtin_names, resolve
+from trainer.model.source import BUILTIN, resolve
 from trainer.model.tokenizer import FOLDER
 
 TOKENS = 1 + max(token["id"] for token in json.loads((FOLDER / "tokenizer.json").read_text())["added_tokens"])
@@ -53,7 +54,7 @@ def test_sizes_of_the_built_in_models():
             flatten(abstract(spec, params_dtype="float32", compute_dtype="float32", remat="none"))[1]
         )
 
-    assert builtin_names() == ("demo", "tiny-gpt2")
+    assert tuple(sorted(path.parent.name for path in BUILTIN.glob("*/config.json"))) == MODELS
     assert resolve("tiny-gpt2").spec.layers == 2
     assert parameters("tiny-gpt2") < 200_000
     assert 1_000_000 < parameters("demo") < 3_000_000
@@ -86,7 +87,16 @@ def test_a_name_that_can_be_nothing():
         why="It is not built in, not a folder on this machine, and not written like a hub name (owner/model).",
         next=OFFLINE,
     )
-    for name in ("", "a b", "a/b/c", "../demo", "/", "owner/", "https://host/owner/model"):
+    for name in (
+        "",
+        "~nobody-of-this-name/model",
+        "a b",
+        "a/b/c",
+        "../demo",
+        "/",
+        "owner/",
+        "https://host/owner/model",
+    ):
         assert refusal(name).code == "TP040", name
 
 
@@ -138,6 +148,9 @@ def test_a_model_on_the_hub_is_named_by_its_commit(tmp_path, monkeypatch):
     assert asked["owner/model"]["revision"] == "v1.0"
     assert {"config.json", "model.safetensors", "tokenizer*.json"} <= set(asked["owner/model"]["allow_patterns"])
     assert not any(pattern.endswith((".bin", ".py", "*")) for pattern in asked["owner/model"]["allow_patterns"])
+    resolve("owner/model", "v1.0", with_weights=False)
+    assert "config.json" in asked["owner/model"]["allow_patterns"]
+    assert not any("safetensors" in pattern for pattern in asked["owner/model"]["allow_patterns"])
 
 
 def test_without_network_the_real_client_is_refused_at_once():

@@ -1,0 +1,81 @@
+"""What the names of data and models in a configuration stand for: what is built in, a file, a folder, or on the hub.
+
+The trainer finds things by these rules; the launch form, which never imports it, says in the same words what is absent.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from contextlib import suppress
+from pathlib import Path
+
+from schemas.problems import Problem
+
+DATASETS = ("dev-reasoning-v2",)
+EVAL_SETS = ("eval_v1", "eval_v2")
+MODELS = ("demo", "tiny-gpt2")
+
+HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+
+
+def no_dataset(name: str) -> Problem | None:
+    """Return why a dataset cannot be found, None where it is built in or a file."""
+    return _no_rows(name, builtin=DATASETS, what="dataset", flag="--dataset")
+
+
+def no_eval_set(name: str) -> Problem | None:
+    """Return why an evaluation set cannot be found, None where it is built in or a file."""
+    return _no_rows(name, builtin=EVAL_SETS, what="evaluation set", flag="--set evaluation.eval_set")
+
+
+def no_model(name: str) -> Problem | None:
+    """Return why nothing can have this name, None for a built-in model, a folder, or a name as the hub has them."""
+    if name in MODELS or model_folder(name) is not None or is_hub_name(name):
+        return None
+    return Problem(
+        code="TP040",
+        severity="error",
+        file=name,
+        what=f"There is no model {name}.",
+        why="It is not built in, not a folder on this machine, and not written like a hub name (owner/model).",
+        next=other_models(name),
+    )
+
+
+def model_folder(name: str) -> Path | None:
+    """Return the folder that a model's name is, None where it is none."""
+    with suppress(RuntimeError):  # `~somebody` whom this machine does not know
+        folder = Path(name).expanduser()
+        return folder if folder.is_dir() else None
+    return None
+
+
+def is_hub_name(name: str) -> bool:
+    """Return whether the name is written like one on the hub: `owner/model`, or `model` alone as `gpt2`."""
+    return HUB_NAME.fullmatch(name) is not None
+
+
+def other_models(name: str) -> str:
+    """Return what to name instead: the nearest built-in model as a question, then everything that works offline."""
+    near = difflib.get_close_matches(name, MODELS, n=1)
+    question = f"Did you mean {near[0]}? " if near else ""
+    return (
+        f"{question}Name a built-in model ({', '.join(MODELS)}), "
+        "or a local folder with config.json, safetensors and tokenizer."
+    )
+
+
+def _no_rows(name: str, *, builtin: tuple[str, ...], what: str, flag: str) -> Problem | None:
+    if name in builtin or Path(name).is_file():
+        return None
+    near = difflib.get_close_matches(name, builtin, n=1)
+    hint = f"Did you mean {near[0]}? Else give" if near else "Give"
+    return Problem(
+        code="TP010",
+        severity="error",
+        file=name,
+        what=f"There is no {what} {name!r}: it is not built in, and no such file exists.",
+        expected=f"a built-in name ({', '.join(builtin)}) or the path of a JSONL file",
+        next=f"{hint} {flag} one of these.",
+    )
