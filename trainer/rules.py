@@ -150,6 +150,12 @@ RULES: tuple[Rule, ...] = (
         "List it in the [roles] section of .streamlit/secrets.toml.",
     ),
     error(
+        "TP086",
+        "Too large for the page",
+        "An uploaded bundle unpacks to more than the dashboard reads into its memory.",
+        "Verify it with `trainproof verify` in a terminal.",
+    ),
+    error(
         "TP089",
         "Output not written",
         "An import, an export or an evaluation could not be written, for example because the disk is full.",
