@@ -21,7 +21,7 @@ _ITEM = "item"
 _WRITTEN, _LINKED = "item that was written into the address", "item of the link that was followed"
 _LONGEST_ITEM = 200
 """Characters of an item's name that an address takes; those of other tools may be of any length."""
-_ROW_PIXELS = 36
+_ROW_PIXELS, _FEW_ROWS = 36, 11
 
 _COLUMNS: Mapping[str, Any] = {
     "id": st.column_config.TextColumn("Item", width=110, pinned=True),
@@ -115,7 +115,7 @@ def _table(shown: Sequence[Row]) -> bool:
         selection_mode="single-row",
         selection_default={"selection": {"rows": [] if asked is None else [asked]}},
         column_config={name: _COLUMNS[name] for name in table.column_names},
-        height=min(_ROW_PIXELS * (len(shown) + 1) + 3, 430),
+        height="content" if len(shown) <= _FEW_ROWS else _ROW_PIXELS * (_FEW_ROWS + 1),
         alt="Predictions, one in a row",
     )
     chosen = next(iter(picked["selection"]["rows"]), None)

@@ -25,7 +25,7 @@ from evidence.index import RunSummary
 from schemas.words import counted
 
 _LOG_ACROSS, _LOG_UP = "log across", "log up"
-_ROW_PIXELS = 36
+_ROW_PIXELS, _FEW_ROWS = 36, 8
 
 
 def scatter(runs: Sequence[RunSummary]) -> None:
@@ -77,7 +77,9 @@ def _points(runs: Sequence[RunSummary], shown: Scatter, title: str) -> list[int]
         on_select="rerun",
         alt=title,
     )
-    st.caption("Click points, or draw a frame round some, to choose runs; a double click chooses none.")
+    st.caption(
+        "Click points, or draw a frame round some, to choose runs; a double click chooses none. Ctrl and wheel zoom."
+    )
     return shown.runs_at(picked["selection"]["selected"])
 
 
@@ -155,7 +157,7 @@ def _table(runs: Sequence[RunSummary], names: Sequence[str], picked: Sequence[in
         on_select="rerun",
         selection_mode="multi-row",
         column_config={name: _column(name, table[name].to_pylist()) for name in table.column_names},
-        height=_ROW_PIXELS * (min(len(shown), 8) + 1) + 3,
+        height="content" if len(shown) <= _FEW_ROWS else _ROW_PIXELS * (_FEW_ROWS + 1),
         alt="The runs of the picture, one in a row",
     )
     chosen = [shown[row] for row in ticked["selection"]["rows"] if row < len(shown)]

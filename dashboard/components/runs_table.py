@@ -22,6 +22,7 @@ _GRID = "rows and number of the grid"
 _CLICK = "runs_table_open"
 _ROW_PIXELS = 36
 _HEAD_PIXELS = 35
+_FEW_ROWS = 10
 _NAME_PIXELS, _ON_A_PHONE = 270, 150
 _COLOURS: Mapping[Tone, Literal["green", "blue", "orange", "red", "gray"]] = {
     "good": "green",
@@ -43,14 +44,15 @@ def show_table(rows: Sequence[Row], columns: Sequence[runs_table.Column]) -> Non
     """Draw the rows; a click on a name opens that run, and a tick stays when search, order or page change."""
     names = [row.name for row in rows]
     before = chosen()
-    # The style says how much of a large window it may take; what is in it scrolls.
-    with st.container(key=KEY, height=_HEAD_PIXELS + _ROW_PIXELS * len(rows), border=False):
+    # The style makes a long one as high as the window; a short one has room for the bar that scrolls it sideways.
+    is_long = len(rows) > _FEW_ROWS
+    with st.container(key=KEY, height=_HEAD_PIXELS + _ROW_PIXELS * len(rows) if is_long else "content", border=False):
         st.dataframe(
             runs_table.table(rows, columns),
             column_config={column.key: _config(column) for column in columns},
             hide_index=True,
             row_height=_ROW_PIXELS,
-            height="stretch",
+            height="stretch" if is_long else "content",
             placeholder=NOTHING,
             on_select="rerun",
             selection_mode="multi-row",

@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from dashboard.logic import value_range
 from dashboard.logic.line import Axis, Line, Part
 from dashboard.logic.numbers import count
 from dashboard.logic.sampling import POINTS, kept, smoothed
@@ -20,10 +21,6 @@ from dashboard.logic.series import Series
 from dashboard.logic.text import shortened
 
 AXES: dict[Axis, str] = {"step": "Steps", "tokens_seen": "Tokens", "seconds": "Time"}
-
-CLIPPED = (1.0, 99.0)
-"""Percentiles between which the values lie that are in range when outliers are left out."""
-
 
 _LONGEST_NAMES = 60
 """Characters that a title gives to what the marks in it are."""
@@ -178,7 +175,8 @@ def _plotted(
     divisor, unit = _scale(panel.column, [series.columns[panel.column] for *_, series in stated])
     log = view.log and panel.column in {"loss", "grad_norm"}
     values = [_drawable(series.columns[panel.column] / divisor, positive=log) for *_, series in stated]
-    low, high = _range(values, log=log) if view.clip and panel.column != "learning_rate" else (None, None)
+    clips = view.clip and panel.column != "learning_rate"
+    low, high = value_range.middle(values, log=log) if clips else value_range.room(values)
     points = min(POINTS, panel.points // len(stated))
     curves = []
     for (line, part, series), y in zip(stated, values, strict=True):
@@ -195,7 +193,7 @@ def _plotted(
         resumed=tuple(_places(lines, "resumed", view, x_divisor, panel.column, divisor)),
         scores=scores,
     )
-    outside = _outside(values, low, high) + sum(
+    outside = value_range.outside(values, low, high) + sum(
         _too_large(series.columns[panel.column], divisor) for *_, series in stated
     )
     return plotted, (sum(len(curve.x) for curve in curves), sum(len(y) for y in values), outside)
@@ -254,26 +252,6 @@ def _value_before(line: Line, column: str, step: float) -> float:
             if row >= 0:
                 return float(series.columns[column][row])
     return float("nan")
-
-
-def _range(values: Sequence[np.ndarray], *, log: bool) -> tuple[float | None, float | None]:
-    """Return the ends of the range without outliers, None twice where all values are one."""
-    finite = np.concatenate([array[np.isfinite(array)] for array in values])
-    if not len(finite):
-        return None, None
-    low, high = (float(end) for end in np.percentile(finite, CLIPPED))
-    if low == high:
-        return None, None
-    if log:
-        return low * (low / high) ** 0.05, high * (high / low) ** 0.05
-    margin = 0.05 * (high - low)
-    return (max(0.0, low - margin) if low >= 0 else low - margin), high + margin
-
-
-def _outside(values: Sequence[np.ndarray], low: float | None, high: float | None) -> int:
-    if low is None or high is None:
-        return 0
-    return sum(int(np.count_nonzero((array < low) | (array > high))) for array in values)
 
 
 def _too_large(values: np.ndarray, divisor: float) -> int:

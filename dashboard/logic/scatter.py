@@ -105,8 +105,9 @@ def drawing(shown: Scatter, names: Sequence[str], colours: Sequence[str], *, ink
         "xAxis": _axis(shown.x, shown.logarithmic) | {"nameGap": 32},
         "yAxis": _axis(shown.y, shown.logarithmic) | {"nameGap": left + 10},
         "dataZoom": [
-            {"type": "inside", "xAxisIndex": 0, "zoomOnMouseWheel": "ctrl"},
-            {"type": "inside", "yAxisIndex": 0, "zoomOnMouseWheel": "ctrl"},
+            # Points are chosen by their number, so those out of sight stay.
+            {"type": "inside", f"{axis}AxisIndex": 0, "zoomOnMouseWheel": "ctrl", "filterMode": "none"}
+            for axis in "xy"
         ],
         "brush": {
             "xAxisIndex": "all",

@@ -1,5 +1,6 @@
 // The keyboard of the runs page. It reads no text but the name in the focused row, which Python holds against its list.
 const CELL = /^glide-cell-\d+-\d+$/;
+const REACHED = "[data-testid=stMain] :is(a[href], button, input, [tabindex]):not(:disabled, [tabindex='-1'])";
 
 function isTyping(element) {
   return element && (element.isContentEditable || ["INPUT", "TEXTAREA", "SELECT"].includes(element.tagName));
@@ -18,6 +19,18 @@ function press(selector) {
   return Boolean(button);
 }
 
+// Lead out of the table, to what comes next or before: by itself Tab goes through every cell of the row.
+function leave(back) {
+  const table = document.querySelector(".st-key-runs_table");
+  const side = back ? Node.DOCUMENT_POSITION_PRECEDING : Node.DOCUMENT_POSITION_FOLLOWING;
+  const found = [...document.querySelectorAll(REACHED)].filter(
+    (one) => table.compareDocumentPosition(one) & side && !table.contains(one) && one.offsetParent,
+  );
+  const next = back ? found.at(-1) : found[0];
+  if (next) next.focus();
+  return Boolean(next);
+}
+
 export default function ({ setTriggerValue }) {
   const onKey = (event) => {
     const plain = !event.ctrlKey && !event.metaKey && !event.altKey && event.isTrusted;
@@ -31,6 +44,8 @@ export default function ({ setTriggerValue }) {
       taken = press(".st-key-compare_chosen button");
     } else if (event.key === "?") {
       taken = press(".st-key-keyboard button");
+    } else if (cell && event.key === "Tab") {
+      taken = leave(event.shiftKey);
     } else if (cell && event.key === "Enter") {
       setTriggerValue("open", cell.parentElement.querySelector("[aria-colindex='1']").textContent);
     } else if (cell && event.key === " " && !event.shiftKey) {

@@ -54,10 +54,11 @@ def page() -> None:
 
 
 def _chosen(known: Mapping[str, RunSummary]) -> str | None:
-    """Return the run that the address names, else the one looked at last; with neither, let the reader choose."""
+    """Return the run that the address names, else the one looked at last, or the only one; else a choice."""
     asked = st.query_params.get("run")
-    if asked is None and st.session_state.get(_LAST) in known:
-        asked = st.query_params["run"] = st.session_state[_LAST]
+    before: str | None = next(iter(known)) if len(known) == 1 else st.session_state.get(_LAST)
+    if asked is None and before is not None and before in known:
+        asked = st.query_params["run"] = before
     if asked in known:
         st.session_state[_LAST] = asked
         return asked

@@ -89,6 +89,15 @@ def test_of_a_long_example_it_is_said_how_much_is_shown(opened: Open, root: Path
     ) in text
 
 
+def test_the_only_run_is_not_asked_for(opened: Open, root: Path) -> None:
+    write_run(root, "alpha")
+    app = opened(state.RUN)
+    assert app.query_params["run"] == "alpha"
+    assert "<h1>alpha</h1>" in said(app)
+    write_run(root, "beta", seed=1)
+    assert [box.label for box in opened(state.RUN).selectbox] == ["Choose a run"]
+
+
 def test_the_devices_of_a_run_are_written_as_in_the_list(opened: Open, root: Path) -> None:
     write_run(root, "alpha", manifest={"devices": {"kind": "T4", "count": 2}})
     assert " · 2 × T4 · " in said(opened(state.RUN, run="alpha"))

@@ -185,6 +185,54 @@ def test_by_keyboard_alone(tmp_path: Path, page: Page, keep) -> None:
         expect(page).to_have_url(re.compile(r"/run\?run=gamma"))
 
 
+def test_tab_leads_out_of_the_table_and_archiving_is_undone_by_keyboard(tmp_path: Path, page: Page) -> None:
+    root = tmp_path / "runs"
+    four_runs(root)
+    with serving(root, tmp_path) as address:
+        page.goto(address)
+        ready(page)
+        focus_row(page, 3)
+        page.keyboard.press("Shift+Tab")
+        expect(page.get_by_role("button", name="Views")).to_be_focused()
+        focus_row(page, 2)
+        page.keyboard.press("Space")
+        expect(page.get_by_text("1 chosen")).to_be_visible()
+        page.keyboard.press("Tab")
+        expect(page.get_by_role("button", name="Open")).to_be_focused()
+        page.get_by_role("button", name="Archive", exact=True).focus()
+        page.keyboard.press("Enter")
+        expect(page.get_by_text("1 run archived; 3 of 4 shown.")).to_be_visible()
+        assert read_notes(root / "alpha").archived_at is not None
+        page.get_by_role("button", name="Undo").focus()
+        page.keyboard.press("Enter")
+        expect(page.get_by_text("4 of 4 shown")).to_be_visible()
+        lists(page, ["delta", "alpha", "gamma", "beta"])
+        assert read_notes(root / "alpha").archived_at is None
+
+
+def test_a_long_list_is_as_high_as_the_window_and_its_buttons_are_seen(tmp_path: Path, page: Page) -> None:
+    for number in range(40):
+        write_run(tmp_path / "runs", f"run-{number:02}", seed=number, items=0, started=STARTED - timedelta(days=number))
+    table, actions = page.locator(".st-key-runs_table [data-testid=stDataFrame]"), page.locator(".st-key-runs_actions")
+    with serving(tmp_path / "runs", tmp_path) as address:
+        page.goto(address)
+        for height in (800, 1300):
+            page.set_viewport_size({"width": 1400, "height": height})
+            ready(page)
+            page.wait_for_function(
+                "height => document.querySelector('.st-key-runs_actions').getBoundingClientRect().bottom > height - 90",
+                arg=height,
+            )
+            (shown, below) = (table.bounding_box(), actions.bounding_box())
+            assert shown is not None
+            assert below is not None
+            assert shown["height"] > height / 2
+            assert shown["y"] + shown["height"] < below["y"] < below["y"] + below["height"] <= height
+        search(page, "run:run-07")
+        lists(page, ["run-07"])
+        page.wait_for_function("document.querySelector('.st-key-runs_table').getBoundingClientRect().height < 100")
+
+
 def test_the_filters_are_set_by_keyboard(tmp_path: Path, page: Page) -> None:
     four_runs(tmp_path / "runs")
     with serving(tmp_path / "runs", tmp_path) as address:

@@ -155,6 +155,25 @@ def test_a_button_of_the_comparison_puts_runs_side_by_side(tmp_path: Path, page:
         expect(page.locator("[data-testid=stException]")).to_have_count(0)
 
 
+def test_pointing_at_a_curve_lists_its_panel_first_and_then_the_others_from_the_top(tmp_path: Path, page: Page) -> None:
+    write_run(tmp_path / "runs", "alpha", steps=40)
+    listed = page.locator(".tp-pointed-at > div > div > div:first-child").filter(has_text=" at ")
+    with serving(tmp_path / "runs", tmp_path) as address:
+        page.goto(f"{address}/run?run=alpha")
+        settled(page)
+        box = page.locator("[data-testid=stEChartsChart] canvas").first.bounding_box()
+        assert box is not None
+        for down, first in ((150, "Loss"), (330, "Learning rate")):
+            for aside in (0, 6):  # A pointer that comes from nowhere is not seen.
+                page.mouse.move(box["x"] + 500 + aside, box["y"] + down)
+                page.wait_for_timeout(300)
+            expect(listed.filter(has_text=first)).to_be_visible()
+            titles = sorted((one.bounding_box()["y"], one.inner_text().partition(" at ")[0]) for one in listed.all())
+            others = ["Loss", "Learning rate", "Gradient norm", "Tokens per second"]
+            others.remove(first)
+            assert [title for _, title in titles][:4] == [first, *others]
+
+
 def test_a_link_shows_the_same_view(tmp_path: Path, page: Page) -> None:
     three_runs(tmp_path / "runs")
     with serving(tmp_path / "runs", tmp_path) as address:

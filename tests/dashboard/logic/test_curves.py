@@ -133,6 +133,15 @@ def test_outliers_are_left_out_of_the_range_and_counted() -> None:
     assert drawn.option["yAxis"][0]["max"] < 3
 
 
+def test_values_that_hardly_differ_have_an_axis_of_few_digits() -> None:
+    rate = np.linspace(0.001, 0.0009999993, 50)
+    plotted, drawn = drawn_of(line("a", series(50, loss=np.linspace(5, 1, 50), learning_rate=rate)))
+    assert [(axis.get("min"), axis.get("max")) for axis in drawn.option["yAxis"]] == [(None, None), (0.00099, 0.00101)]
+    assert plotted.remark == ""
+    _, drawn = drawn_of(line("a", series(50, loss=np.ones(50))))
+    assert "min" not in drawn.option["yAxis"][0]
+
+
 def test_a_resumed_run_shows_where_and_what_came_before_in_a_quieter_tone() -> None:
     before, after = series(10, loss=np.full(10, 4.0)), series(10, loss=np.full(10, 2.0))
     after.columns["step"] += 10
