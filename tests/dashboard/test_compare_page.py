@@ -156,8 +156,7 @@ def test_another_tools_run_stands_with_its_figures_and_where_they_stand(opened: 
     text = said(opened(state.COMPARE, runs=["ours", "theirs"]))
     assert (
         "theirs is another tool&#x27;s run: its figures are as the files state them. Sources, on the page of such a "
-        "run, has the file and line of each, and its settings. What is stated of scores is below; none of it was "
-        "computed again here."
+        "run, has the file and line of each, and its settings. No score of it was computed again here."
     ) in text
     assert '<td class="tp-word">last loss</td>' in text
     assert '<td class="tp-number">1.7000</td>' in text
