@@ -12,7 +12,7 @@ from pages import Open, labels, said
 from streamlit.testing.v1 import AppTest
 from synthetic import write_run
 
-from dashboard import state
+from dashboard import reading, state
 from dashboard.logic import comparison_tables
 from evidence.compare import compare_runs
 from evidence.read import read_run
@@ -103,6 +103,16 @@ def test_statistics_stay_with_twenty_runs_and_are_one_table(opened: Open, sweep:
     assert text.count("exact McNemar, p") == 19
     assert "run-19" in text
     assert "run-20" not in text
+
+
+def test_twenty_runs_are_not_read_again_at_each_click(
+    opened: Open, sweep: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = opened(state.COMPARE, runs=sweep[:20])
+    again: list[Path] = []
+    monkeypatch.setattr(reading, "read_run", lambda folder: again.append(folder) or read_run(folder))
+    app.run()
+    assert again == []
 
 
 def test_the_button_of_the_runs_says_how_many_are_compared(opened: Open, sweep: list[str]) -> None:
