@@ -216,6 +216,6 @@ def _compared(folders: tuple[str, ...], signatures: str) -> Comparison:
     return compare_runs([read_run(Path(folder)) for folder in folders], [checked(Path(folder)) for folder in folders])
 
 
-@st.cache_resource(max_entries=16, show_spinner=False)
+@st.cache_resource(max_entries=32, show_spinner=False)  # More than are held side by side.
 def _run(folder: str, signature: str) -> Run:
     return read_run(Path(folder))

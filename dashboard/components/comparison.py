@@ -43,8 +43,7 @@ def of_other_tools(views: Mapping[str, ForeignRun]) -> None:
         whose = "is another tool's run: its" if len(views) == 1 else "are runs of other tools: their"
         markup.note(
             f"{', '.join(views)} {whose} figures are as the files state them. Sources, on the page of such a run, has "
-            "the file and line of each, and its settings. What is stated of scores is below; none of it was computed "
-            "again here."
+            "the file and line of each, and its settings. No score of it was computed again here."
         )
 
 

@@ -12,7 +12,7 @@ from pages import Open, labels, said
 from streamlit.testing.v1 import AppTest
 from synthetic import write_run
 
-from dashboard import state
+from dashboard import reading, state
 from dashboard.logic import comparison_tables
 from evidence.compare import compare_runs
 from evidence.read import read_run
@@ -105,6 +105,16 @@ def test_statistics_stay_with_twenty_runs_and_are_one_table(opened: Open, sweep:
     assert "run-20" not in text
 
 
+def test_twenty_runs_are_not_read_again_at_each_click(
+    opened: Open, sweep: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = opened(state.COMPARE, runs=sweep[:20])
+    again: list[Path] = []
+    monkeypatch.setattr(reading, "read_run", lambda folder: again.append(folder) or read_run(folder))
+    app.run()
+    assert again == []
+
+
 def test_the_button_of_the_runs_says_how_many_are_compared(opened: Open, sweep: list[str]) -> None:
     def shown(app: AppTest) -> str:
         return next(block.proto.popover.label for block in app.get("popover"))
@@ -156,8 +166,7 @@ def test_another_tools_run_stands_with_its_figures_and_where_they_stand(opened: 
     text = said(opened(state.COMPARE, runs=["ours", "theirs"]))
     assert (
         "theirs is another tool&#x27;s run: its figures are as the files state them. Sources, on the page of such a "
-        "run, has the file and line of each, and its settings. What is stated of scores is below; none of it was "
-        "computed again here."
+        "run, has the file and line of each, and its settings. No score of it was computed again here."
     ) in text
     assert '<td class="tp-word">last loss</td>' in text
     assert '<td class="tp-number">1.7000</td>' in text
