@@ -47,9 +47,14 @@ class RunLock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._descriptor is not None:
-            self._path.unlink(missing_ok=True)
+            if self.holds():
+                self._path.unlink(missing_ok=True)
             os.close(self._descriptor)
             self._descriptor = None
+
+    def holds(self) -> bool:
+        """Return whether the folder is still held: where it was removed and made anew, the lock is somebody else's."""
+        return self._descriptor is not None and _is_file_of(self._descriptor, self._path)
 
 
 def is_alive(folder: Path) -> bool:
@@ -81,15 +86,23 @@ def _held(path: Path) -> int | None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # The last holder may have removed the file after we opened it: then this lock guards nothing.
-        if os.path.samestat(os.fstat(descriptor), os.stat(path)):  # noqa: PTH116 - the pair reads best side by side
+        if _is_file_of(descriptor, path):
             return descriptor
-    except (BlockingIOError, FileNotFoundError):
+    except BlockingIOError:
         pass
     except OSError:
         os.close(descriptor)
         raise
     os.close(descriptor)
     return None
+
+
+def _is_file_of(descriptor: int, path: Path) -> bool:
+    """Return whether the open file is the one that stands at the path."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
+    except FileNotFoundError:
+        return False
 
 
 def _in_use(path: Path) -> Problem:

@@ -65,6 +65,22 @@ def test_lock_file_is_gone_afterwards(tmp_path: Path) -> None:
         assert is_alive(tmp_path)
 
 
+def test_a_folder_made_anew_is_held_by_whoever_holds_it_now(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    with RunLock(folder) as before:
+        assert before.holds()
+        folder.rename(tmp_path / "away")
+        folder.mkdir()
+        assert not before.holds()
+        with RunLock(folder) as now:
+            before.__exit__(None, None, None)
+            assert now.holds()
+            assert is_alive(folder)
+        assert not before.holds()
+    assert list(folder.iterdir()) == []
+
+
 def test_looking_never_locks_out_a_run(tmp_path: Path) -> None:
     for _ in range(50):
         with RunLock(tmp_path):

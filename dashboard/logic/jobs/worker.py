@@ -29,7 +29,6 @@ from dashboard.logic.jobs.folder import (
 )
 from dashboard.logic.jobs.process import interrupt, kill, started_now
 from dashboard.logic.jobs.program import PROGRAM, resume_arguments, train_arguments
-from evidence.layout import LOCK
 from evidence.lock import RunLock
 from schemas.problems import ProblemError
 
@@ -47,32 +46,26 @@ def main(root: Path) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     launch_folder(root).mkdir(parents=True, exist_ok=True)
     try:
-        with RunLock(launch_folder(root)):
-            if not _work(root):
-                os._exit(0)  # Letting go would remove the lock of whoever works through the new queue.
+        with RunLock(launch_folder(root)) as lock:
+            _work(root, lock)
     except ProblemError:
         return  # Somebody else holds the queue, and looks for new jobs before letting go.
 
 
-def _work(root: Path) -> bool:
-    """Start jobs as devices become free, until none waits and none that was started here is at work.
-
-    Returns whether the queue is still the one that it was: somebody may remove the root and begin another there.
-    """
+def _work(root: Path, lock: RunLock) -> None:
+    """Start jobs as devices become free, until none waits and none that was started here is at work."""
     waits: list[threading.Thread] = []
     reader = JobReader(root)
-    lock = _inode(launch_folder(root) / LOCK)
-    while True:
+    while lock.holds():
         waits = [wait for wait in waits if wait.is_alive()]
-        if _inode(launch_folder(root) / LOCK) != lock:
-            for wait in waits:
-                wait.join()
-            return False
         known = reader.jobs()
         # Jobs that an earlier worker left running have nobody here who waits for them, but their devices are taken.
         if not waits and all(job.has_ended for job in known):
-            return True
+            return
         time.sleep(_POLL_SECONDS if _start_all(startable(known), waits) else AGAIN_SECONDS)
+    # Somebody removed the root and may have begun another there, whose queue is not ours.
+    for wait in waits:
+        wait.join()
 
 
 def _start_all(chosen: Sequence[Job], waits: list[threading.Thread]) -> bool:
@@ -148,18 +141,10 @@ def _start(job: Job) -> subprocess.Popen[bytes] | None:
     return process
 
 
-def _inode(path: Path) -> int | None:
-    """Return what tells a file from any other that is there at the same time, None where there is none."""
-    try:
-        return path.stat().st_ino
-    except OSError:
-        return None
-
-
 def _wait(job: Job, process: subprocess.Popen[bytes]) -> None:
     """Wait for a job and note how it ended, when the disk has room for that, as long as the job's folder is there."""
     code = process.wait()
-    while _inode(job.folder) is not None:
+    while job.folder.is_dir():
         try:
             mark_ended(job, code)
         except OSError:
