@@ -28,6 +28,7 @@ from trainer.evaluable import (
 from trainer.evaluation.addition import add_evaluation, beside, finish_or_undo
 from trainer.evaluation.evaluate import Answered, prompts_of, stated_evaluation, stated_form, summary_of
 from trainer.evaluation.exam import Exam, in_words
+from trainer.failure import memory_told
 from trainer.loop.checkpoint import latest_step, no_checkpoint
 from trainer.loop.step import TrainState
 from trainer.loop.stop import StopRequest
@@ -49,8 +50,8 @@ def evaluate_run(folder: Path, eval_set: str | None, watch: Watch) -> dict[str, 
 
     Raises:
         ProblemError: exit code 2; the run is evaluated already, names no set, or has no checkpoint of its last step.
-            Exit code 5: stopped before every item was answered; the run is as before. Exit code 2 also: it could not be
-            written, and the run is as before.
+            Exit code 5: stopped before every item was answered; 4: the device has no room; 2 also: it could not be
+            written. The run is as before then.
     """
     config = config_to_evaluate(folder, eval_set)
     refuse_without_checkpoint(folder)
@@ -82,7 +83,8 @@ def evaluate_run(folder: Path, eval_set: str | None, watch: Watch) -> dict[str, 
                 watch=watch,
             )
             try:
-                summary = answered(folder, exam, state)
+                with memory_told(str(folder)):
+                    summary = answered(folder, exam, state)
                 add_evaluation(folder, summary, by=in_number(devices))
             except BaseException:
                 finish_or_undo(folder)

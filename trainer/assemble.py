@@ -34,7 +34,7 @@ class Start:
     """pretrained or random: where the parameters first came from."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Assembly:
     """A run ready for its first step."""
 
@@ -42,11 +42,17 @@ class Assembly:
     """The decoder's structure, without parameters."""
     program: Program
     state: TrainState
-    """The state before the run's first step. The loop consumes it."""
+    """The state before the run's first step, until it is handed over."""
     weights: str
     """pretrained or random: where the parameters first came from."""
     params_sha256: str
     """Hash of the parameters before the run's first step."""
+
+    def hand_over(self) -> TrainState:
+        """Return the state and let go of it: where it is not donated, whoever holds it keeps its memory."""
+        state = self.state
+        del self.state
+        return state
 
 
 def assemble(prepared: Prepared, continued: Start | None = None) -> Assembly:

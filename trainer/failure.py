@@ -9,6 +9,8 @@ from __future__ import annotations
 import errno
 import os
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import jax
@@ -84,6 +86,17 @@ def not_written(error: OSError, file: str) -> Failure:
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether a device had no room for what was to be put or computed there."""
     return isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
+
+
+@contextmanager
+def memory_told(file: str) -> Iterator[None]:
+    """Let a device that has no room be told as the problem of the folder `file`, where no run is there to be sealed."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        raise ProblemError(out_of_memory(error, file).problems, exit_code=FAILED) from error
 
 
 def out_of_memory(error: BaseException, file: str) -> Failure:

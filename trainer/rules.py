@@ -49,6 +49,13 @@ RULES: tuple[Rule, ...] = (
         meaning="The text of a special token in a row or a prompt is given to the model as the token itself.",
         fix="Nothing, if that is meant; else write it in another way.",
     ),
+    error(
+        "TP025",
+        "Answer that the tokenizer does not know",
+        "What the tokenizer makes of a row no longer holds its answer, so the model cannot learn it.",
+        "Use the tokenizer that the model was trained with.",
+    ),
+    error("TP026", "No row is kept whole", "Every row is cut, so no end token is learned.", "Raise data.max_length."),
     error("TP030", "Folder cannot be written", "The run folder cannot be made or written.", "Choose another --output."),
     error("TP031", "Folder is taken", "The run folder holds a run or other files.", "Choose another --output."),
     error("TP032", "Name that no run can have", "The run folder's name is its id.", "Give it another name."),
@@ -141,6 +148,12 @@ RULES: tuple[Rule, ...] = (
         "No role",
         "An account that logged in to the dashboard is listed neither as operator nor as viewer.",
         "List it in the [roles] section of .streamlit/secrets.toml.",
+    ),
+    error(
+        "TP086",
+        "Too large for the page",
+        "An uploaded bundle unpacks to more than the dashboard reads into its memory.",
+        "Verify it with `trainproof verify` in a terminal.",
     ),
     error(
         "TP089",

@@ -70,6 +70,7 @@ def run(order: Order, watch: Watch) -> int:
     with stop, claimed(order.folder, watch) as recorder:
         record_start(recorder, prepared, order, parent)
         assembly = assemble(prepared, continued)
+        del continued  # the assembly has its state, and hands it over
         record_what_runs(recorder, prepared, assembly, order)
         exam = exam_of(prepared, assembly, recorder, stop, watch)
         baseline = baseline_of(exam, assembly, recorder) if exam else None
@@ -245,7 +246,7 @@ def train(prepared: Prepared, assembly: Assembly, recorder: Recorder, stop: Stop
         stop=stop,
         progress=lambda done, total, loss: watch.done("step", done, total, f"loss {loss:.4f}"),
     )
-    outcome = loop.run(assembly.state)
+    outcome = loop.run(assembly.hand_over())
     # A state whose numbers are not finite is of no use to continue from; the checkpoint before it is.
     if outcome.status != "failed":
         loop.save(outcome.state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -47,7 +48,7 @@ def _body(root: Path, *, was_active: bool) -> None:
             with trying("The queue could not be continued"):
                 control.start_worker(root)
                 st.rerun()
-    elif waiting and len(waiting) == len(active) and (free := shutil.disk_usage(root).free) < LEAST_FREE_BYTES:
+    elif waiting and len(waiting) == len(active) and (free := _free_bytes(root)) < LEAST_FREE_BYTES:
         markup.note(
             f"Nothing is started, since the disk of {root} is full: {numbers.memory(free)} are free. Make room there, "
             "and the queue goes on by itself."
@@ -65,6 +66,14 @@ def _body(root: Path, *, was_active: bool) -> None:
         _folded(root, earlier, "Ended before", key="ended", most=_ENDED_FOLDED)
 
 
+def _free_bytes(root: Path) -> float:
+    """Return the room on the disk of a root, without end where somebody has just removed it: then nothing is full."""
+    try:
+        return shutil.disk_usage(root).free
+    except OSError:
+        return math.inf
+
+
 @st.fragment
 def _folded(root: Path, some: Sequence[Job], title: str, *, key: str, most: int | None = None) -> None:
     """Draw jobs folded, so that the form stays where it can be seen; of more than `most` the first of them."""
@@ -79,7 +88,8 @@ def _folded(root: Path, some: Sequence[Job], title: str, *, key: str, most: int 
 
 
 def _job(root: Path, job: Job, *, first_waiting: bool) -> None:
-    with st.container(border=True):
+    # With a key it takes the keyboard along when it moves.
+    with st.container(border=True, key=f"job {job.job_id}"):
         with st.container(horizontal=True, vertical_alignment="center"):
             asked = markup.when(job.created_at, reading.reader_zone())
             line = f"{markup.sign(JOBS, job.state)} <b>{markup.safe(job.run)}</b>"

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import re
+import shlex
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from dashboard.logic.numbers import memory
+from evidence.bundle.hostile import harmless_entries
 from evidence.bundle.verify import Verdict, verify_bundle
+from schemas.problems import Problem, ProblemError
 
 FOLDER = Path("bundles")
 """Folder of bundles, below the folder that the dashboard was started in."""
+
+MOST_UNPACKED_BYTES = 512 << 20
+"""Bytes of an uploaded bundle; its rows take several times as much memory, on a machine that may be training."""
 
 BUILDING = "Scanning, hashing, writing, verifying"
 _GRADING = "Verifying: every run in the zip is graded again"
@@ -57,13 +64,30 @@ def told(draw: Callable[[float, str], object]) -> Callable[[int, int], None]:
     return tell
 
 
-def verdict_on(content: bytes) -> Verdict:
+def verdict_on(content: bytes, name: str) -> Verdict:
     """Return the verdict on an uploaded bundle; only a temporary file ever holds it.
 
     Raises:
         OSError: The temporary file could not be written.
+        ProblemError: It unpacks to more than the page verifies.
     """
     with tempfile.TemporaryDirectory(prefix="trainproof-upload-") as folder:
         path = Path(folder) / "upload.zip"
         path.write_bytes(content)
+        with path.open("rb") as file:
+            entries, hostile = harmless_entries(file)
+        unpacked = sum(entry.size_bytes for entry in entries)
+        if not hostile and unpacked > MOST_UNPACKED_BYTES:
+            raise ProblemError([_too_large(name, unpacked)])
         return verify_bundle(path)
+
+
+def _too_large(name: str, unpacked: int) -> Problem:
+    return Problem(
+        code="TP086",
+        severity="error",
+        file=name,
+        what=f"The bundle unpacks to {memory(unpacked)}, and this page verifies at most {memory(MOST_UNPACKED_BYTES)}.",
+        why="Its rows would take several times as much of this machine's memory.",
+        next=f"Verify it in a terminal: `{shlex.join(['trainproof', 'verify', name])}`.",
+    )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,7 +65,7 @@ def _typed(manifest: Document) -> str:
     command = at(manifest, "command")
     if not isinstance(command, list):
         return ""
-    return masked(shlex.join(visible(str(part)).replace("\n", " ") for part in command))
+    return masked(_line(command))
 
 
 def _steps(manifest: Document, name: str, *, forced: bool) -> Iterator[str]:
@@ -77,8 +77,13 @@ def _steps(manifest: Document, name: str, *, forced: bool) -> Iterator[str]:
     parent = text_at(manifest, "parent", "run_id")
     source = ["--resume", parent] if parent else ["--config", CONFIG]
     force = ["--force"] if forced else []
-    yield shlex.join(["trainproof", "train", *source, "--output", f"{name}-again", *force])
-    yield shlex.join(["trainproof", "compare", name, f"{name}-again"])
+    yield _line(["trainproof", "train", *source, "--output", f"{name}-again", *force])
+    yield _line(["trainproof", "compare", name, f"{name}-again"])
+
+
+def _line(command: Sequence[object]) -> str:
+    """Return a command as one line for a shell, whose words stand in the order in which they are read."""
+    return shlex.join(visible(str(part)).replace("\n", " ") for part in command)
 
 
 def _requirements(manifest: Document) -> str:

@@ -205,7 +205,10 @@ def _verify() -> None:
         )
         return
     with trying("The bundle could not be verified"):
-        verdict.show(_verdict_on(given), given.name)
+        try:
+            verdict.show(_verdict_on(given), given.name)
+        except ProblemError as error:
+            problems.show(error.problems)
 
 
 def _verdict_on(given: UploadedFile) -> Verdict:
@@ -213,7 +216,7 @@ def _verdict_on(given: UploadedFile) -> Verdict:
     kept: tuple[str, Verdict] | None = st.session_state.get(_UPLOADED)
     if kept is None or kept[0] != given.file_id:
         with st.spinner("Verifying"):
-            kept = st.session_state[_UPLOADED] = given.file_id, bundles.verdict_on(given.getvalue())
+            kept = st.session_state[_UPLOADED] = given.file_id, bundles.verdict_on(given.getvalue(), given.name)
     return kept[1]
 
 

@@ -148,6 +148,14 @@ def test_a_queue_that_cannot_be_continued_says_why(opened: Open, root: Path) -> 
     assert said_so in said(app)
 
 
+def test_what_is_queued_while_no_worker_can_be_started_is_queued_once(opened: Open, root: Path) -> None:
+    (root / ".launch" / "worker.log").mkdir(parents=True)
+    app = press(opened(state.LAUNCH), "Just start a smoke run")
+    assert [job.state for job in jobs(root)] == ["waiting"]
+    assert "could not be started" not in said(app)
+    assert "Jobs wait, and nobody works through the queue" in said(app)
+
+
 def test_a_root_that_cannot_hold_jobs_stops_no_page(opened: Open, root: Path) -> None:
     root.mkdir()
     (root / ".launch").write_text("")

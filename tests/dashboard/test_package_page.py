@@ -166,12 +166,23 @@ def test_every_hostile_archive_is_refused_on_the_page_and_leaves_nothing(
         assert sorted(tmp_path.rglob("*")) == before, name
 
 
+def test_an_uploaded_bundle_that_is_too_large_for_the_memory_is_for_the_command_line(
+    opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bundles, "MOST_UNPACKED_BYTES", 5)
+    app = opened(state.PACKAGE, part="Verify")
+    app.get("file_uploader")[0].upload("large.zip", named("a.txt"), "application/zip").run()
+    assert not app.exception
+    assert "Error TP086: The bundle unpacks to 6\u202fB, and this page verifies at most 5\u202fB." in said(app)
+    assert "does not hold" not in said(app)
+
+
 def test_an_uploaded_bundle_is_verified_once(opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     verified: list[bytes] = []
 
-    def counted(content: bytes) -> verify.Verdict:
+    def counted(content: bytes, name: str) -> verify.Verdict:
         verified.append(content)
-        return bundles_of_strangers(content)
+        return bundles_of_strangers(content, name)
 
     bundles_of_strangers = bundles.verdict_on
     monkeypatch.setattr(bundles, "verdict_on", counted)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import jax
 import pytest
 
 from evidence import layout
@@ -21,6 +22,7 @@ from trainer.afterwards import evaluate_run, export_run
 from trainer.config.tree import Config, Evaluation
 from trainer.evaluation import addition
 from trainer.evaluation.evaluate import FORM
+from trainer.evaluation.exam import Exam
 from trainer.loop.stop import StopRequest
 from trainer.model import export
 from trainer.progress import Watch
@@ -192,6 +194,25 @@ def test_a_completion_that_fails_leaves_the_run_as_it_was(
     monkeypatch.setattr(addition, "artifacts_of", fails)
     with pytest.raises((ProblemError, KeyboardInterrupt)):
         evaluate_run(half, None, QUIET)
+    assert {path: path.read_bytes() for path in half.iterdir() if path.is_file()} == before
+
+
+def test_an_evaluation_that_the_device_has_no_room_for_leaves_the_run_as_it_was(
+    half: Path, monkeypatch: pytest.MonkeyPatch
+):
+    before = {path: path.read_bytes() for path in half.iterdir() if path.is_file()}
+
+    def full(*_, **__):
+        message = "RESOURCE_EXHAUSTED: Out of memory allocating 1024 bytes."
+        raise jax.errors.JaxRuntimeError(message)
+
+    monkeypatch.setattr(Exam, "answer", full)
+    with pytest.raises(ProblemError) as caught:
+        evaluate_run(half, None, QUIET)
+    assert (caught.value.exit_code, caught.value.problems[0].what) == (
+        4,
+        "The device ran out of memory: RESOURCE_EXHAUSTED: Out of memory allocating 1024 bytes.",
+    )
     assert {path: path.read_bytes() for path in half.iterdir() if path.is_file()} == before
 
 

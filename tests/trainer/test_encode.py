@@ -1,10 +1,15 @@
 """What the model sees of a row: which tokens are supervised, what is cut, and what is refused."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+import tokenizers
+from model_folders import model_folder
 
 from schemas.problems import ProblemError
 from schemas.render import as_text
+from schemas.words import shown
 from trainer.data.encode import EncodedRow, encode_rows, ends_are_supervised, first_examples, padded
 from trainer.data.render import render_row
 from trainer.model.source import resolve
@@ -91,18 +96,59 @@ def test_many_lost_answers_are_counted_not_listed(tokenizer):
     assert caught.value.problems[-1].what == "4 further rows lose their answer at 12 tokens."
 
 
+def with_unknown_words(folder: Path, *known: str):
+    """Return a tokenizer of a few words, which takes every other one for `[UNK]`."""
+    words = {word: number for number, word in enumerate(("<eos>", "[UNK]", *known))}
+    model_folder(folder, config={"vocab_size": 8}, unk_token="[UNK]")
+    own = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
+    own.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    own.save(str(folder / "tokenizer.json"))
+    return resolve(str(folder)).tokenizer()
+
+
+def test_answers_that_the_tokenizer_does_not_know_are_refused(tmp_path: Path):
+    own = with_unknown_words(tmp_path / "model", "Hi", "there")
+    far = {"prompt": "Say ho.", "completion": "Ho ho."}
+    assert encode_rows([PAIR], own, max_length=64, file="rows.jsonl").counts["rows"] == 1
+    with pytest.raises(ProblemError) as caught:
+        encode_rows([PAIR, TRACE, *[far] * 5], own, max_length=64, file="rows.jsonl")
+    assert [problem.code for problem in caught.value.problems] == ["TP025"] * 6
+    written = own.encode("<reasoning>2 + 2 = 4.</reasoning>\n<answer>4</answer>")
+    trace = own.decode([*written, own.eos_token_id], clean_up_tokenization_spaces=False)
+    assert as_text([caught.value.problems[0], caught.value.problems[-1]]) == (
+        "error TP025: rows.jsonl (line 2): The model's tokenizer makes "
+        f"{shown(trace)} of what row 1 teaches; its answer is not in it.\n"
+        "  A model learns and writes only what its tokenizer knows.\n"
+        "  Next: Use the tokenizer that the model was trained with, or write the row in text that it knows.\n"
+        "error TP025: rows.jsonl: The model's tokenizer does not know the answers of 1 further rows.\n"
+        "  Next: Use the tokenizer that the model was trained with.\n"
+    )
+
+
 def test_a_cut_conversation_is_counted(tokenizer):
     long = {"prompt": "Say hi.", "completion": "Hi there. " * 20}
-    data = encode_rows([long], tokenizer, max_length=32, file="rows.jsonl")
+    data = encode_rows([long, PAIR], tokenizer, max_length=32, file="rows.jsonl")
     assert data.counts["truncated_rows"] == 1
-    assert data.loss_mask.sum() == 32 - data.encoded[0].prompt_tokens
+    assert data.loss_mask[0].sum() == 32 - data.encoded[0].prompt_tokens
 
 
-def test_where_every_row_is_cut_no_end_token_is_supervised(tokenizer):
+@pytest.mark.parametrize("positions", [None, 64])
+def test_where_every_row_is_cut_no_end_token_would_be_learned(positions: int | None, tokenizer):
     long = {"prompt": "Say hi.", "completion": "Hi there. " * 20}
-    data = encode_rows([long] * 3, tokenizer, max_length=32, file="rows.jsonl")
-    assert tokenizer.eos_token_id not in data.tokens
-    assert data.counts["end_token_supervised"] is False
+    needed = len(encode_rows([long], tokenizer, max_length=512, file="").encoded[0].token_ids)
+    assert needed > 64
+    with pytest.raises(ProblemError) as caught:
+        encode_rows([long] * 3, tokenizer, max_length=32, file="rows.jsonl", max_positions=positions)
+    assert as_text(caught.value.problems) == (
+        "error TP026: rows.jsonl: All rows (3) are cut to 32 tokens, so none of them ends.\n"
+        "  Without an end token in the training text the model never learns to stop.\n"
+        "  Next: "
+        + (
+            f"Use --set data.max_length={needed} or more, which keeps the shortest row whole.\n"
+            if positions is None
+            else f"Shorten rows: the shortest has {needed} tokens, and the model has 64 positions.\n"
+        )
+    )
     one_whole = encode_rows([long, PAIR], tokenizer, max_length=32, file="rows.jsonl")
     assert one_whole.counts["end_token_supervised"] is True
 

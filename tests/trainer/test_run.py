@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -119,6 +120,39 @@ def test_resuming_gives_what_never_stopping_gives_bit_for_bit(
         [row[key] for key in exact] for row in rows(whole.folder)
     ]
     assert errors_of(rest.folder) == []
+
+
+@pytest.mark.parametrize("donate", [True, False])
+@pytest.mark.parametrize("resumed", [False, True])
+def test_no_more_than_two_states_are_there_at_a_time(
+    donate: bool,
+    resumed: bool,
+    config: Config,
+    order_of: Callable[..., Order],
+    finished: Callable[[Config], Path],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """As the plan counts them: with donation one, without it the old one and the new one."""
+    changed = replace(config, memory=replace(config.memory, donate=donate), limits=Limits(steps=4))
+    first: list[weakref.ref] = []
+    left: list[int] = []
+
+    def watched(*given):
+        assembly = assemble(*given)
+        first.extend(weakref.ref(leaf) for leaf in jax.tree.leaves(assembly.state))
+        return assembly
+
+    def count(self, row):
+        arrays = [array for reference in first if (array := reference()) is not None]
+        left.append(sum(not array.is_deleted() for array in arrays))
+
+    monkeypatch.setattr("trainer.run.assemble", watched)
+    monkeypatch.setattr(Recorder, "metric", count)
+    monkeypatch.setattr(Recorder, "record_result", lambda *_, **__: None)
+    order = order_of(changed, "new", resume=finished(config) if resumed else None)
+    carried_out(order)
+    assert len(first) > 10
+    assert left[1:] == [0] * len(left[1:])
 
 
 def test_an_interrupted_run_says_so(config: Config, order_of: Callable[..., Order]):

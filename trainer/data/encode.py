@@ -1,7 +1,8 @@
 """From text to the arrays the train step takes, and the counts that show what is really learned.
 
-Two failures that nobody notices in a loss curve are refused here: a row whose answer is not supervised, and a
-tokenizer without an end token, after which a model never learns to stop.
+Failures that nobody notices in a loss curve are refused here: a row whose answer is not supervised, because it was cut
+off or the tokenizer does not know it, and rows none of which has a supervised end token, after which a model never
+learns to stop.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import numpy as np
 from jaxtyping import Bool, Int32
 
 from schemas.problems import Problem, ProblemError
-from trainer.data.chat_template import SHOWN_ROWS, ChatTokenizer, each_rendered
+from trainer.data.chat_template import ChatTokenizer, each_rendered
+from trainer.data.lost import Where, lost_answers, no_end_token, no_whole_row, unknown_answers
 from trainer.data.render import Example, PromptForm, form_of, render_row, texts_of
 from trainer.data.special_tokens import MarkedTokenizer, special_token_problems
 
@@ -24,6 +26,7 @@ class Tokenizer(ChatTokenizer, MarkedTokenizer, Protocol):
     """What encoding needs of a tokenizer."""
 
     eos_token_id: int | None
+    unk_token_id: int | None
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """Return the token ids of a text."""
@@ -78,8 +81,8 @@ def encode_rows(
         max_positions: the model's, beyond which no `max_length` helps. None: not known.
 
     Raises:
-        ProblemError: exit code 2; the tokenizer has no end token, its chat template refuses a row, an end token stands
-            inside a completion, or cutting a row took its answer.
+        ProblemError: exit code 2; the tokenizer has no end token or does not know an answer, its chat template refuses
+            a row, an end token stands inside a completion, or cutting took a row's answer or every row's end.
     """
     if tokenizer.eos_token_id is None:
         raise ProblemError([no_end_token(file)], exit_code=2)
@@ -92,15 +95,8 @@ def encode_rows(
     examples = each_rendered(rows, lambda row: render_row(row, tokenizer), file=file, lines=places)
     end_id = end_token_id(tokenizer, form)
     encoded = tuple(encode_example(example, tokenizer, max_length, end_id) for example in examples)
-    lost = [
-        index
-        for index, (example, row) in enumerate(zip(examples, encoded, strict=True))
-        if not has_its_answer(example, row, tokenizer)
-    ]
-    if lost:
-        needed = {index: needed_tokens(examples[index], tokenizer, end_id) for index in lost}
-        problems = lost_answers(needed, max_length=max_length, max_positions=max_positions, file=file, lines=places)
-        raise ProblemError(problems, exit_code=2)
+    where = Where(max_length=max_length, max_positions=max_positions, file=file, lines=places)
+    refuse_what_is_not_taught(examples, encoded, tokenizer, end_id, where)
     tokens, loss_mask = padded(encoded, max_length)
     return EncodedData(
         tokens=tokens,
@@ -111,11 +107,26 @@ def encode_rows(
             "prompt_tokens": sum(row.prompt_tokens for row in encoded),
             "supervised_tokens": int(loss_mask.sum()),
             "truncated_rows": sum(row.truncated for row in encoded),
-            "rows_without_answer": len(lost),
+            "rows_without_answer": 0,  # they are refused
             "end_token_supervised": ends_are_supervised(encoded, tokens, loss_mask, end_id),
         },
         warnings=tuple(special),
     )
+
+
+def refuse_what_is_not_taught(
+    examples: Sequence[Example], encoded: Sequence[EncodedRow], tokenizer: Tokenizer, end_id: int, where: Where
+) -> None:
+    """Refuse rows that lost their answer, and rows of which none has its end."""
+    pairs = enumerate(zip(examples, encoded, strict=True))
+    lost = [index for index, (example, row) in pairs if not has_its_answer(example, row, tokenizer)]
+    if lost:
+        cut = {index: needed_tokens(examples[index], tokenizer, end_id) for index in lost if encoded[index].truncated}
+        whole = {index: text_of(encoded[index], tokenizer) for index in lost if index not in cut}
+        raise ProblemError([*lost_answers(cut, where), *unknown_answers(whole, where)], exit_code=2)
+    if all(row.truncated for row in encoded):
+        shortest = min(needed_tokens(example, tokenizer, end_id) for example in examples)
+        raise ProblemError([no_whole_row(len(encoded), shortest, where)], exit_code=2)
 
 
 def places_of(rows: int, lines: Sequence[int] | None) -> list[int | None]:
@@ -161,14 +172,17 @@ def end_token_id(tokenizer: Tokenizer, form: PromptForm) -> int:
 
 
 def has_its_answer(example: Example, row: EncodedRow, tokenizer: Tokenizer) -> bool:
-    """Return whether the supervised text still holds the answer; without a stated answer, whether there is any."""
+    """Return whether the supervised text holds the answer; without a stated one, whether there is any known token."""
+    if example.answer is not None:
+        return f"<answer>{example.answer}</answer>" in text_of(row, tokenizer)
+    supervised = row.token_ids[row.prompt_tokens : None if row.truncated else -1]
+    return any(token != tokenizer.unk_token_id for token in supervised)
+
+
+def text_of(row: EncodedRow, tokenizer: Tokenizer) -> str:
+    """Return what a row teaches to write, letter for letter."""
     supervised = row.token_ids[row.prompt_tokens :]
-    if not row.truncated:
-        return bool(example.completion)
-    if example.answer is None:
-        return bool(supervised)
-    text = str(tokenizer.decode(supervised, skip_special_tokens=True))
-    return f"<answer>{example.answer}</answer>" in text
+    return str(tokenizer.decode(supervised, clean_up_tokenization_spaces=False))
 
 
 def padded(
@@ -224,67 +238,6 @@ def shown_row(index: int, row: EncodedRow, tokenizer: Tokenizer) -> dict[str, An
     }
 
 
-def no_end_token(file: str) -> Problem:
-    """Return the problem of a tokenizer without an end token."""
-    return Problem(
-        code="TP020",
-        severity="error",
-        file=file,
-        what="The model's tokenizer has no end token.",
-        why="Without one in the training text the model never learns to stop.",
-        expected="eos_token in tokenizer_config.json",
-        next="Name the token that ends a text as eos_token in the model's tokenizer_config.json.",
-    )
-
-
 def needed_tokens(example: Example, tokenizer: Tokenizer, end_id: int) -> int:
     """Return the length at which an example is not cut."""
     return len(encode_example(example, tokenizer, max_length=1 << 30, end_id=end_id).token_ids)
-
-
-def lost_answers(
-    needed: dict[int, int],
-    *,
-    max_length: int,
-    max_positions: int | None,
-    file: str,
-    lines: Sequence[int | None],
-) -> list[Problem]:
-    """Return a problem for each of the first rows whose answer is not supervised, and one for the rest.
-
-    Args:
-        needed: the tokens of each such row, by its index.
-        max_length: where rows are cut.
-        max_positions: the model's; longer rows cannot be kept whole.
-        file: the dataset.
-        lines: where its rows stand in it.
-    """
-    problems = [
-        Problem(
-            code="TP021",
-            severity="error",
-            file=file,
-            line=lines[index],
-            what=f"Row {index} has {tokens} tokens; cut to {max_length}, it loses its answer.",
-            why="The model would learn the question and never the answer.",
-            next=f"Use --set data.max_length={tokens}, or shorten or remove the row."
-            if max_positions is None or tokens <= max_positions
-            else f"Shorten or remove the row: the model has {max_positions} positions.",
-        )
-        for index, tokens in list(needed.items())[:SHOWN_ROWS]
-    ]
-    rest = list(needed.values())[SHOWN_ROWS:]
-    if rest:
-        longest = max(needed.values())
-        problems.append(
-            Problem(
-                code="TP021",
-                severity="error",
-                file=file,
-                what=f"{len(rest)} further rows lose their answer at {max_length} tokens.",
-                next=f"Use --set data.max_length={longest} to keep every row whole."
-                if max_positions is None or longest <= max_positions
-                else f"Shorten or remove rows of more than {max_positions} tokens: the model has no more positions.",
-            )
-        )
-    return problems

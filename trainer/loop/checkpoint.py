@@ -31,7 +31,7 @@ import orbax.checkpoint as ocp
 from evidence.layout import CHECKPOINTS, CONFIG
 from schemas.problems import Problem, ProblemError
 from trainer.config.tree import Config
-from trainer.failure import FAILED, is_out_of_memory, out_of_memory
+from trainer.failure import memory_told
 from trainer.loop.step import TrainState
 
 UNFINISHED = ".orbax-checkpoint-tmp"
@@ -208,11 +208,8 @@ def restore(run_folder: Path, like: TrainState) -> TrainState:
     if step is None:
         raise ProblemError([no_checkpoint(run_folder)], exit_code=2)
     try:
-        return restored(run_folder, step, like)
-    except jax.errors.JaxRuntimeError as error:
-        if not is_out_of_memory(error):
-            raise
-        raise ProblemError(out_of_memory(error, str(run_folder)).problems, exit_code=FAILED) from error
+        with memory_told(str(run_folder)):
+            return restored(run_folder, step, like)
     except UNREADABLE as error:
         error.with_traceback(None)  # it holds what was read, and the memory is needed for the next
         older = next((each for each in steps_of(run_folder)[1:] if is_whole(run_folder, each, like)), None)

@@ -19,7 +19,7 @@ from schemas.problems import Problem, ProblemError
 from trainer.model.families.family import TensorLink
 from trainer.model.params import Params
 from trainer.model.source import ModelSource
-from trainer.model.tensor_files import StoredTensor, open_tensors
+from trainer.model.tensor_files import StoredTensor, open_tensors, unreadable
 
 DTYPES = ("F64", "F32", "F16", "BF16")
 """Element types that are read; others are quantised weights."""
@@ -41,18 +41,29 @@ def load_params(source: ModelSource, wanted: Wanted) -> Params:
         wanted: what `flatten(abstract(...))` gives, with a sharding added where there are several devices.
 
     Raises:
-        ProblemError: files are absent or damaged, or tensors are missing, unexpected or of another shape: all at once.
+        ProblemError: files are absent or damaged, or tensors are missing, unexpected or of another shape, or hold
+            numbers that are not finite: all at once.
     """
+    params: Params = {}
+    spoiled: list[str] = []
     with ExitStack() as stack:
         tensors, links = opened(source, wanted, stack)
-        params = dict(pair for name, link in links.items() for pair in parts(tensors[name].read(), link, wanted))
+        for name, link in links.items():
+            for param, value in parts(tensors[name].read(), link, wanted):
+                if not is_finite(value) and name not in spoiled:
+                    spoiled.append(name)
+                params[param] = jax.device_put(value, wanted[param].sharding)
+    if spoiled:
+        what = f"Tensors of {source.name} hold numbers that are not finite: {', '.join(sorted(spoiled))}."
+        raise unreadable(source.folder, what, "A model with one of them computes no loss; it was saved after it broke.")
     return {name: params[name] for name in sorted(params)}
 
 
 def refuse_unusable_weights(source: ModelSource, wanted: Wanted) -> None:
     """Refuse files that `load_params` would refuse, by their names and headers: no tensor is read.
 
-    The one exception is a head that repeats the token table: both are read, to see whether it does.
+    The one exception is a head that repeats the token table: both are read, to see whether it does. Numbers that are
+    not finite are seen when they are loaded.
 
     Raises:
         ProblemError: as `load_params`.
@@ -73,13 +84,19 @@ def opened(
     return tensors, links
 
 
-def parts(tensor: NDArray[Any], link: TensorLink, wanted: Wanted) -> Iterator[tuple[str, jax.Array]]:
-    """Cut a tensor into the parameters it holds, each in its dtype and on its devices."""
+def parts(tensor: NDArray[Any], link: TensorLink, wanted: Wanted) -> Iterator[tuple[str, NDArray[Any]]]:
+    """Cut a tensor into the parameters it holds, each in its dtype."""
     joined = tensor.T if link.transposed else tensor
     ends = np.cumsum([wanted[name].shape[-1] for name in link.params])[:-1]
     for name, part in zip(link.params, np.split(joined, ends, axis=-1), strict=True):
-        value = np.array(part, dtype=wanted[name].dtype, order="C")
-        yield name, jax.device_put(value, wanted[name].sharding)
+        with np.errstate(over="ignore"):  # what becomes infinite is told by name
+            yield name, np.array(part, dtype=wanted[name].dtype, order="C")
+
+
+def is_finite(value: NDArray[Any]) -> bool:
+    """Return whether all numbers are finite, without an array of answers; NaN wins both comparisons."""
+    with np.errstate(invalid="ignore"):
+        return bool(np.isfinite(value.min()) and np.isfinite(value.max()))
 
 
 def mismatches(

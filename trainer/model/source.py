@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -67,7 +68,10 @@ class ModelSource:
         from transformers import AutoTokenizer
 
         try:
-            tokenizer = AutoTokenizer.from_pretrained(self.tokenizer_folder, local_files_only=True)
+            # Which text is too long is told with the row's line, not by the tokenizer.
+            tokenizer = AutoTokenizer.from_pretrained(
+                self.tokenizer_folder, local_files_only=True, model_max_length=sys.maxsize
+            )
         except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError, RecursionError) as error:
             what = f"The tokenizer of {self.name} cannot be loaded: {first_line(error)}"
             raise self.tokenizer_problem(

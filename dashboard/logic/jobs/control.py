@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -212,8 +213,12 @@ def _working_folder(job: Job | None) -> Path:
 
 
 def _worked_on(folder: Path) -> Job:
-    """Return the job in a folder, once there is somebody who works through the queue."""
-    start_worker(folder.parent.parent)
+    """Return the job in a folder, once there is somebody who works through the queue.
+
+    Where nobody could be started it waits, and the page offers to continue the queue; asking again would double it.
+    """
+    with suppress(OSError):
+        start_worker(folder.parent.parent)
     job = read_job(folder)
     assert job is not None  # It was written just now.
     return job

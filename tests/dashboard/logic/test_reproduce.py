@@ -72,3 +72,11 @@ def test_nothing_of_a_stranger_becomes_a_command() -> None:
         "trainproof train --config config.yaml --output 'a b-again'",
         "trainproof compare 'a b' 'a b-again'",
     )
+
+
+def test_no_name_turns_a_command_around() -> None:
+    name = "\u202ekcab\n"
+    assert recipe({"parent": {"run_id": name}}, {}, None, name=name).steps == (
+        "trainproof train --resume 'kcab ' --output 'kcab -again'",
+        "trainproof compare 'kcab ' 'kcab -again'",
+    )

@@ -77,7 +77,10 @@ def test_names_without_prefix_buffers_and_a_repeated_head_are_the_same_model(fol
     table = {"gpt2": "wte.weight", "gemma": "embed_tokens.weight"}[name]
     buffers = {
         "gpt2": {"h.0.attn.bias": np.ones((1, 1, 4, 4), np.uint8), "h.1.attn.masked_bias": np.array(-1e4, np.float32)},
-        "gemma": {"layers.0.self_attn.rotary_emb.inv_freq": np.ones(8, np.float32)},
+        "gemma": {
+            "layers.0.self_attn.rotary_emb.inv_freq": np.ones(8, np.float32),
+            "rotary_emb.inv_freq": np.ones(8, np.float32),
+        },
     }[name]
 
     def as_others_write_it(tensors):
@@ -159,6 +162,32 @@ def test_everything_wrong_is_said_at_once(folder):
         problem("1 tensor is of another shape than config.json says: wpe.weight is [40, 32] and should be [48, 32]."),
         problem("1 tensor is of an element type that is not read (F64, F32, F16, BF16 are): h.1.ln_1.weight is I8."),
         problem("1 tensor is not equal to the token table, although config.json ties the head to it: lm_head.weight."),
+    )
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf, 1e300])
+@pytest.mark.parametrize("held", [jnp.float32, jnp.bfloat16])
+def test_numbers_that_are_not_finite_are_refused(folder, number, held):
+    changed = folder("gpt2")
+
+    def spoil(tensors):
+        for name in ("transformer.wte.weight", "transformer.h.0.attn.c_attn.weight"):
+            tensors[name] = tensors[name].astype(np.float64)
+            tensors[name][1, 1] = number
+
+    change(changed, spoil)
+    with pytest.raises(ProblemError) as found:
+        load(changed, held)
+    assert found.value.exit_code == 2
+    assert found.value.problems == (
+        Problem(
+            code="TP043",
+            severity="error",
+            file=str(changed),
+            what=f"Tensors of {changed} hold numbers that are not finite: h.0.attn.c_attn.weight, wte.weight.",
+            why="A model with one of them computes no loss; it was saved after it broke.",
+            next="Download or export the model again as safetensors, or draw its parameters: `model.weights: random`.",
+        ),
     )
 
 

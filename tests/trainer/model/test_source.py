@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -58,6 +59,11 @@ def test_sizes_of_the_built_in_models():
     assert resolve("tiny-gpt2").spec.layers == 2
     assert parameters("tiny-gpt2") < 200_000
     assert 1_000_000 < parameters("demo") < 3_000_000
+
+
+def test_a_tokenizer_says_nothing_of_lengths():
+    """Which text is too long is told with its line; the tokenizer would print a second sentence about it."""
+    assert resolve("tiny-gpt2").tokenizer().model_max_length == sys.maxsize
 
 
 def test_a_local_folder():

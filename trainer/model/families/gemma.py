@@ -122,5 +122,5 @@ FAMILY = Family(
     prefix="model.",
     read_config=read_config,
     links=links,
-    buffers=r"layers\.\d+\.self_attn\.rotary_emb\.inv_freq",
+    buffers=r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq",
 )
