@@ -14,7 +14,7 @@ import numpy as np
 
 from dashboard.logic.curves import Curve, Place, Plot, Plotted
 from dashboard.logic.line import Part
-from dashboard.logic.text import shortened, visible
+from dashboard.logic.text import visible
 from evidence.bundle.chart import tick_text, ticks
 
 WIDTH = 860
@@ -193,11 +193,17 @@ def _legend(runs: Sequence[Curve], scores: Mapping[str, str]) -> Iterator[str]:
     for index, run in enumerate(runs):
         row, column = divmod(index, _LEGEND_COLUMNS)
         x, y = column * width, 10 + row * _LEGEND_ROW
-        text = safe(shortened(run.name, _LONGEST_NAME if run.name not in scores else _LONGEST_NAME - 12))
+        text = safe(_cut(run.name, _LONGEST_NAME if run.name not in scores else _LONGEST_NAME - 12))
         if run.name in scores:
             text += f'<tspan class="quiet"> ◆ {safe(scores[run.name])}</tspan>'
         yield f'<path stroke="{safe(run.colour)}" stroke-width="2"{_dashes(run.dashes)} d="M{x:.0f} {y}h{_KEY}"/>'
         yield f'<text x="{x + _KEY + 6:.0f}" y="{y + 4}">{text}</text>'
+
+
+def _cut(name: str, length: int) -> str:
+    """Return a name with its middle left out where it is too long: names of runs differ at their ends."""
+    head = length // 2
+    return name if len(name) <= length else f"{name[:head]}…{name[head + 1 - length :]}"
 
 
 def _across(plot: Plot) -> Reach:

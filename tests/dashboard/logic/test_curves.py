@@ -231,6 +231,14 @@ def test_runs_of_one_colour_differ_in_their_strokes_on_the_screen_in_print_and_i
     assert curves == [None, "11 4", "11 3 3 3", "5 3", "11 4"]
 
 
+def test_long_names_stay_apart_in_the_legend_for_print() -> None:
+    names = [f"gemma-2b-lora-on-word-problems-20261120-120000-{end}" for end in ("6e81", "9c0d")]
+    plotted, _ = drawn_of(*(line(name, series(10, loss=np.ones(10))) for name in names))
+    text = svg(plotted, title="a")
+    for end in ("6e81", "9c0d"):
+        assert f">gemma-2b-lora-on…120-120000-{end}</text>" in text
+
+
 def test_apart_from_its_data_the_drawing_is_plain_json() -> None:
     _, drawn = drawn_of(line("<b>", series(5, loss=np.ones(5))), clip=True)
     json.dumps({key: value for key, value in drawn.option.items() if key != "dataset"}, allow_nan=False)
