@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from tokenizers.models import WordLevel, WordPiece
+
 from schemas.names import MODELS, model_folder, no_model, other_models
 from schemas.problems import Problem, ProblemError
 from trainer.model import files
@@ -57,7 +59,8 @@ class ModelSource:
         """Load the tokenizer through transformers; never runs code from the model's folder.
 
         Raises:
-            ProblemError: there is none, it cannot be read, or it has ids beyond the model's vocabulary.
+            ProblemError: there is none, it cannot be read, it has ids beyond the model's vocabulary, or no token for
+                unknown words.
         """
         if not any((self.tokenizer_folder / name).is_file() for name in files.VOCABULARY):
             # transformers 5 would make one without any tokens out of config.json alone.
@@ -78,6 +81,7 @@ class ModelSource:
                 what, "transformers reads tokenizer.json, or the family's own files."
             ) from error
         self.refuse_ids_beyond(tokenizer.get_vocab())
+        self.refuse_absent_unknown(tokenizer)
         return tokenizer
 
     def refuse_ids_beyond(self, ids: dict[str, int]) -> None:
@@ -87,6 +91,14 @@ class ModelSource:
             vocab = self.spec.vocab
             what = f"The tokenizer of {self.name} gives {text!r} the id {largest}; its config.json says {vocab} tokens."
             raise self.tokenizer_problem(what, f"Ids are counted from 0; the model has no row for {vocab} and beyond.")
+
+    def refuse_absent_unknown(self, tokenizer: Any) -> None:
+        """Refuse a tokenizer of whole words without the token for all other words, on which it breaks down."""
+        model = getattr(getattr(tokenizer, "backend_tokenizer", None), "model", None)
+        text = model.unk_token if isinstance(model, WordLevel | WordPiece) else None
+        if text is not None and text not in tokenizer.get_vocab():
+            what = f"The tokenizer of {self.name} takes what it does not know for {text!r}, and has no such token."
+            raise self.tokenizer_problem(what, "The first unknown word would end the run.")
 
     def tokenizer_problem(self, what: str, why: str) -> ProblemError:
         """Return the refusal of a tokenizer."""

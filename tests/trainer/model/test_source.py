@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import huggingface_hub
 import pytest
+import tokenizers
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
@@ -245,6 +246,18 @@ def test_a_tokenizer_with_more_tokens_than_the_model(tmp_path):
         why="Ids are counted from 0; the model has no row for 97 and beyond.",
         next=f"Put the tokenizer that {folder} was trained with into its folder (tokenizer.json and "
         "tokenizer_config.json).",
+    )
+
+
+def test_a_tokenizer_without_the_token_for_unknown_words(tmp_path):
+    folder = model_with_tokenizer(tmp_path / "m", vocab_size=TOKENS)
+    own = tokenizers.Tokenizer(tokenizers.models.WordLevel({"<eos>": 0, "What": 1}, unk_token="[UNK]"))
+    own.save(str(folder / "tokenizer.json"))
+    problem = tokenizer_refusal(folder)
+    assert (problem.code, problem.what, problem.why) == (
+        "TP046",
+        f"The tokenizer of {folder} takes what it does not know for '[UNK]', and has no such token.",
+        "The first unknown word would end the run.",
     )
 
 
