@@ -123,7 +123,7 @@ def _unfinished(facts: Facts) -> tuple[str, ...]:
     if facts.training is not None:
         # While a run is under way, its rows are ahead of its manifest.
         done = max(facts.training["steps_done"], facts.metrics[-1]["step"] if facts.metrics else 0)
-        steps = f"after {done} of {facts.training['steps_planned']} steps"
+        steps = f"after {done:,} of {facts.training['steps_planned']:,} steps"
     if facts.status == "running":
         return (f"The run is not finished; it is {steps.replace('after', 'at')}.",)
     return (f"The run was {facts.status} {steps}." if facts.status != "failed" else f"The run failed {steps}.",)

@@ -224,7 +224,7 @@ def run_checklist(inspection: Inspection) -> list[ChecklistItem]:
     lines += [_blocked(name, "name", problem) for problem in inspection.name_problems]
     lines += [_blocked(name, "files", problem) for problem in (*files.problems, *inspection.unreadable)]
     left_out = f" Left out: {', '.join(files.left_out)}." if files.left_out else ""
-    lines.append(_item(name, "files", "ok", f"{len(files.packed):,} files, {size:,} bytes.{left_out}", ""))
+    lines.append(_item(name, "files", "ok", f"{counted(len(files.packed), 'file')}, {size:,} bytes.{left_out}", ""))
     return lines
 
 
