@@ -22,7 +22,7 @@ from evidence.foreign.text import Text, read_text
 from evidence.foreign.tracking import is_of_mlflow, read_mlflow, read_wandb_summary, superseded
 from evidence.foreign.view import FileReading, ForeignRun
 from evidence.rules.finding import problem_of
-from evidence.rules.reading import NOT_A_FILE, UNREADABLE_FOLDER
+from evidence.rules.reading import NOT_A_FILE, UNREADABLE_FOLDER, too_deep
 from schemas.limits import LARGEST_DOCUMENT, MOST_VALUES, values_in
 from schemas.problems import Problem
 from schemas.words import counted, listed
@@ -127,6 +127,9 @@ def _named(names: list[str]) -> str:
 def _below(
     folder: Path, problems: list[Problem], left_out: _LeftOut, prefix: str
 ) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    if prefix.count("/") > layout.DEEPEST:
+        problems.append(too_deep(folder))
+        return
     try:
         with os.scandir(folder) as listing:
             found = sorted(listing, key=lambda entry: entry.name)
