@@ -85,6 +85,8 @@ def _refuse_unknown(paths: Sequence[Path]) -> None:
 def _unusable(path: Path) -> list[Problem]:
     if not path.exists():
         what, then = f"{path} does not exist.", "Check the path; give a run, a folder of runs or a document."
+    elif not path.is_dir() and not path.is_file():
+        what, then = f"{path} is neither a file nor a folder.", "Give a run, a folder of runs or a document."
     elif path.is_file() and path.suffix == ".zip":
         what, then = f"{path} is a bundle, not a run.", f"Use `trainproof verify {path}`."
     elif path.is_file() and kind_of(path.name) is None:

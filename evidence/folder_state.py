@@ -62,7 +62,7 @@ def _files(folder: str, prefix: str) -> list[_FileState]:
                     except OSError:
                         continue  # Replaced while it was being looked at; the next look sees the new one.
                     found.append((name, status.st_mtime_ns, status.st_ctime_ns, status.st_size))
-                elif name not in layout.WEIGHT_FOLDERS:
+                elif name not in layout.WEIGHT_FOLDERS and prefix.count("/") < layout.DEEPEST:
                     found += _files(entry.path, f"{name}/")
     except OSError:
         return [(prefix, _UNREADABLE, _UNREADABLE, _UNREADABLE)]

@@ -37,6 +37,10 @@ WEIGHT_FOLDERS = (CHECKPOINTS, ADAPTER, EXPORT)
 """Folders of a run that hold weights: never committed, hashed or packed unless asked."""
 
 
+DEEPEST = 64
+"""Folders inside each other that are looked into; no run has so many."""
+
+
 def in_weight_folder(path: str) -> bool:
     """Return whether a file of a run, by its path inside it, lies in a folder for weights."""
     return path.partition("/")[0] in WEIGHT_FOLDERS

@@ -18,7 +18,7 @@ from evidence.foreign.read import read_foreign
 from evidence.foreign.view import ForeignRun
 from evidence.lock import is_alive
 from evidence.rules.finding import problem_of
-from evidence.rules.reading import NOT_A_FILE, UNREADABLE_FOLDER
+from evidence.rules.reading import NOT_A_FILE, UNREADABLE_FOLDER, too_deep
 from schemas.catalog import kind_of
 from schemas.problems import Problem, ProblemError
 from schemas.text import Lines
@@ -221,6 +221,9 @@ def _files(folder: Path, problems: list[Problem]) -> tuple[str, ...]:
 
 
 def _entries(folder: Path, problems: list[Problem], prefix: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
+    if prefix.count("/") > layout.DEEPEST:
+        problems.append(too_deep(folder))
+        return
     try:
         with os.scandir(folder) as listing:
             entries = sorted(listing, key=lambda entry: entry.name)

@@ -14,6 +14,7 @@ from typing import Any
 
 import jsonschema_rs
 
+from schemas.beginning import first_wrong
 from schemas.catalog import resolve, schema, schemas_of
 from schemas.hints import hint, repair
 from schemas.problems import Problem, pointer_to
@@ -49,7 +50,8 @@ def validator_of(kind: str) -> jsonschema_rs.Draft202012Validator:
     """Return the compiled schema of a kind."""
     documents = [(document["$id"], document) for document in schemas_of().values()]
     registry = jsonschema_rs.Registry(documents)
-    return jsonschema_rs.Draft202012Validator(schema(kind), registry=registry)
+    # Its own message, which nobody sees, would hold all of what is wrong.
+    return jsonschema_rs.Draft202012Validator(schema(kind), registry=registry, mask="")
 
 
 def violations(kind: str, value: Any, *, file: str, lines: Lines) -> list[Problem]:
@@ -58,6 +60,7 @@ def violations(kind: str, value: Any, *, file: str, lines: Lines) -> list[Proble
     # Most values are right, and saying only that is several times faster.
     if validator.is_valid(value):
         return []
+    whole, value = value, first_wrong(value, _keys_of(kind), validator.is_valid)
     found: dict[tuple[str, str], list[Problem]] = {}
     for error in validator.iter_errors(value):
         *evaluation, keyword = map(str, error.evaluation_path)
@@ -65,8 +68,36 @@ def violations(kind: str, value: Any, *, file: str, lines: Lines) -> list[Proble
         # The validator names each missing key on its own; they are one problem here.
         if (key := (pointer_to(path), keyword)) not in found:
             place = place_of(kind, value, path, evaluation)
+            if isinstance(place.value, str):  # It may be cut.
+                place = place_of(kind, whole, path, evaluation)
             found[key] = list(explain(place, keyword, file=file, lines=lines))
-    return [problem for problems in found.values() for problem in problems]
+    explained = [problem for problems in found.values() for problem in problems]
+    return explained if value is whole else [*explained, _more(file, explained[-1].line)]
+
+
+@cache
+def _keys_of(kind: str) -> frozenset[str]:
+    """Return every key that the schema of a kind, or one that it refers to, names at any place."""
+    keys: set[str] = set()
+    inside: list[Any] = [schema(kind), schema("types")]
+    for node in inside:
+        if isinstance(node, dict):
+            keys |= node.get("properties", {}).keys()
+            inside += node.values()
+        elif isinstance(node, list):
+            inside += node
+    return frozenset(keys)
+
+
+def _more(file: str, line: int | None) -> Problem:
+    return Problem(
+        code="TP134",
+        severity="error",
+        file=file,
+        line=line,
+        what="The document is large; what follows its first wrong values was not looked at.",
+        next="Correct those first, then check again.",
+    )
 
 
 def whole_path(value: Any, stated: Sequence[str | int], instance: Any) -> Path:

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 
 from schemas.explain import violations
 from schemas.json_text import read_json
+from schemas.limits import LARGEST_ROWS, LONGEST_ROW, line_of, too_large
 from schemas.problems import Problem
 from schemas.row_types import decoder_of
 from schemas.text import decode, other_encoding
@@ -76,7 +77,12 @@ def read_rows(path: str | Path, kind: str) -> Rows:
     reader = _Reader(str(path), kind)
     try:
         with Path(path).open("rb") as stream, collector_paused():
-            reader.read(stream)
+            size = os.fstat(stream.fileno()).st_size
+            if kind in APPENDED and size > LARGEST_ROWS:
+                limit = f"at most {LARGEST_ROWS:,} bytes"
+                reader.problems.append(too_large(f"The file has {size:,} bytes", limit, file=str(path)))
+            else:
+                reader.read(stream)
     except OSError as error:
         reader.problems.append(cannot_read(error, file=str(path)))
     return reader.rows()
@@ -139,11 +145,13 @@ class _Reader:
         if self.kind == TABLE_KIND:
             self._read_table(stream)
         sure = decoder_of(self.kind) or _never_sure
-        line, rows = b"", []
-        for line in stream:
+        length, rows = 0, []
+        for line, length in iter(lambda: line_of(stream), (b"", 0)):
             self.line += 1
             row = sure(line)
-            if row is None or not line.endswith(b"\n"):
+            if length > LONGEST_ROW:
+                self._pass_over(length)
+            elif row is None or not line.endswith(b"\n"):
                 row = self._look_closer(line)
             if row is None:
                 self.left_out.append(self.line)
@@ -154,7 +162,7 @@ class _Reader:
         self.values = self.values or rows
         self.bytes_read = stream.tell()
         if self.unreadable and self.unreadable.line == self.line and self.kind in APPENDED:
-            self._drop_torn_tail(self.unreadable, len(line))
+            self._drop_torn_tail(self.unreadable, length)
 
     def _read_table(self, stream: BinaryIO) -> None:
         """Take all whole lines at once, if none of them needs a closer look; the stream then stands behind them."""
@@ -193,6 +201,10 @@ class _Reader:
                 problems += tuple(violations(self.kind, value, file=self.file, lines=lambda _pointer: self.line))
         self._note(problems)
         return None if problems else value
+
+    def _pass_over(self, length: int) -> None:
+        limit = f"a row of at most {LONGEST_ROW:,} bytes"
+        self._note((too_large(f"The row has {length:,} bytes", limit, file=self.file),))
 
     def _note(self, problems: tuple[Problem, ...]) -> None:
         if problems and self.explained == MOST_EXPLAINED:

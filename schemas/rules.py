@@ -153,5 +153,18 @@ RULES: tuple[Rule, ...] = (
         "A file of rows has so many lines with problems that only the first are explained.",
         "Correct those first, then check again.",
     ),
+    _error(
+        "TP133",
+        "Too large to be read",
+        "A document, a row or a file of rows is larger than any run writes; to read it could take all of a machine's "
+        "memory.",
+        "Check that this is the file that is meant, and restore it as the run wrote it.",
+    ),
+    _error(
+        "TP134",
+        "More of a document with problems",
+        "A large document is wrong; its first wrong values are explained, and what follows them was not looked at.",
+        "Correct those first, then check again.",
+    ),
 )
 """Every code of this package, in the order of the codes."""

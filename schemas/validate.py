@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +15,10 @@ from typing import Any
 from schemas.catalog import VERSIONS, schema
 from schemas.explain import violations
 from schemas.json_text import LONE_SURROGATE
+from schemas.limits import LARGEST_DOCUMENT, MOST_VALUES, too_large, values_in
 from schemas.parse import parse_json, parse_yaml
 from schemas.positions import MOST_DIGITS
-from schemas.problems import Problem, pointer_to, worst_first
+from schemas.problems import Problem, ProblemError, pointer_to, worst_first
 from schemas.rows import Rows, read_rows
 from schemas.text import Lines, Parsed, unknown_lines
 from schemas.unreadable import cannot_read
@@ -53,9 +55,11 @@ def read_document(path: str | Path, kind: str) -> Document:
     """
     file = str(path)
     try:
-        data = Path(path).read_bytes()
+        data = _bounded(Path(path))
     except OSError as error:
         return Document(value=None, problems=(cannot_read(error, file=file),))
+    except ProblemError as refused:
+        return Document(value=None, problems=refused.problems)
     parsed = parse_yaml(data, file=file) if kind in YAML_KINDS else parse_json(data, file=file)
     if not parsed.is_read:
         return Document(value=None, problems=parsed.problems)
@@ -64,6 +68,25 @@ def read_document(path: str | Path, kind: str) -> Document:
         problems=worst_first(sorted([*parsed.problems, *_shape_problems(kind, parsed, file)], key=_line)),
         lines=parsed.lines,
     )
+
+
+def _bounded(path: Path) -> bytes:
+    """Return the content of a document.
+
+    Raises:
+        OSError: It cannot be read.
+        ProblemError: It is too large to be read; nothing of it was.
+    """
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        data = file.read(LARGEST_DOCUMENT + 1) if size <= LARGEST_DOCUMENT else b""
+    if (size := max(size, len(data))) > LARGEST_DOCUMENT:
+        limit = f"at most {LARGEST_DOCUMENT:,} bytes"
+        raise ProblemError([too_large(f"The document has {size:,} bytes", limit, file=str(path))])
+    if (values := values_in(data)) > MOST_VALUES:
+        limit = f"at most {MOST_VALUES:,} values"
+        raise ProblemError([too_large(f"The document has about {values:,} values", limit, file=str(path))])
+    return data
 
 
 def _line(problem: Problem) -> int:

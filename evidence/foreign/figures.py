@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from evidence.foreign.contradictions import is_finished
 from evidence.foreign.course import course_of
 from evidence.foreign.sameness import same_fact
-from evidence.foreign.view import Fact, ForeignRun
+from evidence.foreign.view import Fact, ForeignRun, MetricRow
+
+_HPARAMS = "hparams.yaml"
 
 _STATUS = {"failed": "failed", "error": "failed", "killed": "interrupted", "interrupted": "interrupted"}
 
@@ -65,7 +67,7 @@ def figures_of(view: ForeignRun) -> Figures:
         commit=_text(view, "code.commit"),
         status=None if status is None else "succeeded" if is_finished(status) else _STATUS.get(status.lower()),
         started_at=_text(view, "run.started_at"),
-        steps_done=done if done is not None else max(steps, default=_whole(view, "training.step")),
+        steps_done=done if done is not None else _steps_counted(view, series, steps),
         steps_planned=_whole(view, "training.steps_planned"),
         tokens_seen=_whole(view, "result.tokens_seen"),
         losses=tuple(loss for row in series if (loss := row.values["loss"]) is not None),
@@ -73,6 +75,24 @@ def figures_of(view: ForeignRun) -> Figures:
         mean_loss=_number(view, "result.mean_loss"),
         train_seconds=_number(view, "result.train_seconds"),
     )
+
+
+def _steps_counted(view: ForeignRun, series: Sequence[MetricRow], steps: Sequence[int]) -> int | None:
+    """Return how many steps the rows show; without rows, what a step is stated as."""
+    if not steps:
+        return _whole(view, "training.step")
+    return max(steps) + (1 if all(_counts_from_zero(view, row) for row in series) else 0)
+
+
+def _counts_from_zero(view: ForeignRun, row: MetricRow) -> bool:
+    """Return whether a row is of PyTorch Lightning, which counts the first step as 0 (`_batches_that_stepped`).
+
+    Its loggers write hparams.yaml beside their file, and an epoch with each step. Where the step is no larger than the
+    epoch, a user logs another number under that name.
+    """
+    folder, step, epoch = row.source.file.rpartition("/")[0], row.values.get("step"), row.values.get("epoch")
+    beside = f"{folder}/{_HPARAMS}" if folder else _HPARAMS
+    return beside in view.files and step is not None and epoch is not None and (step > epoch or step == 0)
 
 
 def _agreed(view: ForeignRun, name: str) -> Fact | None:

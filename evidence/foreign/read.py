@@ -19,10 +19,11 @@ from evidence.foreign.keys import is_set
 from evidence.foreign.structured import read_csv_file, read_json_file, read_rows_file, read_yaml_file
 from evidence.foreign.tensorboard import is_event_file, read_events
 from evidence.foreign.text import Text, read_text
-from evidence.foreign.tracking import read_mlflow, read_wandb_summary, superseded
+from evidence.foreign.tracking import is_of_mlflow, read_mlflow, read_wandb_summary, superseded
 from evidence.foreign.view import FileReading, ForeignRun
 from evidence.rules.finding import problem_of
-from evidence.rules.reading import NOT_A_FILE, UNREADABLE_FOLDER
+from evidence.rules.reading import NOT_A_FILE, UNREADABLE_FOLDER, too_deep
+from schemas.limits import LARGEST_DOCUMENT, MOST_VALUES, values_in
 from schemas.problems import Problem
 from schemas.words import counted, listed
 
@@ -47,7 +48,7 @@ _NAME = re.compile(r"[^\\\x00-\x1f\ud800-\udfff]{1,255}")
 """Names that every system and every document can hold."""
 
 LARGEST_BYTES = 1 << 28
-"""A file beyond this size (256 MiB) is not read."""
+"""An event file beyond this size (256 MiB) is not read: it may hold pictures."""
 
 _NOT_ABOUT_THE_RUN = re.compile(
     r"^(?:tokenizer.*|special_tokens_map|added_tokens|vocab|merges|generation_config|preprocessor_config|chat_template|"
@@ -57,6 +58,7 @@ _NOT_ABOUT_THE_RUN = re.compile(
 """Files that describe a model or an environment, not a run."""
 
 _LOG_ENDS = frozenset((".log", ".txt", ".out", ".err", ".stdout", ".stderr"))
+_TEXT_ENDS = frozenset((".json", ".jsonl", ".ndjson", ".yaml", ".yml", ".csv")) | _LOG_ENDS
 
 
 def read_foreign(folder: Path) -> ForeignRun:
@@ -125,6 +127,9 @@ def _named(names: list[str]) -> str:
 def _below(
     folder: Path, problems: list[Problem], left_out: _LeftOut, prefix: str
 ) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    if prefix.count("/") > layout.DEEPEST:
+        problems.append(too_deep(folder))
+        return
     try:
         with os.scandir(folder) as listing:
             found = sorted(listing, key=lambda entry: entry.name)
@@ -171,12 +176,13 @@ def is_weights(name: str) -> bool:
 def _read(folder: Path, name: str) -> FileReading:
     """Read one file; one that cannot be read, or is too large, gives its problem."""
     path = folder / name
-    if is_weights(name) or _NOT_ABOUT_THE_RUN.match(path.name):
+    known = is_event_file(name) or is_of_mlflow(name) or path.suffix.lower() in _TEXT_ENDS
+    if not known or is_weights(name) or _NOT_ABOUT_THE_RUN.match(path.name):
         return FileReading()
     try:
-        if path.stat().st_size > LARGEST_BYTES:
-            what = f"The file is larger than {LARGEST_BYTES >> 20} MiB; it was not read."
-            return FileReading(problems=(problem_of(rules.NOT_READ, file=str(path), what=what),))
+        most, size = LARGEST_BYTES if is_event_file(name) else LARGEST_DOCUMENT, path.stat().st_size
+        if size > most:
+            return _not_read(str(path), f"The file has {size:,} bytes", most)
         reading = _reading(path.read_bytes(), name, str(path))
         return replace(reading, facts=tuple(fact for fact in reading.facts if is_set(fact.name, fact.value)))
     except OSError as error:
@@ -184,14 +190,21 @@ def _read(folder: Path, name: str) -> FileReading:
         return FileReading(problems=(problem_of(rules.NOT_READ, file=str(path), what=what),))
 
 
+def _not_read(where: str, size: str, most: int) -> FileReading:
+    what = f"{size}, more than the {most:,} that are read; it was not read."
+    return FileReading(problems=(problem_of(rules.NOT_READ, file=where, what=what),))
+
+
 def _reading(data: bytes, name: str, where: str) -> FileReading:
     if is_event_file(name):
         return read_events(data, name, where)
+    if (values := values_in(data) + data.count(b"\n") + data.count(b"\r")) > MOST_VALUES:
+        return _not_read(where, f"The file has about {values:,} values and lines", MOST_VALUES)
     end = Path(name).suffix.lower()
     tracked = read_mlflow(data, name, where)
     if tracked is not None:
         return tracked
-    if end not in {".json", ".jsonl", ".ndjson", ".yaml", ".yml", ".csv", ".tsv"} | _LOG_ENDS or not data.strip():
+    if not data.strip():
         return FileReading()
     text = read_text(data, file=where)
     if end == ".json" and name.endswith("wandb-summary.json"):

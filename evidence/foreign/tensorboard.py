@@ -26,6 +26,13 @@ _OF_DTYPE = {1: "<f", 2: "<d", 3: "<i", 9: "<q"}
 """Struct formats of the element types that scalars have: float, double, int32, int64."""
 
 
+MOST_SCALARS = 2_000_000
+"""Scalars of one file that are read."""
+
+_LONGEST_NUMBER = 10
+"""Bytes of the longest number of variable length."""
+
+
 def is_event_file(name: str) -> bool:
     """Return whether a file is an event file, by its name."""
     return "tfevents" in name.rpartition("/")[2]
@@ -41,9 +48,11 @@ def read_events(data: bytes, file: str, where: str) -> FileReading:
     """
     at_step: dict[int, dict[str, float | None]] = {}
     problems: list[Problem] = []
+    read = 0
     try:
         for record in records(data):
-            step, scalars = _event(record)
+            step, scalars = _event(record, most=MOST_SCALARS - read)
+            read += len(scalars)
             if scalars:
                 at_step.setdefault(step, {}).update(scalars)
     except BrokenRecordError as error:
@@ -56,7 +65,12 @@ def read_events(data: bytes, file: str, where: str) -> FileReading:
     return FileReading(tool="TensorBoard", metrics=tuple(rows), problems=tuple(problems))
 
 
-def _event(record: bytes) -> tuple[int, dict[str, float | None]]:
+def _event(record: bytes, *, most: int) -> tuple[int, dict[str, float | None]]:
+    """Return step and scalars of an event.
+
+    Raises:
+        BrokenRecordError: It is damaged, or has more scalars than are read.
+    """
     step, scalars = 0, {}
     for field in fields(record):
         if field.number == _STEP and field.wire == 0:
@@ -67,6 +81,9 @@ def _event(record: bytes) -> tuple[int, dict[str, float | None]]:
                     tag, number = _scalar(value.content)
                     if number is not None:
                         scalars[metric_of(tag)] = finite(number)
+                        if len(scalars) > most:
+                            message = f"the file has more than the {MOST_SCALARS:,} scalars that are read"
+                            raise BrokenRecordError(message)
     return step, scalars
 
 
@@ -84,9 +101,8 @@ def _scalar(message: bytes) -> tuple[str, float | None]:
 
 def _tensor(message: bytes) -> float | None:
     """Return the number of a tensor with one element; None for any other."""
-    parts = list(fields(message))
-    dtype = next((field.whole for field in parts if field.number == _DTYPE and field.wire == 0), 0)
-    for field in parts:
+    dtype = next((field.whole for field in fields(message) if field.number == _DTYPE and field.wire == 0), 0)
+    for field in fields(message):
         if field.number == _CONTENT and dtype in _OF_DTYPE:
             return _unpacked(_OF_DTYPE[dtype], field.content)
         if field.number in (_FLOATS, _DOUBLES):
@@ -103,5 +119,7 @@ def _unpacked(form: str, content: bytes) -> float | None:
 def _packed_whole(field: Field) -> float | None:
     if field.wire == 0:
         return float(field.as_signed())
-    values: Sequence[Field] = list(fields(b"\x08" + field.content)) if field.content else []
+    if not 0 < len(field.content) <= _LONGEST_NUMBER:
+        return None  # Of several numbers.
+    values: Sequence[Field] = list(fields(b"\x08" + field.content))
     return float(values[0].as_signed()) if len(values) == 1 else None

@@ -35,6 +35,11 @@ _OF_CHECKPOINT = re.compile(r"(?:^|/)(?:checkpoint-\d+/)?trainer_state\.json$")
 _WANDB_RUN = re.compile(r"^(?P<run>(?:.*/)?(?:offline-)?run-\d{8}_\d{6}-\w+)/")
 
 
+def is_of_mlflow(file: str) -> bool:
+    """Return whether a file is one of an MLflow run, by its path inside the folder."""
+    return _RUN_OF.match(file) is not None
+
+
 def read_mlflow(data: bytes, file: str, where: str) -> FileReading | None:
     """Return what one file of an MLflow run folder gives; None where it is no such file, by its path.
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from evidence import layout
 from evidence.facts import Facts
-from evidence.hashes import sha256_file, sha256_manifest
+from evidence.hashes import CHUNK_BYTES, sha256_file, sha256_manifest
 from evidence.rules.finding import found
 from schemas.problems import Problem
 from schemas.rules import Rule
@@ -227,10 +227,18 @@ def _differences(folder: Path, artifact: dict[str, Any], pointer: str) -> Iterat
 
 def _line_end_conversion(path: Path, sha256: str) -> str | None:
     """Return which conversion of line ends gives the stated hash: `CRLF` where the file has CRLF and had LF."""
-    content = path.read_bytes()
-    lf = content.replace(b"\r\n", b"\n")
-    for name, converted in (("CRLF", lf), ("LF", lf.replace(b"\n", b"\r\n"))):
-        if converted != content and hashlib.sha256(converted).hexdigest() == sha256:
+    as_lf, as_crlf = hashlib.sha256(), hashlib.sha256()
+    with path.open("rb") as file:
+        held = b""
+        while block := file.read(CHUNK_BYTES):
+            text = held + block
+            held = b"\r" if text.endswith(b"\r") else b""  # Its newline may begin the next block.
+            lf = text.removesuffix(held).replace(b"\r\n", b"\n")
+            as_lf.update(lf)
+            as_crlf.update(lf.replace(b"\n", b"\r\n"))
+    for name, converted in (("CRLF", as_lf), ("LF", as_crlf)):
+        converted.update(held)
+        if converted.hexdigest() == sha256:
             return name
     return None
 

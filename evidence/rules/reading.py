@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from evidence.layout import DEEPEST
+from evidence.rules.finding import problem_of
+from schemas.problems import Problem
 from schemas.rules import Rule
 
 NOT_A_FILE = Rule(
@@ -18,5 +23,14 @@ UNREADABLE_FOLDER = Rule(
     meaning="What cannot be read cannot be checked.",
     fix="Check that the folder exists and that you may read it.",
 )
+
+
+def too_deep(folder: Path) -> Problem:
+    """Return the problem of a folder inside more others than any run has."""
+    what = f"The folder stands in more than {DEEPEST} others of the run; it was not looked into."
+    return problem_of(
+        UNREADABLE_FOLDER, file=str(folder), what=what, next="Check that this is the folder that is meant."
+    )
+
 
 RULES = (NOT_A_FILE, UNREADABLE_FOLDER)

@@ -194,7 +194,8 @@ def test_the_answer_of_a_plan_is_shown_with_what_would_make_it_smaller(opened: O
         '"parts": [{"name": "logits", "bytes": 1073741824, "because": "<b>tokens</b> × words"}],'
         '"changes": [{"set": "memory.donate=true", "saves_bytes": 9663676416, "fits": true}]}'
     )
-    (folder / "exit_code").write_text("3\n")
+    (folder / "output.log").write_text("")
+    planning.mark_ended(folder, 3)
     app = opened(state.LAUNCH, source="tiny.yaml")
     text = said(app)
     assert "does not fit" in text

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -120,3 +122,27 @@ def test_show_shows_one_run(root: Path, capsys: pytest.CaptureFixture[str]) -> N
     shown = json.loads(run_command(capsys, "show", root / "good", "--json")[1])
     assert (shown["run_id"], shown["grade"], shown["findings"]) == ("good", "verified", [])
     assert run_command(capsys, "show", "absent")[0] == 2
+
+
+def test_check_of_a_pipe_is_refused(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo("plan.json")
+    code, out, err = run_command(capsys, "check", "plan.json")
+    assert (code, out) == (2, "")
+    assert "plan.json is neither a file nor a folder." in err
+
+
+@pytest.mark.parametrize("verb", ["check", "runs", "show"])
+def test_folders_inside_each_other_without_end_are_not_followed(
+    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    here = Path.cwd()
+    monkeypatch.chdir(root / "good")
+    for _ in range(1100):
+        Path("d").mkdir()
+        os.chdir("d")
+    monkeypatch.chdir(here)
+    code, out, _ = run_command(capsys, verb, root if verb == "runs" else root / "good")
+    assert code == (1 if verb == "check" else 0)
+    said = "The folder stands in more than 64 others of the run; it was not looked into."
+    assert said in out
+    subprocess.run(["rm", "-rf", str(root)], check=True)  # shutil, with which pytest cleans up, goes no deeper

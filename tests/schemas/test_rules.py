@@ -31,8 +31,8 @@ def test_codes_are_of_this_family_in_order_and_once():
 
 def test_every_code_has_a_case_or_a_test_of_its_own():
     shown = set(re.findall(r"TP\d{3}", "".join(path.read_text(encoding="utf-8") for path in CASES.glob("*.txt"))))
-    # No document holds these: a file that is not there, a Python value, and hundreds of bad lines.
-    assert {rule.code for rule in RULES} - shown == {"TP101", "TP127", "TP132"}
+    # No document holds these: a file that is not there, a Python value, hundreds of bad lines, what is too large.
+    assert {rule.code for rule in RULES} - shown == {"TP101", "TP127", "TP132", "TP133", "TP134"}
 
 
 def test_every_rule_speaks_in_sentences():

@@ -5,6 +5,7 @@
         process.json   process id and start time of the one who waits for the answer
         answer.json    what `trainproof plan --json` printed
         output.log     what it printed besides
+        seal           this user's, over all of it; what has none came with the root, and is not shown
         exit_code      once it has ended
 
 The same configuration gets the same folder, so that its answer is found again after any restart; free memory changes,
@@ -22,8 +23,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from dashboard.logic.jobs import seal
 from dashboard.logic.jobs.control import config_text
-from dashboard.logic.jobs.files import read_number, read_object, read_started
+from dashboard.logic.jobs.files import no_link, read_number, read_object, read_started
 from dashboard.logic.jobs.folder import (
     CONFIG,
     EXIT_CODE,
@@ -44,6 +46,7 @@ TIMED_OUT = 124
 
 _PLANS = "plans"
 _ANSWER = "answer.json"
+_SEAL = "seal"
 
 State = Literal["none", "running", "answered", "failed"]
 
@@ -53,10 +56,10 @@ class Planning:
     """What is known of one question.
 
     Attributes:
-        state: none: never asked. failed: it ended without an answer.
+        state: none: never asked by this user. failed: it ended without an answer.
         plan: The answer as `plan.json` would hold it; None unless it was answered.
         exit_code: None while it has given none, or if it was killed.
-        output: What it printed besides the answer: why there is none, as a rule.
+        output: What it printed besides the answer: why there is none, as a rule. Empty if it was killed.
     """
 
     state: State
@@ -71,12 +74,14 @@ def planning(root: Path, config: Mapping[str, Any]) -> Planning:
     if not (folder / CONFIG).is_file():
         return Planning(state="none")
     code = read_number(folder / EXIT_CODE)
+    if code is None:
+        waiting = read_started(folder / PROCESS)
+        return Planning(state="running" if waiting is not None and is_alive(waiting) else "failed")
+    if not _is_own(folder, code):
+        return Planning(state="none")
     plan = _answer(folder)
-    if code is not None and plan is not None:
+    if plan is not None:
         return Planning(state="answered", plan=plan, exit_code=code)
-    waiting = read_started(folder / PROCESS)
-    if code is None and waiting is not None and is_alive(waiting):
-        return Planning(state="running")
     return Planning(state="failed", exit_code=code, output=tail(folder / OUTPUT))
 
 
@@ -90,7 +95,7 @@ def ask(root: Path, config: Mapping[str, Any]) -> None:
     if planning(root, config).state == "running":
         return
     folder.mkdir(parents=True, exist_ok=True)
-    for name in (_ANSWER, EXIT_CODE, OUTPUT):
+    for name in (_ANSWER, _SEAL, EXIT_CODE, OUTPUT):
         (folder / name).unlink(missing_ok=True)
     write_text(folder / CONFIG, config_text(config))
     waiting = subprocess.Popen(
@@ -131,6 +136,12 @@ def main(folder: Path, working_folder: Path, limit_seconds: float = TIME_LIMIT_S
             process.wait()
             code = TIMED_OUT
             output.write(f"Planning was stopped after {limit_seconds / 60:.0f} minutes.\n".encode())
+    mark_ended(folder, code)
+
+
+def mark_ended(folder: Path, code: int) -> None:
+    """Seal what was answered and printed, and write the exit code down."""
+    write_text(folder / _SEAL, seal.sealed(_sealed_content(folder, code)))
     write_text(folder / EXIT_CODE, f"{code}\n")
 
 
@@ -143,6 +154,21 @@ def folder_of(root: Path, config: Mapping[str, Any]) -> Path:
 def _answer(folder: Path) -> dict[str, Any] | None:
     value = read_object(folder / _ANSWER)
     return value if value is not None and "need_bytes" in value else None
+
+
+def _is_own(folder: Path, code: int) -> bool:
+    """Return whether this user's program ended so; what came with a root of somebody else says nothing here."""
+    try:
+        stated = no_link(folder / _SEAL).read_text("utf-8", "replace")
+        return seal.holds(stated, _sealed_content(folder, code))
+    except OSError:
+        return False
+
+
+def _sealed_content(folder: Path, code: int) -> bytes:
+    """Return what the seal is on: the question by its hash, the exit code, the answer, and what was printed besides."""
+    said = [hashlib.sha256(no_link(folder / name).read_bytes()).hexdigest() for name in (_ANSWER, OUTPUT)]
+    return " ".join(["plan", folder.name, str(code), *said]).encode()
 
 
 if __name__ == "__main__":

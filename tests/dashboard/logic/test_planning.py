@@ -46,6 +46,19 @@ def test_an_answer_is_kept_with_its_verdict(tmp_path: Path, folder: Path, monkey
     assert planning.planning(tmp_path, {"name": "y"}).state == "none"
 
 
+def test_an_answer_that_came_with_the_root_is_not_believed(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "answer.json").write_text('{"need_bytes": 9}')
+    (folder / "exit_code").write_text("0\n")
+    assert planning.planning(tmp_path, CONFIG) == planning.Planning(state="none")
+    program(monkeypatch, "print('{\"need_bytes\": 9}')")
+    planning.main(folder, tmp_path)
+    assert planning.planning(tmp_path, CONFIG).state == "answered"
+    (folder / "answer.json").write_text('{"need_bytes": 8}')
+    assert planning.planning(tmp_path, CONFIG) == planning.Planning(state="none")
+
+
 def test_what_takes_too_long_is_stopped_with_all_it_started(
     tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,7 +39,23 @@ def test_a_course_that_ends_in_nan_has_no_last_loss() -> None:
 
 def test_lightning_states_a_loss_of_the_step_and_one_of_the_epoch() -> None:
     found = figures("lightning")
-    assert (found.steps_done, found.losses, found.last_loss) == (39, (2.875, 2.75, 2.625, 2.5), 2.5)
+    assert (found.steps_done, found.losses, found.last_loss) == (40, (2.875, 2.75, 2.625, 2.5), 2.5)
+
+
+@pytest.mark.parametrize(
+    ("beside", "row", "steps_done"),
+    [
+        ("hparams.yaml", "99,1,2.5", 100),  # as Lightning counts: the first step is 0
+        ("hparams.yaml", "7,7,2.5", 7),  # a user of Lightning logs the epoch under the name of the step
+        ("config.yaml", "99,1,2.5", 99),
+    ],
+)
+def test_steps_count_from_zero_where_lightning_wrote_them(
+    tmp_path: Path, beside: str, row: str, steps_done: int
+) -> None:
+    (tmp_path / beside).write_text("learning_rate: 0.01\n")
+    (tmp_path / "metrics.csv").write_text(f"step,epoch,train_loss\n0,0,2.9\n{row}\n")
+    assert figures_of(read_foreign(tmp_path)).steps_done == steps_done
 
 
 def test_a_null_beside_the_loss_of_an_evaluation_ends_nothing() -> None:
