@@ -25,7 +25,7 @@ from evidence.bundle.codes import (
 )
 from evidence.bundle.names import escape_reason, portable_form, unportable_reason
 from evidence.bundle.rules import refusal
-from evidence.layout import LOCK, WEIGHT_FOLDERS
+from evidence.layout import DEEPEST, LOCK, WEIGHT_FOLDERS
 from schemas.problems import Problem
 
 HASHES = "MANIFEST.sha256"
@@ -84,6 +84,10 @@ def _walk(
     folder: Path, prefix: str, left_out: list[str], problems: list[Problem], *, with_weights: bool
 ) -> Iterator[tuple[str, os.DirEntry[str]]]:
     """Yield everything in a folder but plain folders themselves; what stays out or cannot be read is noted."""
+    if prefix.count("/") > DEEPEST:
+        what = f"The folder stands in more than {DEEPEST} others of the run; it was not looked into."
+        problems.append(refusal(UNREADABLE_FILE, prefix, what))
+        return
     try:
         with os.scandir(folder) as listing:
             entries = sorted(listing, key=lambda entry: entry.name)
