@@ -6,6 +6,7 @@ import json
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -220,12 +221,22 @@ def test_a_run_at_work_has_no_button_to_resume(opened: Open, root: Path) -> None
         assert "Resume" not in labels(opened(state.RUN, run="alpha"))
 
 
+# Heard also where the tests were started in the background of a shell, whose processes ignore SIGINT.
+HEARS_SIGINT = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_DFL); print(flush=True); time.sleep(60)"
+
+
 @contextmanager
 def at_work_in_the_queue(root: Path) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
     """Yield a job that is at work on the run alpha, and its process."""
     folder = new_job_folder(root, datetime.now(UTC))
     enqueue(folder, run="alpha", working_folder=root, now=datetime.now(UTC))
-    with RunLock(write_run(root, "alpha", status="running")), subprocess.Popen(["sleep", "60"]) as process:
+    command = [sys.executable, "-c", HEARS_SIGINT]
+    with (
+        RunLock(write_run(root, "alpha", status="running")),
+        subprocess.Popen(command, stdout=subprocess.PIPE) as process,
+    ):
+        assert process.stdout is not None
+        process.stdout.readline()
         job = read_job(folder)
         assert job is not None
         mark_started(job, started_now(process.pid), started_now(process.pid))
