@@ -88,8 +88,7 @@ def _folded(root: Path, some: Sequence[Job], title: str, *, key: str, most: int 
 
 
 def _job(root: Path, job: Job, *, first_waiting: bool) -> None:
-    # With a key it takes the keyboard along when it moves.
-    with st.container(border=True, key=f"job {job.job_id}"):
+    with st.container(border=True):
         with st.container(horizontal=True, vertical_alignment="center"):
             asked = markup.when(job.created_at, reading.reader_zone())
             line = f"{markup.sign(JOBS, job.state)} <b>{markup.safe(job.run)}</b>"

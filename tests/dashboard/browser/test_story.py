@@ -12,7 +12,6 @@ from browser import serving, settled
 from playwright.sync_api import Page, expect
 from synthetic import STARTED, write_run
 
-from dashboard.logic.jobs.folder import enqueue, jobs, new_job_folder
 from evidence.bundle.verify import verify_bundle
 from evidence.layout import MANIFEST, METRICS, PREDICTIONS
 from evidence.lock import RunLock
@@ -245,24 +244,6 @@ def test_from_an_empty_folder_one_click_starts_a_smoke_run_and_it_finishes(
         settled(page)
         run = next(path for path in root.iterdir() if path.name.startswith("smoke-"))
         assert (run / "metrics.jsonl").read_text("utf-8").count("\n") == 2
-
-
-def test_a_job_is_moved_up_by_keyboard_as_often_as_the_key_is_pressed(
-    tmp_path: Path, root: Path, page: Page, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))  # Where the dashboard looks for the secret of who queued them.
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    for name in ("one", "two", "three"):
-        enqueue(new_job_folder(root, STARTED), run=name, working_folder=root, now=STARTED)
-    with serving(root, tmp_path) as address:
-        page.goto(f"{address}/launch")
-        settled(page)
-        page.get_by_role("button", name="Earlier").last.focus()
-        for order in (["one", "three", "two"], ["three", "one", "two"]):
-            page.keyboard.press("Enter")
-            expect(page.locator(".tp-sign + b")).to_have_text(order)
-            settled(page)
-    assert [job.run for job in jobs(root)] == ["three", "one", "two"]
 
 
 def test_a_run_survives_the_dashboard_and_the_next_one_stops_and_resumes_it(
