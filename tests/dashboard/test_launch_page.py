@@ -107,9 +107,9 @@ def test_of_a_long_queue_the_next_jobs_are_shown_and_the_rest_is_folded(opened: 
 
 def test_one_that_was_started_a_moment_ago_is_not_said_to_be_left_alone(opened: Open, root: Path) -> None:
     app = press(opened(state.LAUNCH), "Just start a smoke run")
-    (job,) = jobs(root)
     try:
-        assert (job.state, "nobody works through the queue" in said(app)) == ("waiting", False)
+        # The page was drawn while the job waited or, on a quick machine, when it had begun.
+        assert "nobody works through the queue" not in said(app)
     finally:
         wait_for(lambda: jobs(root)[0].started is not None)
         control.kill(jobs(root)[0])
