@@ -318,7 +318,7 @@ def limited(worker: subprocess.Popen[bytes], size: int) -> None:
 def test_where_the_disk_is_full_a_job_waits_and_starts_once_there_is_room(root: Path) -> None:
     first, second = put(root, POLITE), put(root, "")
     worker = subprocess.Popen([*control.WORKER, str(root)], start_new_session=True)
-    wait_for(lambda: "ready" in output(first))
+    wait_for(lambda: now(first).state == "running" and "ready" in output(first))
     limited(worker, 5)  # Enough for an exit code, and not for the note on a process.
     control.cancel(now(first))
     wait_for(lambda: now(first).has_ended)
@@ -332,7 +332,7 @@ def test_where_the_disk_is_full_a_job_waits_and_starts_once_there_is_room(root: 
 def test_where_the_disk_is_full_an_exit_code_is_noted_once_there_is_room(root: Path) -> None:
     first, second = put(root, POLITE), put(root, "")
     worker = subprocess.Popen([*control.WORKER, str(root)], start_new_session=True)
-    wait_for(lambda: "ready" in output(first))
+    wait_for(lambda: now(first).state == "running" and "ready" in output(first))
     limited(worker, 0)
     control.cancel(now(first))
     wait_for(lambda: not psutil.Process(worker.pid).children())
@@ -345,7 +345,7 @@ def test_where_the_disk_is_full_an_exit_code_is_noted_once_there_is_room(root: P
 def test_a_queue_that_was_removed_and_begun_anew_is_worked_through_once(root: Path, tmp_path: Path) -> None:
     first = put(root, POLITE)
     worker = subprocess.Popen([*control.WORKER, str(root)], start_new_session=True)
-    wait_for(lambda: "ready" in output(first))
+    wait_for(lambda: now(first).state == "running" and "ready" in output(first))
     started = now(first).started
     assert started is not None
     shutil.rmtree(launch_folder(root))
