@@ -78,7 +78,7 @@ def _index(root: Path) -> Figures:
     The first is also measured where the disk has to be asked for every file, beside the time of reading them alone.
     """
     code = (
-        "import sys, time; from pathlib import Path; from evidence.index import RunIndex\n"
+        "import sys, time; from pathlib import Path; from evidence.index.runs import RunIndex\n"
         "root, cache = map(Path, sys.argv[1:]); index = RunIndex(root, entries_in=cache)\n"
         "def took():\n    began = time.perf_counter(); index.refresh(); return time.perf_counter() - began\n"
         "first = took(); (root / 'run-00007' / 'config.yaml').touch(); print(first, took(), took())"

@@ -14,8 +14,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from evidence.judge import report_of
-from evidence.read import read_run
+from evidence.judge.judgement import report_of
+from evidence.records.ours import read_run
 
 RESULT = Path(__file__).parent / "results" / "demo.json"
 

@@ -29,8 +29,8 @@ from trainer.loop.program import compile_program
 from trainer.loop.step import first_state
 from trainer.model.build import abstract
 from trainer.model.families import spec_from_config
+from trainer.model.files.source import resolve
 from trainer.model.params import flatten
-from trainer.model.source import resolve
 from trainer.model.spec import ModelSpec
 from trainer.planning.devices import Devices, choose_devices
 from trainer.planning.estimate import estimate

@@ -28,9 +28,9 @@ from leaves import Forger
 from mutations import apply, reseal
 from synthetic import write_run
 
-from evidence.judge import check_run
-from evidence.read import read_run
-from schemas.problems import Problem
+from evidence.judge.judgement import check_run
+from evidence.records.ours import read_run
+from schemas.problems.problem import Problem
 
 REPOSITORY = Path(__file__).parents[1]
 CASES = REPOSITORY / "tests" / "cases" / "runs"

@@ -24,10 +24,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
 from synthetic import STARTED, write_run
 
-from evidence.check import check_paths
-from evidence.index import RunIndex
-from evidence.judge import check_run
-from evidence.read import read_run
+from evidence.index.check import check_paths
+from evidence.index.runs import RunIndex
+from evidence.judge.judgement import check_run
+from evidence.records.ours import read_run
 
 RESULT = Path(__file__).parent / "results" / "runs.json"
 RUNS = 2000

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import streamlit as st
 
-from dashboard.components import announcements
-from dashboard.components.gate import closed, signed_in
-from dashboard.reading import at_work, catch_up
-from dashboard.state import PAGES, RUNS, arrive, go, root
+from dashboard.shared.parts import announcements
+from dashboard.shared.parts.gate import closed, signed_in
+from dashboard.shared.session.reading import at_work, catch_up
+from dashboard.shared.session.state import PAGES, RUNS, arrive, go, root
 
 HERE = Path(__file__).parent
 

@@ -13,9 +13,9 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from dashboard.logic.exposure import LOOPBACK, is_loopback, refusal
-from dashboard.logic.jobs.program import PROGRAM
-from schemas.problems import Problem, ProblemError
+from dashboard.shared.access.exposure import LOOPBACK, is_loopback, refusal
+from launch.program import PROGRAM
+from schemas.problems.problem import Problem, ProblemError
 
 APP = Path(__file__).parent / "app.py"
 FIRST_PORT = 8501
@@ -56,7 +56,7 @@ def serve_anew(root: Path) -> NoReturn:
 
 
 def command(root: Path, *, port: int, address: str, open_browser: bool) -> list[str]:
-    """Return the arguments of `streamlit`; what follows `--` is read by `dashboard.state`."""
+    """Return the arguments of `streamlit`; what follows `--` is read by `dashboard.shared.session.state`."""
     flags = {
         "server.port": str(port),
         "server.address": address,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from evidence.bundle.rules import RULES as BUNDLE
+from evidence.bundle.format.rules import RULES as BUNDLE
 from evidence.rules.catalog import RULES as EVIDENCE
-from schemas.rules import RULES as SCHEMAS
-from schemas.rules import Rule
+from schemas.problems.rule import RULES as SCHEMAS
+from schemas.problems.rule import Rule
 from trainer.rules import RULES as TRAINER
 
 PAGE = Path(__file__).parent / "rules.md"

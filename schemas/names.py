@@ -10,7 +10,7 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-from schemas.problems import Problem
+from schemas.problems.problem import Problem
 
 DATASETS = ("dev-reasoning-v2",)
 EVAL_SETS = ("eval_v1", "eval_v2")

@@ -15,12 +15,12 @@ from trainer.loop.program import Program, compile_program, start_state, state_sh
 from trainer.loop.step import TrainState
 from trainer.model.build import build
 from trainer.model.decoder import Decoder
-from trainer.model.loading import load_params
+from trainer.model.files.loading import load_params
+from trainer.model.files.source import ModelSource
 from trainer.model.params import Params, flatten, params_sha256
-from trainer.model.source import ModelSource
-from trainer.parent import weights_of
 from trainer.planning.devices import Devices
 from trainer.prepare import Prepared, abstract_decoder, reads_weights
+from trainer.resume import weights_of
 
 
 @dataclass(frozen=True, kw_only=True)

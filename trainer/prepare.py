@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from schemas.problems import Problem, ProblemError
+from schemas.problems.problem import Problem, ProblemError
 from trainer.config.tree import Config
+from trainer.data.dev_reasoning import generate_rows
 from trainer.data.encode import EncodedData, Tokenizer, encode_rows
-from trainer.data.generator import generate_rows
 from trainer.data.order import rows_of_step
 from trainer.data.render import PromptForm, form_of, prompt_of, question_of
 from trainer.data.rows import GENERATED, RowFile, read_dataset, read_eval_set
@@ -22,13 +22,13 @@ from trainer.evaluation.evaluate import prompts_of
 from trainer.loop.program import batch_size_of
 from trainer.model.build import abstract
 from trainer.model.decoder import Decoder
-from trainer.model.loading import refuse_unusable_weights
+from trainer.model.files.loading import refuse_unusable_weights
+from trainer.model.files.source import ModelSource, resolve
 from trainer.model.params import Params, flatten
-from trainer.model.source import ModelSource, resolve
 from trainer.planning.devices import Devices, choose_devices
 from trainer.planning.estimate import Asked
+from trainer.planning.fit import refuse_too_long_sequences, refuse_what_leaves_no_room
 from trainer.planning.plan import plan_run
-from trainer.room import refuse_too_long_sequences, refuse_what_leaves_no_room
 
 Found = TypeVar("Found")
 

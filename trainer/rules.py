@@ -5,7 +5,7 @@ The codes of the command line and of the dashboard's start are here too, so that
 
 from __future__ import annotations
 
-from schemas.rules import Rule
+from schemas.problems.rule import Rule
 
 
 def error(code: str, title: str, meaning: str, fix: str) -> Rule:

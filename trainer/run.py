@@ -10,29 +10,29 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from evidence import layout
-from schemas.render import as_sentence
-from schemas.words import shown
+from evidence.run import layout
+from schemas.problems.render import as_sentence
+from schemas.problems.words import shown
 from trainer.assemble import Assembly, assemble, continued_from
 from trainer.config.load import config_text
 from trainer.config.tree import Config
 from trainer.data.encode import first_examples
 from trainer.evaluation.evaluate import FORM, Answered
-from trainer.evaluation.exam import Exam
-from trainer.failure import FAILED, INTERRUPTED
+from trainer.evaluation.evaluator import Exam
+from trainer.loop import effective
 from trainer.loop.checkpoint import Checkpoints, most_at_once, refuse_no_room
 from trainer.loop.optimizer import build_schedule
 from trainer.loop.program import batch_size_of
 from trainer.loop.stop import StopRequest
 from trainer.loop.train import Loop, Outcome
-from trainer.parent import changes_of_steps, parent_of, refuse_other_rows
 from trainer.planning.plan import in_words, refuse_what_does_not_fit
 from trainer.prepare import Prepared, prepare
-from trainer.progress import Watch
-from trainer.recorder import effective
+from trainer.recorder.failure import FAILED, INTERRUPTED
 from trainer.recorder.manifest import first_manifest, model_of, training_of
 from trainer.recorder.memory import peak_memory_bytes
+from trainer.recorder.progress import Watch
 from trainer.recorder.recorder import Recorder, claim, refuse_folder
+from trainer.resume import changes_of_steps, parent_of, refuse_other_rows
 
 EXIT_CODES = {"succeeded": 0, "failed": FAILED, "interrupted": INTERRUPTED}
 

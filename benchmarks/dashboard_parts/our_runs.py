@@ -11,8 +11,8 @@ from pathlib import Path
 from synthetic import STARTED, seal, write_document, write_run
 
 from dashboard_parts.corpus import LONG_ROWS, ROWS, SPIKES
-from evidence.recompute import result_of
-from schemas.rows import read_rows
+from evidence.scores.recompute import result_of
+from schemas.reading.rows import read_rows
 
 WITH_PREDICTIONS = 10
 

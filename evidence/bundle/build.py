@@ -3,7 +3,7 @@
 What lives here: the order of the steps. The zip is written under a temporary name, opened and verified as a stranger
 would, and only then takes its name; on any failure nothing is left behind. What does not: what refuses a run
 (`evidence.bundle.inspection`), the files of the bundle (`evidence.bundle.sources`) and the bytes of the zip
-(`evidence.bundle.container`).
+(`evidence.bundle.zip.container`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from evidence.bundle.codes import (
+from evidence.bundle.format.codes import (
     BAD_OUTPUT,
     CHANGED_WHILE_PACKED,
     EMPTY_SELECTION,
@@ -25,18 +25,18 @@ from evidence.bundle.codes import (
     STILL_RUNNING,
     UNREADABLE_FILE,
 )
-from evidence.bundle.container import Stored, ending, local_header
-from evidence.bundle.content import Progress
-from evidence.bundle.documents import StatedRun, content_sha256
+from evidence.bundle.format.documents import StatedRun, content_sha256
+from evidence.bundle.format.layout import BUNDLE_MANIFEST, HASHES, files_of_run
+from evidence.bundle.format.rules import refusal
 from evidence.bundle.inspection import Advance, Inspection, folder_problems, inspect_runs
-from evidence.bundle.layout import BUNDLE_MANIFEST, HASHES, files_of_run
-from evidence.bundle.redact import Redaction, redacted_copy
-from evidence.bundle.rules import refusal
+from evidence.bundle.secrets.redact import Redaction, redacted_copy
 from evidence.bundle.sources import Source, all_sources, blocks, stated_runs
 from evidence.bundle.verify import verify_bundle
-from evidence.hashes import sha256_file
-from evidence.layout import MANIFEST
-from schemas.problems import Problem, ProblemError
+from evidence.bundle.zip.container import Stored, ending, local_header
+from evidence.bundle.zip.content import Progress
+from evidence.run.hashes import sha256_file
+from evidence.run.layout import MANIFEST
+from schemas.problems.problem import Problem, ProblemError
 
 PHASES = 4
 """Every byte of a run is scanned, hashed, written and verified."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from evidence.bundle.codes import (
+from evidence.bundle.format.codes import (
     CONTRADICTORY_RUN,
     GRADE_REFUSED,
     INVALID_RUN,
@@ -32,17 +32,17 @@ from evidence.bundle.codes import (
     STILL_RUNNING,
     UNREADABLE_FILE,
 )
+from evidence.bundle.format.layout import RunFiles, files_of_run
+from evidence.bundle.format.rules import refusal
 from evidence.bundle.judgement import judged_together
-from evidence.bundle.layout import RunFiles, files_of_run
-from evidence.bundle.redact import Redaction
-from evidence.bundle.rules import refusal
-from evidence.bundle.secrets import scan_file
-from evidence.grade import Grade
-from evidence.layout import in_weight_folder
-from evidence.read import Run
-from schemas.problems import Problem
-from schemas.visible import visible
-from schemas.words import counted
+from evidence.bundle.secrets.redact import Redaction
+from evidence.bundle.secrets.scan import scan_file
+from evidence.judge.grade import Grade
+from evidence.records.ours import Run
+from evidence.run.layout import in_weight_folder
+from schemas.problems.problem import Problem
+from schemas.problems.visible import visible
+from schemas.problems.words import counted
 
 FIT_GRADES = frozenset({"verified", "measured"})
 """Grades that are packed without a label."""

@@ -1,7 +1,7 @@
 """Whether the files of an archive are those that its lists state.
 
 What lives here: comparing names, sizes and hashes with MANIFEST.sha256, bundle_manifest.json and the published schemas.
-What does not: whether the archive is harmless (`evidence.bundle.hostile`) and whether the runs are true
+What does not: whether the archive is harmless (`evidence.bundle.zip.hostile`) and whether the runs are true
 (`evidence.bundle.verify`).
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from typing import Any
 
-from evidence.bundle.codes import (
+from evidence.bundle.format.codes import (
     CHANGED_FILE,
     LISTS_DISAGREE,
     MISSING_FILE,
@@ -21,11 +21,11 @@ from evidence.bundle.codes import (
     RUN_NOT_LISTED,
     UNLISTED_FILE,
 )
-from evidence.bundle.documents import FileHash, content_sha256, read_hash_lines
-from evidence.bundle.layout import BUNDLE_MANIFEST, HASHES, RUNS, SCHEMAS
-from evidence.bundle.rules import refusal
+from evidence.bundle.format.documents import FileHash, content_sha256, read_hash_lines
+from evidence.bundle.format.layout import BUNDLE_MANIFEST, HASHES, RUNS, SCHEMAS
+from evidence.bundle.format.rules import refusal
 from schemas.catalog import VERSIONS, folder_of, kind_of
-from schemas.problems import Problem
+from schemas.problems.problem import Problem
 
 _IN_RUN = 3
 """Parts of the path of a file that lies directly in a run folder."""

@@ -10,20 +10,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from evidence.bundle.codes import REDACTED
-from evidence.bundle.layout import RUNS
-from evidence.bundle.redact import Redaction
-from evidence.bundle.rules import refusal
-from evidence.facts import Facts, facts_of
-from evidence.foreign.rules import ORIGINAL_CHANGED
-from evidence.grade import Grade, grade_of
-from evidence.judge import Judged, check_facts, judge, together
-from evidence.layout import ORIGINAL
-from evidence.read import Run, read_run
-from evidence.report import RunReport
+from evidence.bundle.format.codes import REDACTED
+from evidence.bundle.format.layout import RUNS
+from evidence.bundle.format.rules import refusal
+from evidence.bundle.secrets.redact import Redaction
+from evidence.judge.grade import Grade, grade_of
+from evidence.judge.judgement import Judged, check_facts, judge, together
+from evidence.judge.report import RunReport
+from evidence.records.facts import Facts, facts_of
+from evidence.records.foreign.rules import ORIGINAL_CHANGED
+from evidence.records.ours import Run, read_run
 from evidence.rules.across import fingerprint_of
 from evidence.rules.integrity import CHANGED
-from schemas.problems import Problem, worst_first
+from evidence.run.layout import ORIGINAL
+from schemas.problems.problem import Problem, worst_first
 
 _OTHER_HASH = (CHANGED.code, ORIGINAL_CHANGED.code)
 """Findings that a masked file must give."""

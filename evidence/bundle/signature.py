@@ -19,16 +19,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evidence.bundle.codes import BAD_KEY, BAD_OUTPUT, BAD_SIGNATURE, OTHER_CONTENT_SIGNED
-from evidence.bundle.layout import BUNDLE_MANIFEST
-from evidence.bundle.rules import refusal
+from evidence.bundle.format.codes import BAD_KEY, BAD_OUTPUT, BAD_SIGNATURE, OTHER_CONTENT_SIGNED
+from evidence.bundle.format.layout import BUNDLE_MANIFEST
+from evidence.bundle.format.rules import refusal
 from evidence.bundle.verdict import SignatureCheck, Verdict
-from evidence.extras import install_command
-from evidence.hashes import sha256_file
-from evidence.write import write_text
-from schemas.parse import parse_json
-from schemas.problems import Problem, ProblemError
-from schemas.visible import visible
+from evidence.run.extras import install_command
+from evidence.run.hashes import sha256_file
+from evidence.run.write import write_text
+from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.visible import visible
+from schemas.reading.parse import parse_json
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT = "https://in-toto.io/Statement/v1"

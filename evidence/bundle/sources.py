@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from evidence.bundle.crate import crate_text
-from evidence.bundle.documents import FileHash, StatedRun, bundle_manifest, hash_lines
+from evidence.bundle.format.documents import FileHash, StatedRun, bundle_manifest, hash_lines
+from evidence.bundle.format.layout import BUNDLE_MANIFEST, CRATE, HASHES, REPORT, RUNS
 from evidence.bundle.inspection import Advance, Inspection
 from evidence.bundle.integrity import published_schemas
-from evidence.bundle.layout import BUNDLE_MANIFEST, CRATE, HASHES, REPORT, RUNS
-from evidence.bundle.redact import Redaction
-from evidence.bundle.report import ReportRun, report_html
-from evidence.facts import facts_of
-from evidence.notes import notes_of
-from evidence.write import as_json_text
+from evidence.bundle.report.crate import crate_text
+from evidence.bundle.report.page import ReportRun, report_html
+from evidence.bundle.secrets.redact import Redaction
+from evidence.records.facts import facts_of
+from evidence.run.notes import notes_of
+from evidence.run.write import as_json_text
 
 BLOCK_BYTES = 1 << 20
 

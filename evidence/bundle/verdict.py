@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from evidence.bundle.redact import Redaction
-from schemas.problems import Problem
+from evidence.bundle.secrets.redact import Redaction
+from schemas.problems.problem import Problem
 
 
 @dataclass(frozen=True, kw_only=True)

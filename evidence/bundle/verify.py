@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
-from evidence.bundle.archive import ArchiveError, Entry
-from evidence.bundle.codes import (
+from evidence.bundle.format.codes import (
     BOMB,
     NO_BUNDLE,
     OTHER_CRATE,
@@ -24,11 +23,9 @@ from evidence.bundle.codes import (
     UNLABELLED,
     UNLISTED_FILE,
 )
-from evidence.bundle.container import has_our_form
-from evidence.bundle.content import Progress, hash_entries, stream
-from evidence.bundle.crate import crate_text
-from evidence.bundle.documents import FileHash, program_build, program_version
-from evidence.bundle.hostile import Limits, harmless_entries
+from evidence.bundle.format.documents import FileHash, program_build, program_version
+from evidence.bundle.format.layout import BUNDLE_MANIFEST, CRATE, HASHES, REPORT, RUNS
+from evidence.bundle.format.rules import refusal
 from evidence.bundle.inspection import FIT_GRADES, LABELLED_GRADES
 from evidence.bundle.integrity import (
     list_problems,
@@ -38,8 +35,9 @@ from evidence.bundle.integrity import (
     schema_problems,
 )
 from evidence.bundle.judgement import judged_together, within_run
-from evidence.bundle.layout import BUNDLE_MANIFEST, CRATE, HASHES, REPORT, RUNS
-from evidence.bundle.redact import (
+from evidence.bundle.report.crate import crate_text
+from evidence.bundle.report.page import ReportRun, report_html
+from evidence.bundle.secrets.redact import (
     MASK,
     MOST_BYTES,
     Redaction,
@@ -47,14 +45,16 @@ from evidence.bundle.redact import (
     redaction_problems,
     stated_redactions,
 )
-from evidence.bundle.report import ReportRun, report_html
-from evidence.bundle.rules import refusal
-from evidence.bundle.secrets import encoding_of
+from evidence.bundle.secrets.scan import encoding_of
 from evidence.bundle.verdict import Verdict, VerifiedRun
-from evidence.facts import facts_of
-from evidence.layout import in_weight_folder
-from evidence.notes import notes_of
-from schemas.problems import Problem, worst_first
+from evidence.bundle.zip.archive import ArchiveError, Entry
+from evidence.bundle.zip.container import has_our_form
+from evidence.bundle.zip.content import Progress, hash_entries, stream
+from evidence.bundle.zip.hostile import Limits, harmless_entries
+from evidence.records.facts import facts_of
+from evidence.run.layout import in_weight_folder
+from evidence.run.notes import notes_of
+from schemas.problems.problem import Problem, worst_first
 from schemas.validate import read_document
 
 MOST_UNPACKED_BYTES = 8 << 30

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from evidence import layout
-from evidence.facts import Facts
-from evidence.rules.finding import found
-from schemas.problems import Problem
-from schemas.rules import Rule
-from schemas.words import listed
+from evidence.records.facts import Facts
+from evidence.records.values import found
+from evidence.run import layout
+from schemas.problems.problem import Problem
+from schemas.problems.rule import Rule
+from schemas.problems.words import listed
 
 SAME_METRICS = Rule(
     code="TP421",

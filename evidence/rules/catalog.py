@@ -6,7 +6,8 @@ which their findings appear.
 
 from __future__ import annotations
 
-from evidence.foreign.rules import RULES as FOREIGN_RULES
+from evidence.records import unreadable as reading
+from evidence.records.foreign.rules import RULES as FOREIGN_RULES
 from evidence.rules import (
     across,
     completeness,
@@ -16,10 +17,9 @@ from evidence.rules import (
     integrity,
     placeholders,
     plausibility,
-    reading,
     whole_config,
 )
-from schemas.rules import Rule
+from schemas.problems.rule import Rule
 
 CHECKS = (
     *integrity.CHECKS,

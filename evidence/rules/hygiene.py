@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from evidence.facts import Facts
-from evidence.rules.finding import first_few, found
-from schemas.problems import Problem
-from schemas.rules import Rule
+from evidence.records.facts import Facts
+from evidence.records.values import first_few, found
+from schemas.problems.problem import Problem
+from schemas.problems.rule import Rule
 
 LEFT_OVER = Rule(
     code="TP601",

@@ -1,7 +1,7 @@
 """TP231 to TP233, TP375, TP376: whether an import is what was read from its originals, and nothing else.
 
 What lives here: holding import.json against the files under `original/`, and naming what a folder of another tool is.
-What does not: what those files state against each other (`evidence.foreign.contradictions`).
+What does not: what those files state against each other (`evidence.rules.foreign.contradictions`).
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from evidence import layout
-from evidence.facts import Facts
-from evidence.foreign import rules
-from evidence.foreign.importing import READERS, contents
-from evidence.foreign.judgement import findings_of
-from evidence.foreign.view import ForeignRun
-from evidence.hashes import sha256_file
-from evidence.read import Run
-from evidence.rules.finding import first_few, found, problem_of
-from schemas.problems import Problem
-from schemas.words import counted, listed
+from evidence.records.facts import Facts
+from evidence.records.foreign import rules
+from evidence.records.foreign.view import ForeignRun
+from evidence.records.importing import READERS, contents
+from evidence.records.ours import Run
+from evidence.records.values import first_few, found, problem_of
+from evidence.rules.foreign.judgement import findings_of
+from evidence.run import layout
+from evidence.run.hashes import sha256_file
+from schemas.problems.problem import Problem
+from schemas.problems.words import counted, listed
 
 NOT_INTACT = (
     rules.ORIGINAL_CHANGED,

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from evidence import layout
-from evidence.facts import Facts
-from evidence.hashes import CHUNK_BYTES, sha256_file, sha256_manifest
-from evidence.rules.finding import found
-from schemas.problems import Problem
-from schemas.rules import Rule
+from evidence.records.facts import Facts
+from evidence.records.values import found
+from evidence.run import layout
+from evidence.run.hashes import CHUNK_BYTES, sha256_file, sha256_manifest
+from schemas.problems.problem import Problem
+from schemas.problems.rule import Rule
 
 CHANGED = Rule(
     code="TP201",

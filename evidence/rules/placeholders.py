@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from evidence import layout
-from evidence.read import Run
-from evidence.rules.finding import first_few, found
-from schemas.problems import Problem, pointer_to
-from schemas.rules import Rule
-from schemas.words import shown
+from evidence.records.ours import Run
+from evidence.records.values import first_few, found
+from evidence.run import layout
+from schemas.problems.problem import Problem, pointer_to
+from schemas.problems.rule import Rule
+from schemas.problems.words import shown
 
 PLACEHOLDER = Rule(
     code="TP507",

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from evidence import layout
-from evidence.facts import Document, Facts
-from evidence.rules.finding import found, same, value_at, where
-from schemas.problems import Problem
-from schemas.rules import Rule
+from evidence.records.facts import Document, Facts
+from evidence.records.values import found, same, value_at, where
+from evidence.run import layout
+from schemas.problems.problem import Problem
+from schemas.problems.rule import Rule
 
 ZERO_LOSS = Rule(
     code="TP401",

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from evidence import layout
-from evidence.facts import Facts
-from evidence.rules.finding import first_few, found
+from evidence.records.facts import Facts
+from evidence.records.values import first_few, found
+from evidence.run import layout
 from schemas.catalog import resolved, schema
-from schemas.problems import Problem, pointer_to
-from schemas.rules import Rule
+from schemas.problems.problem import Problem, pointer_to
+from schemas.problems.rule import Rule
 
 NOT_WHOLE = Rule(
     code="TP516",

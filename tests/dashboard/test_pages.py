@@ -9,8 +9,8 @@ from pages import APP, Open, said
 from streamlit.testing.v1 import AppTest
 from synthetic import write_run
 
-from dashboard import state
-from evidence.lock import RunLock
+from dashboard.shared.session import state
+from evidence.run.lock import RunLock
 
 
 @pytest.mark.parametrize("page", state.PAGES, ids=lambda page: page.title)

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-import trainproof
+from trainproof import command
 
 README = Path("README.md").read_text()
-VERBS = sorted(get_command(trainproof.app).commands)
+VERBS = sorted(get_command(command.app).commands)
 
 
 def commands() -> list[str]:
@@ -76,7 +76,7 @@ def test_help_answers_at_once():
 
 
 def test_a_verb_loads_no_more_than_it_needs(tmp_path):
-    code = f"import sys, trainproof\ntry: trainproof.main(['runs', {str(tmp_path)!r}])\nexcept SystemExit: pass\n"
+    code = f"import sys\nfrom trainproof import command\ntry: command.main(['runs', {str(tmp_path)!r}])\nexcept SystemExit: pass\n"
     code += "print(sorted({'jax', 'streamlit', 'pandas', 'pydantic', 'pyarrow'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from schemas.catalog import KINDS, is_rows
-from schemas.problems import Problem
-from schemas.render import as_text
+from schemas.problems.problem import Problem
+from schemas.problems.render import as_text
 from schemas.validate import read_document, read_rows
 
 CASES = Path(__file__).parents[1] / "cases" / "documents"

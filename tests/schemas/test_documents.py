@@ -8,7 +8,7 @@ import jsonschema_rs
 import pytest
 
 from schemas.catalog import KINDS, resolved, schemas_of, types_of
-from schemas.explain import _SENTENCES
+from schemas.explain.violations import _SENTENCES
 
 SCHEMAS = schemas_of()
 

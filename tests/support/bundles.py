@@ -11,8 +11,8 @@ from pathlib import Path
 from synthetic import write_run
 
 from evidence.bundle.build import build_bundle
-from evidence.bundle.container import Stored, ending, local_header
-from evidence.bundle.documents import FileHash, content_sha256, hash_lines
+from evidence.bundle.format.documents import FileHash, content_sha256, hash_lines
+from evidence.bundle.zip.container import Stored, ending, local_header
 
 
 def small_bundle(folder: Path, **changes: object) -> Path:

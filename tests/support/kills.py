@@ -35,21 +35,21 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"  # a process with threads cannot be for
 os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-from evidence import layout
-from evidence.index import index_folder
-from evidence.judge import report_of
-from evidence.read import ROW_FILES, read_run
-from evidence.write import RowWriter
-from trainer import afterwards
+from evidence.index.runs import index_folder
+from evidence.judge.judgement import report_of
+from evidence.records.ours import ROW_FILES, read_run
+from evidence.run import layout
+from evidence.run.write import RowWriter
+from trainer import evaluate_run as afterwards
 from trainer import run as trainer
-from trainer.command import TrainFlags, order_of
 from trainer.evaluation import evaluate
-from trainer.evaluation.exam import Exam
+from trainer.evaluation.evaluator import Exam
 from trainer.loop.checkpoint import latest_step
 from trainer.loop.stop import StopRequest
-from trainer.model.source import resolve
-from trainer.progress import Watch
+from trainer.model.files.source import resolve
+from trainer.recorder.progress import Watch
 from trainer.recorder.recorder import Recorder, claim, now
+from trainproof.verbs.train_order import TrainFlags, order_of
 
 CONFIG = """
 name: killed

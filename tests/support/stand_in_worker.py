@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from dashboard.logic.jobs import worker
+from launch import worker
 
 if __name__ == "__main__":
     worker.PROGRAM = (sys.executable, str(Path(__file__).with_name("stand_in_program.py")))

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
-from dashboard.logic.jobs import control
-from dashboard.logic.jobs.folder import CONFIG, Job, enqueue, new_job_folder, read_job
+from launch import queue as control
+from launch.jobs import CONFIG, Job, enqueue, new_job_folder, read_job
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:

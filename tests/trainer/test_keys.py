@@ -14,25 +14,25 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from evidence import layout
+from evidence.run import layout
 from schemas.catalog import schema
-from schemas.problems import ProblemError
+from schemas.problems.problem import ProblemError
 from trainer.assemble import assemble
-from trainer.command import TrainFlags, order_of
 from trainer.config.load import load_config
 from trainer.config.tree import Config
 from trainer.data.order import rows_of_step
+from trainer.loop import effective
 from trainer.loop.optimizer import build_optimizer
 from trainer.loop.program import batch_size_of
 from trainer.loop.step import Batch
-from trainer.model.export import export
+from trainer.model.files.export import export
+from trainer.model.files.source import resolve
 from trainer.model.params import params_sha256
-from trainer.model.source import resolve
 from trainer.prepare import prepare
-from trainer.progress import Watch
-from trainer.recorder import effective
 from trainer.recorder.manifest import training_of
+from trainer.recorder.progress import Watch
 from trainer.run import Order, run
+from trainproof.verbs.train_order import TrainFlags, order_of
 
 BASE = """
 name: base
@@ -306,7 +306,7 @@ def test_only_the_newest_checkpoints_are_kept(tmp_path: Path):
 
 @pytest.mark.parametrize("baseline", [True, False])
 def test_the_exam(baseline: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    import trainer.evaluation.exam as module
+    import trainer.evaluation.evaluator as module
 
     asked = []
     real = module.generate

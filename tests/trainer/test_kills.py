@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from evidence import layout
+from evidence.run import layout
 
 KILLS = Path(__file__).parents[1] / "support" / "kills.py"
 

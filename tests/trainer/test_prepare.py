@@ -14,16 +14,16 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
-from evidence import layout
-from evidence.judge import report_of
-from evidence.read import read_run
-from schemas.problems import ProblemError
-from schemas.render import as_text
+from evidence.judge.judgement import report_of
+from evidence.records.ours import read_run
+from evidence.run import layout
+from schemas.problems.problem import ProblemError
+from schemas.problems.render import as_text
 from trainer.config.tree import Config, Data, Evaluation, Model
-from trainer.model.export import export
-from trainer.model.source import resolve
+from trainer.model.files.export import export
+from trainer.model.files.source import resolve
 from trainer.prepare import prepare
-from trainer.progress import Watch
+from trainer.recorder.progress import Watch
 from trainer.run import Order, run
 
 

@@ -16,20 +16,20 @@ import jax
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from evidence import layout
-from evidence.judge import report_of
-from evidence.read import read_run
-from schemas.problems import ProblemError
-from schemas.render import as_text
+from evidence.judge.judgement import report_of
+from evidence.records.ours import read_run
+from evidence.run import layout
+from schemas.problems.problem import ProblemError
+from schemas.problems.render import as_text
 from trainer.assemble import assemble
 from trainer.config.load import load_config
 from trainer.config.tree import Checkpoint, Config, Evaluation, Limits, Optimizer
 from trainer.loop.stop import StopRequest
 from trainer.loop.train import Loop
-from trainer.model.export import export
-from trainer.model.source import resolve
+from trainer.model.files.export import export
+from trainer.model.files.source import resolve
 from trainer.prepare import prepare
-from trainer.progress import Watch
+from trainer.recorder.progress import Watch
 from trainer.recorder.recorder import Recorder
 from trainer.run import Order, run
 

@@ -12,10 +12,10 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-from schemas.positions import MOST_DIGITS
-from schemas.problems import Problem, ProblemError
+from schemas.problems.problem import Problem, ProblemError
+from schemas.reading.positions import MOST_DIGITS
+from schemas.reading.yaml_text import write_yaml
 from schemas.validate import check_value
-from schemas.yaml_text import write_yaml
 from trainer.config.seed_names import PRESENT_NAMES, set_at
 from trainer.config.sources import FLAGS, given, placed, read_file
 from trainer.config.tree import Config, config_of, document_of

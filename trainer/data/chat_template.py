@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from schemas.problems import Problem, ProblemError
+from schemas.problems.problem import Problem, ProblemError
 
 SHOWN_ROWS = 5
 """Rows named one by one when many have the same problem."""

@@ -14,10 +14,10 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Bool, Int32
 
-from schemas.problems import Problem, ProblemError
+from schemas.problems.problem import Problem, ProblemError
 from trainer.data.chat_template import ChatTokenizer, each_rendered
-from trainer.data.lost import Where, lost_answers, no_end_token, no_whole_row, unknown_answers
 from trainer.data.render import Example, PromptForm, form_of, render_row, texts_of
+from trainer.data.row_problems import Where, lost_answers, no_end_token, no_whole_row, unknown_answers
 from trainer.data.special_tokens import MarkedTokenizer, special_token_problems
 
 

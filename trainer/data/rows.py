@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evidence.hashes import sha256_file
+from evidence.run.hashes import sha256_file
 from schemas.names import DATASETS, EVAL_SETS, no_dataset, no_eval_set
-from schemas.problems import Problem, ProblemError
+from schemas.problems.problem import Problem, ProblemError
 from schemas.validate import read_rows
 
 FOLDER = Path(__file__).parent

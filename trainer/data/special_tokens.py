@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from schemas.problems import Problem
+from schemas.problems.problem import Problem
 from trainer.data.chat_template import (
     SHOWN_ROWS,
     ChatTokenizer,

@@ -1,7 +1,7 @@
 """Answering an evaluation set: every output written as it comes, every score computed from what was written.
 
-Scoring rules stand in `evidence.scoring`, sums in `evidence.recompute`, so a checker computes the same. Decoding is
-`trainer.model.generate`.
+Scoring rules stand in `evidence.scores.scoring`, sums in `evidence.scores.recompute`, so a checker computes the same. Decoding is
+`trainer.generate.decode`.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evidence import layout
-from evidence.hashes import sha256_file, sha256_json, sha256_lines
-from evidence.recompute import scores_of
-from evidence.scoring import extract_answer, format_ok, is_correct
-from evidence.write import RowWriter
+from evidence.run import layout
+from evidence.run.hashes import sha256_file, sha256_json, sha256_lines
+from evidence.run.write import RowWriter
+from evidence.scores.recompute import scores_of
+from evidence.scores.scoring import extract_answer, format_ok, is_correct
 from schemas.validate import read_document, read_rows
 from trainer.config.tree import Evaluation
 from trainer.data.chat_template import each_rendered
 from trainer.data.encode import Tokenizer, prompt_ids
 from trainer.data.render import PromptForm
 from trainer.data.rows import RowFile
-from trainer.model.generate import Completion
+from trainer.generate.decode import Completion
 from trainer.recorder.recorder import now
 
 Answer = Callable[[Sequence[Sequence[int]]], Iterator[Completion]]

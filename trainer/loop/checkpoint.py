@@ -28,11 +28,11 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
-from evidence.layout import CHECKPOINTS, CONFIG
-from schemas.problems import Problem, ProblemError
+from evidence.run.layout import CHECKPOINTS, CONFIG
+from schemas.problems.problem import Problem, ProblemError
 from trainer.config.tree import Config
-from trainer.failure import memory_told
 from trainer.loop.step import TrainState
+from trainer.recorder.failure import memory_told
 
 UNFINISHED = ".orbax-checkpoint-tmp"
 """End of the name of a checkpoint that is being written."""

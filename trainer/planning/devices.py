@@ -10,7 +10,7 @@ from typing import Any, Literal
 import jax
 import psutil
 
-from schemas.problems import Problem, ProblemError
+from schemas.problems.problem import Problem, ProblemError
 
 Platform = Literal["cpu", "gpu", "tpu"]
 

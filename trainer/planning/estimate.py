@@ -15,10 +15,10 @@ from typing import Any
 import jax
 
 from trainer.config.tree import Config
+from trainer.generate.decode import padded
 from trainer.loop.optimizer import build_optimizer
 from trainer.loop.program import chunk_positions_of
 from trainer.loop.step import in_float32
-from trainer.model.generate import padded
 from trainer.model.spec import ModelSpec
 
 ERROR_FRACTION = 0.3

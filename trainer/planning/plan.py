@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from evidence.hashes import sha256_json
-from schemas.problems import Problem, ProblemError
+from evidence.run.hashes import sha256_json
+from schemas.problems.problem import Problem, ProblemError
 from trainer.config.tree import Config, document_of
 from trainer.model.spec import ModelSpec
 from trainer.planning.devices import REFUSED, Devices

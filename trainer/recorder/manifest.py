@@ -12,13 +12,13 @@ import jax
 import optax
 
 from trainer.config.tree import Config
+from trainer.loop import effective
 from trainer.loop.optimizer import build_schedule, learning_rate_at, recognised_optimizer
 from trainer.loop.program import Program, batch_size_of, chunk_positions_of
 from trainer.loop.step import TrainState
 from trainer.model.params import parameter_count
 from trainer.objectives.cross_entropy import in_several_chunks
 from trainer.planning.devices import Devices
-from trainer.recorder import effective
 from trainer.recorder.code import code_identity
 from trainer.recorder.environment import environment
 from trainer.recorder.recorder import NO_RESULT, now

@@ -13,14 +13,14 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
-from evidence import layout
-from evidence.hashes import sha256_file, sha256_manifest
-from evidence.lock import RunLock
-from evidence.recompute import result_of
-from evidence.write import RowWriter, write_json, write_text
+from evidence.run import layout
+from evidence.run.hashes import sha256_file, sha256_manifest
+from evidence.run.lock import RunLock
+from evidence.run.write import RowWriter, write_json, write_text
+from evidence.scores.recompute import result_of
 from schemas.catalog import schema
-from schemas.problems import Problem, ProblemError
-from trainer.failure import failure_of
+from schemas.problems.problem import Problem, ProblemError
+from trainer.recorder.failure import failure_of
 
 Say = Callable[[str], None]
 """Shows one line to whoever watches the run."""

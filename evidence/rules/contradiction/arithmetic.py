@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from evidence import layout
-from evidence.facts import Document, Facts
-from evidence.rules.finding import found
-from schemas.problems import Problem
-from schemas.rules import Rule
-from schemas.words import shown
+from evidence.records.facts import Document, Facts
+from evidence.records.values import found
+from evidence.run import layout
+from schemas.problems.problem import Problem
+from schemas.problems.rule import Rule
+from schemas.problems.words import shown
 
 NOT_THE_PRODUCT = Rule(
     code="TP306",

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from evidence import layout
-from evidence.facts import Facts
-from evidence.rules.finding import found, where
-from schemas.problems import Problem
-from schemas.rules import Rule
-from schemas.words import shown
+from evidence.records.facts import Facts
+from evidence.records.values import found, where
+from evidence.run import layout
+from schemas.problems.problem import Problem
+from schemas.problems.rule import Rule
+from schemas.problems.words import shown
 
 NOT_THE_STATUS = Rule(
     code="TP330",

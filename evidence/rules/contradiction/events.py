@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from evidence import layout
-from evidence.facts import Document, Facts
-from evidence.rules.finding import found
+from evidence.records.facts import Document, Facts
+from evidence.records.values import found
 from evidence.rules.integrity import SEALED
-from schemas.problems import Problem
-from schemas.rules import Rule
-from schemas.words import listed
+from evidence.run import layout
+from schemas.problems.problem import Problem
+from schemas.problems.rule import Rule
+from schemas.problems.words import listed
 
 OTHER_EVENTS = Rule(
     code="TP365",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from evidence import layout
-from evidence.facts import Document, Facts
-from evidence.rules.finding import found
-from schemas.problems import Problem
-from schemas.rules import Rule
+from evidence.records.facts import Document, Facts
+from evidence.records.values import found
+from evidence.run import layout
+from schemas.problems.problem import Problem
+from schemas.problems.rule import Rule
 
 OTHER_COUNTS = Rule(
     code="TP361",

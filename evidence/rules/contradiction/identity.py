@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import PurePath
 
-from evidence import layout
-from evidence.facts import Facts
-from evidence.rules.finding import first_few, found
-from schemas.problems import Problem
-from schemas.rules import Rule
+from evidence.records.facts import Facts
+from evidence.records.values import first_few, found
+from evidence.run import layout
+from schemas.problems.problem import Problem
+from schemas.problems.rule import Rule
 
 OTHER_RUN = Rule(
     code="TP301",

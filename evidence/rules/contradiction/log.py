@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from evidence import layout
-from evidence.facts import Document, Facts
-from evidence.rules.finding import first_few, found, same, value_at
-from schemas.problems import Problem
-from schemas.rules import Rule
-from schemas.words import shown
+from evidence.records.facts import Document, Facts
+from evidence.records.values import first_few, found, same, value_at
+from evidence.run import layout
+from schemas.problems.problem import Problem
+from schemas.problems.rule import Rule
+from schemas.problems.words import shown
 
 OTHER_IN_LOG = Rule(
     code="TP360",

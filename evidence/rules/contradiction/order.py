@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from evidence import layout
-from evidence.facts import Document, Facts
-from evidence.rules.finding import first_few, found, where
-from schemas.columns import Array
-from schemas.problems import Problem
-from schemas.rules import Rule
-from schemas.times import moment, seconds_between
+from evidence.records.facts import Document, Facts
+from evidence.records.values import first_few, found, where
+from evidence.run import layout
+from schemas.problems.problem import Problem
+from schemas.problems.rule import Rule
+from schemas.reading.columns import Array
+from schemas.reading.times import moment, seconds_between
 
 OUT_OF_ORDER = Rule(
     code="TP320",

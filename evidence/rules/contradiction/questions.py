@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from evidence import layout
-from evidence.facts import Facts
-from evidence.hashes import sha256_json, sha256_lines
+from evidence.records.facts import Facts
+from evidence.records.values import first_few, found
 from evidence.rules.contradiction.scores import Answers, answers_of
-from evidence.rules.finding import first_few, found
-from schemas.problems import Problem
-from schemas.rules import Rule
-from schemas.words import shown
+from evidence.run import layout
+from evidence.run.hashes import sha256_json, sha256_lines
+from schemas.problems.problem import Problem
+from schemas.problems.rule import Rule
+from schemas.problems.words import shown
 
 OTHER_COUNT = Rule(
     code="TP350",

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from evidence import layout
-from evidence.facts import Document, Facts
-from evidence.recompute import learning_rates, result_of
-from evidence.rules.finding import first_few, found, same, where
-from schemas.problems import Problem
-from schemas.rules import Rule
-from schemas.words import shown
+from evidence.records.facts import Document, Facts
+from evidence.records.values import first_few, found, same, where
+from evidence.run import layout
+from evidence.scores.recompute import learning_rates, result_of
+from schemas.problems.problem import Problem
+from schemas.problems.rule import Rule
+from schemas.problems.words import shown
 
 OTHER_RESULT = Rule(
     code="TP310",

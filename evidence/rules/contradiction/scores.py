@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evidence import layout
-from evidence.facts import Document, Facts
-from evidence.recompute import scores_of
-from evidence.rules.finding import first_few, found, same
-from evidence.scoring import extract_answer, format_ok, is_correct
-from schemas.problems import Problem, pointer_to
-from schemas.rules import Rule
-from schemas.words import shown
+from evidence.records.facts import Document, Facts
+from evidence.records.values import first_few, found, same
+from evidence.run import layout
+from evidence.scores.recompute import scores_of
+from evidence.scores.scoring import extract_answer, format_ok, is_correct
+from schemas.problems.problem import Problem, pointer_to
+from schemas.problems.rule import Rule
+from schemas.problems.words import shown
 
 OTHER_SCORE = Rule(
     code="TP340",

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from evidence import layout
-from evidence.facts import Document, Facts
-from evidence.hashes import sha256_json
-from evidence.rules.finding import found, same, value_at, where
-from schemas.problems import Problem
-from schemas.rules import Rule
-from schemas.words import shown
+from evidence.records.facts import Document, Facts
+from evidence.records.values import found, same, value_at, where
+from evidence.run import layout
+from evidence.run.hashes import sha256_json
+from schemas.problems.problem import Problem
+from schemas.problems.rule import Rule
+from schemas.problems.words import shown
 
 NOT_WHAT_RAN = Rule(
     code="TP303",

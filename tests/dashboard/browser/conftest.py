@@ -11,8 +11,8 @@ import pytest
 from browser import FLAGS, chromium
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from dashboard.logic.jobs import control
-from dashboard.logic.jobs.folder import jobs
+from launch import queue as control
+from launch.jobs import jobs
 
 PATIENCE_MS = 40_000
 """A shared machine of two cores may be busy; waiting costs nothing where it is not."""

@@ -16,8 +16,8 @@ from browser import serving, settled
 from playwright.sync_api import Page
 from synthetic import STARTED, seal, write_run
 
-from dashboard.logic.jobs.folder import OUTPUT, enqueue, mark_ended, new_job_folder, read_job
-from evidence.layout import MANIFEST
+from evidence.run.layout import MANIFEST
+from launch.jobs import OUTPUT, enqueue, mark_ended, new_job_folder, read_job
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

@@ -8,7 +8,7 @@ import pytest
 from browser import serving
 from playwright.sync_api import Page, expect
 
-from evidence.index import index_runs
+from evidence.index.runs import index_runs
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

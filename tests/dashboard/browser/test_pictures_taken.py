@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 from stand_ins import put, stand_in
 from synthetic import write_run
 
-from dashboard.logic.jobs import control
+from launch import queue as control
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

@@ -13,10 +13,10 @@ from browser import serving, settled
 from playwright.sync_api import Locator, Page, expect
 from synthetic import STARTED, write_run
 
-from dashboard.components.announcements import TICK_SECONDS
-from dashboard.logic import saved_views
-from evidence.lock import RunLock
-from evidence.notes import read_notes
+from dashboard.pages.runs.logic import saved_views
+from dashboard.shared.parts.announcements import TICK_SECONDS
+from evidence.run.lock import RunLock
+from evidence.run.notes import read_notes
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

@@ -13,8 +13,8 @@ from playwright.sync_api import Page, expect
 from synthetic import STARTED, write_run
 
 from evidence.bundle.verify import verify_bundle
-from evidence.layout import MANIFEST, METRICS, PREDICTIONS
-from evidence.lock import RunLock
+from evidence.run.layout import MANIFEST, METRICS, PREDICTIONS
+from evidence.run.lock import RunLock
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

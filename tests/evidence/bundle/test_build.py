@@ -16,9 +16,9 @@ from evidence.bundle import build, inspection
 from evidence.bundle.build import build_bundle
 from evidence.bundle.judgement import within_run
 from evidence.bundle.verify import verify_bundle
-from evidence.lock import RunLock
-from schemas.problems import Problem, ProblemError
-from schemas.render import as_text
+from evidence.run.lock import RunLock
+from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.render import as_text
 
 
 def refused(folders: list[Path], output: Path, **options: bool) -> tuple[str, int]:

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from bundles import contents, listed_again, pack, small_bundle
 
-import trainproof
-from evidence.extras import install_command
+from evidence.run.extras import install_command
+from trainproof import command
 
 needs_cryptography = pytest.mark.skipif(
     importlib.util.find_spec("cryptography") is None, reason="needs cryptography (extra `sign`)"
@@ -26,7 +26,7 @@ needs_cryptography = pytest.mark.skipif(
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
     with pytest.raises(SystemExit) as ended:
-        trainproof.main([str(argument) for argument in arguments])
+        command.main([str(argument) for argument in arguments])
     captured = capsys.readouterr()
     return int(ended.value.code or 0), captured.out, captured.err
 

@@ -12,12 +12,12 @@ import pytest
 from safetensors import safe_open
 from tiny_models import logits
 
+from trainer.generate.decode import generate
 from trainer.model.build import abstract
-from trainer.model.export import export
-from trainer.model.generate import generate
-from trainer.model.loading import load_params
+from trainer.model.files.export import export
+from trainer.model.files.loading import load_params
+from trainer.model.files.source import resolve
 from trainer.model.params import flatten
-from trainer.model.source import resolve
 
 CASES = Path(__file__).parents[2] / "cases" / "models"
 NAMES = sorted(path.parent.name for path in CASES.glob("*/config.json"))

@@ -11,7 +11,7 @@ import difflib
 from collections.abc import Mapping
 from typing import Any
 
-from schemas.problems import Problem, ProblemError
+from schemas.problems.problem import Problem, ProblemError
 from trainer.model.families import gemma, gpt2
 from trainer.model.families.config_reader import ConfigReader
 from trainer.model.families.family import Family

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from schemas.problems import Problem, ProblemError
+from schemas.problems.problem import Problem, ProblemError
 from trainer.model.spec import Activation
 
 ACTIVATIONS: Mapping[str, Activation] = {

@@ -1,0 +1,93 @@
+"""Where bundles made on the page lie, and what they may be called."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from dashboard.shared.words.numbers import memory
+from evidence.bundle.verify import Verdict, verify_bundle
+from evidence.bundle.zip.hostile import harmless_entries
+from schemas.problems.problem import Problem, ProblemError
+
+FOLDER = Path("bundles")
+"""Folder of bundles, below the folder that the dashboard was started in."""
+
+MOST_UNPACKED_BYTES = 512 << 20
+"""Bytes of an uploaded bundle; its rows take several times as much memory, on a machine that may be training."""
+
+BUILDING = "Scanning, hashing, writing, verifying"
+_GRADING = "Verifying: every run in the zip is graded again"
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def is_name(name: str) -> bool:
+    """Return whether a bundle may be called so; a name never leads out of the folder."""
+    return _NAME.fullmatch(name) is not None and ".." not in name
+
+
+def suggested(runs: Sequence[str]) -> str:
+    """Return a name for a bundle of these runs: that of the only one, else `submission`."""
+    return runs[0] if len(runs) == 1 and is_name(runs[0]) else "submission"
+
+
+def path_of(name: str) -> Path:
+    """Return the file of a bundle whose name `is_name` has accepted."""
+    return FOLDER / f"{name.removesuffix('.zip')}.zip"
+
+
+def made() -> list[Path]:
+    """Return the bundles in the folder, newest first."""
+    if not FOLDER.is_dir():
+        return []
+    found = [path for path in FOLDER.glob("*.zip") if path.is_file() and not path.is_symlink() and is_name(path.stem)]
+    return sorted(found, key=lambda path: path.stat().st_mtime_ns, reverse=True)
+
+
+def told(draw: Callable[[float, str], object]) -> Callable[[int, int], None]:
+    """Return what the builder tells how far it is; the bar is drawn a hundred times at most, each time with its words.
+
+    What comes after the last byte takes about as long as what was before it: every run in the zip is read and graded.
+    """
+    last = [-1]
+
+    def tell(done: int, whole: int) -> None:
+        percent = int(100 * done / whole) if whole else 100
+        if percent != last[0]:
+            last[0] = percent
+            draw(min(percent, 100) / 100, BUILDING if percent < 100 else _GRADING)
+
+    return tell
+
+
+def verdict_on(content: bytes, name: str) -> Verdict:
+    """Return the verdict on an uploaded bundle; only a temporary file ever holds it.
+
+    Raises:
+        OSError: The temporary file could not be written.
+        ProblemError: It unpacks to more than the page verifies.
+    """
+    with tempfile.TemporaryDirectory(prefix="trainproof-upload-") as folder:
+        path = Path(folder) / "upload.zip"
+        path.write_bytes(content)
+        with path.open("rb") as file:
+            entries, hostile = harmless_entries(file)
+        unpacked = sum(entry.size_bytes for entry in entries)
+        if not hostile and unpacked > MOST_UNPACKED_BYTES:
+            raise ProblemError([_too_large(name, unpacked)])
+        return verify_bundle(path)
+
+
+def _too_large(name: str, unpacked: int) -> Problem:
+    return Problem(
+        code="TP086",
+        severity="error",
+        file=name,
+        what=f"The bundle unpacks to {memory(unpacked)}, and this page verifies at most {memory(MOST_UNPACKED_BYTES)}.",
+        why="Its rows would take several times as much of this machine's memory.",
+        next=f"Verify it in a terminal: `{shlex.join(['trainproof', 'verify', name])}`.",
+    )

@@ -1,0 +1,137 @@
+"""Rows in order, in groups and in pages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from math import ceil
+
+from dashboard.shared.tables.run_rows import Row
+from dashboard.shared.words.grades import GRADES
+
+PAGE_ROWS = 2000
+"""Rows that are sent to the browser at once, where a click on a title sorts them; here all rows are sorted."""
+
+_RANK = {name: place for place, name in enumerate(GRADES)}
+
+
+def in_order(rows: Sequence[Row], key: str | None, *, descending: bool = False) -> list[Row]:
+    """Return the rows sorted by a column; rows without a value come last in either direction, equal ones stay put.
+
+    Numbers come before words, grades from the best to the worst, words without regard to case.
+    """
+    if key is None:
+        return list(rows)
+    keyed = [(row, sort_value(key, row.get(key))) for row in rows]
+    stated = [(row, value) for row, value in keyed if value is not None]
+    stated.sort(key=lambda pair: pair[1], reverse=descending)
+    return [row for row, _ in stated] + [row for row, value in keyed if value is None]
+
+
+def sort_value(key: str, value: object) -> tuple[int, float, str] | None:
+    """Return what a value is sorted by; None for no value."""
+    if key == "grade":
+        return (0, _RANK.get(str(value), len(_RANK)), "")
+    if isinstance(value, bool):
+        return (0, float(value), "")
+    if isinstance(value, int | float):
+        return (0, float(value), "")
+    if isinstance(value, datetime):
+        return (0, value.timestamp(), "")
+    if isinstance(value, tuple):
+        value = ", ".join(map(str, value))
+    return (1, 0.0, str(value).lower()) if value not in (None, "") else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Runs that agree in one value.
+
+    Attributes:
+        value: What they agree in; None: they do not state it.
+        rows: The runs.
+        verified: How many of them are graded verified.
+        best_score: Highest score of them, 0 to 1. None: none has one; so for the others.
+        mean_score: Mean of their scores, each run counting once.
+        lowest_loss: Lowest last loss.
+        mean_loss: Mean of the last losses.
+        newest: When the latest of them started.
+    """
+
+    value: str | None
+    rows: tuple[Row, ...]
+    verified: int
+    best_score: float | None
+    mean_score: float | None
+    lowest_loss: float | None
+    mean_loss: float | None
+    newest: datetime | None
+
+
+def in_groups(rows: Sequence[Row], key: str) -> list[Group]:
+    """Return the groups that a column makes, the largest first; the rows of a group stay in order.
+
+    A run with several tags belongs to the group of each.
+    """
+    members: dict[str | None, list[Row]] = {}
+    for row in rows:
+        for value in group_values(row.get(key)):
+            members.setdefault(value, []).append(row)
+    groups = [_group(value, found) for value, found in members.items()]
+    return sorted(groups, key=lambda group: (-len(group.rows), group.value is None, group.value or ""))
+
+
+def group_values(value: object) -> Sequence[str | None]:
+    """Return the groups that a value belongs to."""
+    if isinstance(value, tuple):
+        return [str(one) for one in value] or [None]
+    if isinstance(value, bool):
+        return ["true" if value else "false"]
+    return [None] if value in (None, "") else [str(value)]
+
+
+def _group(value: str | None, rows: Sequence[Row]) -> Group:
+    scores = [row.summary.score for row in rows if row.summary.score is not None]
+    losses = [row.summary.last_loss for row in rows if row.summary.last_loss is not None]
+    times = [started for row in rows if isinstance(started := row.get("started"), datetime)]
+    return Group(
+        value=value,
+        rows=tuple(rows),
+        verified=sum(row.summary.grade == "verified" for row in rows),
+        best_score=_of(max, scores),
+        mean_score=_mean(scores),
+        lowest_loss=_of(min, losses),
+        mean_loss=_mean(losses),
+        newest=max(times, default=None),
+    )
+
+
+def _of(choose: Callable[[Sequence[float]], float], values: Sequence[float]) -> float | None:
+    return choose(values) if values else None
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slice:
+    """One page of a list: which page of how many, and its rows."""
+
+    page: int
+    pages: int
+    first: int
+    rows: tuple[Row, ...]
+
+    def said(self, total: int) -> str:
+        """Return which rows these are: `2,001–4,000 of 5,000`."""
+        return f"{self.first + 1:,}–{self.first + len(self.rows):,} of {total:,}"
+
+
+def page_of(rows: Sequence[Row], page: int, size: int = PAGE_ROWS) -> Slice:
+    """Return a page of the rows, counted from 1; beyond the last one, the last."""
+    pages = max(1, ceil(len(rows) / size))
+    page = min(max(1, page), pages)
+    first = (page - 1) * size
+    return Slice(page=page, pages=pages, first=first, rows=tuple(rows[first : first + size]))

@@ -1,0 +1,203 @@
+"""A run of another tool as the run page shows it: rows to draw, facts with their sources, answers.
+
+Nothing here vouches for anything: what the sources state is shown with the place where it stands, and what was inferred
+says so.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dashboard.shared.charts.line import Line, Mark
+from dashboard.shared.reading.series import NAMES, Series
+from dashboard.shared.tables.headline import Figure
+from dashboard.shared.words import numbers
+from evidence.bundle.masking import masked
+from evidence.records.foreign.course import course_of, loss_series
+from evidence.records.foreign.keys import is_score
+from evidence.records.foreign.view import Fact, ForeignRun, MetricRow
+from evidence.rules.foreign.figures import figures_of
+from schemas.problems.words import counted
+
+_OTHER_NAMES: Mapping[str, tuple[str, ...]] = {"tokens_seen": ("num_tokens",), "step_seconds": ("step_time",)}
+"""Names under which other tools state a column."""
+
+_STEP = re.compile(r"(?:step|checkpoint)[ _-]?(\d{1,15})$")
+
+
+def line_of(name: str, view: ForeignRun) -> tuple[Line, str]:
+    """Return the line of a run, and where its losses stand; empty where it states none."""
+    rows = course_of(view.metrics)
+    evaluated = _evaluated(view, rows)
+    line = Line(
+        name=name,
+        series=_series(rows, "loss"),
+        colour="",
+        evaluation=_series(evaluated, "eval_loss") if evaluated else None,
+        scores=_score_marks(view, rows),
+        is_foreign=True,
+    )
+    return line, _origin(rows or evaluated) if rows or evaluated else ""
+
+
+def _longest(series: Mapping[tuple[str, int], list[MetricRow]]) -> list[MetricRow]:
+    return max(series.values(), key=len, default=[])
+
+
+def _series(rows: Sequence[MetricRow], loss: str) -> Series:
+    """Return rows as columns, with the values of this name as the loss; without steps, the rows are counted."""
+    columns = {name: np.array([_value(row, loss if name == "loss" else name) for row in rows]) for name in NAMES}
+    if not np.isfinite(columns["step"]).all():
+        columns["step"] = np.arange(1.0, len(rows) + 1)
+    # Sources may state rows out of order; a curve goes from left to right.
+    order = np.argsort(columns["step"], kind="stable")
+    columns = {name: column[order] for name, column in columns.items()}
+    columns["seconds"] = np.full(len(rows), np.nan)
+    return Series(columns=columns, unread=0)
+
+
+def _evaluated(view: ForeignRun, losses: Sequence[MetricRow]) -> list[MetricRow]:
+    """Return the rows with a loss of an evaluation at a known step, one at a step.
+
+    Of the file and the stage that the curve is drawn from: another file may be of another run. Nothing where the losses
+    of training state no steps: they are then counted, and a step has no place among them.
+    """
+    if not _all_steps_known(losses):
+        return []
+    series = loss_series(view.metrics, "eval_loss")
+    rows = series.get((losses[0].source.file, losses[0].stage), []) if losses else _longest(series)
+    found: dict[float, MetricRow] = {}
+    for row in rows:
+        if math.isfinite(_value(row, "step")):
+            found.setdefault(_value(row, "step"), row)
+    return list(found.values())
+
+
+def _score_marks(view: ForeignRun, losses: Sequence[MetricRow]) -> tuple[Mark, ...]:
+    """Return where the run was scored, as far as its sources say at which step: scores from 0 to 1, one at a step.
+
+    Nothing where the losses state no steps, as of `_evaluated`.
+    """
+    if not _all_steps_known(losses):
+        return ()
+    stated = [(_value(row, "step"), name, value) for row in view.metrics for name, value in row.values.items()]
+    stated += [(_step(score.checkpoint), score.name, score.value) for score in view.scores]
+    marks: dict[float, Mark] = {}
+    for step, name, value in stated:
+        if math.isfinite(step) and is_score(name) and value is not None and 0 <= value <= 1:
+            marks.setdefault(step, Mark(at={"step": step}, text=name.replace("_", " "), score=value))
+    return tuple(marks[step] for step in sorted(marks))
+
+
+def figures(view: ForeignRun) -> list[Figure]:
+    """Return the headline of the run as far as its sources agree; a dash where none states it, or two differ."""
+    found = figures_of(view)
+    facts = sum(fact.how == "inferred" for fact in view.facts)
+    planned = f"of {numbers.count(found.steps_planned)} planned" if found.steps_planned is not None else ""
+    first = f"from {numbers.digits(found.losses[0])}" if found.losses else ""
+    return [
+        Figure(label="Steps", value=numbers.count(found.steps_done), detail=planned),
+        Figure(label="Last loss", value=numbers.digits(found.last_loss), detail=first),
+        Figure(label="Mean loss", value=numbers.digits(found.mean_loss), detail="as stated, not computed here"),
+        Figure(label="Tokens seen", value=numbers.short_count(found.tokens_seen)),
+        Figure(label="Training time", value=numbers.duration(found.train_seconds)),
+        Figure(label="Facts", value=numbers.count(len(view.facts)), detail=f"{numbers.count(facts)} inferred"),
+        Figure(label="Answers", value=numbers.count(len(view.predictions)), detail="their scores are not recomputed"),
+    ]
+
+
+def fact_rows(view: ForeignRun) -> list[tuple[str, str, str, str, str]]:
+    """Return every fact: name, value, stated or inferred, source, note."""
+    return [(fact.name, _shown(fact), _how(fact.how), str(fact.source), fact.note or "") for fact in view.facts]
+
+
+def score_rows(view: ForeignRun) -> list[tuple[str, str, str, str, str, str]]:
+    """Return every score: name, value, of which checkpoint, stated or inferred, source, note."""
+    return [
+        (
+            score.name,
+            numbers.digits(score.value),
+            score.checkpoint or numbers.NOTHING,
+            _how(score.how),
+            str(score.source),
+            score.note or "",
+        )
+        for score in view.scores
+    ]
+
+
+def file_rows(view: ForeignRun) -> list[tuple[str, str, str]]:
+    """Return every file: path, what wrote it, and what it gave."""
+    return [
+        (
+            name,
+            reading.tool or "not recognised",
+            "a template or an example: nothing in it counts"
+            if reading.template
+            else ", ".join(
+                counted(len(found), noun)
+                for found, noun in (
+                    (reading.facts, "fact"),
+                    (reading.metrics, "row"),
+                    (reading.scores, "score"),
+                    (reading.predictions, "answer"),
+                )
+            ),
+        )
+        for name, reading in view.files.items()
+    ]
+
+
+def prediction_rows(view: ForeignRun) -> list[dict[str, Any]]:
+    """Return the answers in the shape of our own prediction rows; what a source does not state is missing."""
+    return [
+        {
+            "id": one.id or str(one.source),
+            "prompt": one.prompt,
+            "expected": one.expected,
+            "output_text": one.output_text,
+            "extracted_answer": one.extracted_answer,
+            "correct": one.correct,
+            "error": None,
+        }
+        for one in view.predictions
+    ]
+
+
+def _all_steps_known(rows: Sequence[MetricRow]) -> bool:
+    return all(math.isfinite(_value(row, "step")) for row in rows)
+
+
+def _step(checkpoint: str | None) -> float:
+    """Return the step in the name of a checkpoint, `checkpoint-200` or `step 200`; NaN where it names none."""
+    found = _STEP.search(checkpoint or "")
+    return float(found[1]) if found else math.nan
+
+
+def _value(row: MetricRow, name: str) -> float:
+    for key in (name, *_OTHER_NAMES.get(name, ())):
+        value = row.values.get(key)
+        if value is not None:
+            return float(value)
+    return math.nan
+
+
+def _origin(rows: Sequence[MetricRow]) -> str:
+    first, last = rows[0].source, rows[-1].source
+    lines = f", lines {first.line} to {last.line}" if first.line and last.line else ""
+    inferred = sorted({name for row in rows for name in row.inferred})
+    said = f" Inferred, not stated: {', '.join(inferred)}." if inferred else ""
+    return f"Read from {first.file}{lines}.{said}"
+
+
+def _shown(fact: Fact) -> str:
+    return masked(f"{fact.value:.8g}" if isinstance(fact.value, float) else str(fact.value))
+
+
+def _how(how: str) -> str:
+    return "≈ inferred" if how == "inferred" else "stated"

@@ -1,0 +1,65 @@
+"""A run to draw: its rows and those of its parents and evaluations, and what happened at which place of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from dashboard.shared.reading.series import Series
+
+Axis = Literal["step", "tokens_seen", "seconds"]
+Part = Literal["earlier", "own", "evaluation"]
+
+PARTS: Mapping[Part, str] = {"earlier": "before it was resumed", "own": "", "evaluation": "at evaluations"}
+"""What is said of a part of a line beside its name."""
+
+
+DASHES: tuple[tuple[int, ...], ...] = ((), (11, 4), (11, 3, 3, 3))
+"""Strokes of the runs after each other, once all colours are taken: pixels drawn and left out in turn; none: solid."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mark:
+    """Something that happened at a place of a run: where on each axis, and what; a score is from 0 to 1."""
+
+    at: Mapping[Axis, float]
+    text: str
+    score: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """A run to draw: its name, series, colour and stroke.
+
+    Attributes:
+        dashes: Pixels drawn and left out in turn, one of `DASHES`.
+        earlier: What its parents did before it.
+        evaluation: Losses of evaluations on the way.
+        resumed: Where it was resumed.
+        scores: Where it was scored.
+        is_foreign: Whether another tool wrote its rows, so that nobody here knows of what its loss is a mean.
+    """
+
+    name: str
+    series: Series
+    colour: str
+    dashes: tuple[int, ...] = ()
+    earlier: Series | None = None
+    evaluation: Series | None = None
+    resumed: tuple[Mark, ...] = ()
+    scores: tuple[Mark, ...] = ()
+    is_foreign: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Rows of all parts."""
+        return sum(series.rows for _, series in self.parts())
+
+    def parts(self) -> Iterator[tuple[Part, Series]]:
+        """Yield what there is to draw: what came before first, so that the run itself lies on top."""
+        if self.earlier is not None:
+            yield "earlier", self.earlier
+        yield "own", self.series
+        if self.evaluation is not None:
+            yield "evaluation", self.evaluation

@@ -1,0 +1,48 @@
+"""Starting a run with one click, and saying where a button could not do what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import streamlit as st
+
+from dashboard.shared.config import configs
+from dashboard.shared.parts import markup
+from dashboard.shared.parts.gate import may_operate
+from dashboard.shared.session import state
+from evidence.bundle.masking import plain
+from launch import queue as control
+
+
+def smoke_button() -> None:
+    """Draw the button that starts the smallest smoke run."""
+    with st.container(horizontal=True, horizontal_alignment="center"):
+        if may_operate() and st.button("Start a smoke run", type="primary", icon=":material/play_arrow:"):
+            start(configs.quick_smoke())
+        if st.button("Choose a configuration"):
+            state.go(state.LAUNCH)
+
+
+def start(config: Mapping[str, Any], *, force: bool = False) -> None:
+    """Put a checked configuration into the queue and show the queue, or say why that was not possible."""
+    if not may_operate():
+        return
+    with trying("The run could not be started"):
+        job = control.start(state.root(), config, force=force)
+        st.toast(f"{plain(job.run)} is in the queue, above.", icon=":material/play_arrow:")
+        state.go(state.LAUNCH, job=job.job_id)
+
+
+@contextmanager
+def trying(failed: str) -> Iterator[None]:
+    """Do what a button asks of the disk; where that fails, say so in place of it, and the page goes on.
+
+    Args:
+        failed: What did not happen, as a sentence without its full stop.
+    """
+    try:
+        yield
+    except OSError as error:
+        markup.note(f"{failed}: {error}. Mend that and press the button again.")

@@ -1,0 +1,51 @@
+"""From a run to the line that draws it: its rows, what its parents did before it, where it was resumed and scored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dashboard.shared.charts import foreign_run
+from dashboard.shared.charts.line import Line
+from dashboard.shared.charts.lineage import Ancestor, lineage
+from dashboard.shared.session import reading
+from evidence.index.runs import RunSummary
+from evidence.records.ours import Run
+
+
+def line_of(name: str, run: Run, known: Mapping[str, RunSummary]) -> tuple[Line, str]:
+    """Return a run's line, and what a reader must know about it; empty for nothing.
+
+    Args:
+        name: Name of the run's folder.
+        run: The run, as read.
+        known: The runs under the root by the name of their folder, among which parents are looked for.
+    """
+    view = run.foreign()
+    if view is not None:
+        return foreign_run.line_of(name, view)
+    by_id = (
+        {summary.run_id: summary for summary in known.values()} if run.manifest and run.manifest.get("parent") else {}
+    )
+
+    def find(parent: str) -> Ancestor | None:
+        summary = by_id.get(parent)
+        if summary is None:
+            return None
+        found = reading.run_of(summary.path)
+        return Ancestor(
+            manifest=found.manifest, eval_summary=found.eval_summary, series=reading.series_of(summary.path)
+        )
+
+    found = lineage(run.manifest, run.eval_summary, reading.series_of(run.path), find)
+    remark = (
+        f"Its parent {found.missing} is not under this root, so nothing before it is drawn." if found.missing else ""
+    )
+    own = Line(
+        name=name,
+        series=found.series,
+        colour="",
+        earlier=found.earlier,
+        resumed=found.resumed,
+        scores=found.scores,
+    )
+    return own, remark

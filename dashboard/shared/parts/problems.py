@@ -1,0 +1,45 @@
+"""Problems, worst first: where, what, why, and what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import streamlit as st
+
+from dashboard.shared.parts.markup import safe, words
+from schemas.problems.problem import Problem, worst_first
+
+_EDGES = {"error": "tp-edge-bad", "warning": "tp-edge-poor", "note": ""}
+SHOWN = 50
+"""Problems drawn at most; a broken file can have one in every line."""
+
+
+def show(problems: Iterable[Problem]) -> None:
+    """Draw the problems; nothing for none."""
+    ordered = worst_first(problems)
+    if not ordered:
+        return
+    st.html("".join(_markup(problem) for problem in ordered[:SHOWN]))
+    if len(ordered) > SHOWN:
+        st.caption(f"Not shown: {len(ordered) - SHOWN:,} more. `trainproof check` prints them all.")
+
+
+def _markup(problem: Problem) -> str:
+    place = " ".join(
+        part
+        for part in (
+            problem.file,
+            f"line {problem.line}" if problem.line is not None else "",
+            f"at {problem.pointer}" if problem.pointer else "",
+        )
+        if part
+    )
+    said = [f'<p class="tp-what">{safe(problem.severity.capitalize())} {safe(problem.code)}: {words(problem.what)}</p>']
+    if problem.why:
+        said.append(f"<p>{words(problem.why)}</p>")
+    if problem.expected:
+        said.append(f"<p>Expected: {words(problem.expected)}.</p>")
+    said.append(f"<p>Next: {words(problem.next)}</p>")
+    if place:
+        said.append(f'<p class="tp-place">{safe(place)}</p>')
+    return f'<div class="tp-problem {_EDGES[problem.severity]}">{"".join(said)}</div>'

@@ -1,0 +1,181 @@
+"""The series of a run, read from `metrics.jsonl` as columns, and read on from where the last reading stopped.
+
+A page that follows a run asks every second, so only new bytes are read. What does not live here: judging the rows
+(`schemas.validate` does that) and thinning them (`sampling`).
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from dashboard.shared.reading.growing import GrowingLines
+from evidence.index.columns_cache import kept
+
+_LEAST_ROWS = 256
+
+NAMES = (
+    "step",
+    "tokens_seen",
+    "loss",
+    "learning_rate",
+    "grad_norm",
+    "step_seconds",
+    "tokens_per_second",
+    "device_memory_bytes",
+)
+
+
+class _Row(msgspec.Struct, gc=False):
+    """The fields that are drawn; any other field of a row is passed over."""
+
+    step: float
+    time: datetime | None = None
+    tokens_seen: float | None = None
+    loss: float | None = None
+    learning_rate: float | None = None
+    grad_norm: float | None = None
+    step_seconds: float | None = None
+    tokens_per_second: float | None = None
+    device_memory_bytes: float | None = None
+
+
+_DECODER = msgspec.json.Decoder(_Row)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """Columns of a run, all of one length, NaN where a value is null.
+
+    Attributes:
+        columns: by field name of a metric row, `[rows]` float64; `seconds` is the time since the first row. They share
+            the memory of all series of the file and cannot be written to.
+        unread: lines in the middle of the file that are no metric rows, or too long to be one.
+    """
+
+    columns: dict[str, np.ndarray]
+    unread: int
+
+    @property
+    def rows(self) -> int:
+        """Rows read."""
+        return len(self.columns["step"])
+
+    def has(self, name: str) -> bool:
+        """Return whether any row states a value for this column."""
+        return bool(np.isfinite(self.columns[name]).any())
+
+    def last(self, name: str) -> float | None:
+        """Return the value in the last row, None where it is null or there is no row."""
+        column = self.columns[name]
+        return float(column[-1]) if len(column) and math.isfinite(column[-1]) else None
+
+
+class _Grown:
+    """Rows of numbers that grow to the right: what was once given out stays as it is, and shares its memory.
+
+    A page that follows a run asks every few seconds, and Streamlit keeps what a closed page held for two minutes: with
+    a copy for each of them, a million rows would take gigabytes.
+
+    Args:
+        values: `[columns rows]` float64 to begin with; not written to.
+    """
+
+    def __init__(self, values: np.ndarray) -> None:
+        self._held = values
+        self._used = values.shape[1]
+
+    def append(self, values: np.ndarray) -> None:
+        """Add `[columns rows]` at the end; the memory doubles when it is full."""
+        end = self._used + values.shape[1]
+        if end > self._held.shape[1]:
+            larger = np.empty((len(values), max(end, 2 * self._used, _LEAST_ROWS)))
+            larger[:, : self._used] = self.values()
+            self._held = larger
+        self._held[:, self._used : end] = values
+        self._used = end
+
+    def values(self) -> np.ndarray:
+        """Return what there is, `[columns rows]`."""
+        values = self._held[:, : self._used]
+        values.flags.writeable = False
+        return values
+
+
+class Tail:
+    """Reads one growing file; safe for several pages at a time.
+
+    Args:
+        path: The file.
+        columns_in: Folder of `evidence.index.columns_cache` where a long file may have been kept. None: none.
+    """
+
+    def __init__(self, path: Path, *, columns_in: Path | None = None) -> None:
+        self._path = path
+        self._columns_in = columns_in
+        self._lines = GrowingLines(path, take=self._take, forget=self._forget, begin=self._take_kept)
+        self._lock = threading.Lock()
+
+    def series(self) -> Series:
+        """Return all rows up to now, having read only those that are new.
+
+        A file that is missing or cannot be read is an empty series: the page says elsewhere what is wrong with the run.
+        """
+        with self._lock:
+            self._lines.read_on()
+            return self._series()
+
+    def _forget(self) -> None:
+        self._unread = 0
+        self._numbers = _Grown(np.empty((len(NAMES), 0)))
+        self._seconds = _Grown(np.empty((1, 0)))
+        self._began: float | None = None
+
+    def _take_kept(self, size: int) -> int:
+        """Begin with what the index kept of the file, if it is of the file as it is now; return its bytes."""
+        table = kept(self._columns_in, self._path) if self._columns_in else None
+        if table is None:
+            return 0
+        self._numbers = _Grown(table[: len(NAMES)])
+        self._seconds = _Grown(self._since_the_first(table[-1:]))
+        return size
+
+    def _take(self, lines: bytes) -> None:
+        rows, unread = _decoded(lines)
+        self._unread += unread
+        if rows:
+            self._numbers.append(np.array([[getattr(row, name) for row in rows] for name in NAMES], dtype=np.float64))
+            times = [row.time.timestamp() if row.time is not None else math.nan for row in rows]
+            self._seconds.append(self._since_the_first(np.array([times])))
+
+    def _since_the_first(self, times: np.ndarray) -> np.ndarray:
+        """Return times since 1970, `[1 rows]` seconds, as times since the first that a row states."""
+        if self._began is None:
+            self._began = next((float(at) for at in times[0] if math.isfinite(at)), None)
+        return times if self._began is None else times - self._began
+
+    def _series(self) -> Series:
+        columns = dict(zip(NAMES, self._numbers.values(), strict=True))
+        columns["seconds"] = self._seconds.values()[0]
+        return Series(columns=columns, unread=self._unread + self._lines.too_long)
+
+
+def _decoded(lines: bytes) -> tuple[list[_Row], int]:
+    """Return the rows of whole lines, and how many lines are no rows."""
+    try:
+        return _DECODER.decode_lines(lines), 0
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        pass
+    rows, unread = [], 0
+    for line in lines.splitlines():
+        try:
+            rows.append(_DECODER.decode(line))
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            unread += bool(line.strip())
+    return rows, unread

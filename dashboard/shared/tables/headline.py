@@ -1,0 +1,117 @@
+"""The figures that a reader of a run wants first, each with the one detail that gives it meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dashboard.shared.reading.series import Series
+from dashboard.shared.words import numbers
+from schemas.reading.values import number_at, text_at
+
+Document = Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """A label, a value with its unit, and a detail in a smaller type (empty for none)."""
+
+    label: str
+    value: str
+    detail: str = ""
+
+
+def figures(manifest: Document, eval_summary: Document, plan: Document, series: Series) -> list[Figure]:
+    """Return the headline of a run; what was not measured is a dash, never a zero."""
+    return [
+        _steps(manifest, series),
+        _loss(manifest, series),
+        _score(eval_summary),
+        _tokens(manifest, series),
+        _speed(manifest, series),
+        _memory(manifest, plan),
+        _duration(manifest, series),
+    ]
+
+
+def _steps(manifest: Document, series: Series) -> Figure:
+    done = series.last("step") or number_at(manifest, "training", "steps_done")
+    planned = number_at(manifest, "training", "steps_planned")
+    return Figure(
+        label="Steps",
+        value=numbers.count(done),
+        detail=f"of {numbers.count(planned)} planned" if planned is not None else "",
+    )
+
+
+def _loss(manifest: Document, series: Series) -> Figure:
+    first, best = number_at(manifest, "result", "first_loss"), number_at(manifest, "result", "best_loss")
+    last = series.last("loss") if series.rows else number_at(manifest, "result", "last_loss")
+    details = [f"from {numbers.digits(first)}"] if first is not None else []
+    if best is not None:
+        details.append(f"best {numbers.digits(best)}")
+    return Figure(label="Last loss", value=numbers.digits(last), detail=", ".join(details))
+
+
+def _score(eval_summary: Document) -> Figure:
+    if eval_summary is None:
+        return Figure(label="Exact match", value=numbers.NOTHING, detail="not evaluated")
+    low = number_at(eval_summary, "metrics", "exact_match", "interval", "low")
+    high = number_at(eval_summary, "metrics", "exact_match", "interval", "high")
+    count = number_at(eval_summary, "metrics", "exact_match", "n")
+    baseline = number_at(eval_summary, "baseline", "metrics", "exact_match", "value")
+    details = [f"{numbers.interval(low, high)}, n = {numbers.count(count)}"]
+    if baseline is not None:
+        details.append(f"untrained {numbers.percent(baseline)}")
+    return Figure(
+        label="Exact match",
+        value=numbers.percent(number_at(eval_summary, "metrics", "exact_match", "value")),
+        detail="; ".join(details),
+    )
+
+
+def _tokens(manifest: Document, series: Series) -> Figure:
+    seen = series.last("tokens_seen") if series.rows else number_at(manifest, "result", "tokens_seen")
+    per_step = number_at(manifest, "training", "tokens_per_step")
+    return Figure(
+        label="Tokens seen",
+        value=numbers.short_count(seen),
+        detail=f"{numbers.count(per_step)} per step" if per_step is not None else "",
+    )
+
+
+def _speed(manifest: Document, series: Series) -> Figure:
+    """Return tokens by training time, as a comparison does; while the run is at work, those of its last row."""
+    tokens, seconds = number_at(manifest, "result", "tokens_seen"), number_at(manifest, "result", "train_seconds")
+    steps = number_at(manifest, "training", "steps_done")
+    if tokens and seconds and steps:
+        mean = f"{numbers.digits(seconds / steps, 3)}{numbers.THIN}s per step, on average"
+        return Figure(label="Speed", value=numbers.rate(tokens / seconds, "tokens"), detail=mean)
+    step = series.last("step_seconds")
+    return Figure(
+        label="Speed",
+        value=numbers.rate(series.last("tokens_per_second"), "tokens"),
+        detail=f"{numbers.digits(step, 3)}{numbers.THIN}s for the last step" if step is not None else "",
+    )
+
+
+def _memory(manifest: Document, plan: Document) -> Figure:
+    peak, planned = number_at(manifest, "result", "peak_memory_bytes"), number_at(plan, "need_bytes")
+    where = "in the process" if text_at(manifest, "devices", "platform") == "cpu" else "on a device"
+    details = [where] if peak is not None else []
+    if planned is not None:
+        details.append(f"planned {numbers.memory(planned)}")
+    return Figure(label="Peak memory", value=numbers.memory(peak), detail=", ".join(details))
+
+
+def _duration(manifest: Document, series: Series) -> Figure:
+    whole = numbers.seconds_between(text_at(manifest, "started_at"), text_at(manifest, "finished_at"))
+    training = number_at(manifest, "result", "train_seconds")
+    if whole is None:
+        whole = series.last("seconds")
+    return Figure(
+        label="Duration",
+        value=numbers.duration(whole),
+        detail=f"{numbers.duration(training)} of training" if training is not None else "",
+    )

@@ -1,0 +1,197 @@
+"""The runs as rows: each computed once, and kept until the run's summary changes.
+
+A list of ten thousand runs is drawn again at every click, so nothing here is done twice for the same summary.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+
+from dashboard.shared.words import numbers
+from evidence.bundle.masking import visible
+from evidence.index.runs import RunSummary
+
+_ASKABLE = re.compile(r"[A-Za-z][\w./@-]{0,99}")
+"""Names of settings and figures that the search box can ask for; a stranger's file may hold any others."""
+
+
+_YEARS = (1902, 2200)
+_NO_WORDS = frozenset({"archived", "interval"})
+"""Cells that a search for a word passes over: a "no" in each row would be found by every search for it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Row:
+    """One run of the list.
+
+    Attributes:
+        summary: What it was made of.
+        name: Name of the run's folder, which is how the address names it.
+        shown_name: The folder's name without characters that cannot be seen.
+        cells: Values by the keys of the fixed columns: numbers as numbers, words without symbols.
+        text: Its words in lower case, for the search box.
+    """
+
+    summary: RunSummary
+    name: str
+    shown_name: str
+    cells: Mapping[str, object]
+    text: str
+
+    def get(self, key: str) -> object:
+        """Return a value by the key of a column: a fixed one, else a setting, else a figure; None for none."""
+        if key in self.cells:
+            return self.cells[key]
+        settings = self.summary.settings
+        return settings[key] if key in settings else self.summary.figures.get(key)
+
+
+@dataclass(frozen=True, eq=False)
+class Listing:
+    """All rows of a root and what there is to choose among them.
+
+    Attributes:
+        rows: The runs in the order in which they were given.
+        settings: Names of settings that some run has, sorted.
+        figures: Names of figures that some run has and no fixed column shows, sorted.
+    """
+
+    rows: tuple[Row, ...]
+    settings: tuple[str, ...]
+    figures: tuple[str, ...]
+
+    @cached_property
+    def grades(self) -> Mapping[str, int]:
+        """How many runs have each grade."""
+        return Counter(row.summary.grade for row in self.rows)
+
+    @cached_property
+    def modes(self) -> list[str]:
+        """Every mode that a run states, sorted."""
+        return sorted({row.summary.mode for row in self.rows if row.summary.mode})
+
+    @cached_property
+    def statuses(self) -> list[str]:
+        """Every status that a run is in, sorted."""
+        return sorted({row.summary.status for row in self.rows if row.summary.status})
+
+    @cached_property
+    def tags(self) -> list[str]:
+        """Every tag in use, sorted."""
+        return sorted({tag for row in self.rows for tag in row.summary.tags})
+
+    @cached_property
+    def archived(self) -> int:
+        """How many runs are archived."""
+        return sum(row.summary.archived for row in self.rows)
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Row]:
+        """The rows by the names of their folders."""
+        return {row.name: row for row in self.rows}
+
+
+class RowCache:
+    """Rows of one root, kept between reruns; safe to share between threads."""
+
+    def __init__(self) -> None:
+        self._known: dict[Path, Row] = {}
+        self._last: Listing | None = None
+        self._made_of: Sequence[RunSummary] | None = None
+        self._busy = threading.Lock()
+
+    def listing(self, summaries: Sequence[RunSummary]) -> Listing:
+        """Return the rows of the summaries, in their order; only those that changed are made.
+
+        Args:
+            summaries: Not changed afterwards: the same sequence is taken for the same runs.
+        """
+        with self._busy:
+            if summaries is self._made_of and self._last is not None:
+                return self._last
+            self._made_of = summaries
+            rows = tuple(self._row(summary) for summary in summaries)
+            last = self._last
+            if last is not None and len(last.rows) == len(rows) and all(map(_is, last.rows, rows)):
+                return last
+            self._known = {row.summary.path: row for row in rows}
+            self._last = Listing(rows, *_names(rows))
+            return self._last
+
+    def _row(self, summary: RunSummary) -> Row:
+        known = self._known.get(summary.path)
+        if known is not None and (known.summary is summary or known.summary == summary):
+            return known
+        return row_of(summary)
+
+
+def row_of(summary: RunSummary) -> Row:
+    """Return the row of a run."""
+    cells = cells_of(summary)
+    words = [value for key, value in cells.items() if isinstance(value, str) and key not in _NO_WORDS]
+    text = "\n".join([*words, *summary.tags]).lower()
+    name = summary.path.name
+    return Row(summary, name, visible(name), cells, text)
+
+
+def cells_of(summary: RunSummary) -> dict[str, object]:
+    """Return a run's values by the keys of the fixed columns."""
+    has_score = summary.score is not None
+    started = _bearable(numbers.parse_time(summary.started_at))
+    return {
+        "run": summary.path.name,
+        "grade": summary.grade,
+        "status": summary.status,
+        "mode": summary.mode,
+        "model": summary.model,
+        "method": summary.method,
+        "device": summary.device,
+        "steps": summary.steps_done,
+        "planned": summary.steps_planned,
+        "tokens": summary.tokens_seen,
+        "curve": summary.loss_points,
+        "loss": summary.last_loss,
+        "score": summary.score,
+        "interval": numbers.interval(summary.score_low, summary.score_high) if has_score else None,
+        "baseline": summary.baseline_score,
+        "minutes": summary.duration_seconds / 60 if summary.duration_seconds is not None else None,
+        "started": started,
+        "started_utc": started,
+        "problems": summary.problem_count,
+        "problem": summary.first_problem.what if summary.first_problem else None,
+        "tag": summary.tags,
+        "note": summary.note,
+        "archived": "yes" if summary.archived else "no",
+    }
+
+
+def _bearable(at: datetime | None) -> datetime | None:
+    """Return a time that every calendar on the way to the screen can hold; a stranger may state the year 1."""
+    return at if at is not None and _YEARS[0] <= at.year <= _YEARS[1] else None
+
+
+def _is(one: Row, other: Row) -> bool:
+    return one is other
+
+
+def _names(rows: Iterable[Row]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    settings: set[str] = set()
+    figures: set[str] = set()
+    fixed: set[str] = set()
+    for row in rows:
+        settings.update(row.summary.settings)
+        figures.update(row.summary.figures)
+        fixed.update(row.cells)
+    settings -= fixed
+    return _askable(settings), _askable(figures - fixed - settings)
+
+
+def _askable(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(name for name in names if _ASKABLE.fullmatch(name)))

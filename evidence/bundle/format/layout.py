@@ -1,0 +1,114 @@
+"""What a bundle holds and under which names, and which files of a run folder go into it.
+
+What lives here: names, and the walk through a run folder. What does not: whether a run may be packed
+(`evidence.bundle.inspection`). Inside a bundle:
+
+    MANIFEST.sha256        every other file with its SHA-256, as `sha256sum -c` reads it
+    REPORT.html            the runs for a reader
+    bundle_manifest.json   the runs with their grades, every file with size and hash, the content digest
+    ro-crate-metadata.json the same runs in the words of RO-Crate, for archives
+    runs/<run>/…           the run folders, weights left out unless asked for
+    schemas/v1/…           the schemas that the documents follow
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from evidence.bundle.format.codes import (
+    LINK_IN_RUN,
+    NAME_IN_RUN,
+    UNREADABLE_FILE,
+)
+from evidence.bundle.format.names import escape_reason, portable_form, unportable_reason
+from evidence.bundle.format.rules import refusal
+from evidence.run.layout import DEEPEST, LOCK, WEIGHT_FOLDERS
+from schemas.problems.problem import Problem
+
+HASHES = "MANIFEST.sha256"
+REPORT = "REPORT.html"
+BUNDLE_MANIFEST = "bundle_manifest.json"
+CRATE = "ro-crate-metadata.json"
+RUNS = "runs"
+SCHEMAS = "schemas"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFiles:
+    """What a run folder holds, for packing."""
+
+    packed: tuple[str, ...]
+    """Paths inside the folder that are packed, sorted, with forward slashes."""
+    left_out: tuple[str, ...]
+    """Files and folders that are not: weights unless asked for, the lock, temporary and hidden files."""
+    problems: tuple[Problem, ...]
+    """What must not be packed, and what cannot be."""
+
+
+def files_of_run(folder: Path, *, with_weights: bool = False) -> RunFiles:
+    """Return which files of a run folder a bundle takes; no link is followed.
+
+    Args:
+        folder: The run folder.
+        with_weights: Whether to take checkpoints, adapter and export too.
+
+    """
+    packed: list[str] = []
+    left_out: list[str] = []
+    problems: list[Problem] = []
+    for name, entry in _walk(folder, "", left_out, problems, with_weights=with_weights):
+        if entry.is_symlink() or not entry.is_file(follow_symlinks=False):
+            kind = "symbolic link" if entry.is_symlink() else "special file"
+            problems.append(refusal(LINK_IN_RUN, name, f"This is a {kind}, not a file."))
+        elif reason := escape_reason(name) or unportable_reason(name):
+            problems.append(refusal(NAME_IN_RUN, name, reason))
+        else:
+            packed.append(name)
+    packed.sort()
+    problems += _colliding(packed)
+    return RunFiles(packed=tuple(packed), left_out=tuple(sorted(left_out)), problems=tuple(problems))
+
+
+def is_left_out(name: str, *, with_weights: bool) -> bool:
+    """Return whether a file or folder of a run stays out of a bundle, by its path inside the run."""
+    last = name.rpartition("/")[2]
+    if last == LOCK or last.startswith(".") or last.endswith(".tmp"):
+        return True
+    return name in WEIGHT_FOLDERS and not with_weights
+
+
+def _walk(
+    folder: Path, prefix: str, left_out: list[str], problems: list[Problem], *, with_weights: bool
+) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Yield everything in a folder but plain folders themselves; what stays out or cannot be read is noted."""
+    if prefix.count("/") > DEEPEST:
+        what = f"The folder stands in more than {DEEPEST} others of the run; it was not looked into."
+        problems.append(refusal(UNREADABLE_FILE, prefix, what))
+        return
+    try:
+        with os.scandir(folder) as listing:
+            entries = sorted(listing, key=lambda entry: entry.name)
+    except OSError as error:
+        problems.append(refusal(UNREADABLE_FILE, prefix, f"The folder cannot be read: {error.strerror}."))
+        return
+    for entry in entries:
+        name = prefix + entry.name
+        if is_left_out(name, with_weights=with_weights):
+            left_out.append(name)
+        elif entry.is_dir(follow_symlinks=False):
+            yield from _walk(folder / entry.name, f"{name}/", left_out, problems, with_weights=with_weights)
+        else:
+            yield name, entry
+
+
+def _colliding(names: Sequence[str]) -> Iterator[Problem]:
+    """Yield names that are one on a file system that ignores case."""
+    seen: dict[str, str] = {}
+    for name in names:
+        earlier = seen.setdefault(portable_form(name), name)
+        if earlier != name:
+            what = f"The name becomes `{earlier}` where case or Unicode form do not count."
+            yield refusal(NAME_IN_RUN, name, what)

@@ -1,0 +1,151 @@
+"""What secrets and personal details look like: one `Pattern` each, with the text that gives it away.
+
+What lives here: the table. What does not: scanning (`evidence.bundle.secrets.scan`). Shapes are those that the issuers
+document or that their tools accept; where a value has no shape of its own (32 or 40 hexadecimal digits), the name
+beside it must tell.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from evidence.bundle.format.codes import PERSONAL_DETAIL, SECRET
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pattern:
+    """One kind of secret or personal detail."""
+
+    kind: str
+    """What it is, as a noun phrase."""
+    anchors: tuple[bytes, ...]
+    """Lower-case texts with one of which every match starts; they are searched first."""
+    expression: re.Pattern[bytes]
+    """The exact shape, tried where an anchor stands, with the secret itself as group `secret` or `alone`."""
+    code: str
+    """Code of the rule."""
+    harmless: re.Pattern[bytes] | None = None
+    """What makes a match harmless if it stands in the match or in the 80 bytes before it."""
+
+    def match(self, block: bytes, at: int) -> re.Match[bytes] | None:
+        """Return the match at an anchor, or None if there is none or its surroundings show that it is harmless."""
+        match = self.expression.match(block, at)
+        if match and self.harmless and self.harmless.search(block, max(0, at - 80), match.end()):
+            return None
+        return match
+
+
+_BETWEEN = rb"[\"'\]\s:=,\\]{1,12}"  # what stands between a name and its value in code, JSON, YAML and shells
+# Not in the middle of a word; in JSON, the n of an escaped newline is no letter.
+_START = rb"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"
+_DIGIT_AHEAD = rb"(?=[A-Za-z_-]*[0-9])"  # words joined by hyphens have none
+_NO_MASK = rb"(?!REDACTED)"  # what `evidence.bundle.secrets.redact` leaves behind
+_NO_PLACEHOLDER = rb"(?!\*|\$|<|\{|x{6}|None|null|true|false|os\.|getpass|REDACTED)"
+
+HOME = "a home folder"
+PRIVATE_KEY = re.compile(
+    rb"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-{0,5}"
+    rb"(?:[A-Za-z0-9+/=\s:,.]|-(?!-)|\\{1,8}[nr])*"
+    rb"(?:-----END (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----)?"
+)
+"""The whole of a private key, in a file of lines or in a JSON string; without an end, as far as it may reach."""
+
+
+def _secret(kind: str, anchors: tuple[bytes, ...], expression: bytes) -> Pattern:
+    return Pattern(kind=kind, anchors=anchors, expression=re.compile(expression), code=SECRET)
+
+
+def _detail(kind: str, anchors: tuple[bytes, ...], expression: bytes, harmless: bytes | None = None) -> Pattern:
+    return Pattern(
+        kind=kind,
+        anchors=anchors,
+        expression=re.compile(expression),
+        code=PERSONAL_DETAIL,
+        harmless=re.compile(harmless) if harmless else None,
+    )
+
+
+PATTERNS = (
+    _secret("a Hugging Face token", (b"hf_",), _START + rb"(?P<secret>hf_[A-Za-z0-9]{30,40})(?![A-Za-z0-9_])"),
+    _secret("a Kaggle token", (b"kgat_",), rb"(?P<secret>KGAT_[A-Za-z0-9]{20,})"),
+    _secret("a Kaggle key", (b'"key',), rb"\"key\\{0,8}\"\s*:\s*\\{0,8}\"(?P<secret>[0-9a-f]{32})\\{0,8}\""),
+    _secret(
+        "a Kaggle key", (b"kaggle_key",), rb"(?i:kaggle_key)" + _BETWEEN + rb"(?P<secret>[0-9a-f]{32})(?![0-9a-f])"
+    ),
+    _secret(
+        "a Weights & Biases key",
+        (b"wandb",),
+        rb"(?i:wandb)(?:[\w. \"'\](:=,\\-]{1,60}?(?<![0-9a-f])(?<!commit.)(?P<secret>[0-9a-f]{40})(?![0-9a-f])"
+        rb"|(?P<alone>_v1_[A-Za-z0-9_]{20,}))",
+    ),
+    _secret("an OpenAI or Anthropic key", (b"sk-",), _START + rb"(?P<secret>sk-" + _DIGIT_AHEAD + rb"[\w-]{20,})"),
+    _secret(
+        "a GitHub token",
+        (b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_"),
+        _START + rb"(?P<secret>gh[pousr]_[A-Za-z0-9]{36,})",
+    ),
+    _secret("a GitHub token", (b"github_pat_",), rb"(?P<secret>github_pat_[A-Za-z0-9_]{22,})"),
+    _secret("a GitLab token", (b"glpat-",), rb"(?P<secret>glpat-[\w-]{20,})"),
+    _secret("an AWS key id", (b"akia",), _START + rb"(?P<secret>AKIA[A-Z0-9]{16})(?![A-Za-z0-9])"),
+    _secret("a Google API key", (b"aiza",), rb"(?P<secret>AIza[\w-]{35})"),
+    _secret("a Google access token", (b"ya29.",), rb"(?P<secret>ya29\.[\w-]{20,})"),
+    _secret("a Slack token", (b"xox",), rb"(?P<secret>xox[abeoprs]-[A-Za-z0-9-]{10,})"),
+    _secret("a Slack webhook", (b"://",), rb"://(?P<secret>hooks\.slack\.com/services/[A-Za-z0-9/]{20,})"),
+    _secret("a private key", (b"-----begin",), rb"(?P<secret>-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY)"),
+    _secret("a package index token", (b"pypi-",), rb"(?P<secret>pypi-[\w-]{50,})"),
+    _secret(
+        "a password of a netrc file",
+        (b"machine ",),
+        rb"machine\s+\S+\s+login\s+\S+\s+(?:account\s+\S+\s+)?password\s+"
+        + _NO_PLACEHOLDER
+        + rb"(?P<secret>[^\s\"\\]{6,})",
+    ),
+    _secret(
+        "a password in an address",
+        (b"://",),
+        rb"://(?:[^\s/@:\"'<>]*:" + _NO_PLACEHOLDER + rb"(?P<secret>[^\s/@\"'<>]{3,})|(?P<alone>[\w-]{20,}))@",
+    ),
+    _secret("an access token", (b"bearer ",), rb"(?i:bearer) +(?P<secret>(?=[\w.~+/=-]*[0-9])[\w.~+/=-]{20,})"),
+    _secret(
+        "a password of a request",
+        (b"authorization",),
+        rb"(?i:authorization)\\{0,8}[\"']?: *\\{0,8}[\"']?(?i:basic) +" + _NO_MASK + rb"(?P<secret>[\w+/=-]{8,})",
+    ),
+    _secret("a JSON web token", (b"eyj",), rb"(?P<secret>eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]{8,})"),
+    _secret(
+        "a key",
+        (b"api", b"secret", b"_token"),
+        rb"(?i:api[_-]?key|secret(?:_?access)?(?:_?key)?|_token)\\{0,8}[\"']?\]? *[:=] *\\{0,8}[\"']?"
+        + _NO_PLACEHOLDER
+        + rb"(?P<secret>(?=[\w+/=.-]*[0-9])[\w+/=.-]{16,})",
+    ),
+    _secret(
+        "a password",
+        (b"passw",),
+        rb"(?i:password|passwd)\\{0,8}[\"']?\]? *[:=] *\\{0,8}[\"']?"
+        + _NO_PLACEHOLDER
+        + rb"(?P<secret>[^\s\"',;\\)]{6,})",
+    ),
+    _detail(HOME, (b"/home/",), _START + rb"(?<!\.)/home/" + _NO_MASK + rb"(?P<secret>[\w.-]+)"),
+    _detail(HOME, (b"/users/",), _START + rb"(?<!\.)/Users/" + _NO_MASK + rb"(?P<secret>[\w.-]+)"),
+    _detail(HOME, (b"users\\",), rb"(?:(?<=:\\)|(?<=:\\\\))(?i:users)\\{1,2}" + _NO_MASK + rb"(?P<secret>[\w.-]+)"),
+    _detail(
+        "an e-mail address",
+        (b"@",),
+        rb"(?<=[A-Za-z0-9_%+-])(?P<secret>@(?:[A-Za-z0-9-]{2,63}\.)+[A-Za-z]{2,24})(?![\w/])",
+        harmless=rb"(?<!\w)(?:git|no-?reply)@|@(?:[\w-]+\.)*example\.|noreply\.|://\S*@",
+    ),
+    _detail(
+        "a private network address",
+        (b"192.168.", b"172.", b"10."),
+        _START + rb"(?<!\.)(?P<secret>(?:10\.\d{1,3}|192\.168|172\.(?:1[6-9]|2\d|3[01]))\.\d{1,3}\.\d{1,3})(?![\w.])",
+        harmless=rb"(?i:nvidia|[-_]cu1\d|==|version)",
+    ),
+)
+
+BY_ANCHOR = {
+    anchor: tuple(pattern for pattern in PATTERNS if anchor in pattern.anchors)
+    for anchor in sorted({anchor for pattern in PATTERNS for anchor in pattern.anchors})
+}
+"""The patterns that start with each anchor, so that every anchor is searched once."""

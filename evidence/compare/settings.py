@@ -1,0 +1,143 @@
+"""The settings of runs side by side, in the order of what matters, and which of them two documents state alike.
+
+What lives here: the settings and how they are told. What does not: what came of them (`evidence.judge.headlines`), or their
+text (`trainproof.terminal.comparisons`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import Any, Literal
+
+from evidence.records.by_name import flatten
+from evidence.records.facts import Document, Facts
+from evidence.rules.contradiction.settings import CONFIG_PAIRS
+
+SETTINGS_OF_MANIFEST = ("mode", "code", "environment", "devices", "model", "dataset", "training")
+"""Groups of the manifest that say how a run was made; the others say what came of it."""
+NO_SETTINGS = frozenset({"training.steps_done", "devices.list", "schema_version", "name"})
+"""Fields among them, and of the configuration, that are no settings."""
+ABSENT = "(not stated)"
+"""Value of a setting that a run does not state; no document holds this text as a setting."""
+_ORDER = (
+    "mode", "optimizer", "method", "training", "batch", "limits", "model", "data", "dataset", "precision", "memory",
+    "evaluation", "seed", "mesh", "checkpoint", "recording", "devices", "environment", "code",
+)  # fmt: skip
+"""Groups of settings, what changes a result most first."""
+_EFFECTIVE = {
+    **{pair.declared[1:].replace("/", "."): pair.effective[1:].replace("/", ".") for pair in CONFIG_PAIRS},
+    "optimizer.learning_rate": "training.schedule.peak_learning_rate",
+}
+"""Where the manifest states what came of a key of the configuration."""
+_FLOAT32 = 1e-6
+"""Relative error of a learning rate that went through float32."""
+
+Source = Literal["declared", "effective", "both"]
+"""declared: from config.yaml. effective: read back by the program, from run_manifest.json. both: stated alike."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One setting and its value in each run."""
+
+    name: str
+    """Dotted path inside its document."""
+    source: Source
+    """Where it is stated; `both` only as `told` gives it."""
+    values: tuple[Any, ...]
+    """Value in each run, in their order; `ABSENT` where a run does not state it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """Settings as a reader wants them: what both documents state alike is there once, under its key of config.yaml."""
+
+    differing: tuple[Setting, ...]
+    """Those that runs state otherwise."""
+    equal: tuple[Setting, ...]
+    """Those that all runs share."""
+    unheld: tuple[Setting, ...]
+    """Those that cannot be held against each other: some run has nothing of their document, and the others agree."""
+
+
+def place(name: str) -> int:
+    """Return the place of a setting by its group: what changes a result most comes first."""
+    group = name.partition(".")[0]
+    return _ORDER.index(group) if group in _ORDER else len(_ORDER)
+
+
+def side_by_side(facts: Sequence[Facts]) -> list[Setting]:
+    """Return every setting that any of the runs states: declared ones first, each kind in the order of what matters."""
+    declared = [flatten(fact.config or {}) for fact in facts]
+    effective = [flatten(_groups(fact.manifest or {})) for fact in facts]
+    return [*_of_one("declared", declared), *_of_one("effective", effective)]
+
+
+def all_equal(values: Sequence[Any]) -> bool:
+    """Return whether all values are equal and of one type: true is not 1, but 1 is 1.0."""
+    first = values[0]
+    return all(value == first and isinstance(value, bool) == isinstance(first, bool) for value in values)
+
+
+def told(settings: Sequence[Setting]) -> Told:
+    """Return the settings once each, sorted by whether they differ; see `Told`."""
+    silent = {source: _silent(settings, source) for source in ("declared", "effective")}
+    silent["both"] = silent["declared"] & silent["effective"]
+    found: dict[str, list[Setting]] = {"differing": [], "equal": [], "unheld": []}
+    for setting in _once(settings):
+        without = silent[setting.source]
+        held = [value for run, value in enumerate(setting.values) if run not in without]
+        kind = "differing" if not all_equal(held) else "unheld" if without else "equal"
+        found[kind].append(setting)
+    return Told(differing=tuple(found["differing"]), equal=tuple(found["equal"]), unheld=tuple(found["unheld"]))
+
+
+def _groups(manifest: Document) -> Document:
+    """Return the groups that are settings, without those that the run did not come to build."""
+    return {group: manifest[group] for group in SETTINGS_OF_MANIFEST if manifest.get(group) is not None}
+
+
+def _of_one(source: Source, stated: Sequence[dict[str, Any]]) -> list[Setting]:
+    """Return each setting of one source with its value in each run."""
+    names = dict.fromkeys(name for values in stated for name in values if name not in NO_SETTINGS)
+    return [
+        Setting(name=name, source=source, values=tuple(values.get(name, ABSENT) for values in stated))
+        for name in sorted(names, key=place)
+    ]
+
+
+def _once(settings: Sequence[Setting]) -> Iterator[Setting]:
+    """Yield the settings, a declared one and what came of it as one where each run states them alike."""
+    effective = {setting.name: setting for setting in settings if setting.source == "effective"}
+    for setting in settings:
+        twin = effective.get(_EFFECTIVE.get(setting.name, ""))
+        if setting.source == "declared" and twin is not None and all(map(_alike, setting.values, twin.values)):
+            del effective[twin.name]
+            yield replace(setting, source="both", values=tuple(map(_stated, setting.values, twin.values)))
+        elif setting.source == "declared":
+            yield setting
+    yield from effective.values()
+
+
+def _alike(declared: Any, effective: Any) -> bool:
+    """Return whether an effective value says nothing beside the declared one: it is the same, or one is not stated."""
+    if ABSENT in (declared, effective) or all_equal((declared, effective)):
+        return True
+    if isinstance(declared, float) and isinstance(effective, float):
+        return abs(declared - effective) <= _FLOAT32 * abs(declared)
+    # The manifest names a data set, the configuration how to reach it.
+    return isinstance(declared, str) and PurePosixPath(declared).name == effective
+
+
+def _stated(declared: Any, effective: Any) -> Any:
+    return effective if declared == ABSENT else declared
+
+
+def _silent(settings: Sequence[Setting], source: Source) -> frozenset[int]:
+    """Return the runs, by their place, that state nothing in a document."""
+    every = [setting.values for setting in settings if setting.source == source]
+    return frozenset(
+        run for run, values in enumerate(zip(*every, strict=True)) if all(value == ABSENT for value in values)
+    )

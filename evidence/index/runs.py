@@ -1,0 +1,260 @@
+"""Many runs at a glance: one `RunSummary` for each folder of a root, read again only where something changed.
+
+The grade of a summary is the grade that `evidence.index.check` gives: there is no quicker, kinder verdict for lists.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from evidence.index import entries_cache as kept_entries
+from evidence.index.parallel import FIRST, Entry, Progress, read_batches
+from evidence.index.summary import MOST_POINTS, RunSummary, summary_of, with_report
+from evidence.judge.judgement import together
+from evidence.judge.report import RunReport
+from evidence.records.unreadable import UNREADABLE_FOLDER
+from evidence.records.values import problem_of
+from evidence.run.folder_state import FolderState, folder_state
+from schemas.problems.problem import Problem, ProblemError
+from schemas.reading.rows import collector_paused
+from schemas.reading.times import moment
+
+__all__ = ["MOST_POINTS", "RunIndex", "RunSummary", "index_folder", "index_runs", "summary_of"]
+
+WORTH_KEEPING = 100
+"""Runs read since entries were kept last that are worth writing all of them again."""
+
+LONG_BYTES = 5_000_000
+"""A file of a run that takes longer to read than a screenful of ordinary runs."""
+
+LONG_SECONDS = 0.2
+REST = 10
+"""How many times as long as it took a result may be kept by who asks every second.
+
+A run of a million rows that is under way changes every second and takes seconds to read; a page that follows it would
+do nothing else.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Known:
+    state: FolderState
+    entry: Entry
+    read_at: float
+    seconds: float
+
+
+class RunIndex:
+    """The runs of one root, kept in memory; safe to share between threads.
+
+    Args:
+        root: Folder of runs; it need not exist.
+        follow_links: Whether a link to a folder is a run as that folder is. It may lead anywhere on the machine.
+        columns_in: Folder where the columns of long runs are kept (`evidence.index.columns_cache`). None: nowhere.
+        entries_in: Folder where what was read is kept for the next process (`evidence.index.entries_cache`). None: nowhere.
+
+    Attributes:
+        look_seconds: How long the last look at all folders took, the reading of changed ones not counted.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        follow_links: bool = True,
+        columns_in: Path | None = None,
+        entries_in: Path | None = None,
+    ) -> None:
+        self.root = Path(root)
+        self._columns_in = columns_in
+        self._entries_in = entries_in
+        self._unkept = 0
+        self._follow_links = follow_links
+        # By the names of the folders: a path is slow to make and to look up, and there may be thousands of them.
+        self._known: dict[str, _Known] = {}
+        self._reports: dict[str, RunReport] = {}
+        self._summaries: list[RunSummary] = []
+        self._so_far: list[Entry] = []
+        self._looked_at = self.look_seconds = 0.0
+        self._busy = threading.Lock()
+
+    def refresh(self, *, progress: Progress | None = None, rest: bool = False) -> Sequence[RunSummary]:
+        """Return a summary of every folder in the root, newest first; only changed folders are read again.
+
+        Folders whose name begins with a dot and files are left out. A root that does not exist has no runs; one that
+        cannot be read is listed itself, with its problem. While nothing changes, the same objects are returned.
+
+        Args:
+            progress: Told how many of the changed folders are read.
+            rest: Whether what took long (`LONG_SECONDS`) to look at or to read may be `REST` times as old as it took.
+        """
+        # No entry refers to itself: looking for cycles among thousands takes half as long as looking at their folders.
+        with self._busy, collector_paused():
+            if rest and _rests(self._looked_at, self.look_seconds):
+                return self._summaries
+            try:
+                names = _folders(self.root, follow_links=self._follow_links)
+            except FileNotFoundError:
+                names = []
+            except OSError as error:
+                return [_unreadable(self.root, error)]
+            look_seconds = self._read(names, progress, rest=rest)
+            self._looked_at, self.look_seconds = time.monotonic(), look_seconds
+            return self._summaries
+
+    def so_far(self) -> Sequence[RunSummary]:
+        """Return the runs known at this moment, newest first; another thread may ask while a refresh is under way.
+
+        A refresh begins with the runs that were written last. Whether one is a copy of another is known at its end.
+        """
+        return _summed_up(some)[1] if (some := self._so_far) else self._summaries
+
+    def report(self, folder: Path) -> RunReport | None:
+        """Return the findings and the grade of a run as of the last look; None for a folder that was not there."""
+        return self._reports.get(folder.name) if folder.parent == self.root else None
+
+    def _read(self, names: Sequence[str], progress: Progress | None, *, rest: bool) -> float:
+        """Read the folders whose state is new, forget those that are gone; return the seconds of looking at all."""
+        # A state is taken before its folder is read: a change in between is then seen the next time.
+        began = time.monotonic()
+        root = f"{self.root}{os.sep}"  # Thousands of paths take a while to make.
+        states = {name: folder_state(root + name) for name in names}
+        look_seconds = time.monotonic() - began
+        if not self._known:
+            self._take_kept(states)
+        known = {name: self._known[name] for name in names if self._is_fresh(name, states[name], rest=rest)}
+        changed = [name for name in names if name not in known]
+        if changed or len(known) != len(self._summaries):
+            self._read_anew(changed, states, known, progress)
+            self._known = {name: known[name] for name in names}
+            reports, self._summaries = _summed_up([one.entry for one in self._known.values()])
+            self._reports = dict(zip(names, reports, strict=True))
+            self._so_far = []
+            self._keep(self._known, worth=WORTH_KEEPING)
+        return look_seconds
+
+    def _read_anew(
+        self,
+        changed: Sequence[str],
+        states: Mapping[str, FolderState],
+        known: dict[str, _Known],
+        progress: Progress | None,
+    ) -> None:
+        """Read folders and add them to those that are known."""
+        self._so_far = [one.entry for one in known.values()]
+        began, before = time.monotonic(), len(known)
+        folders = [self.root / name for name in _in_reading_order(changed, states)]
+        for batch in read_batches(folders, columns_in=self._columns_in):
+            ended = time.monotonic()
+            each, began = (ended - began) / len(batch), ended
+            for folder, entry in batch.items():
+                known[folder.name] = _Known(state=states[folder.name], entry=entry, read_at=ended, seconds=each)
+            self._so_far = [*self._so_far, *batch.values()]  # A new list: another thread may be going through the old.
+            self._unkept += len(batch)
+            # Whoever stops in the middle of thousands finds half of them kept. All are written each time, so not often.
+            self._keep(known, worth=max(WORTH_KEEPING, len(known) // 2))
+            if progress:
+                progress(len(known) - before, len(changed))
+
+    def _take_kept(self, states: Mapping[str, FolderState]) -> None:
+        """Take over what an earlier process read of the folders as they are now."""
+        if self._entries_in is None:
+            return
+        digests = {name: state.digest for name, state in states.items()}
+        for name, entry in kept_entries.kept(self._entries_in, self.root, digests).items():
+            if entry.summary.path == self.root / name:
+                self._known[name] = _Known(state=states[name], entry=entry, read_at=0.0, seconds=0.0)
+
+    def _keep(self, known: Mapping[str, _Known], *, worth: int) -> None:
+        """Keep all entries for the next process, if that many of them are not kept yet."""
+        if self._entries_in is None or self._unkept < worth:
+            return
+        entries = ((name, one.state.digest, one.entry) for name, one in known.items())
+        kept_entries.keep(self._entries_in, self.root, entries)
+        self._unkept = 0
+
+    def _is_fresh(self, name: str, state: FolderState, *, rest: bool) -> bool:
+        one = self._known.get(name)
+        return one is not None and (one.state == state or (rest and _rests(one.read_at, one.seconds)))
+
+
+def _summed_up(entries: Sequence[Entry]) -> tuple[list[RunReport], list[RunSummary]]:
+    """Hold runs against each other; return their reports, and their summaries with the newest first."""
+    reports = together([entry.judged for entry in entries])
+    summaries = [
+        entry.summary if report is entry.judged.report else with_report(entry.summary, report)
+        for entry, report in zip(entries, reports, strict=True)
+    ]
+    return reports, sorted(summaries, key=_when, reverse=True)
+
+
+def _rests(ended: float, seconds: float) -> bool:
+    return seconds > LONG_SECONDS and time.monotonic() - ended < REST * seconds
+
+
+def index_runs(root: Path) -> Sequence[RunSummary]:
+    """Return a summary of every run of a root, newest first, reading all of them; `RunIndex` remembers."""
+    return RunIndex(root).refresh()
+
+
+def index_folder(root: Path) -> Sequence[RunSummary]:
+    """Return what `index_runs` returns, of a folder that somebody named.
+
+    Raises:
+        ProblemError: There is no such folder (exit code 2).
+    """
+    if not Path(root).is_dir():
+        raise ProblemError([_no_folder(root)], exit_code=2)
+    return index_runs(root)
+
+
+def _folders(root: Path, *, follow_links: bool) -> list[str]:
+    """Return the names of the folders in a root, sorted.
+
+    Raises:
+        OSError: The root cannot be read.
+    """
+    with os.scandir(root) as listing:
+        return sorted(
+            entry.name
+            for entry in listing
+            if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=follow_links)
+        )
+
+
+def _in_reading_order(names: Sequence[str], states: Mapping[str, FolderState]) -> list[str]:
+    """Return folders with those first that were written last; a long run, which takes seconds, lets some go first."""
+    newest_first = sorted(names, key=lambda name: states[name].last_written_ns, reverse=True)
+    long = [name for name in newest_first if states[name].largest_bytes > LONG_BYTES]
+    short = [name for name in newest_first if states[name].largest_bytes <= LONG_BYTES]
+    return [*short[:FIRST], *long, *short[FIRST:]]
+
+
+def _unreadable(root: Path, error: OSError) -> RunSummary:
+    what = f"The folder cannot be read: {error.strerror or error}."
+    problem = problem_of(UNREADABLE_FOLDER, file=str(root), what=what)
+    return RunSummary(
+        path=root, run_id=root.name, grade="not a run", reasons=(what,), problem_count=1, first_problem=problem
+    )
+
+
+def _no_folder(root: Path) -> Problem:
+    return Problem(
+        code="TP091",
+        severity="error",
+        file=str(root),
+        what=f"{root} is not a folder of runs: there is no such folder.",
+        next="Check the path; `trainproof demo` makes two runs in submission_runs.",
+    )
+
+
+def _when(summary: RunSummary) -> tuple[datetime, str]:
+    """Return what lists are sorted by; a run that does not say when it started comes last."""
+    at = moment(summary.started_at) if summary.started_at else None
+    return at or datetime.min.replace(tzinfo=UTC), summary.run_id

@@ -1,0 +1,180 @@
+"""The verdict on a run: one of six grades, with the reasons, worst first.
+
+`verified` is earned, not assumed: everything that would make it untrue is looked for, and whatever is found is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from evidence.records import unreadable as reading
+from evidence.records.facts import Facts
+from evidence.records.foreign.view import ForeignRun
+from evidence.records.ours import Run
+from evidence.rules import completeness, integrity
+from evidence.rules.foreign.judgement import worth_of
+from evidence.rules.imported import NOT_INTACT
+from evidence.rules.placeholders import PLACEHOLDER
+from evidence.run import layout
+from schemas.problems.problem import Problem
+from schemas.reading.columns import column
+
+GradeName = Literal["verified", "measured", "partial", "template", "contradictory", "not a run"]
+
+GRADES: tuple[GradeName, ...] = ("verified", "measured", "partial", "template", "contradictory", "not a run")
+"""Every grade, best first."""
+
+VERIFIED = "Finished; every document is valid, every hash matches, and every result and score follows from its rows."
+
+UNMEASURED = "No step and no answer was measured."
+
+_CONTRADICTIONS = (
+    integrity.CHANGED,
+    integrity.MANIFEST_CHANGED,
+    integrity.WRONG_SIZE,
+    integrity.WRONG_ROLE,
+    integrity.OTHER_PREDICTIONS,
+)
+"""Outside TP3xx: a hash, a size or a role that the manifest states and the file does not have."""
+
+_UNFINISHED = (
+    integrity.MISSING,
+    completeness.NO_MANIFEST,
+    completeness.NO_DOCUMENT,
+    completeness.NO_ROWS,
+    completeness.NO_EVALUATION,
+    completeness.NO_PREDICTIONS,
+    PLACEHOLDER,
+)
+"""What leaves a run partial: something that the run wrote, or was to write, is not there."""
+
+_SHAPES = (reading.NOT_A_FILE.code, reading.UNREADABLE_FOLDER.code, integrity.UNREADABLE_FILE.code)
+"""Outside TP1xx: a file that cannot be read as what it is to be."""
+
+_MOST_REASONS = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grade:
+    """The verdict on a run.
+
+    Attributes:
+        name: One of `GRADES`.
+        reasons: Why it is this one and not a better one, as sentences; never empty.
+    """
+
+    name: GradeName
+    reasons: tuple[str, ...]
+
+
+def grade_of(run: Run, facts: Facts, findings: Sequence[Problem]) -> Grade:
+    """Return the grade of a run, from its facts and the problems that `check_facts` has found."""
+    errors = [problem for problem in findings if problem.severity == "error"]
+    if (view := run.foreign()) is not None:
+        return _grade_of_foreign(view, findings)
+    if not run.is_run:
+        return Grade(name="not a run", reasons=sentences(errors) or ("The folder holds nothing that a run writes.",))
+    contradictions = [problem for problem in errors if _contradicts(problem)]
+    if contradictions:
+        return Grade(name="contradictory", reasons=sentences(contradictions))
+    if not _is_measured(run):
+        return Grade(name="template", reasons=(UNMEASURED, *_unfinished(facts), *sentences(errors)))
+    if reasons := (*_unfinished(facts), *sentences(_leaving_partial(facts, errors))):
+        return Grade(name="partial", reasons=reasons)
+    if reasons := (*sentences(errors), *_unproven(facts)):
+        return Grade(name="measured", reasons=reasons)
+    return Grade(name="verified", reasons=(VERIFIED,))
+
+
+def _grade_of_foreign(view: ForeignRun, findings: Sequence[Problem]) -> Grade:
+    """Return what a folder of another tool, or an import of one, is worth: `measured` at best."""
+    changed = [problem for problem in findings if problem.code in {rule.code for rule in NOT_INTACT}]
+    if changed:
+        return Grade(name="contradictory", reasons=sentences(changed))
+    if unreadable := [problem for problem in findings if problem.severity == "error" and _is_about_shape(problem.code)]:
+        return Grade(name="partial", reasons=sentences(unreadable))
+    name, reasons = worth_of(view, findings)
+    return Grade(name=name, reasons=reasons)
+
+
+def _contradicts(problem: Problem) -> bool:
+    return problem.code.startswith("TP3") or problem.code in {rule.code for rule in _CONTRADICTIONS}
+
+
+def _is_measured(run: Run) -> bool:
+    """Return whether any number in the folder came from a model: a loss, an answer, or a result that states one."""
+    if np.isfinite(column(run.metrics().values, "loss")).any():
+        return True
+    if run.predictions().values or run.baseline_predictions().values:
+        return True
+    result = (run.manifest or {}).get("result")
+    return isinstance(result, dict) and isinstance(result.get("last_loss"), int | float)
+
+
+def _unfinished(facts: Facts) -> tuple[str, ...]:
+    """Return why the run is not finished, from the status in effect; none where it succeeded or has no manifest."""
+    if facts.manifest is None or facts.succeeded:
+        return ()
+    steps = "before its first step"
+    if facts.training is not None:
+        # While a run is under way, its rows are ahead of its manifest.
+        done = max(facts.training["steps_done"], facts.metrics[-1]["step"] if facts.metrics else 0)
+        steps = f"after {done:,} of {facts.training['steps_planned']:,} steps"
+    if facts.status == "running":
+        return (f"The run is not finished; it is {steps.replace('after', 'at')}.",)
+    return (f"The run was {facts.status} {steps}." if facts.status != "failed" else f"The run failed {steps}.",)
+
+
+def _leaving_partial(facts: Facts, errors: Sequence[Problem]) -> list[Problem]:
+    """Return the errors that leave a run partial: something missing, or a required document that cannot be read."""
+    if not errors:
+        return []
+    codes = {rule.code for rule in _UNFINISHED}
+    required = {str(facts.folder / name) for name in completeness.REQUIRED}
+    return [
+        problem
+        for problem in errors
+        if problem.code in codes or (problem.file in required and _is_about_shape(problem.code))
+    ]
+
+
+def _is_about_shape(code: str) -> bool:
+    return code.startswith("TP1") or code in _SHAPES
+
+
+def _unproven(facts: Facts) -> tuple[str, ...]:
+    """Return what keeps a finished run without errors from being verified."""
+    if facts.manifest is None:
+        return ()
+    reasons = []
+    code = facts.manifest["code"]
+    if code["commit"] is None:
+        reasons.append("The commit of the code is not known: it did not run from a git checkout.")
+    elif code["dirty"]:
+        reasons.append(f"The code differed from the commit {code['commit'][:12]} that it states.")
+    if layout.EVAL_SUMMARY not in facts.files:
+        reasons.append("There is no evaluation.")
+    elif facts.eval_summary is not None and facts.eval_summary["status"] == "partial":
+        reasons.append("The evaluation is not finished.")
+    elif facts.eval_summary is not None and facts.eval_summary["metrics"]["exact_match"]["n_scored"] == 0:
+        reasons.append(
+            f"None of the {facts.eval_summary['eval_set']['items']:,} items of the evaluation has an output."
+        )
+    return tuple(reasons)
+
+
+def sentences(problems: Sequence[Problem]) -> tuple[str, ...]:
+    """Return the first problems as sentences with the file's name, and how many are left."""
+    said = tuple(f"{_name_of(problem.file)}: {problem.what}" for problem in problems[:_MOST_REASONS])
+    left = len(problems) - len(said)
+    return (*said, f"{left} more.") if left else said
+
+
+def _name_of(path: str) -> str:
+    """Return the last name of a path, also of one that ends in `.` or `..`."""
+    return Path(path).name or Path(path).resolve().name

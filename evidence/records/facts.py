@@ -1,0 +1,120 @@
+"""The part of a run that can be reasoned about: documents and rows of the right shape, and nothing else.
+
+Rules take `Facts`, so that none of them has to ask what type a value has. What is not of the right shape is None here;
+its own problems say why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from evidence.records.ours import Run
+from evidence.run import layout
+from schemas.problems.problem import Problem
+from schemas.reading.columns import Columns, columns_of
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What a run states, where it states it in the right shape; None: absent, or not of the right shape.
+
+    Attributes:
+        run: The run that states it.
+        folder: The run folder.
+        files: As in `Run`.
+        status: The status in effect, as in `Run`.
+        manifest: Valid value of run_manifest.json; so for the other documents.
+        config: config.yaml.
+        plan: plan.json.
+        first_examples: first_examples.json.
+        eval_summary: eval_summary.json.
+    """
+
+    run: Run = field(repr=False)
+    folder: Path
+    files: tuple[str, ...]
+    status: str | None
+    manifest: Document | None
+    config: Document | None
+    plan: Document | None
+    first_examples: Document | None
+    eval_summary: Document | None
+
+    @cached_property
+    def metrics(self) -> Sequence[Document] | None:
+        """All rows of metrics.jsonl, each valid; a torn tail is left out. Read at the first question, as all rows."""
+        return self._rows(layout.METRICS)
+
+    @cached_property
+    def log(self) -> Sequence[Document] | None:
+        """The rows of log.jsonl."""
+        return self._rows(layout.LOG)
+
+    @cached_property
+    def predictions(self) -> Sequence[Document] | None:
+        """The rows of predictions.jsonl."""
+        return self._rows(layout.PREDICTIONS)
+
+    @cached_property
+    def baseline_predictions(self) -> Sequence[Document] | None:
+        """The rows of baseline_predictions.jsonl."""
+        return self._rows(layout.BASELINE_PREDICTIONS)
+
+    @cached_property
+    def columns(self) -> Columns:
+        """The metrics as arrays, without rows where there are none: what rules look at first, of whatever length."""
+        return columns_of(self.metrics or [])
+
+    @property
+    def model(self) -> Document | None:
+        """The manifest's group `model`; None before the model was built."""
+        return self.manifest["model"] if self.manifest is not None else None
+
+    @property
+    def training(self) -> Document | None:
+        """The manifest's group `training`; None before the train step was compiled."""
+        return self.manifest["training"] if self.manifest is not None else None
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether the run ended and said so; until then results and hashes are not expected."""
+        return self.manifest is not None and self.manifest["status"] != "running"
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the run says that it did all it was to do."""
+        return self.manifest is not None and self.manifest["status"] == "succeeded"
+
+    def _rows(self, name: str) -> Sequence[Document] | None:
+        read = self.run.rows(name)
+        return None if name not in self.files or _has_errors(read.problems) else read.values
+
+
+def facts_of(run: Run) -> Facts:
+    """Return the facts of a run."""
+    unsound = {problem.file for problem in run.problems if problem.severity == "error"}
+
+    def sound(name: str, value: Document | None) -> Document | None:
+        return None if unsound and str(run.path / name) in unsound else value
+
+    return Facts(
+        run=run,
+        folder=run.path,
+        files=run.files,
+        status=run.status,
+        manifest=sound(layout.MANIFEST, run.manifest),
+        config=sound(layout.CONFIG, run.config),
+        plan=sound(layout.PLAN, run.plan),
+        first_examples=sound(layout.FIRST_EXAMPLES, run.first_examples),
+        eval_summary=sound(layout.EVAL_SUMMARY, run.eval_summary),
+    )
+
+
+def _has_errors(problems: tuple[Problem, ...]) -> bool:
+    return any(problem.severity == "error" for problem in problems)

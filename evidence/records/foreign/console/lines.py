@@ -1,0 +1,193 @@
+"""The forms of single lines in training logs: Python dicts, step and loss in words, progress bars, `key: value`.
+
+What lives here: one line to values. What does not: what lines mean together (`console`).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from evidence.records.foreign.documents import is_trainer_summary
+from evidence.records.foreign.keys import TEXT_FACTS, fact_of, is_score, metric_of, plain
+from evidence.records.foreign.numbers import NUMBER, finite, number_of
+from evidence.records.foreign.view import Scalar
+
+_DICT = re.compile(r"\{\s*['\"][^{}]{3,4000}\}")
+_MEMBER = re.compile(rf"['\"]([\w@./ -]{{1,80}})['\"]\s*:\s*['\"]?({NUMBER})['\"]?(?=\s*[,}}])", re.IGNORECASE)
+_OF_ROWS = {"loss", "train_loss", "learning_rate", "epoch", "train_runtime", "eval_loss", "eval_runtime", "reward"}
+
+_STEP = re.compile(
+    r"\b(?:global[_ ]?step|train(?:ing)?[_ ]step|step|iteration|iter)\b\s*[:=#]?\s*[\[(]?\s*(\d[\d,]{0,19})(?![\d,]*\d)"
+    r"(?:\s*(?:/|of)\s*(\d[\d,]{0,19})(?![\d,]*\d))?",
+    re.IGNORECASE,
+)
+_COUNTED = re.compile(r"^\W*\[\s*(\d{1,20})\s*/\s*(\d{1,20})\s*\]")
+_EPOCH = re.compile(r"\bepoch\b\s*[:=#]?\s*[\[(]?\s*(\d+(?:\.\d+)?)", re.IGNORECASE)
+_LOSS = re.compile(
+    r"(?P<mean>\b(?:avg|average|mean|running|smoothed)[ _.]*)?(?P<name>\b(?:(?:train(?:ing)?|eval(?:uation)?|"
+    rf"val(?:idation)?|valid|test)[ _/]?)?loss)\b\s*(?:at step \d+\s*)?(?:[:=]|is|->)?\s*(?P<value>{NUMBER})",
+    re.IGNORECASE,
+)
+_PAIR = re.compile(rf"\b([A-Za-z][\w./@]*(?: [a-z]\w*)?)\s*[:=]\s*({NUMBER})(?![\w%/])", re.IGNORECASE)
+_BESIDE = {
+    *("learning_rate", "grad_norm", "reward", "kl", "perplexity", "accuracy", "eval_loss", "tokens_per_second"),
+    *("training_perplexity", "mean_reward", "rewards", "epoch"),
+}
+"""Values that a line with a step may hold beside the loss."""
+
+_BAR = re.compile(r"(?P<name>[^|]{0,80}?)\s*\d+%\|[^|]*\|\s*(?P<done>\d+)/(?P<total>\d+)\s*\[(?P<rest>[^\]]*)\]?")
+_OF_TRAINING = re.compile(r"^\W*$|train|epoch|step|sft|grpo|dpo|fine", re.IGNORECASE)
+
+_KEY_VALUE = re.compile(r"^[^A-Za-z]{0,60}([A-Za-z][\w /.-]{1,60}?)\s*(?:\([^)]*\))?\s*[:=]\s+(\S.*)$")
+_RATIO = re.compile(r"(\d+)\s*(?:/|of|out of)\s*(\d+)\b")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LineRow:
+    """The numbers of one line, by our names."""
+
+    values: dict[str, float | None]
+    """Name to number."""
+    is_summary: bool = False
+    """Whether it is what the Hugging Face Trainer prints at the end of a training."""
+    steps_planned: int | None = None
+    """The total in `step 10/200`. None: the line names none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bar:
+    """A progress bar."""
+
+    done: int
+    """What is done."""
+    total: int
+    """Out of."""
+    is_training: bool
+    """Whether it counts steps of training, as far as its name tells."""
+    by_epoch: bool
+    """Whether it begins anew with each epoch."""
+    values: dict[str, float | None]
+    """Figures that it shows at its end, the loss among them."""
+
+
+def dict_row(text: str) -> LineRow | None:
+    """Return the row that a line holds as a Python dict or as JSON, numbers in quotes or not; None without one.
+
+    Example:
+        >>> dict_row("{'loss': 1.2, 'grad_norm': nan, 'epoch': 0.5}").values
+        {'loss': 1.2, 'grad_norm': None, 'epoch': 0.5}
+    """
+    match = _DICT.search(text)
+    if match is None:
+        return None
+    members = _MEMBER.findall(match.group())
+    names = {name for name, _ in members}
+    if not (names & _OF_ROWS) or len(names) < 2:
+        return None
+    is_summary = is_trainer_summary(dict.fromkeys(names))
+    values: dict[str, float | None] = {}
+    for name, number in members:
+        found = number_of(number)
+        if found is not None:
+            values.setdefault("train_loss" if is_summary and name == "train_loss" else metric_of(name), finite(found))
+    return LineRow(values=values, is_summary=is_summary)
+
+
+def step_row(text: str) -> LineRow | None:
+    """Return the row that a line states in words: a step or an epoch, and a loss; None where one of them is missing.
+
+    Example:
+        >>> step_row("Step 10/200 | loss: 2.31 | lr: 1e-05").values
+        {'step': 10, 'loss': 2.31, 'learning_rate': 1e-05}
+        >>> step_row("iter 250: train loss 1.9, val loss 2.1").values
+        {'step': 250, 'loss': 1.9, 'eval_loss': 2.1}
+    """
+    losses = list(_LOSS.finditer(text))
+    step = _STEP.search(text) or _COUNTED.search(text)
+    epoch = _EPOCH.search(text)
+    if not losses or (step is None and epoch is None):
+        return None
+    values: dict[str, float | None] = {}
+    if step is not None:
+        values["step"] = int(step.group(1).replace(",", ""))
+    elif epoch is not None:
+        values["epoch"] = number_of(epoch.group(1))
+    for loss in losses:
+        name = "mean_loss" if loss.group("mean") else metric_of(loss.group("name"))
+        _put(values, name, loss.group("value"))
+    for name, number in _PAIR.findall(text):
+        if metric_of(name) in _BESIDE:
+            _put(values, metric_of(name), number)
+    total = step.group(2) if step is not None and epoch is None else None  # Beside an epoch it may be the epoch's.
+    return LineRow(values=values, steps_planned=int(total.replace(",", "")) if total else None)
+
+
+def bar_of(text: str) -> Bar | None:
+    """Return the last progress bar of a line with the figures that it shows."""
+    matches = list(_BAR.finditer(text))
+    if not matches:
+        return None
+    match = matches[-1]
+    values: dict[str, float | None] = {}
+    for name, number in _PAIR.findall(match.group("rest")):
+        if "loss" in plain(name) or metric_of(name) in _BESIDE:
+            _put(values, metric_of(name), number)
+    name = match.group("name")
+    return Bar(
+        done=int(match.group("done")[:15]),
+        total=int(match.group("total")[:15]),
+        is_training=_OF_TRAINING.search(name) is not None,
+        by_epoch="epoch" in name.lower(),
+        values=values,
+    )
+
+
+def key_value(text: str) -> tuple[str, Scalar] | None:
+    """Return the fact that a line of the form `key: value` states, by our name; None where it states none.
+
+    Example:
+        >>> key_value("   Model: gpt2 (revision: main)"), key_value("  Num examples = 1,000"), key_value("Hint: no")
+        (('model.name', 'gpt2'), ('dataset.rows', 1000), None)
+    """
+    match = _KEY_VALUE.match(text)
+    if match is None or len(text) > 200:
+        return None
+    key, value = match.groups()
+    name = "device.platform" if plain(key) == "platform" else fact_of(key)
+    if name is None or name.startswith("run."):
+        return None
+    word = value.split(" (")[0].strip().strip("`'\"")
+    if name in TEXT_FACTS:
+        is_one_word = " " not in word or name in ("device.kind", "device.gpu")
+        return (name, word) if is_one_word and 0 < len(word) <= 100 and not word.endswith((":", "...")) else None
+    number = number_of(word.split()[0].rstrip(",;")) if word.split() else None
+    return (name, number) if number is not None and finite(number) is not None else None
+
+
+def score_of(text: str) -> tuple[str, float, str | None] | None:
+    """Return name, value and note of the score that a line states: `Accuracy: 12/50 (24 %)` is 0.24.
+
+    Example:
+        >>> score_of("Accuracy: 12/50 (24.00%)"), score_of("Exact match = 41.5%")
+        (('accuracy', 0.24, '12 of 50.'), ('exact_match', 0.415, '41.5 % in the source.'))
+    """
+    match = _KEY_VALUE.match(text)
+    if match is None or len(text) > 200 or not is_score(match.group(1)):
+        return None
+    name, value = plain(match.group(1)), match.group(2)
+    if (ratio := _RATIO.match(value)) and int(ratio.group(2)[:15]) > 0 and len(ratio.group()) < 40:
+        return name, int(ratio.group(1)) / int(ratio.group(2)), f"{ratio.group(1)} of {ratio.group(2)}."
+    number = re.match(rf"({NUMBER})\s*(%?)", value, re.IGNORECASE)
+    found = number_of(number.group(1)) if number else None
+    if number is None or found is None or finite(found) is None:
+        return None
+    if number.group(2):
+        return name, round(found / 100, 12), f"{number.group(1)} % in the source."
+    return name, float(found), None
+
+
+def _put(values: dict[str, float | None], name: str, literal: str) -> None:
+    number = number_of(literal)
+    if number is not None:
+        values.setdefault(name, finite(number))

@@ -1,0 +1,183 @@
+"""The one view of a folder that another tool wrote: facts, metric rows, scores and predictions, each with its source.
+
+What lives here: the types. What does not: reading them from files (the other modules), or judging them (`judgement`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from schemas.problems.problem import Problem
+
+Scalar = str | int | float | bool
+How = Literal["stated", "inferred"]
+"""stated: the source says it in so many words. inferred: it follows from what the source says; a note says how."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Where something stands."""
+
+    file: str
+    """Path inside the folder, with forward slashes."""
+    line: int | None = None
+    """Line, counted from 1. None: the file has no lines (event files), or the value's line is not known."""
+    pointer: str | None = None
+    """JSON Pointer inside a document, or the tag inside an event file. None: the line says enough."""
+
+    def __str__(self) -> str:
+        """Return the source as messages show it: `trainer_state.json at /max_steps (line 9)`, `train.log line 3`."""
+        if self.pointer is None:
+            return f"{self.file} line {self.line}" if self.line else self.file
+        return f"{self.file} at {self.pointer}" + (f" (line {self.line})" if self.line else "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fact:
+    """One thing that a source states about the run."""
+
+    name: str
+    """What it is about, in our words: `model.name`, `training.steps_planned`, `result.mean_loss`."""
+    value: Scalar
+    """The value, as the source has it."""
+    source: Source
+    """Where it stands."""
+    how: How = "stated"
+    """Whether it is stated or inferred."""
+    note: str | None = None
+    """How it was inferred, or what must be known to read it. None: nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricRow:
+    """One row of measurements."""
+
+    values: dict[str, float | None]
+    """Name to number: `step`, `epoch`, `loss`, `learning_rate`, …; None: the source says NaN or infinity."""
+    source: Source
+    """Where the row stands."""
+    stage: int = 1
+    """Which of the training runs in this file it belongs to, counted from 1."""
+    inferred: tuple[str, ...] = ()
+    """Names of values that the row does not state itself, for example a step taken from a progress bar."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """One score of an evaluation."""
+
+    name: str
+    """Name as the source has it, in lower case with underscores."""
+    value: float
+    """Value as the source has it; a value with a percent sign as a fraction."""
+    source: Source
+    """Where it stands."""
+    checkpoint: str | None = None
+    """Which checkpoint or step it is of. None: the source does not say."""
+    how: How = "stated"
+    """Whether it is stated or inferred."""
+    note: str | None = None
+    """What must be known to read it. None: nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """One answer of the model. None in any field: the source does not state it."""
+
+    source: Source
+    """Where it stands."""
+    id: str | None = None
+    """Name of the item."""
+    prompt: str | None = None
+    """What was asked."""
+    expected: str | None = None
+    """The right answer."""
+    output_text: str | None = None
+    """What the model wrote."""
+    extracted_answer: str | None = None
+    """The answer found in it."""
+    correct: bool | None = None
+    """Whether the source counts it as right."""
+    reasoning: str | None = None
+    """The reasoning, where it stands apart from the answer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileReading:
+    """What one file gave."""
+
+    tool: str | None = None
+    """What wrote it: `Hugging Face Trainer`, `console log`, … None: nothing was recognised."""
+    encoding: str | None = None
+    """Encoding of a text. None: not read as text."""
+    template: bool = False
+    """Whether the file is an example or a template, or holds places that were never filled in."""
+    facts: tuple[Fact, ...] = ()
+    """What it states."""
+    metrics: tuple[MetricRow, ...] = ()
+    """Rows, in the order of the file."""
+    scores: tuple[Score, ...] = ()
+    """Scores."""
+    predictions: tuple[Prediction, ...] = ()
+    """Answers."""
+    problems: tuple[Problem, ...] = ()
+    """What is wrong with it, or must be known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForeignRun:
+    """A folder of another tool, as it was read."""
+
+    path: Path
+    """The folder."""
+    files: dict[str, FileReading] = field(default_factory=dict)
+    """Every regular file by its path inside the folder, with what it gave."""
+    problems: tuple[Problem, ...] = ()
+    """What is wrong with the folder itself; those of files stand with them."""
+
+    @property
+    def tools(self) -> dict[str, list[str]]:
+        """What was recognised: each tool with its files."""
+        found: dict[str, list[str]] = {}
+        for name, reading in self.files.items():
+            if reading.tool:
+                found.setdefault(reading.tool, []).append(name)
+        return found
+
+    @property
+    def templates(self) -> list[str]:
+        """Files that are examples or templates, or hold places that were never filled in."""
+        return [name for name, reading in self.files.items() if reading.template]
+
+    @property
+    def facts(self) -> tuple[Fact, ...]:
+        """Every fact, in the order of files."""
+        return tuple(fact for reading in self.files.values() for fact in reading.facts)
+
+    @property
+    def metrics(self) -> tuple[MetricRow, ...]:
+        """Every row, in the order of files."""
+        return tuple(row for reading in self.files.values() for row in reading.metrics)
+
+    @property
+    def scores(self) -> tuple[Score, ...]:
+        """Every score, in the order of files."""
+        return tuple(score for reading in self.files.values() for score in reading.scores)
+
+    @property
+    def predictions(self) -> tuple[Prediction, ...]:
+        """Every answer, in the order of files."""
+        return tuple(one for reading in self.files.values() for one in reading.predictions)
+
+    def all_problems(self) -> Iterator[Problem]:
+        """Yield the problems of reading: of the folder, then of each file."""
+        yield from self.problems
+        for reading in self.files.values():
+            yield from reading.problems
+
+    def facts_named(self, name: str) -> list[Fact]:
+        """Return every fact of a name."""
+        return [fact for fact in self.facts if fact.name == name]

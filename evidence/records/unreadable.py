@@ -1,0 +1,36 @@
+"""TP206 and TP209: what keeps a folder from being read at all. `evidence.records.ours` finds these; the table names them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from evidence.records.values import problem_of
+from evidence.run.layout import DEEPEST
+from schemas.problems.problem import Problem
+from schemas.problems.rule import Rule
+
+NOT_A_FILE = Rule(
+    code="TP206",
+    severity="error",
+    title="Not a regular file",
+    meaning="Evidence is read from regular files inside the folder only, so that it cannot point elsewhere.",
+    fix="Put the file itself in its place.",
+)
+UNREADABLE_FOLDER = Rule(
+    code="TP209",
+    severity="error",
+    title="Folder cannot be read",
+    meaning="What cannot be read cannot be checked.",
+    fix="Check that the folder exists and that you may read it.",
+)
+
+
+def too_deep(folder: Path) -> Problem:
+    """Return the problem of a folder inside more others than any run has."""
+    what = f"The folder stands in more than {DEEPEST} others of the run; it was not looked into."
+    return problem_of(
+        UNREADABLE_FOLDER, file=str(folder), what=what, next="Check that this is the folder that is meant."
+    )
+
+
+RULES = (NOT_A_FILE, UNREADABLE_FOLDER)

@@ -1,0 +1,119 @@
+"""The few figures by which a foreign run is known in lists and reports, as far as its sources state them without doubt.
+
+What lives here: choosing them. Where sources contradict each other, the figure is None: nobody can say which is right.
+What does not: the table of every fact (`trainproof.terminal.imports`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from evidence.records.foreign.course import course_of
+from evidence.records.foreign.view import Fact, ForeignRun, MetricRow
+from evidence.rules.foreign.contradictions import is_finished
+from evidence.rules.foreign.sameness import same_fact
+
+_HPARAMS = "hparams.yaml"
+
+_STATUS = {"failed": "failed", "error": "failed", "killed": "interrupted", "interrupted": "interrupted"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """What is known of a foreign run. None in any field: not stated, or stated in two ways."""
+
+    model: str | None
+    """Name of the model."""
+    dataset: str | None
+    """Name of the data set."""
+    method: str | None
+    """How the model was adapted."""
+    device: str | None
+    """Device, in the source's words."""
+    commit: str | None
+    """Commit of the code."""
+    status: str | None
+    """succeeded, failed or interrupted, as the sources say; trainproof did not watch it."""
+    started_at: str | None
+    """When it started."""
+    steps_done: int | None
+    """Optimizer steps completed."""
+    steps_planned: int | None
+    """Optimizer steps asked for."""
+    tokens_seen: int | None
+    """Tokens processed."""
+    losses: tuple[float, ...]
+    """Training losses that are finite, in order: of the longest series, and of those that go on from it."""
+    last_loss: float | None
+    """Loss of the last row. None: there is none, or it is not finite."""
+    mean_loss: float | None
+    """Mean loss over the run, where one is stated as such."""
+    train_seconds: float | None
+    """Time spent in training."""
+
+
+def figures_of(view: ForeignRun) -> Figures:
+    """Return the figures of a view."""
+    series = course_of(view.metrics)
+    steps = [int(step) for row in series if (step := row.values.get("step")) is not None]
+    done = _whole(view, "training.steps_done")
+    status = _text(view, "run.status")
+    return Figures(
+        model=_text(view, "model.name") or _text(view, "evaluation.model"),
+        dataset=_text(view, "dataset.name"),
+        method=_text(view, "training.method"),
+        device=_text(view, "device.gpu") or _text(view, "device.kind") or _text(view, "device.platform"),
+        commit=_text(view, "code.commit"),
+        status=None if status is None else "succeeded" if is_finished(status) else _STATUS.get(status.lower()),
+        started_at=_text(view, "run.started_at"),
+        steps_done=done if done is not None else _steps_counted(view, series, steps),
+        steps_planned=_whole(view, "training.steps_planned"),
+        tokens_seen=_whole(view, "result.tokens_seen"),
+        losses=tuple(loss for row in series if (loss := row.values["loss"]) is not None),
+        last_loss=series[-1].values["loss"] if series else None,
+        mean_loss=_number(view, "result.mean_loss"),
+        train_seconds=_number(view, "result.train_seconds"),
+    )
+
+
+def _steps_counted(view: ForeignRun, series: Sequence[MetricRow], steps: Sequence[int]) -> int | None:
+    """Return how many steps the rows show; without rows, what a step is stated as."""
+    if not steps:
+        return _whole(view, "training.step")
+    return max(steps) + (1 if all(_counts_from_zero(view, row) for row in series) else 0)
+
+
+def _counts_from_zero(view: ForeignRun, row: MetricRow) -> bool:
+    """Return whether a row is of PyTorch Lightning, which counts the first step as 0 (`_batches_that_stepped`).
+
+    Its loggers write hparams.yaml beside their file, and an epoch with each step. Where the step is no larger than the
+    epoch, a user logs another number under that name.
+    """
+    folder, step, epoch = row.source.file.rpartition("/")[0], row.values.get("step"), row.values.get("epoch")
+    beside = f"{folder}/{_HPARAMS}" if folder else _HPARAMS
+    return beside in view.files and step is not None and epoch is not None and (step > epoch or step == 0)
+
+
+def _agreed(view: ForeignRun, name: str) -> Fact | None:
+    """Return the first fact of a name, if all others of that name say the same or nothing that can be compared."""
+    facts = view.facts_named(name)
+    comparable: Sequence[Fact] = [fact for fact in facts if same_fact(name, fact, fact)]
+    if not comparable or any(not same_fact(name, comparable[0], fact) for fact in comparable[1:]):
+        return None
+    return comparable[0]
+
+
+def _text(view: ForeignRun, name: str) -> str | None:
+    fact = _agreed(view, name)
+    return fact.value if fact is not None and isinstance(fact.value, str) else None
+
+
+def _number(view: ForeignRun, name: str) -> float | None:
+    fact = _agreed(view, name)
+    return float(fact.value) if fact is not None and isinstance(fact.value, int | float) else None
+
+
+def _whole(view: ForeignRun, name: str) -> int | None:
+    number = _number(view, name)
+    return int(number) if number is not None and number == int(number) and abs(number) < 2**53 else None

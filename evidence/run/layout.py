@@ -1,0 +1,78 @@
+"""The names of the files in a run folder, what each is for, and how a run gets its name.
+
+What lives here: names. What does not: reading (`evidence.records.ours`) or writing (`evidence.run.write`) any of them.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from datetime import datetime
+from types import MappingProxyType
+
+MANIFEST = "run_manifest.json"
+CONFIG = "config.yaml"
+PLAN = "plan.json"
+METRICS = "metrics.jsonl"
+LOG = "log.jsonl"
+FIRST_EXAMPLES = "first_examples.json"
+PREDICTIONS = "predictions.jsonl"
+BASELINE_PREDICTIONS = "baseline_predictions.jsonl"
+EVAL_SUMMARY = "eval_summary.json"
+LOCK = "run.lock"
+
+IMPORT = "import.json"
+"""What was read from the folder of another tool; stands in place of a manifest."""
+ORIGINAL = "original"
+"""Folder of an imported run that holds the files it was read from."""
+
+NOTES = "notes.json"
+"""Tags and a note that somebody gave the run afterwards, and whether it is archived; their words, not evidence."""
+
+CHECKPOINTS = "checkpoints"
+ADAPTER = "adapter"
+EXPORT = "export"
+
+WEIGHT_FOLDERS = (CHECKPOINTS, ADAPTER, EXPORT)
+"""Folders of a run that hold weights: never committed, hashed or packed unless asked."""
+
+
+DEEPEST = 64
+"""Folders inside each other that are looked into; no run has so many."""
+
+
+def in_weight_folder(path: str) -> bool:
+    """Return whether a file of a run, by its path inside it, lies in a folder for weights."""
+    return path.partition("/")[0] in WEIGHT_FOLDERS
+
+
+ROLES = MappingProxyType(
+    {
+        CONFIG: "config",
+        PLAN: "plan",
+        METRICS: "metrics",
+        LOG: "log",
+        FIRST_EXAMPLES: "first_examples",
+        PREDICTIONS: "predictions",
+        BASELINE_PREDICTIONS: "baseline_predictions",
+        EVAL_SUMMARY: "eval_summary",
+    }
+)
+"""Role of each evidence file in the manifest's artifact list; any other file has the role `other`."""
+
+
+_COMMON = {CONFIG, PLAN}
+"""Names that files elsewhere have too; a folder with nothing else is no run."""
+
+
+def holds_run(names: Iterable[str]) -> bool:
+    """Return whether a folder with files of these names is a run: one of them is a file that only a run writes."""
+    return bool((({MANIFEST, IMPORT} | ROLES.keys()) - _COMMON) & set(names))
+
+
+def new_run_id(name: str, now: datetime) -> str:
+    """Return a run id that sorts by start time: `demo-20261120-153012-9f3a` for `demo` at 15:30:12.
+
+    The four hexadecimal digits are random, so that two runs started in the same second differ.
+    """
+    return f"{name}-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"

@@ -1,0 +1,117 @@
+"""One process per run folder, and a way for others to ask whether that process is alive.
+
+The operating system drops the lock when its holder dies, however it dies. So a manifest that says `running` in a folder
+that nobody holds belongs to a run that was killed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from evidence.run.layout import LOCK
+from schemas.problems.problem import Problem, ProblemError
+
+_PATIENCE_SECONDS = 0.5
+"""How long a new holder waits: `is_alive` in another process holds the lock for an instant to look at it."""
+
+
+class RunLock:
+    """Holds a run folder for this process, as a context manager; the lock file is gone afterwards.
+
+    Raises:
+        ProblemError: Another process holds the folder (exit code 2).
+        OSError: The lock file cannot be created.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = Path(folder) / LOCK
+        self._descriptor: int | None = None
+
+    def __enter__(self) -> Self:
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while (descriptor := _held(self._path)) is None:
+            if time.monotonic() > deadline:
+                raise ProblemError([_in_use(self._path)], exit_code=2)
+            time.sleep(0.02)
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"{os.getpid()}\n".encode())
+        self._descriptor = descriptor
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._descriptor is not None:
+            if self.holds():
+                self._path.unlink(missing_ok=True)
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def holds(self) -> bool:
+        """Return whether the folder is still held: where it was removed and made anew, the lock is somebody else's."""
+        return self._descriptor is not None and _is_file_of(self._descriptor, self._path)
+
+
+def is_alive(folder: Path) -> bool:
+    """Return whether some process holds the run folder now. A folder that cannot be looked into is held by nobody."""
+    if sys.platform == "win32":
+        return False  # No flock there; runs are made on Linux and macOS and only read on Windows.
+    import fcntl
+
+    try:
+        descriptor = os.open(Path(folder) / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _held(path: Path) -> int | None:
+    """Return a descriptor of the lock file with the lock on it, None where another process has it."""
+    import fcntl
+
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # The last holder may have removed the file after we opened it: then this lock guards nothing.
+        if _is_file_of(descriptor, path):
+            return descriptor
+    except BlockingIOError:
+        pass
+    except OSError:
+        os.close(descriptor)
+        raise
+    os.close(descriptor)
+    return None
+
+
+def _is_file_of(descriptor: int, path: Path) -> bool:
+    """Return whether the open file is the one that stands at the path."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
+    except FileNotFoundError:
+        return False
+
+
+def _in_use(path: Path) -> Problem:
+    holder = path.read_text("utf-8", "replace").strip() if path.is_file() else ""
+    return Problem(
+        code="TP090",
+        severity="error",
+        file=str(path.parent),
+        what=f"Another process is writing this run folder{f' (process {holder})' if holder else ''}.",
+        why="Two writers would mix their rows, and neither could be graded.",
+        next="Wait for that run to end, or give another --output.",
+    )

@@ -1,0 +1,220 @@
+"""notes.json: tags, a note, and whether a run is archived. The words of whoever looks at runs, never evidence.
+
+What lives here: reading and changing them. No grade, no hash and no other file of the run depends on them, so a sealed
+run may be given a tag years later. A writer takes the file as it is at that moment and replaces it whole: of two at the
+same time the last one wins, and the file is never torn.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from evidence.records.ours import Run
+from evidence.run import layout
+from evidence.run.write import write_json
+from schemas.catalog import schema
+from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.words import shown
+from schemas.validate import read_document
+
+LONGEST_NOTE = 10_000
+"""Characters of a note that are taken; a longer text belongs in a file of its own."""
+
+_TAG = re.compile(schema("notes")["properties"]["tags"]["items"]["pattern"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Notes:
+    """What notes.json says of a run; without the file, nothing.
+
+    Attributes:
+        tags: Short words, each once.
+        note: Any text, possibly of several lines; empty: none.
+        archived_at: When the run was archived. None: it is not.
+        changed_at: When the file was written last. None: there is none.
+    """
+
+    tags: tuple[str, ...] = ()
+    note: str = ""
+    archived_at: str | None = None
+    changed_at: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """What is to be changed; the rest stays as it is.
+
+    Attributes:
+        add: Tags to give.
+        remove: Tags to take away; one that the run does not have is no error.
+        note: The new note, empty for none. None: leave it.
+        archive: True to archive, False to restore. None: leave it.
+    """
+
+    add: tuple[str, ...] = ()
+    remove: tuple[str, ...] = ()
+    note: str | None = None
+    archive: bool | None = None
+
+
+def notes_of(run: Run) -> Notes:
+    """Return what the notes of a run say; nothing where the file has a problem, which `check` names."""
+    path = str(run.path / layout.NOTES)
+    if run.notes is None or any(problem.file == path for problem in run.problems):
+        return Notes()
+    return _from_document(run.notes)
+
+
+def read_notes(folder: Path) -> Notes:
+    """Return the notes in a run folder.
+
+    Raises:
+        ProblemError: There is a notes.json that is not valid (exit code 1).
+    """
+    path = folder / layout.NOTES
+    if not path.is_symlink() and not path.exists():
+        return Notes()
+    if path.is_symlink() or not path.is_file():
+        raise ProblemError([_not_ours(path, "notes.json is a link or a folder, not a file.")])
+    read = read_document(path, "notes")
+    if read.problems or read.value is None:
+        raise ProblemError([*read.problems, _not_ours(path, "notes.json cannot be read, so it was left as it is.")])
+    return _from_document(read.value)
+
+
+def change_notes(folders: Sequence[Path], change: Change, now: datetime) -> list[Notes]:
+    """Change the notes of runs in one way and return them; what would not change is not written.
+
+    Args:
+        folders: The run folders.
+        change: What to change.
+        now: The time, with its offset.
+
+    Raises:
+        ProblemError: Nothing was changed: a tag or the note has not the right form, or there is no such folder (exit
+            code 2); a notes.json that is there is not valid (exit code 1). Or one could not be written (exit code 1);
+            it is as it was, and those before it are changed.
+    """
+    missing = [_no_folder(folder) for folder in folders if not folder.is_dir()]
+    if problems := [*change_problems(change), *missing]:
+        raise ProblemError(problems, exit_code=2)
+    unsound: list[Problem] = []
+    for folder in folders:
+        try:
+            read_notes(folder)
+        except ProblemError as error:
+            unsound += error.problems
+    if unsound:
+        raise ProblemError(unsound)
+    return [_change(folder, change, now) for folder in folders]
+
+
+def _change(folder: Path, change: Change, now: datetime) -> Notes:
+    before = read_notes(folder)
+    after = _changed(before, change, now)
+    if after == before:
+        return before
+    after = replace(after, changed_at=now.isoformat(timespec="milliseconds"))
+    try:
+        write_json(folder / layout.NOTES, _as_document(after))
+    except OSError as error:
+        raise ProblemError([_cannot_write(folder / layout.NOTES, error)]) from error
+    return after
+
+
+def change_problems(change: Change) -> list[Problem]:
+    """Return what is wrong with a change, whatever the runs are."""
+    problems = [_bad_tag(tag) for tag in change.add if not _TAG.search(tag)]
+    if change.note is not None and len(change.note) > LONGEST_NOTE:
+        what = f"The note has {len(change.note):,} characters."
+        then = "Shorten it, or keep it in a file beside the runs."
+        expected = f"at most {LONGEST_NOTE:,} characters"
+        problems.append(Problem(code="TP097", severity="error", file="", what=what, expected=expected, next=then))
+    return problems
+
+
+def tags_in(text: str) -> tuple[str, ...]:
+    """Return the tags in a line of text, which spaces and commas part: `baseline, good` gives two."""
+    return tuple(dict.fromkeys(part for part in re.split(r"[\s,]+", text) if part))
+
+
+def _changed(notes: Notes, change: Change, now: datetime) -> Notes:
+    tags = dict.fromkeys(tag for tag in (*notes.tags, *change.add) if tag not in change.remove)
+    archived_at = notes.archived_at
+    if change.archive is not None:
+        archived_at = (notes.archived_at or now.isoformat(timespec="milliseconds")) if change.archive else None
+    note = notes.note if change.note is None else _clean(change.note)
+    return replace(notes, tags=tuple(tags), note=note, archived_at=archived_at)
+
+
+def _clean(note: str) -> str:
+    """Return a note as it is kept: one kind of line end, nothing at its ends, no half characters."""
+    whole = note.encode("utf-8", "replace").decode("utf-8")
+    return whole.replace("\r\n", "\n").replace("\r", "\n").strip()
+
+
+def _from_document(value: dict[str, Any]) -> Notes:
+    return Notes(
+        tags=tuple(dict.fromkeys(value["tags"])),
+        note=value["note"],
+        archived_at=value["archived_at"],
+        changed_at=value["changed_at"],
+    )
+
+
+def _as_document(notes: Notes) -> dict[str, Any]:
+    return {
+        "schema_version": "1.0",
+        "tags": list(notes.tags),
+        "note": notes.note,
+        "archived_at": notes.archived_at,
+        "changed_at": notes.changed_at,
+    }
+
+
+def _bad_tag(tag: str) -> Problem:
+    return Problem(
+        code="TP097",
+        severity="error",
+        file="",
+        what=f"{shown(tag)} cannot be a tag.",
+        expected="one word of at most 40 characters, without spaces, quotation marks and any of , : ; < > = | \\ `",
+        next="Write it as one word, for example with a hyphen: first-try.",
+    )
+
+
+def _not_ours(path: Path, what: str) -> Problem:
+    return Problem(
+        code="TP098",
+        severity="error",
+        file=str(path),
+        what=what,
+        why="To write over it would lose what somebody wrote there.",
+        next="Correct it, or move it away; then change the notes again.",
+    )
+
+
+def _cannot_write(path: Path, error: OSError) -> Problem:
+    return Problem(
+        code="TP098",
+        severity="error",
+        file=str(path),
+        what=f"notes.json cannot be written: {error.strerror or error}.",
+        why="The notes are as they were.",
+        next="Check that the run folder can be written and that the disk has space.",
+    )
+
+
+def _no_folder(folder: Path) -> Problem:
+    return Problem(
+        code="TP091",
+        severity="error",
+        file=str(folder),
+        what=f"{folder} is not a run: there is no such folder.",
+        next="Check the path; `trainproof runs` lists the runs there are.",
+    )

@@ -1,0 +1,144 @@
+"""The numbers that a run states about itself, computed again from its rows.
+
+The trainer states them with these functions and the checker holds what is stated against them, so that there is one
+definition of each. What does not live here: comparing (`evidence.rules.contradiction`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from evidence.scores.clusters import are_clustered, cluster_of, clustered_error, clustered_wilson
+from evidence.scores.proportions import standard_error, wilson_interval
+from schemas.reading.columns import Array, column
+
+GROUPINGS = ("section", "category", "difficulty")
+"""The fields of an evaluation item by which scores are also stated."""
+
+
+def result_of(metric_rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the fields of the manifest's `result` that follow from the rows of metrics.jsonl.
+
+    `last`, `mean` and `best` are different numbers. For losses 4, 1, 2 at steps 1, 2, 3: first 4, last 2, mean 7/3,
+    best 1 at step 2. A row whose loss is null (not finite) counts for neither mean nor best.
+
+    Args:
+        metric_rows: Rows in file order, each with `step`, `tokens_seen` and `loss`.
+
+    Returns:
+        `first_loss`, `last_loss`, `mean_loss`, `best_loss`, `best_step`, `tokens_seen`; every one None without rows.
+    """
+    losses = column(metric_rows, "loss")
+    measured = losses[np.isfinite(losses)].tolist()
+    best = metric_rows[int(np.nanargmin(losses))] if measured else None
+    return {
+        "first_loss": metric_rows[0]["loss"] if metric_rows else None,
+        "last_loss": metric_rows[-1]["loss"] if metric_rows else None,
+        "mean_loss": math.fsum(measured) / len(measured) if measured else None,
+        "best_loss": best["loss"] if best else None,
+        "best_step": best["step"] if best else None,
+        "tokens_seen": metric_rows[-1]["tokens_seen"] if metric_rows else None,
+    }
+
+
+def learning_rates(optimizer: dict[str, Any], at: Array, steps: int) -> Array:
+    """Return the learning rate that the update of each step uses, by the definition of the configuration's schedules.
+
+    Warm-up: step s (from 1) of w uses `peak · s / w`. After it, with p from 0 at the first step after the warm-up to 1
+    at the last step, and f the final fraction: constant `peak`, linear `peak · (f + (1 − f) (1 − p))`, cosine
+    `peak · (f + (1 − f) (1 + cos πp) / 2)`. For peak 1, w = 2, 5 steps, linear, f = 0: 0.5, 1, 1, 0.5, 0.
+
+    Args:
+        optimizer: The group `optimizer` of config.yaml.
+        at: `[rows]` optimizer steps, counted from 1.
+        steps: Steps planned.
+    """
+    peak, warmup = optimizer["learning_rate"], optimizer["warmup_steps"]
+    part = np.minimum((at - 1 - warmup) / max(steps - warmup - 1, 1), 1.0)
+    final = optimizer["final_learning_rate_fraction"]
+    left = {"constant": np.ones_like(part), "linear": 1 - part, "cosine": (1 + np.cos(np.pi * part)) / 2}
+    after = peak * (final + (1 - final) * left[optimizer["schedule"]])
+    rates: Array = np.where(at <= warmup, peak * at / max(warmup, 1), after)
+    return rates
+
+
+def scores_of(prediction_rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return `metrics` and `groups` as eval_summary.json states them, from the rows of predictions.jsonl.
+
+    An item without an output (`error` is not null) is counted in `n` and counts as wrong: 3 right of 3 outputs and
+    1 error is 0.75, not 1. Where items share a `group`, standard errors and intervals take the groups as the
+    independent pieces, and every metric says of how many groups it is.
+    """
+    clustered = are_clustered(prediction_rows)
+    whole = Count(clustered=clustered)
+    groups = {grouping: defaultdict[str, Count](partial(Count, clustered=clustered)) for grouping in GROUPINGS}
+    for row in prediction_rows:
+        whole.add(row)
+        for grouping, members in groups.items():
+            name = row.get(grouping)
+            if name is not None:
+                members[name].add(row)
+    return {
+        "metrics": whole.metrics(),
+        "groups": {
+            grouping: {name: members[name].metrics() for name in sorted(members)}
+            for grouping, members in groups.items()
+        },
+    }
+
+
+class Count:
+    """Answers counted so far: all, those without an output, the right ones, and those of the right form."""
+
+    def __init__(self, *, clustered: bool = False) -> None:
+        self.n = self.errors = self.correct = self.format_ok = 0
+        self.clusters: list[Hashable] | None = [] if clustered else None
+        self.verdicts: list[tuple[bool, bool]] = []
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Count one prediction row; without an output it is neither right nor of the right form."""
+        answered = row["error"] is None
+        correct, format_ok = answered and bool(row["correct"]), answered and bool(row["format_ok"])
+        self.n += 1
+        self.errors += not answered
+        self.correct += correct
+        self.format_ok += format_ok
+        if self.clusters is not None:
+            self.clusters.append(cluster_of(row))
+            self.verdicts.append((correct, format_ok))
+
+    def metrics(self) -> dict[str, Any]:
+        """Return the two metrics with their intervals."""
+        return {"exact_match": self._metric(self.correct, 0), "format_compliance": self._metric(self.format_ok, 1)}
+
+    def _metric(self, successes: int, which: int) -> dict[str, Any]:
+        metric: dict[str, Any] = {
+            "value": None,
+            "n": self.n,
+            "n_scored": self.n - self.errors,
+            "n_errors": self.errors,
+            "standard_error": None,
+            "interval": None,
+        }
+        if self.n == 0:
+            return metric
+        if self.clusters is None:
+            low, high = wilson_interval(successes, self.n)
+            error: float | None = standard_error(successes, self.n)
+            method = "wilson"
+        else:
+            error, groups = clustered_error([verdict[which] for verdict in self.verdicts], self.clusters)
+            low, high = clustered_wilson(error, successes, self.n, groups)
+            method = "clustered_wilson"
+            metric["clusters"] = groups
+        return metric | {
+            "value": successes / self.n,
+            "standard_error": error,
+            "interval": {"low": low, "high": high, "level": 0.95, "method": method},
+        }

@@ -1,0 +1,32 @@
+"""Whether a run can be continued, and what its continuation must say again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from evidence.records.ours import Run
+from evidence.run.layout import CHECKPOINTS, CONFIG
+from schemas.reading.values import flag_at
+
+_PAST = frozenset({"running", "succeeded"})
+"""Statuses of a run that has nothing left, or nothing yet, to be continued."""
+
+
+def can_resume(run: Run) -> bool:
+    """Return whether a run stopped before its end, with a configuration and a complete checkpoint to go on from."""
+    return run.status not in _PAST and CONFIG in run.files and _has_checkpoint(run.path)
+
+
+def is_forced(plan: Mapping[str, Any] | None, manifest: Mapping[str, Any] | None) -> bool:
+    """Return whether a run was started although it was planned not to fit; without saying so again it is refused."""
+    return flag_at(plan, "forced") is True or flag_at(manifest, "training", "forced") is True
+
+
+def _has_checkpoint(folder: Path) -> bool:
+    """Return whether there is a checkpoint under its number, which it is given once it is complete."""
+    try:
+        return any(path.name.isdecimal() for path in (folder / CHECKPOINTS).iterdir())
+    except OSError:
+        return False

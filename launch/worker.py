@@ -1,0 +1,157 @@
+"""The process that works through the queue of one root: `python -m launch.worker ROOT`.
+
+It starts the first job that waits for each device (one on a CPU may run beside one on a GPU), waits for every job that
+it started, writes exit codes down, and ends when nothing waits. It is the parent of every job, so no zombie stays; it
+holds no pipe, so nobody has to read; and it leads a session of its own, so that neither a closed browser nor a stopped
+dashboard nor a logout reaches it. A lock keeps it alone.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from evidence.run.lock import RunLock
+from launch.jobs import (
+    CONFIG,
+    OUTPUT,
+    Job,
+    JobReader,
+    launch_folder,
+    mark_ended,
+    mark_started,
+    read_job,
+)
+from launch.process import interrupt, kill, started_now
+from launch.program import PROGRAM, resume_arguments, train_arguments
+from schemas.problems.problem import ProblemError
+
+CANNOT_START = 127
+"""Exit code noted for a job that could not even be started, as shells use it."""
+
+_POLL_SECONDS = 0.5
+AGAIN_SECONDS = 5.0
+"""Pause after the disk has refused something, as it does until there is room."""
+
+
+def main(root: Path) -> None:
+    """Work through the queue until nothing waits; return at once if another worker already does."""
+    # A worker started from a background shell inherits an ignored SIGINT, and its jobs would too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    launch_folder(root).mkdir(parents=True, exist_ok=True)
+    try:
+        with RunLock(launch_folder(root)) as lock:
+            _work(root, lock)
+    except ProblemError:
+        return  # Somebody else holds the queue, and looks for new jobs before letting go.
+
+
+def _work(root: Path, lock: RunLock) -> None:
+    """Start jobs as devices become free, until none waits and none that was started here is at work."""
+    waits: list[threading.Thread] = []
+    reader = JobReader(root)
+    while lock.holds():
+        waits = [wait for wait in waits if wait.is_alive()]
+        known = reader.jobs()
+        # Jobs that an earlier worker left running have nobody here who waits for them, but their devices are taken.
+        if not waits and all(job.has_ended for job in known):
+            return
+        time.sleep(_POLL_SECONDS if _start_all(startable(known), waits) else AGAIN_SECONDS)
+    # Somebody removed the root and may have begun another there, whose queue is not ours.
+    for wait in waits:
+        wait.join()
+
+
+def _start_all(chosen: Sequence[Job], waits: list[threading.Thread]) -> bool:
+    """Start jobs, add who waits for each, and return whether the disk took what had to be noted."""
+    for job in chosen:
+        try:
+            process = _start(job)
+        except OSError:
+            return False
+        if process is not None:
+            waits.append(threading.Thread(target=_wait, args=(job, process), name=job.job_id))
+            waits[-1].start()
+    return True
+
+
+def startable(known: Sequence[Job]) -> list[Job]:
+    """Return the waiting jobs that may start now, in their order.
+
+    A job starts when no job before it, be it at work or waiting, needs the same device. So nobody is overtaken on a
+    device, and a job that takes whichever device it finds runs alone.
+    """
+    at_work = [job for job in known if job.state in {"running", "stopping"}]
+    chosen, before = [], list(at_work)
+    for job in known:
+        if job.state == "waiting":
+            if not any(job.shares_device(other) for other in before):
+                chosen.append(job)
+            before.append(job)
+    return chosen
+
+
+def arguments_of(job: Job) -> list[str]:
+    """Return what follows the program's name to do a job; every path in it is inside the job's root."""
+    output = job.root / job.run
+    if job.resumes is not None:
+        return resume_arguments(job.root / job.resumes, output, force=job.force)
+    return train_arguments(job.folder / CONFIG, output, force=job.force)
+
+
+def _start(job: Job) -> subprocess.Popen[bytes] | None:
+    """Start a job and note its process; None if it could not be started, which is noted too.
+
+    Raises:
+        OSError: Nothing could be noted, as where the disk is full. The job is not started and waits as before.
+    """
+    # Nothing waits in a buffer: who sees that the job has ended finds its last words.
+    with (job.folder / OUTPUT).open("ab", buffering=0) as output:
+        try:
+            process = subprocess.Popen(
+                [*PROGRAM, *arguments_of(job)],
+                cwd=job.working_folder,
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},  # or the page would see nothing for a long time
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as error:
+            output.write(f"The run could not be started: {error}\n".encode())
+            mark_ended(job, CANNOT_START)
+            return None
+    started = started_now(process.pid)
+    try:
+        mark_started(job, started, worker=started_now(os.getpid()))
+    except OSError:
+        # A process that nobody knows of would be started once more beside itself.
+        kill(started)
+        process.wait()
+        raise
+    again = read_job(job.folder)
+    if again is not None and again.state == "stopping":
+        interrupt(started)  # Somebody cancelled in the instant before the process was noted.
+    return process
+
+
+def _wait(job: Job, process: subprocess.Popen[bytes]) -> None:
+    """Wait for a job and note how it ended, when the disk has room for that, as long as the job's folder is there."""
+    code = process.wait()
+    while job.folder.is_dir():
+        try:
+            mark_ended(job, code)
+        except OSError:
+            time.sleep(AGAIN_SECONDS)
+        else:
+            return
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

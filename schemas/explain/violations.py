@@ -1,0 +1,297 @@
+"""A violation of a schema in plain words: what stands there, what was expected, what to do.
+
+The validator finds where and which rule; every word comes from the schema's own descriptions and from here, never from
+the validator. What concerns a file as a whole (encoding, version) is for `text` and `validate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from typing import Any
+
+import jsonschema_rs
+
+from schemas.catalog import resolve, schema, schemas_of
+from schemas.explain.hints import hint, repair
+from schemas.explain.wrong_part import first_wrong
+from schemas.problems.problem import Problem, pointer_to
+from schemas.problems.words import expected_words, listed, not_of_type_words, shown
+from schemas.reading.text import Lines
+
+Path = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a rule is broken: a value in a document, and the schema node that speaks about it.
+
+    Attributes:
+        kind: kind of the document.
+        path: the way to the value from the top of the document.
+        value: the value.
+        node: the schema node that holds the rule.
+        document: the schema document of that node, for its references.
+        meaning: what the field means; empty if the schema does not say.
+    """
+
+    kind: str
+    path: Path
+    value: Any
+    node: dict[str, Any]
+    document: dict[str, Any]
+    meaning: str
+
+
+@cache
+def validator_of(kind: str) -> jsonschema_rs.Draft202012Validator:
+    """Return the compiled schema of a kind."""
+    documents = [(document["$id"], document) for document in schemas_of().values()]
+    registry = jsonschema_rs.Registry(documents)
+    # Its own message, which nobody sees, would hold all of what is wrong.
+    return jsonschema_rs.Draft202012Validator(schema(kind), registry=registry, mask="")
+
+
+def violations(kind: str, value: Any, *, file: str, lines: Lines) -> list[Problem]:
+    """Return a problem for each rule that the value breaks, in the order of the schema's rules."""
+    validator = validator_of(kind)
+    # Most values are right, and saying only that is several times faster.
+    if validator.is_valid(value):
+        return []
+    whole, value = value, first_wrong(value, _keys_of(kind), validator.is_valid)
+    found: dict[tuple[str, str], list[Problem]] = {}
+    for error in validator.iter_errors(value):
+        *evaluation, keyword = map(str, error.evaluation_path)
+        path = whole_path(value, error.instance_path, error.instance)
+        # The validator names each missing key on its own; they are one problem here.
+        if (key := (pointer_to(path), keyword)) not in found:
+            place = place_of(kind, value, path, evaluation)
+            if isinstance(place.value, str):  # It may be cut.
+                place = place_of(kind, whole, path, evaluation)
+            found[key] = list(explain(place, keyword, file=file, lines=lines))
+    explained = [problem for problems in found.values() for problem in problems]
+    return explained if value is whole else [*explained, _more(file, explained[-1].line)]
+
+
+@cache
+def _keys_of(kind: str) -> frozenset[str]:
+    """Return every key that the schema of a kind, or one that it refers to, names at any place."""
+    keys: set[str] = set()
+    inside: list[Any] = [schema(kind), schema("types")]
+    for node in inside:
+        if isinstance(node, dict):
+            keys |= node.get("properties", {}).keys()
+            inside += node.values()
+        elif isinstance(node, list):
+            inside += node
+    return frozenset(keys)
+
+
+def _more(file: str, line: int | None) -> Problem:
+    return Problem(
+        code="TP134",
+        severity="error",
+        file=file,
+        line=line,
+        what="The document is large; what follows its first wrong values was not looked at.",
+        next="Correct those first, then check again.",
+    )
+
+
+def whole_path(value: Any, stated: Sequence[str | int], instance: Any) -> Path:
+    """Return the path to `instance` inside `value`; jsonschema-rs leaves empty keys out of the path that it states."""
+    path: list[str | int] = []
+    for part in stated:
+        while isinstance(value, dict) and part not in value and "" in value:
+            path.append("")
+            value = value[""]
+        path.append(part)
+        value = value[part]
+    while isinstance(value, dict) and "" in value and value != instance:
+        path.append("")
+        value = value[""]
+    return tuple(path)
+
+
+def place_of(kind: str, value: Any, path: Path, evaluation: list[str]) -> Place:
+    """Return the place that a path through the document and a path through the schema lead to."""
+    for part in path:
+        value = value[part]
+    document = node = schema(kind)
+    meaning = ""
+    steps = iter(evaluation)
+    for step in steps:
+        if step == "$ref":
+            document, node = resolve(document, node["$ref"])
+        elif step == "properties":
+            node, meaning = node["properties"][next(steps)], ""
+        elif step in ("items", "additionalProperties"):
+            node, meaning = node[step], ""
+        else:
+            node = node[step]
+        # The first description met speaks of this very field; one behind a $ref speaks of its type.
+        meaning = meaning or node.get("description", "")
+    return Place(kind=kind, path=path, value=value, node=node, document=document, meaning=meaning)
+
+
+def explain(place: Place, keyword: str, *, file: str, lines: Lines) -> Iterator[Problem]:
+    """Yield the problems of one broken rule."""
+    if keyword == "required":
+        yield _missing(place, file=file, lines=lines)
+    elif keyword == "unevaluatedProperties":
+        known = known_keys(place.node, place.document, place.value)
+        for key in place.value:
+            if key not in known:
+                yield _unknown(place, key, list(known), file=file, lines=lines)
+    else:
+        code, what = _SENTENCES[keyword](place)
+        expected = expected_words(place.node, all_bounds=keyword == "maximum")
+        yield Problem(
+            code=code,
+            severity="error",
+            file=file,
+            line=line_at(place.path, lines),
+            pointer=pointer_to(place.path),
+            what=what,
+            why=_meaning(place, expected),
+            expected=expected,
+            next=hint(place.kind, place.node, place.value),
+        )
+
+
+def _meaning(place: Place, expected: str) -> str | None:
+    """Return what the field means, unless the expectation already says it: both may come from one description."""
+    if not place.meaning or place.meaning.rstrip(".").lower() == expected.lower():
+        return None
+    return f"Meaning of the field: {place.meaning}"
+
+
+def known_keys(node: dict[str, Any], document: dict[str, Any], value: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the keys that an object may have, with their schema nodes, given the keys that it has.
+
+    Conditions in our schemas ask only whether keys are there (a test holds them to that).
+    """
+    known: dict[str, dict[str, Any]] = dict(node.get("properties", {}))
+    if "$ref" in node:
+        home, target = resolve(document, node["$ref"])
+        known |= known_keys(target, home, value)
+    if "if" in node:
+        branch = "then" if all(key in value for key in node["if"]["required"]) else "else"
+        known |= known_keys(node.get(branch, {}), document, value)
+    return known
+
+
+def line_at(path: Path, lines: Lines) -> int | None:
+    """Return the line of a value, or of the nearest thing around it that has one."""
+    for length in range(len(path), -1, -1):
+        line = lines(pointer_to(path[:length]))
+        if line is not None:
+            return line
+    return None
+
+
+def _missing(place: Place, *, file: str, lines: Lines) -> Problem:
+    known = known_keys(place.node, place.document, place.value)
+    missing = [key for key in place.node["required"] if key not in place.value]
+    if len(missing) == 1:
+        what = f"The key {shown(missing[0])} is missing."
+        expected: str | None = _key_words(missing[0], known, place.document)
+    else:
+        what = f"The keys {listed(map(shown, missing), 'and')} are missing."
+        expected = None
+    return Problem(
+        code="TP122",
+        severity="error",
+        file=file,
+        line=line_at(place.path, lines),
+        pointer=pointer_to(place.path),
+        what=what,
+        expected=expected,
+        next=repair(place.kind, f"Add {'it' if len(missing) == 1 else 'them'}."),
+    )
+
+
+def _key_words(key: str, known: dict[str, dict[str, Any]], document: dict[str, Any]) -> str:
+    node = known[key]
+    meaning = node.get("description", "")
+    while "$ref" in node:
+        document, node = resolve(document, node["$ref"])
+        meaning = meaning or node.get("description", "")
+    return f"{shown(key)}: {expected_words(node)}" + (f" ({meaning.rstrip('.')})" if meaning else "")
+
+
+def _unknown(place: Place, key: str, known: list[str], *, file: str, lines: Lines) -> Problem:
+    near = get_close_matches(key, known, n=1)
+    elsewhere = [] if near else _groups_with(key, place.kind)
+    if near:
+        advice = f"Did you mean {shown(near[0])}?"
+    elif elsewhere:
+        advice = f"Did you mean {listed(elsewhere)}?"
+    else:
+        advice = repair(place.kind, "Delete it; a key without effect would only mislead.")
+    return Problem(
+        code="TP123",
+        severity="error",
+        file=file,
+        line=line_at((*place.path, key), lines),
+        pointer=pointer_to((*place.path, key)),
+        what=f"The key {shown(key)} is unknown.",
+        expected=f"one of the keys {listed(known)}",
+        next=advice,
+    )
+
+
+def _groups_with(key: str, kind: str) -> list[str]:
+    """Return `group.key` for each group of the document's top level that has a key like this one."""
+    groups = schema(kind).get("properties", {})
+    return [
+        f"{name}.{near}"
+        for name, node in groups.items()
+        for near in get_close_matches(key, node.get("properties", {}), n=1, cutoff=0.8)
+    ]
+
+
+def _type_sentence(place: Place) -> tuple[str, str]:
+    return "TP120", f"{_subject(place.value)} {not_of_type_words(place.node)}."
+
+
+def _const_sentence(place: Place) -> tuple[str, str]:
+    return "TP121", f"{_subject(place.value)} is not {shown(place.node['const'])}."
+
+
+def _enum_sentence(place: Place) -> tuple[str, str]:
+    return "TP121", f"{_subject(place.value)} is not one of the values that are allowed here."
+
+
+def _pattern_sentence(place: Place) -> tuple[str, str]:
+    return "TP124", f"{_subject(place.value)} does not have the form that is asked for."
+
+
+def _length_sentence(place: Place) -> tuple[str, str]:
+    noun = "text" if isinstance(place.value, str) else "list"
+    return "TP126", f"The {noun} is {'too short' if place.value else 'empty'}."
+
+
+def _range_sentence(words: str, keyword: str) -> Callable[[Place], tuple[str, str]]:
+    return lambda place: ("TP125", f"{_subject(place.value)} is {words} {place.node[keyword]}.")
+
+
+def _subject(value: Any) -> str:
+    words = shown(value)
+    return words[0].upper() + words[1:] if isinstance(value, dict | list) else words
+
+
+_SENTENCES: dict[str, Callable[[Place], tuple[str, str]]] = {
+    "type": _type_sentence,
+    "const": _const_sentence,
+    "enum": _enum_sentence,
+    "pattern": _pattern_sentence,
+    "minimum": _range_sentence("below", "minimum"),
+    "maximum": _range_sentence("above", "maximum"),
+    "exclusiveMinimum": _range_sentence("not above", "exclusiveMinimum"),
+    "exclusiveMaximum": _range_sentence("not below", "exclusiveMaximum"),
+    "minItems": _length_sentence,
+    "minLength": _length_sentence,
+}

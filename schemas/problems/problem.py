@@ -1,0 +1,62 @@
+"""What was found: a `Problem`, and `ProblemError`, the one exception that carries problems to a user.
+
+How a problem is said (terminal, JSON, SARIF, …) is in `schemas.problems.render`; what each code means is in the module `rules`
+of each package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Severity = Literal["error", "warning", "note"]
+
+RANK: dict[Severity, int] = {"error": 0, "warning": 1, "note": 2}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """One thing that is wrong, where it is, and what to do about it.
+
+    Attributes:
+        code: `TP` and three digits; the first digit is the family: 0 usage and configuration, 1 shape, 2 integrity,
+            3 contradiction, 4 plausibility, 5 completeness, 6 hygiene, 7 device, memory and training failure, 8 bundle.
+        severity: error, warning or note.
+        file: the file or folder as the user named it; empty if it concerns none.
+        what: what happened, as a sentence.
+        next: what to do now, as a sentence.
+        why: the reason or the rule behind it, as a sentence.
+        expected: what would have been right, as a noun phrase without a full stop.
+        line: line in the file, counted from 1.
+        pointer: JSON Pointer (RFC 6901) to the value inside the document; the empty string is the whole document.
+    """
+
+    code: str
+    severity: Severity
+    file: str
+    what: str
+    next: str
+    why: str | None = None
+    expected: str | None = None
+    line: int | None = None
+    pointer: str | None = None
+
+
+class ProblemError(Exception):
+    """The only exception that users meet; the command line and the pages catch it and show its problems."""
+
+    def __init__(self, problems: Sequence[Problem], *, exit_code: int = 1) -> None:
+        self.problems: tuple[Problem, ...] = worst_first(problems)
+        self.exit_code = exit_code
+        super().__init__("; ".join(problem.what for problem in self.problems))
+
+
+def worst_first(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    """Return the problems with errors before warnings before notes; otherwise their order is kept."""
+    return tuple(sorted(problems, key=lambda problem: RANK[problem.severity]))
+
+
+def pointer_to(path: Iterable[str | int]) -> str:
+    """Return the JSON Pointer of a path: `["a/b", 0]` becomes `/a~1b/0`."""
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)

@@ -1,0 +1,172 @@
+"""How problems are said: text for people, JSON, GitHub annotations, SARIF 2.1.0 and JUnit for programs.
+
+Each function takes problems in the order in which they are to appear and returns one string. Nothing is printed here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from schemas.problems.problem import Problem
+from schemas.problems.rule import Rule
+from schemas.problems.visible import visible
+
+FIELDS = ("code", "severity", "file", "line", "pointer", "what", "why", "expected", "next")
+
+NOT_IN_XML = re.compile("[^\\t\\n\\r\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
+
+
+def as_text(problems: Iterable[Problem]) -> str:
+    """Return one paragraph for each problem, as the terminal shows it; empty for no problems.
+
+    The first line says where and what; indented lines say why, what was expected and what to do next.
+    """
+    return "".join(_paragraph(problem) for problem in problems)
+
+
+def as_sentence(problem: Problem) -> str:
+    """Return the problem in one line: `FILE at POINTER (line N): WHAT Expected: …. Next: …`."""
+    return " ".join([f"{_place(problem)}{_sentence(problem.what)}", *_details(problem)])
+
+
+def as_dicts(problems: Iterable[Problem]) -> list[dict[str, Any]]:
+    """Return each problem as a JSON object with the keys of `FIELDS`; what does not apply is null."""
+    return [{field: getattr(problem, field) for field in FIELDS} for problem in problems]
+
+
+def as_github(problems: Iterable[Problem]) -> str:
+    """Return one GitHub workflow command for each problem; GitHub shows it beside the line of the file."""
+    return "".join(_annotation(problem) for problem in problems)
+
+
+def as_sarif(problems: Sequence[Problem], rules: Iterable[Rule] = ()) -> str:
+    """Return a SARIF 2.1.0 log with one run; `rules` adds title, meaning and fix to the codes that occur."""
+    known = {rule.code: rule for rule in rules}
+    codes = sorted({problem.code for problem in problems})
+    log = {
+        "$schema": "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [
+            {
+                "tool": {
+                    "driver": {"name": "trainproof", "rules": [_sarif_rule(code, known.get(code)) for code in codes]}
+                },
+                "results": [_sarif_result(problem, codes.index(problem.code)) for problem in problems],
+            }
+        ],
+    }
+    return json.dumps(log, ensure_ascii=False, indent=2) + "\n"
+
+
+def as_junit(problems: Sequence[Problem]) -> str:
+    """Return a JUnit XML report with one test case for each problem; errors are failures, the rest is output."""
+    cases = "".join(_junit_case(problem) for problem in problems)
+    failures = sum(problem.severity == "error" for problem in problems)
+    head = f'<testsuite name="trainproof" tests="{len(problems)}" failures="{failures}" errors="0" skipped="0">'
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n<testsuites>\n{head}\n{cases}</testsuite>\n</testsuites>\n'
+
+
+def _place(problem: Problem) -> str:
+    place = visible(problem.file)
+    if problem.pointer:
+        place += f" at {visible(problem.pointer)}"
+    if problem.line is not None:
+        place += f" (line {problem.line})"
+    return f"{place}: " if place else ""
+
+
+def _sentence(words: str) -> str:
+    words = visible(words)
+    return words if words.endswith((".", "…", "?")) else words + "."
+
+
+def _details(problem: Problem) -> list[str]:
+    details = [_sentence(problem.why)] if problem.why else []
+    if problem.expected:
+        details.append(_sentence(f"Expected: {problem.expected}"))
+    details.append(_sentence(f"Next: {problem.next}"))
+    return details
+
+
+def _paragraph(problem: Problem) -> str:
+    first = f"{problem.severity} {problem.code}: {_place(problem)}{_sentence(problem.what)}"
+    return "".join(line + "\n" for line in [first, *(f"  {detail}" for detail in _details(problem))])
+
+
+def _annotation(problem: Problem) -> str:
+    """Return one workflow command; `%`, line ends and, in properties, `:` and `,` are escaped as GitHub asks."""
+    kind = {"error": "error", "warning": "warning", "note": "notice"}[problem.severity]
+    properties = {"file": problem.file, "line": problem.line or "", "title": problem.code}
+    listed = ",".join(f"{name}={_github_property(str(value))}" for name, value in properties.items() if value)
+    at = f"{visible(problem.pointer)}: " if problem.pointer else ""
+    message = " ".join([at + _sentence(problem.what), *_details(problem)])
+    return f"::{kind} {listed}::{_github_data(message)}\n"
+
+
+def _github_data(words: str) -> str:
+    return words.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _github_property(words: str) -> str:
+    return _github_data(words).replace(":", "%3A").replace(",", "%2C")
+
+
+def _sarif_rule(code: str, rule: Rule | None) -> dict[str, Any]:
+    if rule is None:
+        return {"id": code}
+    return {
+        "id": code,
+        "shortDescription": {"text": rule.title},
+        "fullDescription": {"text": rule.meaning},
+        "help": {"text": rule.fix},
+        "defaultConfiguration": {"level": rule.severity},
+    }
+
+
+def _sarif_result(problem: Problem, rule_index: int) -> dict[str, Any]:
+    result: dict[str, Any] = {
+        "ruleId": problem.code,
+        "ruleIndex": rule_index,
+        "level": problem.severity,
+        "message": {"text": " ".join([_sentence(problem.what), *_details(problem)])},
+    }
+    location: dict[str, Any] = {}
+    if problem.file:
+        place: dict[str, Any] = {"artifactLocation": {"uri": _uri(problem.file)}}
+        if problem.line is not None:
+            place["region"] = {"startLine": problem.line}
+        location["physicalLocation"] = place
+    if problem.pointer:
+        location["logicalLocations"] = [{"fullyQualifiedName": problem.pointer, "kind": "value"}]
+    if location:
+        result["locations"] = [location]
+    return result
+
+
+def _uri(file: str) -> str:
+    """Return a path as a URI reference: relative to the checkout, or `file:` for an absolute path."""
+    # Imported here and in `_xml`, as few callers need it and text for the terminal is to come at once.
+    from urllib.parse import quote
+
+    uri = quote(file.replace("\\", "/"), errors="surrogateescape")
+    return f"file://{uri}" if uri.startswith("/") else uri
+
+
+def _junit_case(problem: Problem) -> str:
+    name = f"{problem.code} {problem.pointer}" if problem.pointer else problem.code
+    words = _xml(as_sentence(problem))
+    if problem.severity == "error":
+        body = f'<failure message="{_xml(problem.what)}" type="{_xml(problem.code)}">{words}</failure>'
+    else:
+        body = f"<system-out>{words}</system-out>"
+    return f'<testcase classname="{_xml(problem.file)}" name="{_xml(name)}">{body}</testcase>\n'
+
+
+def _xml(words: str) -> str:
+    """Return the text escaped for XML 1.0, with a replacement sign for each character that XML cannot hold."""
+    import html
+
+    return html.escape(NOT_IN_XML.sub("\ufffd", words))

@@ -1,0 +1,64 @@
+"""Configurations as trainproof writes them: groups of keys, one value on a line. Ten times as fast as a YAML reader.
+
+`read_plain` is a fast yes, as `row_types` is for rows: text with anything else in it (a comment, a list, an escape) is
+for `yaml_text`. A test holds the two together.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from schemas.reading.yaml_scalars import NotFiniteError, value_of
+
+_LINE = re.compile(
+    r"(?P<indent> *)(?P<key>[A-Za-z_][A-Za-z0-9_]*):"
+    r"(?: (?:(?P<word>-?[A-Za-z0-9_./+][A-Za-z0-9_./+-]*)|'(?P<quoted>[ -&(-~]*)'))?"
+)
+
+
+LONGEST = 1 << 16
+"""Characters; what is longer was not written by trainproof."""
+
+
+def read_plain(text: str) -> tuple[dict[str, Any], dict[str, int]] | None:
+    r"""Return the value of a text and the line of each value by pointer; None where a YAML reader is needed.
+
+    Example:
+        >>> read_plain("name: a\nbatch:\n  size: 8\n")
+        ({'name': 'a', 'batch': {'size': 8}}, {'': 1, '/name': 1, '/batch': 2, '/batch/size': 3})
+    """
+    if len(text) > LONGEST:
+        return None
+    root: dict[str, Any] = {}
+    lines = {"": 1}
+    groups: list[tuple[int, dict[str, Any], str]] = [(0, root, "")]
+    opened: tuple[dict[str, Any], str, str] | None = None
+    for number, line in enumerate(text.removesuffix("\n").split("\n"), start=1):
+        match = _LINE.fullmatch(line)
+        if match is None:
+            return None
+        indent = len(match["indent"])
+        if indent > groups[-1][0] and opened:
+            parent, name, pointer = opened
+            parent[name] = {}
+            groups.append((indent, parent[name], pointer))
+        while indent < groups[-1][0]:
+            groups.pop()
+        level, group, above = groups[-1]
+        key = match["key"]
+        if indent != level or key in group:
+            return None
+        lines[f"{above}/{key}"] = number
+        opened = None
+        if match["quoted"] is not None:
+            group[key] = match["quoted"]
+        elif match["word"] is not None:
+            try:
+                group[key] = value_of(match["word"])
+            except NotFiniteError:
+                return None
+        else:
+            group[key] = None
+            opened = (group, key, f"{above}/{key}")
+    return root, lines

@@ -1,0 +1,61 @@
+"""How large a document or a row may be that is read into memory: a few bytes of text can take hundreds as values.
+
+What lives here: the limits, each with room for the largest that a run writes, and the problem of what is beyond one.
+"""
+
+from __future__ import annotations
+
+from typing import BinaryIO
+
+from schemas.problems.problem import Problem
+
+LARGEST_DOCUMENT = 64 << 20
+"""Bytes of a document; 64 first examples of 8,192 tokens, the largest that a run writes, take fifty million."""
+
+MOST_VALUES = 4_000_000
+"""Values of a document, as its commas and brackets count them: one of two bytes can take two hundred in memory."""
+
+LONGEST_ROW = 16 << 20
+"""Bytes of a row: an answer of a million tokens."""
+
+LARGEST_ROWS = 512 << 20
+"""Bytes of a file to which a run appends rows: two million steps."""
+
+_BLOCK = 1 << 20
+
+
+def values_in(text: bytes) -> int:
+    """Return about how many values a text holds, never fewer than it has after its first one."""
+    return text.count(b",") + text.count(b"[") + text.count(b"{")
+
+
+def line_of(stream: BinaryIO) -> tuple[bytes, int]:
+    """Return the next line and its length; the bytes of one that is longer than a row may be are passed over."""
+    line = stream.readline(LONGEST_ROW + 1)
+    if len(line) <= LONGEST_ROW:
+        return line, len(line)
+    length = len(line)
+    while not line.endswith(b"\n") and (line := stream.readline(_BLOCK)):
+        length += len(line)
+    return b"", length
+
+
+def too_large(what: str, limit: str, *, file: str, line: int | None = None) -> Problem:
+    """Return the problem of something that was not read for its size.
+
+    Args:
+        what: What it is and how large, as the beginning of a sentence: `The row has 20,000,000 bytes`.
+        limit: What would have been read, as a noun phrase.
+        file: The file's name in the problem.
+        line: The line, of a row.
+    """
+    return Problem(
+        code="TP133",
+        severity="error",
+        file=file,
+        line=line,
+        what=f"{what}; it was not read.",
+        why="What is larger than any run writes could take more memory than a machine has.",
+        expected=limit,
+        next="Check that this is the file that is meant, and restore it as the run wrote it.",
+    )

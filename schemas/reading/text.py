@@ -1,0 +1,144 @@
+"""Bytes to text: finds out that a file is not UTF-8 and says what else it is. Also `Parsed`, what reading gives.
+
+What the text means is for `json_text` and `yaml_text`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from schemas.problems.problem import Problem
+
+Lines = Callable[[str], int | None]
+"""Takes a JSON Pointer and returns the line where that value stands, counted from 1, or None if it is unknown."""
+
+BOMS = {
+    b"\xff\xfe\x00\x00": "UTF-32",
+    b"\x00\x00\xfe\xff": "UTF-32",
+    b"\xff\xfe": "UTF-16",
+    b"\xfe\xff": "UTF-16",
+}
+UTF8_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parsed:
+    """What reading a text gave.
+
+    Attributes:
+        value: the value; meaningless unless `is_read`.
+        is_read: whether there is a value. A text can have problems and a value: a key that stands twice, for example.
+        problems: everything wrong with the text itself.
+        lines: where each value stands.
+    """
+
+    value: Any
+    is_read: bool
+    problems: tuple[Problem, ...]
+    lines: Lines
+
+
+def unknown_lines(_pointer: str) -> int | None:
+    """Return None: the `Lines` of something that has none."""
+    return None
+
+
+def unread(*problems: Problem) -> Parsed:
+    """Return what reading gives when there is no value."""
+    return Parsed(value=None, is_read=False, problems=problems, lines=unknown_lines)
+
+
+def decode(data: bytes, *, file: str) -> tuple[str | None, tuple[Problem, ...]]:
+    """Return the text of a file and what is wrong with its encoding; the text is None where it cannot be known."""
+    other = other_encoding(data)
+    if other:
+        return None, (_other_encoding(other, file=file),)
+    problems: list[Problem] = []
+    if data.startswith(UTF8_BOM):
+        problems.append(_bom(file))
+        data = data.removeprefix(UTF8_BOM)
+    if not data.strip():
+        return None, (*problems, _empty(file))
+    if b"\x00" in data:
+        return None, (*problems, nul_bytes(data, file=file))
+    try:
+        return data.decode("utf-8"), tuple(problems)
+    except UnicodeDecodeError as error:
+        return None, (*problems, _not_utf8(data, error.start, file=file))
+
+
+def other_encoding(data: bytes) -> str | None:
+    """Return `UTF-16` or `UTF-32` if the bytes begin like one of them, with or without a byte order mark."""
+    for bom, name in BOMS.items():
+        if data.startswith(bom):
+            return name
+    # A JSON text begins with an ASCII character, so in UTF-16 and UTF-32 one or three of its first four bytes are NUL.
+    zeros = [byte == 0 for byte in data[:4]]
+    if zeros in ([True, True, True, False], [False, True, True, True]):
+        return "UTF-32"
+    if zeros in ([True, False, True, False], [False, True, False, True]):
+        return "UTF-16"
+    return None
+
+
+def nul_bytes(data: bytes, *, file: str) -> Problem:
+    """Return the problem of a text that holds NUL bytes."""
+    first = data.index(b"\x00")
+    count = data.count(b"\x00")
+    return Problem(
+        code="TP106",
+        severity="error",
+        file=file,
+        line=data.count(b"\n", 0, first) + 1,
+        what="1 NUL byte stands in the text." if count == 1 else f"{count} NUL bytes stand in the text.",
+        why="Text has none; they are left behind when a machine stops while a file is being written.",
+        next="Restore the file from a copy, or write it again.",
+    )
+
+
+def _not_utf8(data: bytes, start: int, *, file: str) -> Problem:
+    column = start - data.rfind(b"\n", 0, start)
+    return Problem(
+        code="TP105",
+        severity="error",
+        file=file,
+        line=data.count(b"\n", 0, start) + 1,
+        what=f"The byte 0x{data[start]:02x} at column {column} is not valid UTF-8.",
+        expected="UTF-8 text",
+        next="Save the file as UTF-8; if it is not a text file, it does not belong here.",
+    )
+
+
+def _other_encoding(name: str, *, file: str) -> Problem:
+    return Problem(
+        code="TP104",
+        severity="error",
+        file=file,
+        what=f"The file is {name}.",
+        expected="UTF-8 text",
+        next="Save it as UTF-8. PowerShell's `>` writes UTF-16: use `| Out-File -Encoding utf8NoBOM` there.",
+    )
+
+
+def _bom(file: str) -> Problem:
+    return Problem(
+        code="TP103",
+        severity="error",
+        file=file,
+        line=1,
+        what="The file begins with a byte order mark (the bytes EF BB BF).",
+        why="JSON forbids it, and many readers refuse such a file.",
+        next="Save it as UTF-8 without a byte order mark.",
+    )
+
+
+def _empty(file: str) -> Problem:
+    return Problem(
+        code="TP102",
+        severity="error",
+        file=file,
+        what="The file is empty.",
+        next="Restore it from a copy, write it again, or delete it if it is not meant to be there.",
+    )

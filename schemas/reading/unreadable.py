@@ -1,0 +1,44 @@
+"""The problem of a file that the operating system does not let us read."""
+
+from __future__ import annotations
+
+import errno
+
+from schemas.problems.problem import Problem
+
+_ADVICE = {
+    errno.ENAMETOOLONG: "Give a shorter path.",
+    errno.EACCES: "Check the permissions of the path and of every folder above it.",
+    errno.EPERM: "Check the permissions of the path and of every folder above it.",
+    errno.ENOSPC: "Make room, or write to another place.",
+    errno.ELOOP: "Give the path of the file itself: links lead in a circle.",
+}
+
+_LONGEST_PATH = 300
+
+
+def cannot_read(error: OSError, *, file: str) -> Problem:
+    """Return what went wrong with opening or reading a file, with what to do about it."""
+    what, advice = f"The file cannot be read: {error.strerror or error}.", "Check the disk and try again."
+    if isinstance(error, FileNotFoundError):
+        what, advice = "There is no such file.", "Check the path, or write the file first."
+    elif isinstance(error, IsADirectoryError | NotADirectoryError):
+        what, advice = "This is a folder where a file is expected, or the other way round.", "Check the path."
+    elif isinstance(error, PermissionError):
+        what, advice = "The file may not be read by this user.", "Change its permissions (chmod u+r) or its owner."
+    return Problem(code="TP101", severity="error", file=file, what=what, next=advice)
+
+
+def refused_by_system(error: OSError) -> Problem:
+    """Return what the system refused that no verb expected: a path too long for it, a folder it may not look into."""
+    return Problem(
+        code="TP101",
+        severity="error",
+        file=_shortened(str(error.filename)) if error.filename is not None else "",
+        what=f"The system refuses this: {error.strerror or error}.",
+        next=_ADVICE.get(error.errno or 0, "Check the path and the disk, and try again."),
+    )
+
+
+def _shortened(path: str) -> str:
+    return path if len(path) <= _LONGEST_PATH else f"{path[:_LONGEST_PATH]}…"

@@ -1,0 +1,291 @@
+"""The run page: resumed, followed, foreign and hostile runs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from pages import Open, labels, press, said
+from synthetic import write_rows, write_run
+
+from dashboard.shared.session import state
+from evidence.index.runs import index_runs
+from evidence.records.importing import import_run
+from evidence.run.layout import FIRST_EXAMPLES, LOG, MANIFEST, PREDICTIONS
+from evidence.run.lock import RunLock
+from evidence.run.notes import Change, change_notes
+from launch.jobs import enqueue, mark_started, new_job_folder, read_job
+from launch.process import started_now
+
+FOREIGN = Path(__file__).parents[3] / "cases" / "foreign"
+SECRET = "hf_" + "Ab1" * 12
+
+
+def rows_of(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def change(path: Path, **values: object) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | values), "utf-8")
+
+
+def options(app) -> dict:
+    """Return the drawing of the page's chart."""
+    return json.loads(app.get("echarts_chart")[0].proto.spec)
+
+
+def test_a_resumed_run_goes_on_from_its_parent(opened: Open, root: Path) -> None:
+    write_run(root, "first", steps=40, status="interrupted")
+    change(write_run(root, "second", steps=40) / MANIFEST, parent={"run_id": "first", "step": 12})
+    drawn = options(opened(state.RUN, run="second"))
+    lines = [part for part in drawn["series"] if part["type"] == "line" and part["yAxisIndex"] == 0]
+    assert [part["lineStyle"]["type"] for part in lines] == ["dashed", "solid"]
+    assert lines[1]["markLine"]["data"][0]["label"]["formatter"] == "resumed after step 12"
+    shutil.rmtree(root / "first")
+    text = said(opened(state.RUN, run="second"))
+    assert "Its parent first is not under this root, so nothing before it is drawn." in text
+
+
+def test_the_view_of_a_curve_stands_in_the_address(opened: Open, root: Path) -> None:
+    write_run(root, "alpha", steps=300)
+    app = opened(state.RUN, run="alpha", scale=["log loss", "no outliers"], x="Tokens", smooth="0.9")
+    drawn = options(app)
+    assert drawn["yAxis"][0]["type"] == "log"
+    assert drawn["xAxis"][-1]["name"] == "thousand tokens"
+    assert "1 point is outside the range shown." in said(app)
+    exports = [button.label for button in app.get("download_button")]
+    assert exports == ["SVG, for print", "CSV, every row", "JSONL, the file itself"]
+
+
+def test_a_log_is_followed_with_secrets_hidden(opened: Open, root: Path) -> None:
+    folder = write_run(root, "alpha", steps=40, status="running")
+    rows = rows_of(folder / LOG)
+    with RunLock(folder):
+        app = opened(state.RUN, run="alpha", view="Log")
+        assert "1 of 1 records; the newest first, while the run is at work." in said(app)
+        write_rows(folder / LOG, [*rows, rows[0] | {"level": "warning", "message": f"token={SECRET} <b>bold</b>"}])
+        text = said(app.run())
+    assert SECRET not in text
+    assert "token=[hidden] &lt;b&gt;bold&lt;/b&gt;" in text
+    assert text.index("token=[hidden]") < text.index("Run alpha started.")
+
+
+def test_of_a_long_example_it_is_said_how_much_is_shown(opened: Open, root: Path) -> None:
+    path = write_run(root, "alpha") / FIRST_EXAMPLES
+    stated = json.loads(path.read_text("utf-8"))
+    token = stated["examples"][0]["tokens"][0] | {"supervised": True}
+    stated["examples"] = [{"row": 1234, "tokens": [token] * 2500, "truncated": True}]
+    path.write_text(json.dumps(stated), "utf-8")
+    text = said(opened(state.RUN, run="alpha", view="Examples"))
+    assert (
+        "Row 1,234: 2,500 tokens, 2,500 of them supervised, cut to the sequence length; the first 2,000 are shown</p>"
+    ) in text
+
+
+def test_the_only_run_is_not_asked_for(opened: Open, root: Path) -> None:
+    write_run(root, "alpha")
+    app = opened(state.RUN)
+    assert app.query_params["run"] == "alpha"
+    assert "<h1>alpha</h1>" in said(app)
+    write_run(root, "beta", seed=1)
+    assert [box.label for box in opened(state.RUN).selectbox] == ["Choose a run"]
+
+
+def test_the_devices_of_a_run_are_written_as_in_the_list(opened: Open, root: Path) -> None:
+    write_run(root, "alpha", manifest={"devices": {"kind": "T4", "count": 2}})
+    assert " · 2 × T4 · " in said(opened(state.RUN, run="alpha"))
+
+
+def test_a_record_of_an_unknown_level_is_shown(opened: Open, root: Path) -> None:
+    path = write_run(root, "alpha") / LOG
+    write_rows(path, [*rows_of(path), rows_of(path)[0] | {"level": "critical", "message": "the disk is full"}])
+    assert "the disk is full" in said(opened(state.RUN, run="alpha", view="Log"))
+
+
+def test_answers_are_held_against_what_was_expected_letter_by_letter(opened: Open, root: Path) -> None:
+    path = write_run(root, "alpha", items=40) / PREDICTIONS
+    rows = rows_of(path)
+    rows[3] |= {"expected": "118", "extracted_answer": "<u>181", "correct": False, "finish_reason": "length"}
+    write_rows(path, rows)
+    app = opened(state.RUN, run="alpha", view="Predictions", finish_reason="length")
+    assert "1 of 40 items. Choose a row to read its output." in said(app)
+    assert [box.label for box in app.multiselect] == ["Section", "Category", "Difficulty", "Ended by"]
+    text = said(opened(state.RUN, run="alpha", view="Predictions", item=rows[3]["id"]))
+    assert "<del>" in text
+    assert "<ins>&lt;u&gt;" in text
+    assert "<u>" not in text
+
+
+def test_a_link_to_an_answer_opens_its_page_of_thousands(opened: Open, root: Path) -> None:
+    folder = write_run(root, "alpha")
+    row = rows_of(folder / PREDICTIONS)[0]
+    write_rows(folder / PREDICTIONS, [row | {"id": f"q{n}", "output_text": f"said {n}"} for n in range(2500)])
+    app = opened(state.RUN, run="alpha", view="Predictions", item="q1700")
+    assert "items. The output of the chosen row is below the table." in said(app)
+    assert [block.value for block in app.code] == [row["prompt"], "said 1700"]
+    assert list(app.dataframe[0].value["id"])[:2] == ["q1700", "q1000"]
+    assert app.dataframe[0].value["id"].iloc[-1] == "q1999"
+    app = opened(state.RUN, run="alpha", view="Predictions", item="no such item")
+    assert not app.code
+    assert app.dataframe[0].value["id"][0] == "q0"
+
+
+def test_only_the_row_of_a_link_stands_first_not_one_that_is_chosen_here(opened: Open, root: Path) -> None:
+    folder = write_run(root, "alpha")
+    row = rows_of(folder / PREDICTIONS)[0]
+    write_rows(folder / PREDICTIONS, [row | {"id": item} for item in ("a", "b", "c", "d")])
+    app = opened(state.RUN, run="alpha", view="Predictions", item="c")
+    order = app.dataframe[0].value["id"].tolist()
+    assert order == ["c", "a", "b", "d"]
+    for picked, address in (([3], "d"), ([], None)):
+        rows = {"selection": {"rows": picked, "columns": [], "cells": []}}
+        app.session_state[f"predictions_table {hash(tuple(order))}"] = rows
+        app.run()
+        assert app.dataframe[0].value["id"].tolist() == order
+        assert app.query_params.get("item") == address
+    app = opened(state.RUN, run="alpha", view="Predictions")
+    assert app.dataframe[0].value["id"].tolist() == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize(("item", "is_linked"), [("q1", True), ("q" * 201, False), ("q\u2028\u202e", False)])
+def test_only_a_name_that_an_address_can_hold_is_put_there(
+    opened: Open, root: Path, item: str, is_linked: bool
+) -> None:
+    folder = write_run(root, "alpha")
+    row = rows_of(folder / PREDICTIONS)[0] | {"id": item, "output_text": "what was said"}
+    write_rows(folder / PREDICTIONS, [row])
+    app = opened(state.RUN, run="alpha", view="Predictions")
+    app.session_state[f"predictions_table {hash((item,))}"] = {"selection": {"rows": [0], "columns": [], "cells": []}}
+    app.run()
+    assert not app.exception
+    assert app.code[-1].value == "what was said"
+    assert ("item" in app.query_params) is is_linked
+
+
+def test_a_run_of_another_tool_with_evaluations_alone_has_curves(opened: Open, root: Path) -> None:
+    (root / "theirs").mkdir(parents=True)
+    history = [{"eval_loss": 2.1, "step": 50}, {"eval_loss": 1.9, "step": 100}]
+    (root / "theirs" / "trainer_state.json").write_text(json.dumps({"global_step": 100, "log_history": history}))
+    text = said(opened(state.RUN, run="theirs"))
+    assert "No metrics" not in text
+    assert "Read from trainer_state.json" in text
+
+
+def test_how_to_make_it_again_names_unsaved_code(opened: Open, root: Path) -> None:
+    folder = write_run(root, "alpha", manifest={"code": {"dirty": True, "diff_sha256": "d" * 64}})
+    app = opened(state.RUN, run=folder.name, view="Reproduce")
+    text = said(app)
+    assert "The code had uncommitted changes." in text
+    assert 'started <span title="2026-11-20 12:00:00 UTC">' in text
+    assert [button.label for button in app.get("download_button")] == ["requirements.txt", "config.yaml"]
+    assert any("pip install -r requirements.txt" in block.value for block in app.code)
+
+
+@pytest.mark.parametrize(
+    ("case", "view"),
+    [
+        ("hf_trainer", "Curves"),
+        ("hf_trainer", "Sources"),
+        ("predictions_jsonl", "Predictions"),
+        ("broken_files", "Sources"),
+        ("broken_files", "Problems"),
+    ],
+)
+def test_a_run_of_another_tool_shows_what_its_files_state(opened: Open, root: Path, case: str, view: str) -> None:
+    shutil.copytree(FOREIGN / case / "folder", root / "other")
+    text = said(opened(state.RUN, run="other", view=view))
+    if view == "Sources" and case == "hf_trainer":
+        assert "trainer_state.json at /global_step (line 7)" in text
+    if view == "Curves" and case == "hf_trainer":
+        assert "Read from trainer_state.json, lines" in text
+
+
+def test_an_import_shows_what_its_originals_state(opened: Open, root: Path) -> None:
+    imported = import_run(FOREIGN / "hf_trainer" / "folder", name="kept", root=root, now=datetime.now(UTC))
+    app = opened(state.RUN, run=imported.path.name, view="Sources")
+    assert "trainer_state.json at /global_step (line 7)" in said(app)
+    assert "Same again, but …" not in labels(app)
+
+
+def test_a_run_at_work_has_no_button_to_resume(opened: Open, root: Path) -> None:
+    folder = write_run(root, "alpha", status="running")
+    with RunLock(folder):
+        assert "Resume" not in labels(opened(state.RUN, run="alpha"))
+
+
+# Heard also where the tests were started in the background of a shell, whose processes ignore SIGINT.
+HEARS_SIGINT = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_DFL); print(flush=True); time.sleep(60)"
+
+
+@contextmanager
+def at_work_in_the_queue(root: Path) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
+    """Yield a job that is at work on the run alpha, and its process."""
+    folder = new_job_folder(root, datetime.now(UTC))
+    enqueue(folder, run="alpha", working_folder=root, now=datetime.now(UTC))
+    command = [sys.executable, "-c", HEARS_SIGINT]
+    with (
+        RunLock(write_run(root, "alpha", status="running")),
+        subprocess.Popen(command, stdout=subprocess.PIPE) as process,
+    ):
+        assert process.stdout is not None
+        process.stdout.readline()
+        job = read_job(folder)
+        assert job is not None
+        mark_started(job, started_now(process.pid), started_now(process.pid))
+        yield folder, process
+        process.kill()
+
+
+def test_a_run_of_the_queue_is_stopped_where_it_is_watched(opened: Open, root: Path) -> None:
+    with at_work_in_the_queue(root) as (job, process):
+        app = press(opened(state.RUN, run="alpha"), "Stop")
+        assert process.wait(timeout=10) == -signal.SIGINT
+        assert (job / "cancelled").exists()
+        assert "Stop" not in labels(app)
+
+
+def test_a_run_that_is_asked_to_stop_is_not_asked_again(opened: Open, root: Path) -> None:
+    with at_work_in_the_queue(root) as (job, _):
+        (job / "cancelled").touch()
+        app = opened(state.RUN, run="alpha")
+    assert [button.disabled for button in app.button if button.label == "Stopping"] == [True]
+
+
+def test_a_run_of_a_terminal_has_no_button_to_stop(opened: Open, root: Path) -> None:
+    folder = write_run(root, "alpha", status="running")
+    with RunLock(folder):
+        assert not {"Stop", "Stopping"} & set(labels(opened(state.RUN, run="alpha")))
+
+
+def test_the_head_of_another_tools_run_says_what_its_files_state(opened: Open, root: Path) -> None:
+    shutil.copytree(FOREIGN / "mlflow" / "folder", root / "other")
+    text = said(opened(state.RUN, run="other"))
+    assert "</span>succeeded</span>" in text
+    summary = index_runs(root)[0]
+    assert f'<p class="tp-sub">{summary.model}' in text
+
+
+def test_commands_in_advice_are_set_as_code(opened: Open, root: Path) -> None:
+    write_run(root, "alpha", items=0)
+    text = said(opened(state.RUN, run="alpha", view="Problems"))
+    assert "Next: Evaluate it with <code>trainproof evaluate</code>, or train with evaluation.eval_set." in text
+
+
+def test_the_head_says_why_a_run_ended_and_what_was_noted(opened: Open, root: Path) -> None:
+    failed = write_run(root, "alpha", status="failed")
+    why = "The loss at step 13 is not finite: *NaN*."
+    change(failed / MANIFEST, exit={"code": 4, "error": "non_finite_loss", "message": why})
+    change_notes([failed], Change(add=("baseline",), note="Seed <3> was unlucky."), datetime.now(UTC))
+    app = opened(state.RUN, run="alpha")
+    assert f"It ended with: {why}" in said(app)
+    assert "Tags: baseline" in said(app)
+    assert "Note: Seed &lt;3&gt; was unlucky." in said(app)
+    assert "Tags and note" in labels(app)

@@ -1,0 +1,44 @@
+"""What search and filters leave of a list."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from synthetic import STARTED, write_run
+
+from dashboard.pages.runs.logic.look import Look, filtered
+from dashboard.shared.tables.run_rows import Listing, RowCache
+from evidence.index.runs import index_runs
+from evidence.run.notes import Change, change_notes
+
+
+@pytest.fixture(scope="module")
+def listing(tmp_path_factory: pytest.TempPathFactory) -> Listing:
+    root: Path = tmp_path_factory.mktemp("runs")
+    for number, name in enumerate(("alpha", "beta", "gamma")):
+        write_run(root, name, steps=10 * (number + 1), seed=number, mode="smoke" if name == "gamma" else "full")
+    change_notes([root / "beta", root / "gamma"], Change(add=("baseline",)), STARTED)
+    change_notes([root / "beta"], Change(archive=True), STARTED)
+    return RowCache().listing(index_runs(root))
+
+
+@pytest.mark.parametrize(
+    ("look", "names"),
+    [
+        (Look(), {"alpha", "gamma"}),
+        (Look(archived=True), {"alpha", "beta", "gamma"}),
+        (Look(search="steps>15", archived=True), {"beta", "gamma"}),
+        (Look(filters={"mode": ["full"], "status": []}, archived=True), {"alpha", "beta"}),
+        (Look(filters={"mode": ["full", "smoke"], "tag": ["baseline", "gone"]}, archived=True), {"beta", "gamma"}),
+        (Look(filters={"grade": ["nonsense"]}), set()),
+    ],
+)
+def test_search_and_filters_leave_what_meets_all_of_them(listing: Listing, look: Look, names: set[str]) -> None:
+    kept, complaints = filtered(listing, look)
+    assert ({row.name for row in kept}, list(complaints)) == (names, [])
+
+
+def test_what_a_search_does_not_know_is_said(listing: Listing) -> None:
+    kept, complaints = filtered(listing, Look(search="loss<low"))
+    assert (len(kept), list(complaints)) == (2, ["loss< needs a number or a date, not low."])

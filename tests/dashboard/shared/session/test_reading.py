@@ -1,0 +1,64 @@
+"""Pages are drawn from what is known; what is new on disk is seen at the same click, and never drawn for ever."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from pages import Open, said
+from synthetic import write_run
+
+from dashboard.shared.reading.shared_index import SharedIndex
+from dashboard.shared.session import reading
+from dashboard.shared.session.state import RUN, RUNS
+from evidence.index.runs import index_runs
+
+
+def test_what_came_changed_or_went_is_seen_at_one_click(opened: Open, root: Path) -> None:
+    write_run(root, "alpha")
+    app = opened(RUNS)
+    assert app.dataframe[-1].value["run"].tolist() == ["alpha"]
+    write_run(root, "beta", seed=1)
+    assert sorted(app.run().dataframe[-1].value["run"]) == ["alpha", "beta"]
+    (root / "beta" / "run_manifest.json").write_text("{")
+    table = app.run().dataframe[-1].value.set_index("run")
+    assert table.loc["beta", "grade"] == ["◔ partial"]
+    shutil.rmtree(root / "beta")
+    assert app.run().dataframe[-1].value["run"].tolist() == ["alpha"]
+
+
+def test_a_link_to_a_run_that_is_not_known_yet_finds_it(opened: Open, root: Path) -> None:
+    write_run(root, "alpha")
+    app = opened(RUN, run="alpha")
+    write_run(root, "beta", seed=1)
+    app.query_params["run"] = "beta"
+    assert "There is no run" not in said(app.run())
+
+
+def test_a_root_that_is_never_the_same_is_drawn_twice_and_no_more(
+    opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root.write_text("a file where the folder of runs was expected")
+    opened(RUNS)  # Each look finds a new list, with the problem of the root.
+    drawn: list[int] = []
+    summaries = reading.summaries
+    monkeypatch.setattr(reading, "summaries", lambda: (drawn.append(1), summaries())[1])
+    app = opened(RUNS)
+    assert "cannot be read" in said(app) or "cannot be read" in str(app.dataframe[-1].value.to_dict())
+    assert len(drawn) == 2
+
+
+def test_as_long_as_runs_are_read_for_the_first_time_the_page_says_so(
+    opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        write_run(root, f"run-{number}", seed=number)
+    whole = index_runs(root)
+    monkeypatch.setattr(SharedIndex, "known", lambda self, tell, *, named: whole[:1])
+    monkeypatch.setattr(SharedIndex, "progress", (3, 2000))
+    monkeypatch.setattr(SharedIndex, "is_whole", False)
+    app = opened(RUNS)
+    (bar,) = app.get("progress")
+    assert bar.proto.text == ("Reading runs: 3 of 2,000. Those read so far are shown; copies are known at the end.")
+    assert app.dataframe[-1].value["run"].tolist() == [whole[0].path.name]

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import pytest
+
+from dashboard.shared.tables.query import condition_text, parse
+
+FIELDS = ("run", "grade", "mode", "model", "loss", "score", "steps", "status", "tag", "note", "started")
+OTHERS = ("optimizer.learning_rate", "data.shuffle", "model.revision")
+CELLS = {
+    "run": "demo-1",
+    "grade": "verified",
+    "mode": "full",
+    "model": "google/gemma 2b",
+    "loss": 1.15,
+    "steps": 200,
+    "score": 0.625,
+    "status": None,
+    "tag": ("baseline", "seed-3"),
+    "note": "Look at the log, it's odd",
+    "started": datetime(2026, 11, 20, 12, 0, tzinfo=UTC),
+    "optimizer.learning_rate": 0.0003,
+    "data.shuffle": True,
+}
+
+
+@dataclass
+class Cells:
+    text: str
+
+    def get(self, field: str) -> object:
+        return CELLS.get(field)
+
+
+ROW = Cells(text="\n".join(value for value in CELLS.values() if isinstance(value, str)).lower())
+
+
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [
+        ("", True),
+        ("GEMMA demo", True),
+        ("gemma llama", False),
+        ('"google/gemma 2b"', True),
+        ('"gemma 3b"', False),
+        ('"loss<1"', False),
+        ("grade:verified", True),
+        ("grade:measured,verified", True),
+        ("grade:partial", False),
+        ("-grade:partial", True),
+        ("-grade:verified", False),
+        ("model:gemma loss<1.2 mode:full", True),
+        ("loss<1.15", False),
+        ("score>60%", True),
+        ("score>0.6", True),
+        ("score>=62.5%", True),
+        ("score:62.5%", True),
+        ("score>62.5%", False),
+        ("score>60", False),
+        ("loss<=1.15", True),
+        ("loss>1e0", True),
+        ("steps:200", True),
+        ("steps:2", False),
+        ("model=gemma", False),
+        ('model="google/gemma 2b"', True),
+        ("status:failed", False),
+        ("-status:failed", True),
+        ("status<3", False),
+        ('status=""', True),
+        ('-status=""', False),
+        ('run:"demo-1"', True),
+        ('run:"demo', True),
+        ("tag:baseline", True),
+        ("tag=seed", False),
+        ("tag:seed", True),
+        ("-tag:baseline", False),
+        ('tag=""', False),
+        ("note:odd it's", True),
+        ("started>2026-11-20", True),
+        ("started>2026-11-21", False),
+        ("started<2026-11-20T12:00:01+00:00", True),
+        ("started:2026-11-20", True),
+        ("started>5", False),
+        ("loss>2026-11-20", False),
+        ("optimizer.learning_rate<0.001", True),
+        ("optimizer.learning_rate:3e-4", True),
+        ('optimizer.learning_rate>"0.001"', False),
+        ("data.shuffle:true", True),
+        ("data.shuffle>0", False),
+        ("model.revision:main", False),
+    ],
+)
+def test_what_a_search_finds(text: str, holds: bool) -> None:
+    asked = parse(text, FIELDS, OTHERS)
+    assert asked.complaints == ()
+    assert asked.matches(ROW) is holds
+
+
+def test_what_is_not_understood_is_named_and_the_rest_still_counts() -> None:
+    asked = parse("colour:red loss<low optimizer.learnig_rate<1 gemma", FIELDS, OTHERS)
+    assert asked.complaints == (
+        (
+            "No field is called colour; there are grade, loss, mode, model, note, run, score, started, status, steps, "
+            "tag, and any setting or figure of a run."
+        ),
+        "loss< needs a number or a date, not low.",
+        "No field is called optimizer.learnig_rate; did you mean optimizer.learning_rate?",
+    )
+    assert asked.matches(ROW)
+
+
+@pytest.mark.parametrize("value", ["google/gemma 2b", None, 'a "quoted" name', "x:y<z", "-", "a,b"])
+def test_a_condition_for_one_value_finds_it_again(value: str | None) -> None:
+    row = Cells(text="")
+    row.get = lambda field: value and value.replace('"', "")  # type: ignore[method-assign]
+    asked = parse(condition_text("model", value), FIELDS)
+    assert asked.complaints == ()
+    assert asked.matches(row)
+    row.get = lambda field: "another"  # type: ignore[method-assign]
+    assert not asked.matches(row)
+
+
+@pytest.mark.parametrize("text", ['"', "-", ":", "<", '"""', "a:", '-"', "\x00", "(" * 500, "-" * 500, 'x="' * 200])
+def test_nothing_that_is_typed_breaks_it(text: str) -> None:
+    parse(text, FIELDS, OTHERS).matches(ROW)

@@ -1,0 +1,161 @@
+"""Requirements as a gate: what is asked, what is found, and every expression that cannot be understood."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from synthetic import write_run
+
+from evidence.compare.gate import requirements_of
+from evidence.scores.recompute import scores_of
+from schemas.problems.problem import ProblemError
+from schemas.problems.render import as_text
+from trainproof import command
+from trainproof.terminal.gates import outcome_of, printed
+
+
+def score(run: Path) -> float:
+    rows = [json.loads(line) for line in (run / "predictions.jsonl").read_text("utf-8").splitlines()]
+    return scores_of(rows)["metrics"]["exact_match"]["value"]
+
+
+def result(run: Path) -> dict[str, float]:
+    return json.loads((run / "run_manifest.json").read_text("utf-8"))["result"]
+
+
+def gate(*runs: Path, **asked: object) -> str:
+    return printed(outcome_of(runs, **asked), as_json=False)
+
+
+def test_one_run_and_what_is_asked_of_it(tmp_path: Path):
+    run = write_run(tmp_path, "a", items=30)
+    value, loss = score(run), result(run)["last_loss"]
+    asked = [f"exact_match>={value}", f"exact_match > {value}", f"last_loss<={loss}", "tokens_seen == 40960"]
+    outcome = outcome_of([run], require=asked)
+    assert printed(outcome, as_json=False) == (
+        f"met      a: exact_match >= {value:g}. exact_match is {value:.6g} (n = 30, 30 with an output, 0 without).\n"
+        f"NOT MET  a: exact_match > {value:g}. exact_match is {value:.6g} (n = 30, 30 with an output, 0 without).\n"
+        f"met      a: last_loss <= {loss:g}. last_loss is {loss:.6g}.\n"
+        "met      a: tokens_seen == 40960. tokens_seen is 40960.\n"
+    )
+    assert not outcome.ok
+    assert outcome_of([run], require=asked[:1]).ok
+
+
+def test_a_figure_that_was_not_measured_is_not_reached(tmp_path: Path):
+    run = write_run(tmp_path, "a", items=0)
+    assert gate(run, require=["exact_match>=0"]) == "NOT MET  a: exact_match >= 0. exact_match was not measured.\n"
+
+
+def test_no_figure_of_a_contradictory_run_counts(tmp_path: Path):
+    run = write_run(tmp_path, "a", items=30, manifest={"result": {"last_loss": 0.01}})
+    assert gate(run, require=["last_loss<=1"]) == (
+        "NOT MET  a: last_loss <= 1. The run is graded contradictory, so no figure of it counts.\n"
+    )
+
+
+def test_no_worse_than_a_baseline(tmp_path: Path):
+    old = write_run(tmp_path, "old", items=200, correct=0.5, seed=1)
+    same = write_run(tmp_path, "same", items=200, correct=0.5, seed=1)
+    worse = write_run(tmp_path, "worse", items=200, correct=0.2, seed=2)
+    outcome = outcome_of([same, worse], baseline=old, no_worse_than=0.02)
+    assert [(line.run, line.met) for line in outcome.lines] == [("same", True), ("worse", False)]
+    assert outcome.lines[0].required == "exact_match no worse than old by 0.02"
+    assert outcome.lines[0].what == ("The difference is +0.000, its 95 % interval -0.019 to +0.019, above -0.02.")
+    assert outcome.lines[1].what.endswith(", reaching -0.02.")
+    assert not outcome.ok
+
+
+def test_a_difference_that_is_not_known_well_enough_fails(tmp_path: Path):
+    old = write_run(tmp_path, "old", items=30, seed=1)
+    same = write_run(tmp_path, "same", items=30, seed=1)
+    (line,) = outcome_of([same], baseline=old, no_worse_than=0.02).lines
+    assert not line.met  # 30 items tell a difference of 0 to ±0.11 at best
+    assert outcome_of([same], baseline=old, no_worse_than=0.2).ok
+
+
+def test_a_baseline_of_other_questions(tmp_path: Path):
+    old, new = write_run(tmp_path, "old", items=30), write_run(tmp_path, "new", items=0)
+    (line,) = outcome_of([new], baseline=old, no_worse_than=0.02).lines
+    assert (line.met, line.what) == (
+        False,
+        "Their scores cannot be compared. new was not evaluated: it has no predictions.jsonl.",
+    )
+
+
+WRONG = {
+    "exact_match=0.4": (
+        "`exact_match=0.4` is no requirement.",
+        'Write figure, sign and number, as in --require "exact_match>=0.4" or --require "last_loss<=1.5".',
+    ),
+    "": (
+        "`` is no requirement.",
+        'Write figure, sign and number, as in --require "exact_match>=0.4" or --require "last_loss<=1.5".',
+    ),
+    "exact_match >= nan": (
+        "`exact_match >= nan` is no requirement.",
+        'Write figure, sign and number, as in --require "exact_match>=0.4" or --require "last_loss<=1.5".',
+    ),
+    "exact_match>=40%": ("`exact_match>=40%` is no requirement.", 'Write the fraction: "exact_match>=0.4".'),
+    "exact_match>=40": (
+        "`exact_match>=40`: exact_match is a fraction from 0 to 1.",
+        "If 40 is a percentage, write 0.4.",
+    ),
+    "exact_mach>=0.4": (
+        "`exact_mach` is no figure of a run.",
+        (
+            "Did you mean exact_match? There are: exact_match, format_compliance, first_loss, last_loss, mean_loss, "
+            "best_loss, best_step, tokens_seen, train_seconds, compile_seconds, peak_memory_bytes."
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("expression", WRONG)
+def test_expressions_that_cannot_be_understood(expression: str):
+    with pytest.raises(ProblemError) as caught:
+        requirements_of([expression])
+    what, then = WRONG[expression]
+    assert caught.value.exit_code == 2
+    assert as_text(caught.value.problems) == f"error TP094: {what}\n  Next: {then}\n"
+
+
+def test_all_wrong_expressions_are_told_at_once():
+    with pytest.raises(ProblemError) as caught:
+        requirements_of(["a", "exact_match>=0.5", "b"])
+    assert len(caught.value.problems) == 2
+
+
+@pytest.mark.parametrize(
+    ("asked", "what"),
+    [
+        ({"baseline": Path("old")}, "`--baseline` needs `--no-worse-than`."),
+        ({"no_worse_than": 0.02}, "`--no-worse-than` needs `--baseline`."),
+        ({"baseline": Path("old"), "no_worse_than": 2.0}, "`--no-worse-than 2` is no fraction from 0 to 1."),
+        ({"baseline": Path("old"), "no_worse_than": -0.1}, "`--no-worse-than -0.1` is no fraction from 0 to 1."),
+    ],
+)
+def test_a_baseline_and_its_margin_belong_together(asked: dict, what: str):
+    with pytest.raises(ProblemError) as caught:
+        outcome_of([Path("new")], **asked)
+    assert [problem.what for problem in caught.value.problems] == [what]
+
+
+@pytest.mark.parametrize(("bound", "code"), [("0", 0), ("1", 1), ("x", 2)])
+def test_exit_codes(tmp_path: Path, capsys: pytest.CaptureFixture[str], bound: str, code: int):
+    run = write_run(tmp_path, "a", items=30)
+    with pytest.raises(SystemExit) as caught:
+        command.main(["compare", str(run), "--require", f"exact_match>={bound}", "--json"])
+    assert caught.value.code == code
+    printed_lines = capsys.readouterr().out
+    assert bool(printed_lines) == (code < 2)
+    if printed_lines:
+        assert [line["met"] for line in json.loads(printed_lines)["gate"]] == [code == 0]
+
+
+def test_one_run_and_nothing_asked(tmp_path: Path):
+    with pytest.raises(ProblemError) as caught:
+        outcome_of([write_run(tmp_path, "a", items=4)])
+    assert [problem.code for problem in caught.value.problems] == ["TP093"]

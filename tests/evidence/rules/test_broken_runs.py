@@ -1,0 +1,58 @@
+"""Every case of tests/cases/runs: a valid run has no findings; a broken one exactly those in its problem.txt.
+
+A case is a folder. `valid/<name>/run.json` says how the run is written and what its grade is. `change.json` in
+`broken/<name>` says what is done to a valid run; `problem.txt` beside it is the grade and every finding, word for word.
+After a wanted change of words, write them anew with `WRITE_CASES=1 pytest tests/evidence/rules/test_broken_runs.py` and read
+the difference.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from mutations import apply, reseal
+from synthetic import write_run
+
+from evidence.judge.judgement import check_run, report_of
+from evidence.records.ours import read_run
+from schemas.problems.render import as_text
+
+CASES = Path(__file__).parents[2] / "cases" / "runs"
+BROKEN = sorted(path.parent for path in CASES.glob("broken/*/change.json"))
+VALID = sorted(path.parent for path in CASES.glob("valid/*/run.json"))
+
+
+@pytest.mark.parametrize("case", BROKEN, ids=lambda path: path.name)
+def test_broken_run_is_found_out(case: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    broken = json.loads((case / "change.json").read_text("utf-8"))
+    folder = write_run(Path(), "run", **broken.get("run", {}))
+    for change in broken["changes"]:
+        apply(folder, change)
+    if broken.get("reseal"):
+        reseal(folder, broken["changes"])
+    report = report_of(read_run(folder))
+    text = f"{report.grade.name}\n\n{as_text(report.findings)}"
+    if os.environ.get("WRITE_CASES"):
+        (case / "problem.txt").write_text(text, "utf-8")
+    assert text == (case / "problem.txt").read_text("utf-8")
+    has_errors = any(problem.severity == "error" for problem in report.findings)
+    assert has_errors or report.findings[0].severity == "warning"
+    assert report.grade.name != "verified" or not has_errors
+
+
+@pytest.mark.parametrize("case", VALID, ids=lambda path: path.name)
+def test_valid_run_has_no_findings(case: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    valid = json.loads((case / "run.json").read_text("utf-8"))
+    run = read_run(write_run(Path(), "run", **valid["run"]))
+    assert as_text(check_run(run)) == ""
+    assert report_of(run).grade.name == valid["grade"]
+
+
+def test_there_are_enough_cases() -> None:
+    assert len(BROKEN) >= 60
+    assert len(VALID) >= 5

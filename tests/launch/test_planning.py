@@ -1,0 +1,77 @@
+"""Planning is a process: what it says, that it cannot be planned, that it takes too long, that it was killed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from stand_ins import wait_for
+
+from launch import planning
+from launch.jobs import PROCESS
+
+CONFIG = {"name": "x"}
+
+
+def program(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    monkeypatch.setattr(planning, "PROGRAM", (sys.executable, "-c", code))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return the folder of a question that was written down and not answered yet."""
+    folder = planning.folder_of(tmp_path, CONFIG)
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text("name: x\n")
+    return folder
+
+
+def test_why_there_is_no_plan_is_what_the_program_said(tmp_path: Path) -> None:
+    assert planning.planning(tmp_path, {"name": "x y"}).state == "none"
+    planning.ask(tmp_path, {"name": "x y"})
+    wait_for(lambda: planning.planning(tmp_path, {"name": "x y"}).state != "running")
+    found = planning.planning(tmp_path, {"name": "x y"})
+    assert (found.state, found.exit_code) == ("failed", 2)
+    assert "/name" in found.output
+
+
+def test_an_answer_is_kept_with_its_verdict(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(monkeypatch, "print('{\"need_bytes\": 9}'); raise SystemExit(3)")
+    planning.main(folder, tmp_path)
+    found = planning.planning(tmp_path, CONFIG)
+    assert (found.state, found.plan, found.exit_code) == ("answered", {"need_bytes": 9}, 3)
+    assert planning.planning(tmp_path, {"name": "y"}).state == "none"
+
+
+def test_an_answer_that_came_with_the_root_is_not_believed(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "answer.json").write_text('{"need_bytes": 9}')
+    (folder / "exit_code").write_text("0\n")
+    assert planning.planning(tmp_path, CONFIG) == planning.Planning(state="none")
+    program(monkeypatch, "print('{\"need_bytes\": 9}')")
+    planning.main(folder, tmp_path)
+    assert planning.planning(tmp_path, CONFIG).state == "answered"
+    (folder / "answer.json").write_text('{"need_bytes": 8}')
+    assert planning.planning(tmp_path, CONFIG) == planning.Planning(state="none")
+
+
+def test_what_takes_too_long_is_stopped_with_all_it_started(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program(monkeypatch, "import time; time.sleep(60)")
+    planning.main(folder, tmp_path, limit_seconds=0.3)
+    found = planning.planning(tmp_path, CONFIG)
+    assert (found.state, found.exit_code) == ("failed", planning.TIMED_OUT)
+    assert found.output == "Planning was stopped after 0 minutes."
+    # What another test started and did not wait for has no command line any more.
+    alive = [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
+    assert not [child for child in alive if "time.sleep(60)" in " ".join(child.cmdline())]
+
+
+def test_one_that_was_killed_is_not_waited_for(tmp_path: Path, folder: Path) -> None:
+    (folder / PROCESS).write_text(json.dumps({"pid": 2**22 - 1, "created": 1.0}))
+    assert planning.planning(tmp_path, CONFIG).state == "failed"

@@ -1,0 +1,519 @@
+"""Jobs are real processes here: a queue that only works on paper is worth nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+from stand_ins import put, stand_in, wait_for
+from synthetic import write_run
+
+from evidence.records.ours import read_run
+from evidence.run.layout import LOCK
+from launch import process, seal
+from launch import queue as control
+from launch.jobs import (
+    OUTPUT,
+    PROCESS,
+    Job,
+    JobReader,
+    enqueue,
+    jobs,
+    launch_folder,
+    mark_ended,
+    new_job_folder,
+    read_job,
+)
+from launch.output import tail
+from launch.process import Started
+from launch.worker import startable
+
+POLITE = """
+import signal, sys, time
+print("ready", flush=True)
+try:
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("sealed", flush=True)
+    sys.exit(5)
+"""
+STUBBORN = (
+    "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); print('ready', flush=True); time.sleep(60)"
+)
+
+
+def now(job: Job) -> Job:
+    again = read_job(job.folder)
+    assert again is not None
+    return again
+
+
+def output(job: Job) -> str:
+    path = job.folder / OUTPUT
+    return path.read_text("utf-8") if path.exists() else ""
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    stand_in(monkeypatch)
+    yield tmp_path
+    for job in jobs(tmp_path):
+        control.kill(job)
+    wait_for(lambda: not control.is_worked_on(tmp_path))
+
+
+def test_jobs_run_one_at_a_time_in_order_and_leave_their_output_and_exit_code(root: Path) -> None:
+    code = "import time; print(time.monotonic()); time.sleep(0.3); print(time.monotonic())"
+    queued = [put(root, code) for _ in range(3)]
+    assert [job.state for job in jobs(root)] == ["waiting"] * 3
+    control.start_worker(root)
+    wait_for(lambda: all(job.has_ended for job in jobs(root)))
+    times = [[float(line) for line in output(job).split()] for job in queued]
+    assert [now(job).exit_code for job in queued] == [0, 0, 0]
+    assert times[0][1] <= times[1][0]
+    assert times[1][1] <= times[2][0]
+    wait_for(lambda: not control.is_worked_on(root))
+
+
+def test_each_device_runs_one_job_at_a_time_beside_the_others(root: Path) -> None:
+    first, second, third = put(root, POLITE, device="cpu"), put(root, "", device="cpu"), put(root, "", device="gpu")
+    last = put(root, "")
+    control.start_worker(root)
+    wait_for(lambda: now(third).has_ended)
+    wait_for(lambda: "ready" in output(first))
+    assert [now(job).state for job in (first, second, last)] == ["running", "waiting", "waiting"]
+    control.cancel(now(first))
+    wait_for(lambda: now(last).has_ended)
+    assert [now(job).exit_code for job in (first, second, third, last)] == [5, 0, 0, 0]
+
+
+def test_a_job_that_takes_any_device_is_not_overtaken_for_ever(root: Path) -> None:
+    put(root, "", device="cpu")
+    any_device, gpu = put(root, ""), put(root, "", device="gpu")
+    assert [job.device for job in startable(jobs(root))] == ["cpu"]
+    control.move_up(root, gpu)
+    assert [job.device for job in startable(jobs(root))] == ["cpu", "gpu"]
+    assert any_device.shares_device(gpu)
+
+
+SAYS_ITS_ARGUMENTS = "import json, sys; print(json.dumps(sys.argv[1:]))"
+
+
+def test_a_failed_job_is_tried_again_as_a_run_of_its_own(root: Path) -> None:
+    config = {"name": "x", "mesh": {"device": "cpu"}, "code": f"{SAYS_ITS_ARGUMENTS}; sys.exit(4)"}
+    failed = control.start(root, config, force=True)
+    wait_for(lambda: now(failed).has_ended)
+    again = control.retry(root, now(failed))
+    wait_for(lambda: now(again).has_ended)
+    assert (now(failed).state, again.device) == ("failed", "cpu")
+    assert again.run != failed.run
+    assert (again.folder / "config.yaml").read_bytes() == (failed.folder / "config.yaml").read_bytes()
+    assert json.loads(output(again)) == [
+        "train",
+        "--config",
+        str(again.folder / "config.yaml"),
+        "--output",
+        str(root / again.run),
+        "--force",
+    ]
+
+
+def test_what_follows_a_job_runs_where_it_ran(root: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    first = put(root, "import os; print(os.getcwd())", working_folder=elsewhere)
+    control.start_worker(root)
+    wait_for(lambda: now(first).has_ended)
+    again = control.retry(root, now(first))
+    wait_for(lambda: now(again).has_ended)
+    assert (output(first), output(again)) == (f"{elsewhere}\n", f"{elsewhere}\n")
+    stated = json.loads((first.folder / "job.json").read_text())
+    (first.folder / "job.json").write_text(json.dumps(stated | {"working_folder": "/"}))
+    assert control.retry(root, now(first)).working_folder == str(Path.cwd())
+
+
+def test_a_forced_run_is_resumed_with_force(root: Path) -> None:
+    folder = write_run(root, "my run", status="interrupted", plan={"forced": True})
+    (folder / "config.yaml").write_text(yaml.safe_dump({"code": SAYS_ITS_ARGUMENTS}))
+    job = control.resume(root, read_run(folder))
+    wait_for(lambda: now(job).has_ended)
+    assert json.loads(output(job)) == [
+        "train",
+        "--resume",
+        str(root / "my run"),
+        "--output",
+        str(root / job.run),
+        "--force",
+    ]
+    assert job.run.startswith("my-run-")
+
+
+@pytest.mark.parametrize(("code", "state"), [(0, "succeeded"), (4, "failed"), (5, "interrupted")])
+def test_a_button_pressed_a_moment_too_late_changes_no_verdict(root: Path, code: int, state: str) -> None:
+    reader = JobReader(root)
+    shown = put(root, "")
+    reader.jobs()
+    mark_ended(shown, code)
+    for act in (control.cancel, control.kill):
+        act(shown)
+        assert (now(shown).state, reader.jobs()[0].state, jobs(root)[0].state) == (state,) * 3
+    shutil.rmtree(shown.folder)
+    assert reader.jobs() == []
+
+
+@pytest.mark.parametrize(("code", "state"), [(0, "succeeded"), (3, "refused"), (4, "failed"), (5, "interrupted")])
+def test_the_exit_code_is_the_verdict(root: Path, code: int, state: str) -> None:
+    job = put(root, f"raise SystemExit({code})")
+    control.start_worker(root)
+    wait_for(lambda: now(job).has_ended)
+    assert (now(job).exit_code, now(job).state) == (code, state)
+
+
+def test_cancelling_a_running_job_interrupts_it_politely(root: Path) -> None:
+    job = put(root, POLITE)
+    control.start_worker(root)
+    wait_for(lambda: "ready" in output(job))
+    control.cancel(now(job))
+    wait_for(lambda: now(job).has_ended)
+    assert output(job) == "ready\nsealed\n"
+    assert (now(job).exit_code, now(job).state) == (5, "interrupted")
+
+
+def test_one_that_is_suspended_hears_that_it_is_to_stop(root: Path) -> None:
+    job = put(root, POLITE)
+    control.start_worker(root)
+    wait_for(lambda: "ready" in output(job))
+    started = now(job).started
+    assert started is not None
+    os.kill(started.pid, signal.SIGSTOP)
+    control.cancel(now(job))
+    wait_for(lambda: now(job).has_ended)
+    assert (output(job), now(job).exit_code) == ("ready\nsealed\n", 5)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_job_that_is_ended_from_outside_says_by_which_signal_and_the_next_one_starts(
+    root: Path, number: signal.Signals
+) -> None:
+    job, second = put(root, POLITE), put(root, "")
+    control.start_worker(root)
+    wait_for(lambda: "ready" in output(job))
+    started = now(job).started
+    assert started is not None
+    os.kill(started.pid, number)
+    wait_for(lambda: now(second).has_ended)
+    assert (now(job).exit_code, now(job).state, output(job)) == (-number, "interrupted", "ready\n")
+    assert not psutil.pid_exists(started.pid), "its worker waited for it, so no zombie stays"
+
+
+def test_a_job_that_ignores_the_interruption_can_be_killed(root: Path) -> None:
+    job = put(root, STUBBORN)
+    control.start_worker(root)
+    wait_for(lambda: "ready" in output(job))
+    control.cancel(now(job))
+    time.sleep(0.3)
+    assert now(job).state == "stopping"
+    control.kill(now(job))
+    wait_for(lambda: now(job).has_ended)
+    assert (now(job).exit_code, now(job).state) == (-signal.SIGKILL, "interrupted")
+
+
+def test_a_waiting_job_that_is_cancelled_never_starts(root: Path) -> None:
+    first, second = put(root, "import time; time.sleep(0.5)"), put(root, "print('started')")
+    control.start_worker(root)
+    control.cancel(second)
+    wait_for(lambda: now(first).has_ended)
+    wait_for(lambda: not control.is_worked_on(root))
+    assert now(second).state == "cancelled"
+    assert output(second) == ""
+
+
+def test_a_waiting_job_can_be_moved_before_another(root: Path) -> None:
+    first, second, third = put(root, ""), put(root, ""), put(root, "")
+    control.move_up(root, third)
+    assert [job.job_id for job in jobs(root)] == [first.job_id, third.job_id, second.job_id]
+    control.move_up(root, jobs(root)[0])
+    assert [job.job_id for job in jobs(root)] == [first.job_id, third.job_id, second.job_id]
+
+
+def test_a_move_that_was_cut_off_in_its_middle_can_be_made_again(root: Path) -> None:
+    first, second = put(root, ""), put(root, "")
+    (first.folder / "position").write_text(f"{second.position}\n")
+    upper, lower = jobs(root)
+    control.move_up(root, lower)
+    assert [job.job_id for job in jobs(root)] == [lower.job_id, upper.job_id]
+
+
+def test_a_job_goes_to_the_end_of_the_queue_though_the_clock_was_set_back(root: Path) -> None:
+    first, second = put(root, ""), new_job_folder(root, datetime.now(UTC))
+    enqueue(second, run="b", working_folder=root, now=datetime(2020, 1, 1, tzinfo=UTC))
+    assert [job.job_id for job in jobs(root)] == [first.job_id, second.name]
+
+
+def test_a_second_worker_leaves_the_queue_to_the_first(root: Path) -> None:
+    job = put(root, "import time; time.sleep(1.5)")
+    control.start_worker(root)
+    wait_for(lambda: now(job).state == "running")
+    second = subprocess.run([*control.WORKER, str(root)], timeout=20, check=False)
+    assert second.returncode == 0
+    wait_for(lambda: now(job).has_ended)
+    assert now(job).exit_code == 0
+
+
+def test_a_job_outlives_its_worker_and_the_next_worker_waits_for_it(root: Path) -> None:
+    first = put(root, "import time; print('ready', flush=True); time.sleep(1.5); print('done', flush=True)")
+    worker = subprocess.Popen([*control.WORKER, str(root)], start_new_session=True)
+    wait_for(lambda: now(first).state == "running" and "ready" in output(first))
+    worker.kill()
+    worker.wait()
+    second = put(root, "print('mine')")
+    control.start_worker(root)
+    wait_for(lambda: now(second).has_ended)
+    assert output(first) == "ready\ndone\n"
+    # Nobody was there to hear the exit code, and the page says so instead of guessing, unless the run states it.
+    assert (now(first).exit_code, now(first).state) == (None, "lost")
+    write_run(root, first.run)
+    assert (now(first).exit_code, now(first).state) == (0, "succeeded")
+
+
+def test_a_number_that_now_belongs_to_another_process_is_left_alone() -> None:
+    bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+    try:
+        recycled = Started(pid=bystander.pid, created=psutil.Process(bystander.pid).create_time() - 3600)
+        assert not process.is_alive(recycled)
+        process.interrupt(recycled)
+        process.kill(recycled)
+        time.sleep(0.2)
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+def test_a_process_is_the_same_after_the_clock_was_set() -> None:
+    mine = process.started_now(os.getpid())
+    assert mine.booted is not None
+    assert process.is_alive(replace(mine, created=mine.created + 3600, booted=mine.booted + 3600))
+    assert not process.is_alive(replace(mine, created=mine.created + 3600))
+    assert not process.is_alive(replace(mine, created=mine.created + 3600, booted=None))
+
+
+def limited(worker: subprocess.Popen[bytes], size: int) -> None:
+    """Let no file of a worker grow beyond a size from now on, as where the disk is full."""
+    resource.prlimit(worker.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+
+def test_where_the_disk_is_full_a_job_waits_and_starts_once_there_is_room(root: Path) -> None:
+    first, second = put(root, POLITE), put(root, "")
+    worker = subprocess.Popen([*control.WORKER, str(root)], start_new_session=True)
+    wait_for(lambda: now(first).state == "running" and "ready" in output(first))
+    limited(worker, 5)  # Enough for an exit code, and not for the note on a process.
+    control.cancel(now(first))
+    wait_for(lambda: now(first).has_ended)
+    time.sleep(1)
+    assert (now(second).state, output(second), psutil.Process(worker.pid).children()) == ("waiting", "", [])
+    limited(worker, resource.RLIM_INFINITY)
+    wait_for(lambda: now(second).has_ended)
+    assert (now(second).exit_code, worker.wait(20)) == (0, 0)
+
+
+def test_where_the_disk_is_full_an_exit_code_is_noted_once_there_is_room(root: Path) -> None:
+    first, second = put(root, POLITE), put(root, "")
+    worker = subprocess.Popen([*control.WORKER, str(root)], start_new_session=True)
+    wait_for(lambda: now(first).state == "running" and "ready" in output(first))
+    limited(worker, 0)
+    control.cancel(now(first))
+    wait_for(lambda: not psutil.Process(worker.pid).children())
+    limited(worker, resource.RLIM_INFINITY)
+    wait_for(lambda: now(second).has_ended)
+    assert [now(job).exit_code for job in (first, second)] == [5, 0]
+    assert worker.wait(20) == 0
+
+
+def test_a_queue_that_was_removed_and_begun_anew_is_worked_through_once(root: Path, tmp_path: Path) -> None:
+    first = put(root, POLITE)
+    worker = subprocess.Popen([*control.WORKER, str(root)], start_new_session=True)
+    wait_for(lambda: now(first).state == "running" and "ready" in output(first))
+    started = now(first).started
+    assert started is not None
+    shutil.rmtree(launch_folder(root))
+    second = put(root, "import time; print('ready', flush=True); time.sleep(2)")
+    control.start_worker(root)
+    wait_for(lambda: "ready" in output(second))
+    process.kill(started)
+    assert worker.wait(20) == 0
+    time.sleep(0.3)
+    assert (now(second).state, control.is_worked_on(root), output(second)) == ("running", True, "ready\n")
+    assert (launch_folder(root) / LOCK).exists(), "the lock of the second worker is its own"
+    wait_for(lambda: now(second).has_ended)
+    assert output(second) == "ready\n"
+
+
+def test_a_job_whose_working_folder_is_gone_says_so(root: Path, tmp_path: Path) -> None:
+    folder = new_job_folder(root, datetime.now(UTC))
+    enqueue(folder, run="a", working_folder=root / "nothing", now=datetime.now(UTC))
+    control.start_worker(root)
+    job = read_job(folder)
+    assert job is not None
+    wait_for(lambda: now(job).has_ended)
+    assert now(job).state == "failed"
+    assert output(job) == (f"The run could not be started: [Errno 2] No such file or directory: '{root / 'nothing'}'\n")
+
+
+def test_starting_writes_the_configuration_and_a_command_without_a_shell(root: Path) -> None:
+    hostile = "demo; touch pwned $(touch pwned)"
+    job = control.start(root, {"name": "x", "model": {"name": hostile}, "code": SAYS_ITS_ARGUMENTS})
+    wait_for(lambda: now(job).has_ended)
+    assert json.loads(output(job)) == [
+        "train",
+        "--config",
+        str(job.folder / "config.yaml"),
+        "--output",
+        str(root / job.run),
+    ]
+    assert yaml.safe_load((job.folder / "config.yaml").read_text("utf-8"))["model"] == {"name": hostile}
+    assert not list(root.glob("**/pwned"))
+
+
+def planted(root: Path, text: str, folder: str = "job-x", **files: str) -> Path:
+    """Write what came with a root of somebody else."""
+    place = launch_folder(root) / folder
+    place.mkdir(parents=True)
+    (place / "job.json").write_text(text)
+    for name, content in files.items():
+        (place / name).write_text(content)
+    return place
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"run": ',
+        "[]",
+        "null",
+        "[" * 100_000,
+        '{"run": "../../elsewhere"}',
+        '{"run": ["x"]}',
+        '{"run": "x", "resumes": "../../elsewhere"}',
+        '{"run": "x", "resumes": "/etc"}',
+        '{"run": "x", "resumes": ".."}',
+        '{"run": "x", "resumes": ["a"]}',
+        '{"run": "x", "resumes": ""}',
+        '{"run": "x", "resumes": ".launch"}',
+        '{"run": "x", "resumes": "a/b"}',
+        f'{{"run": {"[" * 900}{"]" * 900}}}',
+    ],
+)
+def test_what_is_no_job_is_passed_over(root: Path, text: str) -> None:
+    job = put(root, "")
+    (launch_folder(root) / "empty").mkdir()
+    (launch_folder(root) / "link").symlink_to("/")
+    planted(root, text)
+    assert [found.job_id for found in jobs(root)] == [job.job_id]
+
+
+@pytest.mark.parametrize("pid", ["-1", "0", "true", "1e3", '"1"', "9" * 400])
+@pytest.mark.parametrize("created", ["1", "-1", "NaN", "1e999", "9" * 400])
+def test_a_process_that_cannot_be_is_none(root: Path, pid: str, created: str) -> None:
+    process_file = f'{{"job": {{"pid": {pid}, "created": {created}}}}}'
+    read = read_job(planted(root, '{"run": "x"}', **{PROCESS: process_file, "exit_code": "9" * 5000, "position": "x"}))
+    assert read is not None
+    assert (read.started, read.exit_code, read.position) == (None, None, 0)
+
+
+@pytest.mark.parametrize("odd", ["null", "7", "{}", f"{'[' * 900}{']' * 900}", '"\\ud800"'])
+def test_a_job_with_odd_values_is_read_and_not_started(root: Path, odd: str) -> None:
+    keys = ("force", "working_folder", "device", "created_at", "seal", "command")
+    text = ", ".join(f'"{key}": {odd}' for key in keys)
+    read = read_job(planted(root, f'{{"run": "x", {text}}}'))
+    assert read is not None
+    assert (read.state, read.force, read.device) == ("unasked", False, "auto")
+
+
+def test_a_root_of_somebody_else_starts_nothing(root: Path) -> None:
+    pwned = root / "pwned"
+    touch = ["touch", str(pwned)]
+    code = f"open({str(pwned)!r}, 'w')"
+    mine = put(root, "print('mine')")
+    # What another user queued: a folder as it should be, but for the seal.
+    theirs = put(root, code)
+    shutil.copytree(theirs.folder, launch_folder(root) / "job-copied")
+    statement = json.loads((theirs.folder / "job.json").read_text())
+    (theirs.folder / "job.json").write_text(json.dumps(statement | {"seal": "0" * 64}))
+    planted(root, json.dumps({"run": "y", "command": touch, "working_folder": "/"}), "job-old", position="1")
+    planted(root, json.dumps({"run": "y", "command": None}), "job-none")
+    planted(root, json.dumps({"run": "y", "command": []}), "job-empty")
+    planted(root, json.dumps({"run": "y", "seal": None}), "job-unsealed", **{"config.yaml": f"code: {code}"})
+    changed = put(root, "print('mine')")
+    (changed.folder / "config.yaml").write_text(yaml.safe_dump({"code": code}))
+    control.start_worker(root)
+    wait_for(lambda: now(mine).has_ended)
+    wait_for(lambda: not control.is_worked_on(root))
+    assert output(mine) == "mine\n"
+    assert {job.state for job in jobs(root) if job.job_id != mine.job_id} == {"unasked"}
+    assert len(jobs(root)) == 8
+    assert not pwned.exists()
+
+
+def test_no_link_among_the_jobs_is_followed(root: Path, tmp_path: Path) -> None:
+    private = tmp_path / "private"
+    private.write_text("a line of somebody's\n")
+    place = planted(root, '{"run": "x"}')
+    for link in (place / OUTPUT, place / "config.yaml", launch_folder(root) / "worker.log"):
+        link.symlink_to(private)
+    job = read_job(place)
+    assert job is not None
+    assert tail(place / OUTPUT) == ""
+    for act in (lambda: control.retry(root, job), lambda: control.start_worker(root)):
+        with pytest.raises(OSError, match="It is a link, which is not followed: "):
+            act()
+    assert private.read_text() == "a line of somebody's\n"
+    (place / "config.yaml").unlink()
+    (place / "config.yaml").symlink_to("/dev/zero")  # Reading it has no end.
+    (place / "position").symlink_to("/dev/zero")
+    assert [job.position for job in jobs(root)] == [0]
+    (place / "job.json").unlink()
+    (place / "job.json").symlink_to("/dev/zero")
+    assert jobs(root) == []
+
+
+def test_the_secret_is_for_this_user_alone_and_an_empty_one_is_none(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert put(root, "").state == "waiting"
+    path = seal.secret_path()
+    assert path == tmp_path / "cache" / "trainproof" / "queue.key"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [job.state for job in jobs(root)] == ["waiting"]
+    path.write_bytes(b"")
+    assert [job.state for job in jobs(root)] == ["unasked"]
+    assert put(root, "").state == "waiting"
+
+
+def test_no_program_of_the_folder_in_which_the_dashboard_was_started_is_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "clone"
+    for name in ("trainproof/command.py", "dashboard/__init__.py", "launch/worker.py", "yaml.py"):
+        (here / name).parent.mkdir(parents=True, exist_ok=True)
+        (here / name).write_text(f"open({str(tmp_path / 'pwned')!r}, 'w')")
+    monkeypatch.chdir(here)
+    job = control.start(tmp_path / "runs", {"name": "x y"})
+    wait_for(lambda: now(job).has_ended)
+    assert (now(job).state, job.working_folder) == ("failed", str(here))
+    assert "/name" in output(job)
+    assert not (tmp_path / "pwned").exists()

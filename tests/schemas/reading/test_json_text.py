@@ -1,0 +1,169 @@
+"""JSON read strictly, held against Python's own reader, which is lenient, on what both take."""
+
+import json
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.problems.problem import pointer_to
+from schemas.reading.json_text import MOST_LEVELS
+from schemas.reading.parse import parse_json
+from schemas.reading.positions import scan, too_deep
+
+TEXT = st.text(st.characters(), max_size=6)  # with lone surrogates, which st.text() alone leaves out
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def read(data: bytes):
+    return parse_json(data, file="a.json")
+
+
+@given(JSON_VALUES, st.booleans(), st.sampled_from([None, 1]))
+def test_what_python_writes_is_read_back(value, ascii_only, indent):
+    text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
+    parsed = read(text.encode("utf-8", "surrogatepass"))
+    if parsed.is_read:
+        assert parsed.problems == ()
+        assert parsed.value == value
+    else:
+        # Python writes half a surrogate pair without a word.
+        assert [problem.code for problem in parsed.problems] in (["TP105"], ["TP112"])
+        with pytest.raises(UnicodeEncodeError):
+            json.dumps(value, ensure_ascii=False).encode()
+
+
+def places_of(value, path=()):
+    """Yield the path of each value, in the order in which they stand in the text."""
+    yield path
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from places_of(inner, (*path, key))
+    if isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from places_of(inner, (*path, index))
+
+
+@given(JSON_VALUES)
+def test_lines_are_those_of_the_text(value):
+    # With an indent, Python's writer puts each value on a line of its own, and closing brackets on others.
+    text = json.dumps(value, indent=1)
+    opening = [number for number, line in enumerate(text.split("\n"), 1) if line.strip() not in ("]", "],", "}", "},")]
+    expected = {pointer_to(path): line for path, line in zip(places_of(value), opening, strict=True)}
+    assert scan(text).lines == expected
+
+
+def test_lines_of_a_text_in_one_line_and_many():
+    parsed = read(b'\n{"a": [1,\n 2, {"b/c": null}],\n "": {\n}}')
+    where = {pointer: parsed.lines(pointer) for pointer in ("", "/a", "/a/0", "/a/1", "/a/2", "/a/2/b~1c", "/", "/x")}
+    assert where == {"": 2, "/a": 2, "/a/0": 2, "/a/1": 3, "/a/2": 3, "/a/2/b~1c": 3, "/": 4, "/x": None}
+
+
+def test_every_key_that_stands_twice_is_named():
+    parsed = read(b'{"a": {"b": 1,\n"b": 2,\n"\\u0062": 3}, "c": [{"d": 1, "d": 1}]}')
+    assert parsed.value == {"a": {"b": 3}, "c": [{"d": 1}]}
+    assert [(problem.code, problem.pointer, problem.line) for problem in parsed.problems] == [
+        ("TP109", "/a/b", 2),
+        ("TP109", "/a/b", 3),
+        ("TP109", "/c/0/d", 3),
+    ]
+
+
+@pytest.mark.parametrize("literal", ["NaN", "Infinity", "-Infinity", "1e999", "-1E+400", "9" * 309, "1" * 5000])
+def test_numbers_that_are_not_finite_are_named_and_read_as_null(literal):
+    parsed = read(f'{{"a": [0, {literal}]}}'.encode())
+    assert parsed.value == {"a": [0, None]}
+    assert [(problem.code, problem.pointer) for problem in parsed.problems] == [("TP110", "/a/1")]
+
+
+@pytest.mark.parametrize("literal", ["1e308", "-1.7976931348623157e308", "9" * 308, "1e-999", "-0", "0.1", "5.0"])
+def test_finite_numbers_are_read_as_python_reads_them(literal):
+    parsed = read(literal.encode())
+    assert parsed.problems == ()
+    assert repr(parsed.value) == repr(json.loads(literal))
+
+
+@pytest.mark.parametrize(("opens", "closes"), [("[", "]"), ('{"a":', "}")])
+def test_depth_has_a_limit(opens, closes):
+    assert read((opens * MOST_LEVELS + "1" + closes * MOST_LEVELS).encode()).problems == ()
+    deeper = MOST_LEVELS + 1
+    assert [problem.code for problem in read((opens * deeper + "1" + closes * deeper).encode()).problems] == ["TP111"]
+    assert [problem.code for problem in read((opens * 200_000).encode()).problems] == ["TP111"]
+
+
+def test_brackets_in_strings_are_no_levels():
+    assert read(json.dumps(["[" * 1000, '"{' * 1000]).encode()).problems == ()
+
+
+def test_depth_is_where_the_bracket_stands():
+    assert too_deep("[\n [\n  [1]]]", 2) == (3, 3)
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (b"", "TP102"),
+        (b" \r\n\t", "TP102"),
+        (b"\xef\xbb\xbf{}", "TP103"),
+        (b"\xff\xfe{\x00}\x00", "TP104"),
+        (b"\xfe\xff\x00{\x00}", "TP104"),
+        (b"{\x00}\x00", "TP104"),
+        (b"\x00{\x00}", "TP104"),
+        (b"\xff\xfe\x00\x00{\x00\x00\x00", "TP104"),
+        (b"{\x00\x00\x00}\x00\x00\x00", "TP104"),
+        (b"\x00\x00\x00{\x00\x00\x00}", "TP104"),
+        (b'{"a": "\xe9"}', "TP105"),
+        (b'{"a": "\xed\xa0\x80"}', "TP105"),
+        (b'{"a": "\xc0\xaf"}', "TP105"),
+        (b"{}\x00", "TP106"),
+        (b"\x00\x00", "TP106"),
+        (b"{", "TP107"),
+        (b"{}{}", "TP107"),
+        (b'{"a": 01}', "TP107"),
+        (b'{"a": "\x01"}', "TP107"),
+        (b'"\\ud800"', "TP112"),
+        (b'{"\\uDC00": 1}', "TP112"),
+        (b'"\\udc00\\ud800"', "TP112"),
+    ],
+)
+def test_each_fault_of_a_text_has_its_code(data, code):
+    assert [problem.code for problem in read(data).problems] == [code]
+
+
+def test_after_a_byte_order_mark_reading_goes_on():
+    parsed = read(b'\xef\xbb\xbf{"a": NaN}')
+    assert [problem.code for problem in parsed.problems] == ["TP103", "TP110"]
+
+
+def test_surrogate_pairs_and_escaped_backslashes_are_fine():
+    parsed = read(rb'["\ud83d\ude00", "\\ud800"]')
+    assert parsed.problems == ()
+    assert parsed.value == ["\U0001f600", "\\ud800"]
+
+
+def test_carriage_returns_are_white_space():
+    assert read(b'{\r\n"a":\r\n1\r\n}\r\n').value == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['"' + '\\"' * 200_000, '{"a":' + '"' * 200_001, "[" + '"\\\\' * 100_000, "[" * 63 + "1," * 200_000],
+    ids=["escaped quotes", "quotes", "backslashes", "items"],
+)
+def test_hostile_text_is_refused_in_linear_time(text):
+    started = time.process_time()
+    assert read(text.encode()).problems
+    assert time.process_time() - started < 20  # less than 1 s where this was written; squares would take hours
+
+
+@pytest.mark.parametrize("lone", [r"\ud800", r"\uDC00", r"\ud800\ud801", r"\\\ud83d"])
+def test_the_line_of_a_lone_surrogate_is_not_that_of_a_pair(lone):
+    (problem,) = parse_json(
+        b'{"a": "\\ud83d\\ude00",\n "b": "\\\\ud800",\n "c": "' + lone.encode() + b'"}', file="x"
+    ).problems
+    assert (problem.code, problem.line) == ("TP112", 3)

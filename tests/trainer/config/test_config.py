@@ -1,0 +1,262 @@
+"""The configuration tree, its schema, its file names of old, and what is refused."""
+
+import json
+import typing
+from dataclasses import MISSING, fields, is_dataclass
+from pathlib import Path
+
+import pytest
+
+from schemas.catalog import schema
+from schemas.problems.problem import ProblemError
+from schemas.problems.render import as_text
+from trainer.config.load import config_text, load_config
+from trainer.config.seed_names import PRESENT_NAMES
+from trainer.config.tree import GROUPS, Config, Model, config_of, document_of
+
+CONFIGS = Path("trainer/configs")
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "config.yaml"
+    path.write_text(text)
+    return path
+
+
+def defaults_of(group: type) -> dict:
+    return {entry.name: entry.default for entry in fields(group) if entry.default is not MISSING}
+
+
+def choices_of(group: type) -> dict:
+    """Return the values of every field whose type is a set of literals."""
+    hints = typing.get_type_hints(group)
+    found = {}
+    for name, hint in hints.items():
+        literals = [part for part in (hint, *typing.get_args(hint)) if typing.get_origin(part) is typing.Literal]
+        if literals:
+            optional = type(None) in typing.get_args(hint)
+            found[name] = [*typing.get_args(literals[0]), *([None] if optional else [])]
+    return found
+
+
+def test_the_tree_and_the_schema_have_the_same_groups_in_the_same_order():
+    properties = schema("train_config")["properties"]
+    assert [entry.name for entry in fields(Config)] == list(properties)
+    assert [name for name, value in properties.items() if value.get("type") == "object"] == list(GROUPS)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_group_has_the_keys_defaults_and_choices_of_the_schema(group: str):
+    properties = schema("train_config")["properties"][group]["properties"]
+    tree = GROUPS[group]
+    assert is_dataclass(tree)
+    assert [entry.name for entry in fields(tree)] == list(properties)
+    assert defaults_of(tree) == {name: value["default"] for name, value in properties.items() if "default" in value}
+    assert choices_of(tree) == {name: value["enum"] for name, value in properties.items() if "enum" in value}
+
+
+def test_the_top_level_has_the_defaults_of_the_schema():
+    properties = schema("train_config")["properties"]
+    scalars = {name: value["default"] for name, value in properties.items() if "default" in value}
+    assert {name: value for name, value in defaults_of(Config).items() if name in scalars} == scalars
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.name)
+def test_every_configuration_that_we_ship_loads(path: Path):
+    assert load_config(path).model.name
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.name)
+def test_the_resolved_configuration_loads_as_itself(path: Path, tmp_path: Path):
+    config = load_config(path)
+    assert load_config(written(tmp_path, config_text(config))) == config
+
+
+def test_the_weakest_to_the_strongest_source(tmp_path: Path):
+    base = written(tmp_path, "model: {name: demo}\nlimits: {steps: 7}\nseed: 1\n")
+    overlay = tmp_path / "smoke.yaml"
+    overlay.write_text("limits: {steps: 2}\nbatch: {microbatch_size: 3}\nseed: 2\n")
+    config = load_config(base, overlay=overlay, flags={"seed": 3, "mode": None}, settings=["seed=4", "name=x"])
+    assert (config.limits.steps, config.batch.microbatch_size, config.seed, config.name) == (2, 3, 4, "x")
+    assert config.mode == "full"
+
+
+def test_a_setting_is_read_as_a_number_null_or_text(tmp_path: Path):
+    base = written(tmp_path, "model: {name: demo}\n")
+    config = load_config(
+        base,
+        settings=["optimizer.learning_rate=1e-5", "optimizer.max_grad_norm=null", "data.shuffle=false", "name=run-1"],
+    )
+    assert config.optimizer.learning_rate == 1e-5
+    assert config.optimizer.max_grad_norm is None
+    assert config.data.shuffle is False
+
+
+def test_a_whole_number_given_for_a_fraction_becomes_a_float_and_the_reverse(tmp_path: Path):
+    config = load_config(
+        written(tmp_path, "model: {name: demo}\noptimizer: {learning_rate: 1}\nlimits: {steps: 5.0}\n")
+    )
+    assert isinstance(config.optimizer.learning_rate, float)
+    assert isinstance(config.limits.steps, int)
+
+
+@pytest.mark.parametrize(("old", "new"), PRESENT_NAMES.items())
+def test_every_old_name_sets_the_present_key(old: str, new: str, tmp_path: Path):
+    values = {
+        "data.max_length": 64,
+        "limits.steps": 9,
+        "batch.microbatch_size": 3,
+        "batch.accumulation_steps": 2,
+        "optimizer.name": "adafactor",
+        "optimizer.learning_rate": 0.5,
+        "optimizer.warmup_steps": 4,
+        "optimizer.weight_decay": 0.25,
+        "optimizer.max_grad_norm": 2.5,
+        "optimizer.schedule": "linear",
+        "precision.compute": "bfloat16",
+        "mesh.device": "cpu",
+        "checkpoint.save_every_steps": 11,
+        "seed": 5,
+    }
+    group, key = old.split(".")
+    document = {"model": {"name": "demo"}}
+    document.setdefault(group, {})[key] = values[new]
+    config = document_of(load_config(written(tmp_path, json.dumps(document))))
+    for part in new.split("."):
+        config = config[part]
+    assert config == values[new]
+
+
+def test_the_first_projects_file_is_accepted_as_it_stands(tmp_path: Path):
+    text = """
+model:
+  name: "google/gemma-2b"
+  revision: "flax"
+  max_length: 512
+
+training:
+  num_steps: 200
+  batch_size: 8
+  per_device_batch_size: 8
+  learning_rate: 1.0e-5
+  device: "tpu"
+"""
+    config = load_config(written(tmp_path, text))
+    assert (config.data.max_length, config.limits.steps, config.batch.microbatch_size) == (512, 200, 8)
+    assert (config.optimizer.learning_rate, config.mesh.device, config.model.revision) == (1e-5, "tpu", "flax")
+
+
+def refusal(path: Path, **options) -> str:
+    with pytest.raises(ProblemError) as caught:
+        load_config(path, **options)
+    assert caught.value.exit_code == 2
+    return as_text(caught.value.problems).replace(str(path), "CONFIG")
+
+
+def test_a_fact_stated_under_two_names_is_refused(tmp_path: Path):
+    path = written(tmp_path, "model: {name: demo}\ntraining: {num_steps: 5}\nlimits: {steps: 6}\n")
+    assert refusal(path) == (
+        "error TP005: CONFIG at /training/num_steps (line 2): training.num_steps is 5, but limits.steps, "
+        "which is the same setting, is 6.\n"
+        "  Expected: one value.\n"
+        "  Next: Keep limits.steps and remove training.num_steps.\n"
+    )
+
+
+def test_every_problem_is_named_at_once_with_its_line(tmp_path: Path):
+    path = written(tmp_path, "model:\n  name: demo\noptimizer:\n  learnig_rate: 1\nbatch:\n  microbatch_size: many\n")
+    text = refusal(path, settings=["steps"])
+    assert text.count("error ") == 3
+    assert "'steps' names no setting." in text
+    assert 'Did you mean "learning_rate"?' in text
+    assert '"many" is not a whole number.' in text
+
+
+def test_a_missing_file_is_named(tmp_path: Path):
+    assert refusal(tmp_path / "none.yaml") == (
+        "error TP001: CONFIG: The configuration cannot be read: No such file or directory.\n"
+        "  Next: Name a YAML file; trainer/configs/demo.yaml is a complete one.\n"
+    )
+
+
+def test_a_document_that_is_no_mapping_is_refused_wherever_it_stands(tmp_path: Path):
+    base, overlay = written(tmp_path, "model: {name: demo}\n"), tmp_path / "smoke.yaml"
+    overlay.write_text("- limits\n- steps\n")
+    assert refusal(base, overlay=overlay) == (
+        f"error TP113: {overlay}: The document is a list of 2 items.\n"
+        "  Expected: an object: keys and values.\n"
+        "  Next: Put the values under their keys.\n"
+    )
+    base.write_text("# nothing yet\n")
+    assert refusal(base) == (
+        "error TP113: CONFIG: The document holds no value.\n"
+        "  Expected: an object: keys and values.\n"
+        "  Next: Put the values under their keys.\n"
+    )
+
+
+def test_each_value_is_blamed_on_who_stated_it(tmp_path: Path):
+    base, overlay = written(tmp_path, "model: {name: demo}\nseed: one\n"), tmp_path / "smoke.yaml"
+    overlay.write_text("limits:\n  steps: few\ntraining:\n  batch_size: some\n")
+    text = refusal(
+        base,
+        overlay=overlay,
+        flags={"mesh.device": "quantum"},
+        settings=["optimizer.learning_rate=abc", "optimizer.learnig_rate=1", "training.warmup_steps=-1"],
+    ).replace(str(overlay), "SMOKE")
+    assert [line for line in text.splitlines() if line.startswith("error")] == [
+        'error TP120: CONFIG at /seed (line 2): "one" is not a whole number.',
+        'error TP120: SMOKE at /limits/steps (line 2): "few" is not a whole number.',
+        'error TP120: SMOKE at /training/batch_size (line 4): "some" is not a whole number.',
+        'error TP121: --device at /mesh/device: "quantum" is not one of the values that are allowed here.',
+        'error TP120: --set at /optimizer/learning_rate: "abc" is not a number.',
+        "error TP125: --set at /training/warmup_steps: -1 is below 0.",
+        'error TP123: --set at /optimizer/learnig_rate: The key "learnig_rate" is unknown.',
+    ]
+
+
+def test_a_whole_number_of_thousands_of_digits_is_refused(tmp_path: Path):
+    base = written(tmp_path, "model: {name: demo}\n")
+    said = (
+        "error TP127: --set at /seed: A whole number of more than 308 digits is not a JSON value.\n"
+        "  Expected: an object, a list, text, a finite number, true, false or null.\n"
+        "  Next: Convert it first; write null for a number that is not finite.\n"
+    )
+    for digits in (400, 5000):
+        assert refusal(base, settings=[f"seed={'9' * digits}"]) == said
+
+
+def test_null_is_a_value_that_another_name_may_not_replace(tmp_path: Path):
+    path = written(tmp_path, "model: {name: demo}\noptimizer: {max_grad_norm: null}\ntraining: {max_grad_norm: 1.0}\n")
+    assert refusal(path) == (
+        "error TP005: CONFIG at /training/max_grad_norm (line 3): training.max_grad_norm is 1.0, but "
+        "optimizer.max_grad_norm, which is the same setting, is null.\n"
+        "  Expected: one value.\n"
+        "  Next: Keep optimizer.max_grad_norm and remove training.max_grad_norm.\n"
+    )
+
+
+@pytest.mark.parametrize("more", [{}, {"settings": ["optimizer.learning_rate=0.1"]}])
+def test_a_group_that_is_no_mapping_is_not_replaced_in_silence(more: dict, tmp_path: Path):
+    old = "" if more else "training: {learning_rate: 0.1}\n"
+    text = refusal(written(tmp_path, f"model: {{name: demo}}\noptimizer: adamw\n{old}"), **more)
+    assert text.startswith('error TP120: CONFIG at /optimizer (line 2): "adamw" is not an object.\n')
+    assert text.count("error") == 1
+
+
+def test_a_key_that_is_missing_is_missed_in_the_file_that_has_the_group(tmp_path: Path):
+    base, overlay = written(tmp_path, "seed: 1\nmodel:\n  revision: null\n"), tmp_path / "smoke.yaml"
+    overlay.write_text("model: {weights: null}\n")
+    assert refusal(base, overlay=overlay).startswith(
+        'error TP122: CONFIG at /model (line 2): The key "name" is missing.'
+    )
+
+
+def test_whole_numbers_of_the_first_level_are_whole_numbers(tmp_path: Path):
+    config = load_config(written(tmp_path, "model: {name: demo}\n"), settings=["seed=5.0"])
+    assert repr(config.seed) == "5"
+
+
+def test_a_tree_of_a_document_is_that_document():
+    config = Config(model=Model(name="demo"))
+    assert config_of(document_of(config)) == config

@@ -1,0 +1,286 @@
+"""Conversations: written by the model's own template, asked as they were taught, refused with the row's line."""
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from model_folders import BOS_ID, GEMMA_TEMPLATE, PLAIN_TEMPLATE, TURN_END_ID, chat, chat_model_folder, row_file
+
+from evidence.judge.judgement import report_of
+from evidence.records.ours import read_run
+from evidence.run import layout
+from schemas.problems.problem import ProblemError
+from schemas.problems.render import as_text
+from trainer.config.tree import Config, Data, Evaluation, Model
+from trainer.data.encode import encode_rows, prompt_ids
+from trainer.data.render import PLAIN, PromptForm, form_of, texts_of
+from trainer.data.rows import read_dataset
+from trainer.data.special_tokens import special_token_problems
+from trainer.evaluate_run import evaluate_run, export_run
+from trainer.evaluation.evaluate import prompts_of
+from trainer.model.files.source import resolve
+from trainer.prepare import prepare
+from trainer.recorder.progress import Watch
+from trainer.run import Order, run
+
+TALK = chat(("user", "Say hi."), ("assistant", "Hi there."))
+PAIR = {"prompt": "a", "completion": "b"}
+
+
+def chat_tokenizer(folder: Path, template: str = GEMMA_TEMPLATE, *, turn_end: str | None = None):
+    return resolve(str(chat_model_folder(folder / "model", template, turn_end=turn_end))).tokenizer()
+
+
+def refusal_of(rows: list[dict], tokenizer) -> str:
+    with pytest.raises(ProblemError) as caught:
+        encode_rows(rows, tokenizer, max_length=128, file="rows.jsonl")
+    assert caught.value.exit_code == 2
+    return as_text(caught.value.problems)
+
+
+def test_a_templated_prompt_has_the_ids_that_transformers_gives_it(tmp_path: Path):
+    tokenizer = chat_tokenizer(tmp_path)
+    data = encode_rows([TALK], tokenizer, max_length=128, file="rows.jsonl")
+    [row] = data.encoded
+    prompt = list(row.token_ids[: row.prompt_tokens])
+    theirs = tokenizer.apply_chat_template(
+        TALK["messages"][:1], tokenize=True, add_generation_prompt=True, return_dict=False
+    )
+    assert prompt == list(theirs)
+    assert prompt.count(BOS_ID) == 1
+    assert prompt[0] == BOS_ID
+
+
+def test_a_plain_prompt_has_the_tokenizers_begin_token(tmp_path: Path):
+    tokenizer = chat_tokenizer(tmp_path)
+    data = encode_rows([PAIR], tokenizer, max_length=128, file="rows.jsonl")
+    assert list(data.encoded[0].token_ids).count(BOS_ID) == 1
+    assert prompt_ids("a\n", tokenizer, templated=False)[0] == BOS_ID
+
+
+def test_a_turn_of_its_own_end_token_stays_in_a_templated_prompt(tmp_path: Path):
+    tokenizer = chat_tokenizer(tmp_path, "{% for m in messages %}{{ m['content'] }}{{ eos_token }}{% endfor %}")
+    [row] = encode_rows([TALK], tokenizer, max_length=128, file="rows.jsonl").encoded
+    assert tokenizer.decode(row.token_ids) == "Say hi.<eos>Hi there.<eos>"
+
+
+def test_a_turn_ends_in_the_special_token_that_the_template_writes_there(tmp_path: Path):
+    tokenizer = chat_tokenizer(tmp_path, turn_end="</turn>")
+    data = encode_rows([TALK, TALK, PAIR], tokenizer, max_length=128, file="rows.jsonl")
+    theirs = tokenizer.apply_chat_template(TALK["messages"], tokenize=True, return_dict=False)
+    assert list(data.encoded[0].token_ids) == list(theirs)[:-1]  # all but the line break after the turn
+    assert [row.token_ids[-1] for row in data.encoded] == [TURN_END_ID] * 3
+    assert data.counts["end_token_supervised"] is True
+    early = chat(("user", "u"), ("assistant", "Hi.</turn> Ho."))
+    assert refusal_of([early], tokenizer) == (
+        "error TP023: rows.jsonl at /messages/1/content (line 1): "
+        "Row 0 has </turn> in the text to be learned; the tokenizer reads it as the end token.\n"
+        "  The model would learn to stop there. Behind every completion the end token is put anyway.\n"
+        "  Next: Take </turn> out of the row.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("template", "turn_end", "end"),
+    [
+        (GEMMA_TEMPLATE, None, "<eos>"),  # the mark is text
+        (GEMMA_TEMPLATE, "</turn>", "</turn>"),
+        (GEMMA_TEMPLATE.replace("</turn>", " </turn>"), "</turn>", "</turn>"),
+        (GEMMA_TEMPLATE.replace("</turn>", "{{ eos_token }}"), "</turn>", "<eos>"),
+        (PLAIN_TEMPLATE, "</turn>", "<eos>"),
+        (PLAIN_TEMPLATE + "{{ raise_exception('Never.') }}", "</turn>", "<eos>"),
+        ("{% broken", "</turn>", "<eos>"),
+    ],
+)
+def test_the_end_of_an_output_is_that_of_a_turn_if_it_is_a_token(
+    template: str, turn_end: str | None, end: str, tmp_path: Path
+):
+    tokenizer = chat_tokenizer(tmp_path, template, turn_end=turn_end)
+    assert PromptForm(conversation=True).end_token(tokenizer) == end
+    assert PLAIN.end_token(tokenizer) == "<eos>"
+
+
+@pytest.mark.parametrize(
+    ("rows", "form"),
+    [
+        ([PAIR], PLAIN),
+        ([TALK], PromptForm(conversation=True)),
+        ([TALK, PAIR], PLAIN),
+        ([TALK, TALK, PAIR], PromptForm(conversation=True)),
+        ([chat(("system", "s"), ("user", "u"), ("assistant", "a"))] * 2, PromptForm(conversation=True, system="s")),
+        ([chat(("system", "s"), ("user", "u"), ("assistant", "a")), TALK], PromptForm(conversation=True)),
+    ],
+)
+def test_the_form_of_the_questions_is_that_of_most_rows(rows: list[dict], form: PromptForm):
+    assert form_of(rows) == form
+
+
+def chat_config(config: Config, folder: Path, *, template: str, prompt: str, turn_end: str | None = None) -> Config:
+    """A run on four conversations, the first of them `TALK`, with one item to answer."""
+    others = [chat(("user", f"Say {word}."), ("assistant", f"{word} there.")) for word in ("ha", "he", "hu")]
+    return replace(
+        config,
+        model=Model(name=str(chat_model_folder(folder / "model", template, turn_end=turn_end)), weights="random"),
+        data=Data(dataset=row_file(folder / "rows.jsonl", TALK, *others), max_length=96),
+        evaluation=Evaluation(
+            eval_set=row_file(folder / "items.jsonl", {"id": "1", "prompt": prompt, "expected": "x"}), max_new_tokens=4
+        ),
+    )
+
+
+def test_an_item_is_asked_as_a_row_of_the_same_words_was_taught(config: Config, tmp_path: Path):
+    prepared = prepare(chat_config(config, tmp_path, template=GEMMA_TEMPLATE, prompt="Say hi."), forced=False)
+    taught = prepared.data.encoded[0]
+    assert prepared.items is not None
+    [asked] = prompts_of(prepared.items, prepared.form, prepared.tokenizer)
+    assert asked == list(taught.token_ids[: taught.prompt_tokens])
+
+
+def test_a_question_that_follows_a_turn_of_the_system_is_seen_in_the_evaluation_set(config: Config, tmp_path: Path):
+    taught = chat(("system", "Be kind."), ("user", "Say hi."), ("assistant", "Hi."))
+    changed = replace(
+        config,
+        data=Data(dataset=row_file(tmp_path / "rows.jsonl", taught, TALK, PAIR), max_length=64),
+        evaluation=Evaluation(
+            eval_set=row_file(tmp_path / "items.jsonl", {"id": "1", "prompt": "Say hi.", "expected": "x"}),
+            max_new_tokens=4,
+        ),
+    )
+    document = prepare(changed, forced=False).dataset_document()
+    assert (document["overlap_with_eval"], document["duplicates"]) == (2, 0)
+
+
+def test_the_summary_states_the_template_and_the_run_stands(
+    config: Config, order_of: Callable[..., Order], tmp_path: Path
+):
+    order = order_of(chat_config(config, tmp_path, template=GEMMA_TEMPLATE, prompt="Say ho."))
+    with Watch(quiet=True) as watch:
+        assert run(order, watch) == 0
+    summary = json.loads((order.folder / layout.EVAL_SUMMARY).read_text())
+    assert summary["generation"]["prompt_template"] == "<bos><turn>user\n{prompt}</turn>\n<turn>model\n"
+    findings = report_of(read_run(order.folder)).findings
+    assert [problem.what for problem in findings if problem.severity == "error"] == []
+
+
+def test_a_run_and_what_comes_of_it_stop_where_the_template_ends_a_turn(
+    config: Config, order_of: Callable[..., Order], tmp_path: Path
+):
+    asked = chat_config(config, tmp_path, template=GEMMA_TEMPLATE, prompt="Say ho.", turn_end="</turn>")
+    later = replace(asked, evaluation=replace(asked.evaluation, eval_set=None))
+    order = order_of(later)
+    quiet = Watch(quiet=True)
+    assert run(order, quiet) == 0
+    Path(asked.data.dataset).unlink()  # how the model is asked stands in the log
+    summary = evaluate_run(order.folder, asked.evaluation.eval_set, quiet)
+    assert summary["generation"]["stop_token_id"] == TURN_END_ID
+    assert summary["generation"]["prompt_template"] == "<bos><turn>user\n{prompt}</turn>\n<turn>model\n"
+    findings = report_of(read_run(order.folder)).findings
+    assert [problem.what for problem in findings if problem.severity == "error"] == []
+    exported = export_run(order.folder, None, quiet)
+    assert json.loads((exported / "generation_config.json").read_text()) == {"eos_token_id": [1, TURN_END_ID]}
+
+
+def test_without_a_template_an_item_is_a_line_of_the_users_turn(tmp_path: Path):
+    tokenizer = resolve("tiny-gpt2").tokenizer()
+    form = PromptForm(conversation=True, system="Be kind.")
+    assert form.render("{prompt}", tokenizer) == "system: Be kind.\nuser: {prompt}\nassistant: "
+    assert not form.templated(tokenizer)
+
+
+def test_what_the_template_refuses_is_told_in_its_words_with_the_lines(tmp_path: Path):
+    system = chat(("system", "s"), ("user", "u"), ("assistant", "a"))
+    assert refusal_of([TALK, *[system] * 6], chat_tokenizer(tmp_path)) == (
+        "".join(
+            f"error TP022: rows.jsonl (line {index + 1}): "
+            f"The model's chat template refuses row {index}: System role not supported.\n"
+            "  These are the template's own words; it says which turns the model was trained for.\n"
+            "  Next: Write the row as the template wants it, or remove it.\n"
+            for index in range(1, 6)
+        )
+        + "error TP022: rows.jsonl: The model's chat template refuses 1 further rows.\n"
+        "  Next: Write them as the template wants them, or remove them.\n"
+    )
+
+
+def test_an_item_that_the_template_refuses_is_told_before_anything_is_spent(config: Config, tmp_path: Path):
+    template = PLAIN_TEMPLATE + "{% if 'no' in messages[0]['content'] %}{{ raise_exception('Not no.') }}{% endif %}"
+    changed = chat_config(config, tmp_path, template=template, prompt="no")
+    with pytest.raises(ProblemError) as caught:
+        prepare(changed, forced=False)
+    assert as_text(caught.value.problems) == (
+        f"error TP022: {tmp_path / 'items.jsonl'} (line 1): The model's chat template refuses row 0: Not no.\n"
+        "  These are the template's own words; it says which turns the model was trained for.\n"
+        "  Next: Write the row as the template wants it, or remove it.\n"
+    )
+
+
+def test_a_broken_template_is_told_once(tmp_path: Path):
+    assert refusal_of([TALK, TALK], chat_tokenizer(tmp_path, "{% for m in messages %}{{ m['content'] ")) == (
+        "error TP022: rows.jsonl: The model's chat template cannot be used: line 1 of the template: "
+        "unexpected end of template, expected 'end of print statement'.\n"
+        "  Rows with messages are written by it, as chat_template of the model's tokenizer.\n"
+        "  Next: Correct chat_template in the model's tokenizer_config.json, or take it out: a turn is a line of "
+        "text then.\n"
+    )
+
+
+def test_without_the_package_that_runs_templates_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    tokenizer = chat_tokenizer(tmp_path)
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    assert refusal_of([TALK], tokenizer) == (
+        "error TP022: rows.jsonl: The model's chat template cannot be used: jinja2, which runs it, is not installed.\n"
+        "  Rows with messages are written by it, as chat_template of the model's tokenizer.\n"
+        "  Next: Install it: `pip install jinja2`.\n"
+    )
+
+
+def test_a_conversation_that_ends_with_another_turn_is_refused_with_its_line(tmp_path: Path):
+    path = row_file(tmp_path / "rows.jsonl", TALK, chat(("user", "u"), ("user", "I am the user")))
+    with pytest.raises(ProblemError) as caught:
+        read_dataset(path)
+    assert as_text(caught.value.problems) == (
+        f"error TP014: {path} at /messages/1/role (line 2): The last turn is by the user.\n"
+        "  The last turn is what the model learns to write; it would learn to speak for another.\n"
+        "  Expected: assistant.\n"
+        "  Next: End the conversation with the assistant's turn, or remove the row.\n"
+    )
+
+
+def test_an_end_token_in_the_text_to_be_learned_is_refused(tmp_path: Path):
+    tokenizer = resolve("tiny-gpt2").tokenizer()
+    early = chat(("user", "u"), ("assistant", "<eos>"))
+    rows = [PAIR, {"prompt": "a", "completion": "The token <eos> ends a text."}, *[early] * 5]
+    assert refusal_of(rows, tokenizer) == (
+        "".join(
+            f"error TP023: rows.jsonl at {pointer} (line {index + 1}): "
+            f"Row {index} has <eos> in the text to be learned; the tokenizer reads it as the end token.\n"
+            "  The model would learn to stop there. Behind every completion the end token is put anyway.\n"
+            "  Next: Take <eos> out of the row.\n"
+            for index, pointer in [(1, "/completion"), *[(index, "/messages/1/content") for index in range(2, 6)]]
+        )
+        + "error TP023: rows.jsonl: <eos> stands in 1 further texts to be learned.\n"
+        "  Next: Take <eos> out of them.\n"
+    )
+
+
+def test_other_special_tokens_in_a_text_are_told(config: Config, tmp_path: Path):
+    rows = row_file(tmp_path / "rows.jsonl", PAIR, {"prompt": "<eos> a <pad>", "completion": "b <pad>"})
+    items = row_file(tmp_path / "items.jsonl", {"id": "1", "prompt": "<eos>", "expected": "x"})
+    changed = replace(
+        config, data=Data(dataset=rows, max_length=32), evaluation=Evaluation(eval_set=items, max_new_tokens=4)
+    )
+    assert as_text(prepare(changed, forced=False).warnings) == "".join(
+        f"warning TP024: {file} (line {line}): 1 row has the text of special tokens in it, the first here: {tokens}.\n"
+        "  The tokenizer reads such a text as the token itself, not as characters.\n"
+        "  Next: Nothing, if that is meant; else write it in another way, for example with a space inside.\n"
+        for file, line, tokens in ((rows, 2, "<eos>, <pad>"), (items, 1, "<eos>"))
+    )
+
+
+def test_marks_that_are_no_special_tokens_are_text():
+    tokenizer = resolve("tiny-gpt2").tokenizer()
+    row = {"prompt": "Use <answer>.", "completion": "<answer>4</answer>"}
+    assert special_token_problems([row], texts_of, tokenizer, file="rows.jsonl", lines=[1]) == []

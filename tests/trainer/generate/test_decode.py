@@ -1,0 +1,136 @@
+"""Greedy decoding: exact on a model that counts, equal to the loop without a cache, blind to padding and neighbours."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding, PartitionSpec
+from tiny_models import counting_model, logits, random_model
+
+from trainer.generate.decode import Completion, decode, generate
+
+PROMPTS = [[5, 17, 8], [3], [4, 2, 9, 6, 13, 13, 12, 9], [7, 7, 7, 7, 7], [21], [0, 22, 1]]
+
+
+def completions(graphdef, params, prompts, **given):
+    chosen = {"max_new_tokens": 12, "stop_token_id": 7, "batch_size": 4} | given
+    return list(generate(graphdef, params, prompts, **chosen))
+
+
+def naive(graphdef, params, prompt, *, max_new_tokens=12, stop_token_id=7):
+    """Put the whole text through the model for each token; padded on the right, to compile once."""
+    tokens = list(prompt)
+    while len(tokens) < len(prompt) + max_new_tokens and (len(tokens) == len(prompt) or tokens[-1] != stop_token_id):
+        row = jnp.asarray([tokens + [0] * (40 - len(tokens))], jnp.int32)
+        tokens.append(int(np.argmax(logits(graphdef, params, row)[0, len(tokens) - 1])))
+    written = tuple(tokens[len(prompt) :])
+    return Completion(tokens=written, finish_reason="stop" if written[-1] == stop_token_id else "length")
+
+
+def test_counts_until_the_stop_token_or_the_limit():
+    graphdef, params = counting_model(10)
+    assert completions(graphdef, params, [[3, 4], [9], [6], [7], [8, 1, 0]], max_new_tokens=5) == [
+        Completion(tokens=(5, 6, 7), finish_reason="stop"),
+        Completion(tokens=(0, 1, 2, 3, 4), finish_reason="length"),
+        Completion(tokens=(7,), finish_reason="stop"),
+        Completion(tokens=(8, 9, 0, 1, 2), finish_reason="length"),
+        Completion(tokens=(1, 2, 3, 4, 5), finish_reason="length"),
+    ]
+
+
+def test_one_new_token_and_a_stop_at_the_limit():
+    graphdef, params = counting_model(10)
+    assert completions(graphdef, params, [[3], [6]], max_new_tokens=1) == [
+        Completion(tokens=(4,), finish_reason="length"),
+        Completion(tokens=(7,), finish_reason="stop"),
+    ]
+    assert completions(graphdef, params, [[4]], max_new_tokens=3) == [
+        Completion(tokens=(5, 6, 7), finish_reason="stop")
+    ]
+
+
+def test_of_equally_likely_tokens_the_first_is_taken(spec):
+    graphdef, params = random_model(spec)
+    nothing = {name: jnp.zeros_like(value) for name, value in params.items()}
+    assert completions(graphdef, nothing, [[5], [1, 2]], max_new_tokens=2) == [
+        Completion(tokens=(0, 0), finish_reason="length"),
+        Completion(tokens=(0, 0), finish_reason="length"),
+    ]
+
+
+def test_no_prompts_no_completions(spec):
+    graphdef, params = random_model(spec)
+    assert completions(graphdef, params, []) == []
+
+
+def test_the_cache_changes_nothing(spec):
+    graphdef, params = random_model(spec, seed=1)
+    free = [naive(graphdef, params, prompt, stop_token_id=-1).tokens for prompt in PROMPTS]
+    stop = min(range(spec.vocab), key=lambda token: abs(sum(token in tokens for tokens in free) - 3))
+    expected = [naive(graphdef, params, prompt, stop_token_id=stop) for prompt in PROMPTS]
+    # The comparison would be hollow if all outputs were alike or none reached the stop token.
+    assert len({one.tokens for one in expected}) >= 5
+    assert {one.finish_reason for one in expected} == {"stop", "length"}
+    assert completions(graphdef, params, PROMPTS, stop_token_id=stop) == expected
+
+
+def test_neighbours_and_padding_change_nothing(spec):
+    graphdef, params = random_model(spec, seed=1)
+    together = completions(graphdef, params, PROMPTS, batch_size=6)
+    assert completions(graphdef, params, PROMPTS, batch_size=1) == together
+    assert completions(graphdef, params, PROMPTS[::-1], batch_size=4) == together[::-1]
+    beside_a_long_one = completions(graphdef, params, [*PROMPTS, [1] * 40], batch_size=7)
+    assert beside_a_long_one[:6] == together
+
+
+def test_a_prefix_of_a_longer_output(spec):
+    graphdef, params = random_model(spec, seed=1)
+    long, short = (completions(graphdef, params, PROMPTS, max_new_tokens=limit) for limit in (12, 4))
+    assert [one.tokens[:4] for one in long] == [one.tokens for one in short]
+
+
+def test_one_program_for_all_batches_and_for_nearly_equal_sets(spec):
+    graphdef, params = random_model(spec)
+    doubled = {name: 2 * value for name, value in params.items()}
+    before = decode._cache_size()
+    # A limit that no other test has, so that this program is not there yet.
+    completions(graphdef, params, PROMPTS, max_new_tokens=11)
+    completions(graphdef, params, [[1] * 20, *PROMPTS], max_new_tokens=11)
+    completions(graphdef, doubled, PROMPTS, max_new_tokens=11, stop_token_id=3)
+    assert decode._cache_size() == before + 1
+
+
+def test_completions_come_as_each_batch_is_done():
+    graphdef, params = counting_model(10)
+    stream = generate(graphdef, params, [[1], [2], [99]], max_new_tokens=2, stop_token_id=7, batch_size=2)
+    assert next(stream).tokens == (2, 3)
+    assert next(stream).tokens == (3, 4)
+
+
+def test_params_split_over_eight_devices(spec):
+    graphdef, params = random_model(spec, seed=1)
+    mesh = jax.make_mesh((8,), ("shard",), axis_types=(jax.sharding.AxisType.Auto,))
+    split = {
+        name: jax.device_put(
+            value, NamedSharding(mesh, PartitionSpec("shard") if value.shape[0] % 8 == 0 else PartitionSpec())
+        )
+        for name, value in params.items()
+    }
+    assert any(len({str(shard.index) for shard in value.addressable_shards}) == 8 for value in split.values())
+    assert completions(graphdef, split, PROMPTS) == completions(graphdef, params, PROMPTS)
+
+
+def test_bfloat16_decodes_as_its_own_naive_loop(spec):
+    graphdef, params = random_model(spec, seed=1, compute_dtype=jnp.bfloat16, params_dtype=jnp.bfloat16)
+    got = completions(graphdef, params, PROMPTS)
+    expected = [naive(graphdef, params, prompt) for prompt in PROMPTS]
+    # Sums are taken in another order; with 8 bits of mantissa a near tie may fall the other way, but not often.
+    same_start = [np.array_equal(a.tokens[:3], b.tokens[:3]) for a, b in zip(got, expected, strict=True)]
+    assert sum(same_start) >= 5
+
+
+@pytest.mark.parametrize("prompts", [[[1] * 53], [[3], []]])
+def test_the_caller_leaves_out_what_cannot_be_answered(spec, prompts):
+    graphdef, params = random_model(spec)
+    with pytest.raises(AssertionError):
+        completions(graphdef, params, prompts)

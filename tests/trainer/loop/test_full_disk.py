@@ -1,0 +1,270 @@
+"""A disk that is really full: one megabyte of memory, mounted, and everything that writes sent there."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from evidence.bundle.build import build_bundle
+from evidence.index.check import check_paths
+from evidence.records.importing import import_run
+from evidence.records.ours import read_run
+from evidence.run.hashes import sha256_file
+from schemas.problems.problem import ProblemError
+from schemas.problems.render import as_text
+from trainer.config.tree import Checkpoint, Config
+from trainer.evaluate_run import evaluate_run, export_run
+from trainer.loop import checkpoint
+from trainer.loop.checkpoint import Checkpoints
+from trainer.loop.step import TrainState
+from trainer.recorder.progress import Watch
+from trainer.recorder.recorder import Recorder, claim, now
+from trainer.run import Order, run
+from trainproof.terminal.runs import report_text
+from trainproof.verbs.train_order import TrainFlags, order_of
+
+pytestmark = pytest.mark.slow
+
+CONFIG = """
+name: whole
+model: {name: tiny-gpt2}
+data: {max_length: 96}
+optimizer: {learning_rate: 0.01}
+batch: {microbatch_size: 4}
+mesh: {device: cpu, devices: 1}
+evaluation: {max_new_tokens: 4, batch_size: 50}
+limits: {steps: 2}
+"""
+QUIET = Watch(quiet=True)
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """Return the folder of a disk of one megabyte and forty files."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    root = [] if os.geteuid() == 0 else ["sudo", "-n"]
+    mount = [*root, "mount", "-t", "tmpfs", "-o", "size=1m,nr_inodes=40,mode=1777", "tmpfs", str(folder)]
+    try:
+        done = subprocess.run(mount, capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        pytest.skip(f"a disk cannot be mounted here: {error}")
+    if done.returncode:
+        pytest.skip(f"only root can mount a disk: {done.stderr.strip()}")
+    yield folder
+    subprocess.run([*root, "umount", str(folder)], check=True)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a run with a checkpoint and no evaluation."""
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    config = folder.with_name("config.yaml")
+    config.write_text(CONFIG)
+    assert run(order_of(TrainFlags(config=config, output=folder)), QUIET) == 0
+    return folder
+
+
+def fill(folder: Path, *, leave_bytes: int) -> None:
+    free = shutil.disk_usage(folder).free
+    (folder / "ballast").write_bytes(bytes(free - leave_bytes))
+
+
+def files(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): sha256_file(path) for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def refused(act: Callable[[], object], exit_code: int) -> str:
+    with pytest.raises(ProblemError) as told:
+        act()
+    assert told.value.exit_code == exit_code
+    return as_text(told.value.problems)
+
+
+@pytest.mark.parametrize(
+    ("every", "what"),
+    [(0, "a checkpoint of 2,036,744 bytes"), (1, "2 checkpoints of 2,036,744 bytes")],
+)
+def test_training_whose_checkpoints_have_no_room_is_refused_before_anything_is_spent(
+    every: int, what: str, small: Path, config: Config
+) -> None:
+    folder = small / "run"
+    order = Order(config=replace(config, checkpoint=Checkpoint(save_every_steps=every)), folder=folder, command=["-"])
+    free = shutil.disk_usage(small).free
+    assert refused(lambda: run(order, QUIET), 2) == (
+        f"error TP722: {folder}: The disk has no room for the run: it will hold {what} at a time, and {free:,} are "
+        "free.\n"
+        "  A run whose last state cannot be saved would be spent for nothing.\n"
+        "  Next: Free space there or give --output a folder on another disk.\n"
+    )
+    assert not folder.exists()
+
+
+def test_training_whose_disk_is_taken_by_others_is_sealed_as_failed(
+    small: Path, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainer.run.refuse_no_room", lambda *_, **__: None)
+    folder = small / "run"
+    order = Order(config=replace(config, checkpoint=Checkpoint(save_every_steps=1)), folder=folder, command=["-"])
+    told = refused(lambda: run(order, QUIET), 4)
+    free = told.partition("bytes, and ")[2].partition(" are")[0]
+    assert int(free.replace(",", "")) < 1 << 20
+    assert told == (
+        f"error TP722: {folder}/checkpoints: "
+        f"The disk is full: a checkpoint needs 2,036,748 bytes, and {free} are free; "
+        "the run cannot be recorded any further.\n"
+        "  A run that is not recorded cannot be believed, so it stops here; what was written before is intact.\n"
+        "  Next: Free space there and start the run again, with --resume if a checkpoint was saved.\n"
+    )
+    found = read_run(folder)
+    assert (found.status, len(found.metrics().values), found.manifest["exit"]["error"]) == ("failed", 1, "disk_full")
+    assert report_text(check_paths([folder])) == f"{folder}  partial\n1 run: 1 partial; nothing found.\n"
+
+
+def test_checkpoint_that_finds_the_disk_full_leaves_none(small: Path, tmp_path: Path) -> None:
+    """Orbax needs more than the state's bytes, so the disk is full in the middle of writing."""
+    (tmp_path / "config.yaml").write_text(CONFIG + "checkpoint: {save_every_steps: 1}\n")
+    trial = f"""
+from trainproof.command import main
+from trainer.loop import checkpoint
+checkpoint.refuse_full_disk = lambda folder, state: None
+checkpoint.refuse_no_room = lambda folder, *, state_bytes, at_once: None
+main(["train", "--config", "{tmp_path}/config.yaml", "--output", "{small}/run"])
+"""
+    done = subprocess.run([sys.executable, "-c", trial], capture_output=True, text=True, check=False)
+    assert done.returncode == 4
+    assert done.stderr == (
+        f"error TP722: {small}/run/checkpoints: The disk is full; the run cannot be recorded any further.\n"
+        "  A run that is not recorded cannot be believed, so it stops here; what was written before is intact.\n"
+        "  Next: Free space there and start the run again, with --resume if a checkpoint was saved.\n"
+    )
+    assert list((small / "run/checkpoints").iterdir()) == []
+    found = read_run(small / "run")
+    assert (found.status, found.manifest["exit"]["error"]) == ("failed", "disk_full")
+
+
+def test_checkpoint_that_fails_at_any_of_its_files_leaves_none(small: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The disk has room for one file more each time, until the checkpoint has all of its own."""
+    weights = {"kernel": jnp.ones((8, 8)), "bias": jnp.ones(8)}
+    state = TrainState(step=jnp.asarray(3), params=weights, opt_state=weights)
+    checkpoints = Checkpoints(small, keep=1)
+    fillers = [small / f"filler-{number}" for number in range(os.statvfs(small).f_ffree)]
+    for filler in fillers:
+        filler.touch()
+    failures = []
+    for filler in fillers:
+        try:
+            checkpoints.save(state)
+            break
+        except OSError as error:
+            failures.append((error.errno, error.filename, len(list((small / "checkpoints").iterdir()))))
+        filler.unlink()
+    checkpoints.close()
+    assert len(failures) > 10
+    assert set(failures) == {(errno.ENOSPC, str(small / "checkpoints"), 0)}
+    assert [path.name for path in (small / "checkpoints").iterdir()] == ["3"]
+    assert capfd.readouterr() == ("", "")
+
+
+def test_many_writers_of_a_checkpoint_that_fail_are_told_once(
+    small: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(checkpoint, "refuse_full_disk", lambda folder, state: None)
+    noise = np.random.default_rng(0)
+    weights = {f"layer_{number}": jnp.asarray(noise.random((64, 256)), jnp.float32) for number in range(16)}
+    checkpoints = Checkpoints(small, keep=1)
+    fill(small, leave_bytes=500_000)
+    for _ in range(5):
+        with pytest.raises(OSError, match="No space left on device"):
+            checkpoints.save(TrainState(step=jnp.asarray(3), params=weights, opt_state=weights))
+    checkpoints.close()
+    gc.collect()
+    assert [record.getMessage() for record in caplog.records if record.name in {"absl", "asyncio"}] == []
+
+
+def test_recorder_that_fills_the_disk_keeps_every_row_before(small: Path) -> None:
+    folder = small / "run"
+    claim(folder)
+    row = {"step": 0, "tokens_seen": 0, "loss": 1.0, "learning_rate": 0.1, "grad_norm": 1.0, "step_seconds": 0.1}
+    row |= {"tokens_per_second": 1.0, "device_memory_bytes": None, "time": now()}
+    written = 0
+
+    def record() -> None:
+        nonlocal written
+        with Recorder(folder, say=lambda _line: None) as recorder:
+            recorder.document("run_manifest.json", {"status": "running"})
+            while True:
+                recorder.metric(row | {"step": written + 1})
+                written += 1
+
+    assert refused(record, 4).startswith(f"error TP722: {folder}: The disk is full;")
+    found = read_run(folder)
+    assert [each["step"] for each in found.metrics().values] == list(range(1, written + 1))
+    assert written > 1000
+    assert found.status == "interrupted"
+    assert json.loads((folder / "run_manifest.json").read_text()) == {"status": "running"}
+
+
+def test_bundle_that_does_not_fit_leaves_the_old_one(small: Path, trained: Path) -> None:
+    output = small / "run.zip"
+    build_bundle([trained], output)
+    fill(small, leave_bytes=50_000)
+    before = files(small)
+    assert refused(lambda: build_bundle([trained], output), 2) == (
+        f"error TP848: {output}: The bundle cannot be written: No space left on device.\n"
+        "  The output cannot be written, or lies inside a run folder and would become part of it.\n"
+        "  Next: Give another path with `--output`.\n"
+    )
+    assert files(small) == before
+
+
+def test_import_that_does_not_fit_leaves_nothing(small: Path, tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    shutil.copytree(Path(__file__).parents[2] / "cases/foreign/hf_trainer/folder", theirs)
+    (theirs / "notes.txt").write_bytes(b"x" * 100_000)
+    fill(small, leave_bytes=50_000)
+    before = files(small)
+    told = refused(lambda: import_run(theirs, name="theirs", root=small, now=datetime.now(UTC)), 2)
+    free = shutil.disk_usage(small).free
+    assert told == (
+        f"error TP089: {small}: The import could not be written: the disk is full.\n"
+        "  What was there before is as it was, and nothing is left half made.\n"
+        f"  Next: Free space there ({free:,} bytes are left), or give another place.\n"
+    )
+    assert files(small) == before
+
+
+def test_export_that_does_not_fit_leaves_nothing(small: Path, trained: Path) -> None:
+    fill(small, leave_bytes=100_000)
+    before = files(small)
+    target = small / "model"
+    assert refused(lambda: export_run(trained, target, QUIET), 2).startswith(
+        f"error TP089: {target}: The export could not be written: the disk is full.\n"
+    )
+    assert files(small) == before
+    assert not target.exists()
+
+
+def test_evaluation_that_does_not_fit_leaves_the_run_as_it_was(small: Path, trained: Path) -> None:
+    folder = small / "whole"
+    shutil.copytree(trained, folder, ignore=shutil.ignore_patterns("checkpoints"))
+    (folder / "checkpoints").symlink_to(trained / "checkpoints")
+    fill(small, leave_bytes=5_000)
+    before = files(folder)
+    assert refused(lambda: evaluate_run(folder, "eval_v1", QUIET), 2).startswith(
+        f"error TP089: {folder}: The evaluation could not be written: the disk is full.\n"
+    )
+    assert files(folder) == before

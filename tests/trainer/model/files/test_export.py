@@ -1,0 +1,132 @@
+"""Model folders out: complete, read by others, never half there, never over something."""
+
+import json
+import os
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+from safetensors import safe_open
+from safetensors.numpy import load_file
+
+from schemas.problems.problem import Problem, ProblemError
+from trainer.model.build import abstract, build
+from trainer.model.families.family import TensorLink
+from trainer.model.files import export as exporting
+from trainer.model.files.export import export, split_by_size
+from trainer.model.files.loading import load_params
+from trainer.model.files.source import resolve
+from trainer.model.params import flatten, params_sha256
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    source = resolve("tiny-gpt2")
+    choices = {"params_dtype": jnp.float32, "compute_dtype": jnp.float32, "remat": "none"}
+    return source, jax.jit(lambda: flatten(build(source.spec, key=jax.random.key(0), **choices))[1])()
+
+
+def test_a_built_in_model_becomes_a_folder_that_works_alone(tiny, tmp_path):
+    source, params = tiny
+    export(tmp_path / "export", params, source)
+    names = sorted(path.name for path in (tmp_path / "export").iterdir())
+    assert names == [
+        "config.json",
+        "model.safetensors",
+        "special_tokens_map.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    ]
+    assert [path.name for path in tmp_path.iterdir()] == ["export"]
+    again = resolve(str(tmp_path / "export"))
+    assert again.spec == source.spec
+    wanted = abstract(again.spec, params_dtype=jnp.float32, compute_dtype=jnp.float32, remat="none")
+    assert params_sha256(load_params(again, flatten(wanted)[1])) == params_sha256(params)
+    text = "What is 38 + 47?"
+    assert again.tokenizer()(text)["input_ids"] == source.tokenizer()(text)["input_ids"]
+
+
+def test_config_is_the_old_one_completed(tiny, tmp_path):
+    source, params = tiny
+    rounded = {name: value.astype(jnp.bfloat16) for name, value in params.items()}
+    export(tmp_path / "export", rounded, source)
+    before = json.loads((source.folder / "config.json").read_text())
+    after = json.loads((tmp_path / "export" / "config.json").read_text())
+    assert after == before | {"architectures": ["GPT2LMHeadModel"], "dtype": "bfloat16"}
+    with safe_open(tmp_path / "export" / "model.safetensors", framework="numpy") as file:
+        assert file.metadata() == {"format": "pt"}
+        assert {file.get_slice(name).get_dtype() for name in file.keys()} == {"BF16"}  # noqa: SIM118
+
+
+def test_several_files_hold_each_tensor_once(tiny, tmp_path):
+    source, params = tiny
+    export(tmp_path / "export", params, source, shard_bytes=150_000)
+    index = json.loads((tmp_path / "export" / "model.safetensors.index.json").read_text())
+    shards = sorted(path.name for path in (tmp_path / "export").glob("*.safetensors"))
+    assert shards == [f"model-{number:05d}-of-{len(shards):05d}.safetensors" for number in range(1, len(shards) + 1)]
+    assert len(shards) == 5
+    held = {name: shard for shard in shards for name in load_file(tmp_path / "export" / shard)}
+    assert index["weight_map"] == held
+    assert index["metadata"] == {"total_size": sum(value.nbytes for value in params.values())}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "room", "expected"),
+    [
+        ([3, 3, 3], 7, [[3, 3], [3]]),
+        ([3, 4], 7, [[3, 4]]),
+        ([9, 1, 1], 7, [[9], [1, 1]]),
+        ([1, 9, 1], 7, [[1], [9], [1]]),
+    ],
+)
+def test_runs_of_tensors(sizes, room, expected):
+    params = {str(index): jnp.zeros((size,), jnp.int8) for index, size in enumerate(sizes)}
+    links = tuple(TensorLink(tensor=name, params=(name,)) for name in params)
+    shards = split_by_size(links, params, room)
+    assert [[params[link.tensor].size for link in shard] for shard in shards] == expected
+
+
+def test_an_empty_folder_is_taken_and_a_full_one_is_not(tiny, tmp_path):
+    source, params = tiny
+    (tmp_path / "export").mkdir()
+    export(tmp_path / "export", params, source)
+    before = (tmp_path / "export" / "config.json").stat().st_mtime_ns
+    with pytest.raises(ProblemError) as refusal:
+        export(tmp_path / "export", params, source)
+    assert refusal.value.exit_code == 2
+    assert refusal.value.problems == (
+        Problem(
+            code="TP048",
+            severity="error",
+            file=str(tmp_path / "export"),
+            what=f"{tmp_path / 'export'} is not empty.",
+            why="An export never replaces files that are there.",
+            next="Name a folder that does not exist yet, or remove this one first.",
+        ),
+    )
+    assert (tmp_path / "export" / "config.json").stat().st_mtime_ns == before
+
+
+def test_a_failure_leaves_nothing_behind(tiny, tmp_path, monkeypatch):
+    source, params = tiny
+
+    def full_disk(path: Path, value: object) -> None:
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr(exporting, "write_json", full_disk)
+    with pytest.raises(OSError, match="No space left on device"):
+        export(tmp_path / "export", params, source)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("umask", "of_folder", "of_files"), [(0o022, 0o755, 0o644), (0o077, 0o700, 0o600)])
+def test_the_umask_decides_who_may_read(tiny, tmp_path, umask, of_folder, of_files):
+    source, params = tiny
+    before = os.umask(umask)
+    try:
+        export(tmp_path / "export", params, source)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "export").stat().st_mode & 0o777 == of_folder
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "export").iterdir()} == {of_files}

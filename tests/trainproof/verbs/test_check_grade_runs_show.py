@@ -1,0 +1,155 @@
+"""The verbs check, grade, runs and show, as somebody types them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from mutations import apply
+from synthetic import write_run
+
+from trainproof.command import main
+
+
+def run_command(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main([str(argument) for argument in arguments])
+    said = capsys.readouterr()
+    return int(ended.value.code or 0), said.out, said.err
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    write_run(Path("runs"), "good")
+    return Path("runs")
+
+
+@pytest.fixture
+def broken(root: Path) -> Path:
+    folder = write_run(root, "broken", seed=1)
+    apply(folder, {"file": "metrics.jsonl", "replace": ["\n", "\r\n"]})
+    return folder
+
+
+def test_check_of_good_runs_exits_0(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(capsys, "check", root) == (
+        0,
+        "runs/good  verified\n1 run: 1 verified; nothing found.\n",
+        "",
+    )
+
+
+def test_check_of_a_broken_run_exits_1(root: Path, broken: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run_command(capsys, "check", root)
+    assert (code, err) == (1, "")
+    assert "metrics.jsonl matches its hash after CRLF conversion." in out
+    assert out.endswith("2 runs: 1 verified, 1 measured; 1 error.\n")
+
+
+def test_check_of_nothing_exits_2(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(capsys, "check", "absent") == (
+        2,
+        "",
+        (
+            "error TP091: absent: absent does not exist.\n"
+            "  Next: Check the path; give a run, a folder of runs or a document.\n"
+        ),
+    )
+    assert run_command(capsys, "check")[0] == 2
+
+
+def test_check_as_json(root: Path, broken: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run_command(capsys, "check", root, "--json")
+    report = json.loads(out)
+    assert code == 1
+    assert [(run["path"], run["grade"]) for run in report["runs"]] == [
+        ("runs/broken", "measured"),
+        ("runs/good", "verified"),
+    ]
+    finding = report["runs"][0]["findings"][0]
+    assert (finding["code"], finding["severity"], finding["file"]) == ("TP202", "error", "runs/broken/metrics.jsonl")
+    assert {"line", "pointer", "what", "expected", "next"} <= finding.keys()
+
+
+def test_check_in_the_other_forms(root: Path, broken: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(capsys, "check", root, "--github")[1].startswith(
+        "::error file=runs/broken/metrics.jsonl,title=TP202::"
+    )
+    assert json.loads(run_command(capsys, "check", root, "--sarif")[1])["version"] == "2.1.0"
+    assert "<testsuite " in run_command(capsys, "check", root, "--junit")[1]
+    assert run_command(capsys, "check", root, "--junit", "--json")[0] == 2
+
+
+def test_grade_exits_0_whatever_the_grade(root: Path, broken: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run_command(capsys, "grade", root, "--json")
+    assert code == 0
+    assert [(run["path"], run["grade"]) for run in json.loads(out)] == [
+        ("runs/broken", "measured"),
+        ("runs/good", "verified"),
+    ]
+    assert run_command(capsys, "grade", "absent")[0] == 2
+
+
+def test_runs_lists_what_is_there(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run_command(capsys, "runs", root)
+    assert code == 0
+    assert [line.split()[:2] for line in out.splitlines()] == [["run", "grade"], ["good", "verified"]]
+    assert json.loads(run_command(capsys, "runs", root, "--json")[1])[0]["run_id"] == "good"
+
+
+def test_runs_without_a_folder_says_how_to_make_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run_command(capsys, "runs") == (
+        2,
+        "",
+        (
+            "error TP091: submission_runs: submission_runs is not a folder of runs: there is no such folder.\n"
+            "  Next: Check the path; `trainproof demo` makes two runs in submission_runs.\n"
+        ),
+    )
+
+
+def test_show_shows_one_run(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run_command(capsys, "show", root / "good")
+    assert code == 0
+    assert "  exact match                  0.667 (0.391–0.862)" in out
+    shown = json.loads(run_command(capsys, "show", root / "good", "--json")[1])
+    assert (shown["run_id"], shown["grade"], shown["findings"]) == ("good", "verified", [])
+    assert run_command(capsys, "show", "absent")[0] == 2
+
+
+def test_check_of_a_pipe_is_refused(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo("plan.json")
+    code, out, err = run_command(capsys, "check", "plan.json")
+    assert (code, out) == (2, "")
+    assert "plan.json is neither a file nor a folder." in err
+
+
+@pytest.fixture
+def deep(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Make a run with more folders inside each other than Python calls functions; pytest could not remove them."""
+    here = Path.cwd()
+    monkeypatch.chdir(root / "good")
+    for _ in range(1100):
+        Path("d").mkdir()
+        os.chdir("d")
+    monkeypatch.chdir(here)
+    yield root / "good"
+    subprocess.run(["rm", "-rf", str(here / root / "good")], check=True)
+
+
+@pytest.mark.parametrize("verb", ["check", "runs", "show", "package"])
+def test_folders_inside_each_other_without_end_are_not_followed(
+    deep: Path, capsys: pytest.CaptureFixture[str], verb: str
+) -> None:
+    code, out, err = run_command(capsys, verb, deep.parent if verb == "runs" else deep)
+    assert code == (1 if verb in ("check", "package") else 0)
+    said = "The folder stands in more than 64 others of the run; it was not looked into."
+    assert said in out + err

@@ -1,0 +1,125 @@
+"""What is said of rows that would not teach what they hold: no end, no answer. `encode.py` finds them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from schemas.problems.problem import Problem
+from schemas.problems.words import shown
+from trainer.data.chat_template import SHOWN_ROWS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Where:
+    """Where rows stand, and how long they may be."""
+
+    max_length: int
+    """At which rows are cut."""
+    max_positions: int | None
+    """The model's; longer rows cannot be kept whole. None: not known."""
+    file: str
+    """The dataset."""
+    lines: Sequence[int | None]
+    """Where its rows stand in it."""
+
+    def holds(self, tokens: int) -> bool:
+        """Return whether the model can take so many tokens."""
+        return self.max_positions is None or tokens <= self.max_positions
+
+
+def no_end_token(file: str) -> Problem:
+    """Return the problem of a tokenizer without an end token."""
+    return Problem(
+        code="TP020",
+        severity="error",
+        file=file,
+        what="The model's tokenizer has no end token.",
+        why="Without one in the training text the model never learns to stop.",
+        expected="eos_token in tokenizer_config.json",
+        next="Name the token that ends a text as eos_token in the model's tokenizer_config.json.",
+    )
+
+
+def lost_answers(needed: dict[int, int], where: Where) -> list[Problem]:
+    """Return a problem for each of the first rows whose answer was cut off, and one for the rest.
+
+    Args:
+        needed: the tokens of each such row, by its index.
+        where: the dataset and its lengths.
+    """
+    problems = [
+        Problem(
+            code="TP021",
+            severity="error",
+            file=where.file,
+            line=where.lines[index],
+            what=f"Row {index} has {tokens} tokens; cut to {where.max_length}, it loses its answer.",
+            why="The model would learn the question and never the answer.",
+            next=f"Use --set data.max_length={tokens}, or shorten or remove the row."
+            if where.holds(tokens)
+            else f"Shorten or remove the row: the model has {where.max_positions} positions.",
+        )
+        for index, tokens in list(needed.items())[:SHOWN_ROWS]
+    ]
+    rest = list(needed.values())[SHOWN_ROWS:]
+    if rest:
+        longest, most = max(needed.values()), where.max_positions
+        problems.append(
+            Problem(
+                code="TP021",
+                severity="error",
+                file=where.file,
+                what=f"{len(rest)} further rows lose their answer at {where.max_length} tokens.",
+                next=f"Use --set data.max_length={longest} to keep every row whole."
+                if where.holds(longest)
+                else f"Shorten or remove rows of more than {most} tokens: the model has no more positions.",
+            )
+        )
+    return problems
+
+
+def unknown_answers(texts: dict[int, str], where: Where) -> list[Problem]:
+    """Return a problem for each of the first whole rows whose answer the tokenizer does not know, one for the rest.
+
+    Args:
+        texts: what the tokenizer makes of each such row, by its index.
+        where: the dataset.
+    """
+    problems = [
+        Problem(
+            code="TP025",
+            severity="error",
+            file=where.file,
+            line=where.lines[index],
+            what=f"The model's tokenizer makes {shown(text)} of what row {index} teaches; its answer is not in it.",
+            why="A model learns and writes only what its tokenizer knows.",
+            next="Use the tokenizer that the model was trained with, or write the row in text that it knows.",
+        )
+        for index, text in list(texts.items())[:SHOWN_ROWS]
+    ]
+    if len(texts) > SHOWN_ROWS:
+        problems.append(
+            Problem(
+                code="TP025",
+                severity="error",
+                file=where.file,
+                what=f"The model's tokenizer does not know the answers of {len(texts) - SHOWN_ROWS} further rows.",
+                next="Use the tokenizer that the model was trained with.",
+            )
+        )
+    return problems
+
+
+def no_whole_row(rows: int, shortest: int, where: Where) -> Problem:
+    """Return the problem of rows that are all cut; the shortest has `shortest` tokens."""
+    return Problem(
+        code="TP026",
+        severity="error",
+        file=where.file,
+        what=f"All rows ({rows}) are cut to {where.max_length} tokens, so none of them ends.",
+        why="Without an end token in the training text the model never learns to stop.",
+        next=f"Use --set data.max_length={shortest} or more, which keeps the shortest row whole."
+        if where.holds(shortest)
+        else f"Shorten rows: the shortest has {shortest} tokens, and the model has {where.max_positions} positions.",
+    )

@@ -1,0 +1,117 @@
+"""The evaluation of a run: the model before training, the model after it, and the summary of both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flax import nnx
+
+from evidence.run import layout
+from trainer.config.tree import Evaluation
+from trainer.data.encode import Tokenizer, end_token_id
+from trainer.data.render import PromptForm
+from trainer.data.rows import RowFile
+from trainer.evaluation.evaluate import EVALUATED, Answered, answer_set, summary_of
+from trainer.generate.decode import Completion, generate
+from trainer.loop.step import TrainState
+from trainer.loop.stop import StopRequest
+from trainer.model.decoder import Decoder
+from trainer.model.params import Params, params_sha256
+from trainer.recorder.progress import Watch
+from trainer.recorder.recorder import Recorder
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exam:
+    """An evaluation set and how it is put to a model."""
+
+    items: RowFile
+    settings: Evaluation
+    form: PromptForm
+    """How its prompts are put to the model."""
+    tokenizer: Tokenizer
+    graphdef: nnx.GraphDef[Decoder]
+    max_positions: int
+    folder: Path
+    """Of the run; prediction files are written into it."""
+    stop: StopRequest
+    watch: Watch
+
+    def before(self, state: TrainState) -> Answered | None:
+        """Return the untrained model's answers, or None where no baseline is asked for."""
+        return self.put_to(state, layout.BASELINE_PREDICTIONS, "baseline") if self.settings.baseline else None
+
+    def after(self, state: TrainState, baseline: Answered | None, recorder: Recorder) -> bool:
+        """Put the set to the trained model, record the summary of both, and return whether every item was answered."""
+        trained = self.put_to(state, layout.PREDICTIONS, "evaluation")
+        summary = summary_of(
+            trained,
+            baseline,
+            run_id=recorder.run_id,
+            items=self.items,
+            settings=self.settings,
+            stop_token_id=self.stop_token_id,
+            prompt_template=self.prompt_template,
+        )
+        recorder.document(layout.EVAL_SUMMARY, summary)
+        recorder.log(
+            "info",
+            # A run logs one evaluation; one that was stopped may be completed later, which seals the run again.
+            EVALUATED if trained.evaluated.complete else "evaluation_stopped",
+            in_words(summary, self.items.name),
+            metrics=summary["metrics"],
+            eval_set_sha256=summary["eval_set"]["sha256"],
+            params_sha256=summary["checkpoint"]["params_sha256"],
+        )
+        return trained.evaluated.complete
+
+    def put_to(self, state: TrainState, file: str, what: str) -> Answered:
+        """Return a model's answers, each written to `file` as it came."""
+        evaluated = answer_set(
+            self.items,
+            self.form,
+            self.tokenizer,
+            lambda prompts: self.answer(state.params, prompts),
+            path=self.folder / file,
+            max_prompt_tokens=self.max_positions - self.settings.max_new_tokens,
+            stop_now=self.stop.reason,
+            progress=lambda count, total: self.watch.done(what, count, total),
+        )
+        checkpoint = {"step": int(state.step), "params_sha256": params_sha256(state.params)}
+        return Answered(evaluated=evaluated, checkpoint=checkpoint)
+
+    def answer(self, params: Params, prompts: Sequence[Sequence[int]]) -> Iterator[Completion]:
+        """Yield the greedy completion of each prompt."""
+        return generate(
+            self.graphdef,
+            params,
+            prompts,
+            max_new_tokens=self.settings.max_new_tokens,
+            stop_token_id=self.stop_token_id,
+            batch_size=self.settings.batch_size,
+        )
+
+    @property
+    def stop_token_id(self) -> int:
+        """The token that ends an output."""
+        return end_token_id(self.tokenizer, self.form)
+
+    @property
+    def prompt_template(self) -> str:
+        """What the model is given; {prompt} stands for an item's prompt."""
+        return self.form.render("{prompt}", self.tokenizer)
+
+
+def in_words(summary: dict[str, Any], name: str) -> str:
+    """Return the score as one line: value, interval, number of items and the untrained model's value."""
+    score = summary["metrics"]["exact_match"]
+    if score["value"] is None:
+        return f"exact match on {name}: no item was answered"
+    interval = f"{score['interval']['low']:.3f} to {score['interval']['high']:.3f}"
+    before = ""
+    if summary["baseline"] and summary["baseline"]["metrics"]["exact_match"]["value"] is not None:
+        before = f"; before training {summary['baseline']['metrics']['exact_match']['value']:.3f}"
+    return f"exact match on {name}: {score['value']:.3f} (95 % interval {interval}, {score['n']} items{before})"

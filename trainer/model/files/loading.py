@@ -1,0 +1,155 @@
+"""Reads a model's parameters out of its files, one tensor at a time, onto the devices where they belong.
+
+Which tensor holds what stands in `families/`. Files that lack a tensor, have one too many or one of another shape are
+refused as a whole: a model with a random layer in it would train, and nobody would know.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.problems.problem import Problem, ProblemError
+from trainer.model.families.family import TensorLink
+from trainer.model.files.source import ModelSource
+from trainer.model.files.tensors import StoredTensor, open_tensors, unreadable
+from trainer.model.params import Params
+
+DTYPES = ("F64", "F32", "F16", "BF16")
+"""Element types that are read; others are quantised weights."""
+
+HEAD = "lm_head.weight"
+"""The head's tensor in every family: files of a tied model may repeat the token table under this name."""
+
+Wanted = Mapping[str, jax.ShapeDtypeStruct]
+"""For each parameter by name: its shape, the dtype to hold it in and, where it is split over devices, its sharding."""
+
+
+def load_params(source: ModelSource, wanted: Wanted) -> Params:
+    """Return the parameters in a model's files, by name and in the order of names.
+
+    No more than one tensor at a time is in host memory besides the parameters themselves.
+
+    Args:
+        source: a model whose folder holds safetensors.
+        wanted: what `flatten(abstract(...))` gives, with a sharding added where there are several devices.
+
+    Raises:
+        ProblemError: files are absent or damaged, or tensors are missing, unexpected or of another shape, or hold
+            numbers that are not finite: all at once.
+    """
+    params: Params = {}
+    spoiled: list[str] = []
+    with ExitStack() as stack:
+        tensors, links = opened(source, wanted, stack)
+        for name, link in links.items():
+            for param, value in parts(tensors[name].read(), link, wanted):
+                if not is_finite(value) and name not in spoiled:
+                    spoiled.append(name)
+                params[param] = jax.device_put(value, wanted[param].sharding)
+    if spoiled:
+        what = f"Tensors of {source.name} hold numbers that are not finite: {', '.join(sorted(spoiled))}."
+        raise unreadable(source.folder, what, "A model with one of them computes no loss; it was saved after it broke.")
+    return {name: params[name] for name in sorted(params)}
+
+
+def refuse_unusable_weights(source: ModelSource, wanted: Wanted) -> None:
+    """Refuse files that `load_params` would refuse, by their names and headers: no tensor is read.
+
+    The one exception is a head that repeats the token table: both are read, to see whether it does. Numbers that are
+    not finite are seen when they are loaded.
+
+    Raises:
+        ProblemError: as `load_params`.
+    """
+    with ExitStack() as stack:
+        opened(source, wanted, stack)
+
+
+def opened(
+    source: ModelSource, wanted: Wanted, stack: ExitStack
+) -> tuple[dict[str, StoredTensor], dict[str, TensorLink]]:
+    """Return the tensors in a model's files until the stack closes, and what each holds, by names without prefix."""
+    tensors = open_tensors(source.folder, prefix=source.family.prefix, stack=stack)
+    links = {link.tensor.removeprefix(source.family.prefix): link for link in source.family.links(source.spec)}
+    problems = mismatches(tensors, links, wanted, source)
+    if problems:
+        raise ProblemError(problems, exit_code=2)
+    return tensors, links
+
+
+def parts(tensor: NDArray[Any], link: TensorLink, wanted: Wanted) -> Iterator[tuple[str, NDArray[Any]]]:
+    """Cut a tensor into the parameters it holds, each in its dtype."""
+    joined = tensor.T if link.transposed else tensor
+    ends = np.cumsum([wanted[name].shape[-1] for name in link.params])[:-1]
+    for name, part in zip(link.params, np.split(joined, ends, axis=-1), strict=True):
+        with np.errstate(over="ignore"):  # what becomes infinite is told by name
+            yield name, np.array(part, dtype=wanted[name].dtype, order="C")
+
+
+def is_finite(value: NDArray[Any]) -> bool:
+    """Return whether all numbers are finite, without an array of answers; NaN wins both comparisons."""
+    with np.errstate(invalid="ignore"):
+        return bool(np.isfinite(value.min()) and np.isfinite(value.max()))
+
+
+def mismatches(
+    tensors: Mapping[str, StoredTensor], links: Mapping[str, TensorLink], wanted: Wanted, source: ModelSource
+) -> list[Problem]:
+    """Return a problem for each way in which the files differ from the model, naming all tensors concerned."""
+    shapes = {name: tensor_shape(link, wanted) for name, link in links.items()}
+    shared = [(name, tensors[name]) for name in sorted(set(links) & set(tensors))]
+    unknown = [name for name in sorted(set(tensors) - set(links)) if not passed_over(name, source)]
+    reshaped = [
+        f"{name} is {list(stored.shape)} and should be {list(shapes[name])}"
+        for name, stored in shared
+        if stored.shape != shapes[name]
+    ]
+    quantised = [f"{name} is {stored.dtype}" for name, stored in shared if stored.dtype not in DTYPES]
+    found = {
+        "not in the files": sorted(set(links) - set(tensors)),
+        "of no use to this model": unknown,
+        "of another shape than config.json says": reshaped,
+        f"of an element type that is not read ({', '.join(DTYPES)} are)": quantised,
+        "not equal to the token table, although config.json ties the head to it": other_head(tensors, links, source),
+    }
+    return [mismatch(source, text, names) for text, names in found.items() if names]
+
+
+def tensor_shape(link: TensorLink, wanted: Wanted) -> tuple[int, ...]:
+    """Return the shape that a tensor must have in the file."""
+    first = wanted[link.params[0]].shape
+    joined = (*first[:-1], sum(wanted[name].shape[-1] for name in link.params))
+    return joined[::-1] if link.transposed else joined
+
+
+def passed_over(name: str, source: ModelSource) -> bool:
+    """Return whether a tensor may be there without being read: the family's buffers, and a tied head."""
+    return bool(re.fullmatch(source.family.buffers, name)) or (source.spec.tied_head and name == HEAD)
+
+
+def other_head(tensors: Mapping[str, StoredTensor], links: Mapping[str, TensorLink], source: ModelSource) -> list[str]:
+    """Return the head's tensor if the model's head is the token table and the files hold another one."""
+    table = next(name for name, link in links.items() if link.params == ("tokens.table",))
+    if not source.spec.tied_head or HEAD not in tensors or table not in tensors:
+        return []
+    return [] if np.array_equal(tensors[HEAD].read(), tensors[table].read()) else [HEAD]
+
+
+def mismatch(source: ModelSource, text: str, names: list[str]) -> Problem:
+    """Return the problem that these tensors share."""
+    count = "1 tensor is" if len(names) == 1 else f"{len(names)} tensors are"
+    return Problem(
+        code="TP044",
+        severity="error",
+        file=str(source.folder),
+        what=f"{source.name}: {count} {text}: {', '.join(names)}.",
+        why=f"Files and config.json must describe the same {source.family.model_type} model; nothing is left random.",
+        next="Take config.json and safetensors from the same model.",
+    )

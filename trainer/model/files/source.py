@@ -1,0 +1,198 @@
+"""From the name of a model to what there is of it: folder, spec, family, tokenizer.
+
+A name is that of a built-in model, a local folder, or a repository on the Hugging Face hub (`hub.py`), tried in this
+order. Parameters are not read here (`loading.py`), nor drawn (`build.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from tokenizers.models import WordLevel, WordPiece
+
+from schemas.names import MODELS, model_folder, no_model, other_models
+from schemas.problems.problem import Problem, ProblemError
+from trainer.model import files
+from trainer.model.families import FAMILIES, spec_from_config
+from trainer.model.families.family import Family
+from trainer.model.files.hub import download
+from trainer.model.spec import ModelSpec
+from trainer.model.tokenizer import FOLDER as BUILTIN_TOKENIZER
+
+BUILTIN = Path(__file__).parents[1] / "builtin"
+"""A folder with a config.json for each built-in model."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSource:
+    """A model that was found, before any parameter exists."""
+
+    name: str
+    """As the user wrote it."""
+
+    revision: str | None
+    """Commit on the hub. None: the model is not from there."""
+
+    folder: Path
+    """Where its config.json is."""
+
+    tokenizer_folder: Path
+    """Where its tokenizer is."""
+
+    spec: ModelSpec
+    """What to build."""
+
+    weights: Literal["builtin", "pretrained"]
+    """builtin: there are no files, parameters can only be drawn. pretrained: the folder is meant to hold them."""
+
+    @property
+    def family(self) -> Family:
+        """How its files name things."""
+        return FAMILIES[self.spec.family]
+
+    def tokenizer(self) -> Any:
+        """Load the tokenizer through transformers; never runs code from the model's folder.
+
+        Raises:
+            ProblemError: there is none, it cannot be read, it has ids beyond the model's vocabulary, or no token for
+                unknown words.
+        """
+        if not any((self.tokenizer_folder / name).is_file() for name in files.VOCABULARY):
+            # transformers 5 would make one without any tokens out of config.json alone.
+            what = f"The tokenizer of {self.name} is missing: there is none of {', '.join(files.VOCABULARY)}."
+            raise self.tokenizer_problem(what, "The tokens are in these files.")
+        # The advice that torch is missing is true and of no use: only tokenizers are taken from transformers.
+        os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
+        from transformers import AutoTokenizer
+
+        try:
+            # Which text is too long is told with the row's line, not by the tokenizer.
+            tokenizer = AutoTokenizer.from_pretrained(
+                self.tokenizer_folder, local_files_only=True, model_max_length=sys.maxsize
+            )
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError, RecursionError) as error:
+            what = f"The tokenizer of {self.name} cannot be loaded: {first_line(error)}"
+            raise self.tokenizer_problem(
+                what, "transformers reads tokenizer.json, or the family's own files."
+            ) from error
+        self.refuse_ids_beyond(tokenizer.get_vocab())
+        self.refuse_absent_unknown(tokenizer)
+        return tokenizer
+
+    def refuse_ids_beyond(self, ids: dict[str, int]) -> None:
+        """Refuse a tokenizer with an id for which the model has no row; ids may have gaps."""
+        text, largest = max(ids.items(), key=lambda token: token[1], default=("", -1))
+        if largest >= self.spec.vocab:
+            vocab = self.spec.vocab
+            what = f"The tokenizer of {self.name} gives {text!r} the id {largest}; its config.json says {vocab} tokens."
+            raise self.tokenizer_problem(what, f"Ids are counted from 0; the model has no row for {vocab} and beyond.")
+
+    def refuse_absent_unknown(self, tokenizer: Any) -> None:
+        """Refuse a tokenizer of whole words without the token for all other words, on which it breaks down."""
+        model = getattr(getattr(tokenizer, "backend_tokenizer", None), "model", None)
+        text = model.unk_token if isinstance(model, WordLevel | WordPiece) else None
+        if text is not None and text not in tokenizer.get_vocab():
+            what = f"The tokenizer of {self.name} takes what it does not know for {text!r}, and has no such token."
+            raise self.tokenizer_problem(what, "The first unknown word would end the run.")
+
+    def tokenizer_problem(self, what: str, why: str) -> ProblemError:
+        """Return the refusal of a tokenizer."""
+        problem = Problem(
+            code="TP046",
+            severity="error",
+            file=str(self.tokenizer_folder),
+            what=what,
+            why=why,
+            next=f"Put the tokenizer that {self.name} was trained with into its folder (tokenizer.json and "
+            "tokenizer_config.json).",
+        )
+        return ProblemError([problem], exit_code=2)
+
+
+def resolve(name: str, revision: str | None = None, *, with_weights: bool = True) -> ModelSource:
+    """Find a model by name.
+
+    Args:
+        name: built-in model, local folder with config.json, or hub name.
+        revision: branch, tag or commit on the hub; only for hub names.
+        with_weights: whether its parameters are to be read; else they are not fetched from the hub.
+
+    Raises:
+        ProblemError: nothing has this name, the hub cannot be reached, or the model is of a kind not implemented here.
+    """
+    if name in MODELS:
+        if revision is not None:
+            raise no_revision(name, revision, "a built-in model")
+        return found(name, None, BUILTIN / name, BUILTIN_TOKENIZER, "builtin")
+    if (folder := model_folder(name)) is not None:
+        if revision is not None:
+            raise no_revision(name, revision, "a local folder")
+        return found(name, None, folder, folder, "pretrained")
+    if (problem := no_model(name)) is not None:
+        raise ProblemError([problem], exit_code=2)
+    snapshot = download(name, revision, with_weights=with_weights, otherwise=other_models(name))
+    # The hub's cache names a snapshot's folder by its commit, whatever branch was asked for.
+    return found(name, snapshot.name, snapshot, snapshot, "pretrained")
+
+
+def found(
+    name: str, revision: str | None, folder: Path, tokenizer_folder: Path, weights: Literal["builtin", "pretrained"]
+) -> ModelSource:
+    """Return the source in `folder`, its config read."""
+    file = folder / files.CONFIG
+    return ModelSource(
+        name=name,
+        revision=revision,
+        folder=folder,
+        tokenizer_folder=tokenizer_folder,
+        spec=spec_from_config(read_config(file, name), file=str(file)),
+        weights=weights,
+    )
+
+
+def read_config(file: Path, name: str) -> dict[str, Any]:
+    """Return the document in config.json.
+
+    Raises:
+        ProblemError: it is absent, unreadable or no JSON object.
+    """
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        what = f"The config.json of {name} cannot be read: {first_line(error)}."
+        why = "It says what the model is: family, sizes, activation."
+        raise config_problem(name, file, what, why) from error
+    if not isinstance(config, dict):
+        what = f"The config.json of {name} is not a JSON object."
+        raise config_problem(name, file, what, "Its keys describe the model.")
+    return config
+
+
+def config_problem(name: str, file: Path, what: str, why: str) -> ProblemError:
+    """Return the refusal of a config.json."""
+    problem = Problem(code="TP040", severity="error", file=str(file), what=what, why=why, next=other_models(name))
+    return ProblemError([problem], exit_code=2)
+
+
+def no_revision(name: str, revision: str, kind: str) -> ProblemError:
+    """Return the refusal of a revision where there is only one."""
+    problem = Problem(
+        code="TP040",
+        severity="error",
+        file=name,
+        what=f"Revision {revision} was asked for, but {name} is {kind}.",
+        why="Only models on the hub have revisions.",
+        next="Leave model.revision out, or name a model on the hub.",
+    )
+    return ProblemError([problem], exit_code=2)
+
+
+def first_line(error: BaseException) -> str:
+    """Return an error's kind and the first line of its text."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__

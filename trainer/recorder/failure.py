@@ -1,0 +1,137 @@
+"""What went wrong with a run, in the words that its manifest and its user get.
+
+Each kind of failure stands here once. A failure that is none of them is a mistake of ours; its traceback goes into
+log.jsonl, so that it can be reported.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import jax
+
+from schemas.problems.problem import Problem, ProblemError
+
+FAILED = 4
+INTERRUPTED = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """How a run ended by an exception."""
+
+    status: str
+    """failed or cancelled: a status of the manifest."""
+    kind: str
+    """Name of the failure in the manifest's `exit.error`."""
+    exit_code: int
+    problems: tuple[Problem, ...]
+    traceback: str | None = None
+    """Only for mistakes of ours."""
+
+    @property
+    def message(self) -> str:
+        """What happened, in one line."""
+        return " ".join(problem.what for problem in self.problems)
+
+
+def failure_of(error: BaseException, *, file: str) -> Failure:
+    """Return what an exception means for the run in the folder `file`."""
+    if isinstance(error, KeyboardInterrupt):
+        return cancelled(file)
+    if isinstance(error, ProblemError):
+        return Failure(status="failed", kind="problem", exit_code=error.exit_code, problems=error.problems)
+    if isinstance(error, OSError):
+        return not_written(error, file)
+    if is_out_of_memory(error):
+        return out_of_memory(error, file)
+    return internal(error, file)
+
+
+def cancelled(file: str) -> Failure:
+    """Return the end of a run that was told twice to stop."""
+    problem = Problem(
+        code="TP721",
+        severity="error",
+        file=file,
+        what="The run was stopped at once by a second signal; the step under way was not saved.",
+        next="Start it again; the rows written so far stay in metrics.jsonl.",
+    )
+    return Failure(status="cancelled", kind="cancelled", exit_code=INTERRUPTED, problems=(problem,))
+
+
+def not_written(error: OSError, file: str) -> Failure:
+    """Return the end of a run whose evidence could not be written: a full disk above all."""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    where = error.filename or file
+    needed = f": {error.strerror}" if full and error.strerror != os.strerror(error.errno or 0) else ""
+    problem = Problem(
+        code="TP722",
+        severity="error",
+        file=str(where),
+        what=f"The disk is full{needed}; the run cannot be recorded any further."
+        if full
+        else f"The run folder could not be written: {error.strerror}.",
+        why="A run that is not recorded cannot be believed, so it stops here; what was written before is intact.",
+        next="Free space there and start the run again, with --resume if a checkpoint was saved.",
+    )
+    return Failure(status="failed", kind="disk_full" if full else "not_written", exit_code=FAILED, problems=(problem,))
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether a device had no room for what was to be put or computed there."""
+    return isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
+
+
+@contextmanager
+def memory_told(file: str) -> Iterator[None]:
+    """Let a device that has no room be told as the problem of the folder `file`, where no run is there to be sealed."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        raise ProblemError(out_of_memory(error, file).problems, exit_code=FAILED) from error
+
+
+def out_of_memory(error: BaseException, file: str) -> Failure:
+    """Return the end of a run that needed more memory than its device has."""
+    problem = Problem(
+        code="TP723",
+        severity="error",
+        file=file,
+        what=f"The device ran out of memory: {first_line(error)}",
+        why="The plan is an estimate; plan.json in the run folder says what it counted.",
+        next="Apply a change that plan.json lists under changes, largest saving first.",
+    )
+    return Failure(status="failed", kind="out_of_memory", exit_code=FAILED, problems=(problem,))
+
+
+def internal(error: BaseException, file: str) -> Failure:
+    """Return the end of a run by a mistake in trainproof."""
+    problem = Problem(
+        code="TP799",
+        severity="error",
+        file=file,
+        what=f"The run stopped on an error inside trainproof: {type(error).__name__}: {first_line(error)}",
+        why="This is a mistake of the program, not of the configuration.",
+        next="Report it with log.jsonl of the run folder, whose last line holds the traceback.",
+    )
+    return Failure(
+        status="failed",
+        kind=type(error).__name__,
+        exit_code=FAILED,
+        problems=(problem,),
+        traceback="".join(traceback.format_exception(error)),
+    )
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text, or its kind if it has none."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,215 @@
+"""The run that another continues: whether it can be continued so, and what the new run says of it.
+
+Everything here is read from names, config.yaml and manifest; the checkpoint itself is opened by `assemble.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from evidence.records.by_name import flatten
+from evidence.records.facts import facts_of
+from evidence.records.ours import read_run
+from evidence.run.layout import CONFIG, MANIFEST
+from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.words import shown
+from trainer.config.load import load_config
+from trainer.config.tree import Config, document_of
+from trainer.evaluation.evaluate import is_evaluated
+from trainer.loop.checkpoint import latest_step, no_checkpoint
+from trainer.recorder.recorder import unfit_name
+
+
+def parent_of(resume: Path | None, config: Config) -> dict[str, Any] | None:
+    """Return the manifest's group `parent`: the run and step that this one continues from.
+
+    Args:
+        resume: folder of the run to continue. None: this one begins anew.
+        config: of the run that continues it.
+
+    Raises:
+        ProblemError: exit code 2; there is no checkpoint, no step left, or another train state than the new run's.
+    """
+    if resume is None:
+        return None
+    step = latest_step(resume)
+    if step is None:
+        raise ProblemError([no_checkpoint(resume)], exit_code=2)
+    problems = unfit_name(resume, "--resume")
+    if step >= config.limits.steps:
+        problems.append(no_step_left(resume, step, config))
+    if (resume / CONFIG).is_file():
+        before = load_config(resume / CONFIG)
+        problems += [another_state(resume, *change) for change in changes_of_state(before, config)]
+        problems += [other_rows(resume, *change) for change in changes_of_rows(before, config)]
+    if problems:
+        raise ProblemError(problems, exit_code=2)
+    return {"run_id": resume.resolve().name, "step": step}
+
+
+def changes_of_state(before: Config, after: Config) -> Iterator[tuple[str, Any, Any]]:
+    """Yield what makes the train state of two configurations differ: key, value before, value after."""
+    # A model may lie in another folder on the machine where the run is continued.
+    if PurePosixPath(before.model.name).name != PurePosixPath(after.model.name).name:
+        yield "model.name", before.model.name, after.model.name
+    if before.model.weights != after.model.weights:
+        yield "model.weights", before.model.weights, after.model.weights
+    if before.optimizer.name != after.optimizer.name:
+        yield "optimizer.name", before.optimizer.name, after.optimizer.name
+    elif after.optimizer.name == "adafactor" and bool(before.optimizer.weight_decay) != bool(
+        after.optimizer.weight_decay
+    ):
+        # Adafactor without decay has no place for it in its state.
+        yield "optimizer.weight_decay", before.optimizer.weight_decay, after.optimizer.weight_decay
+    if before.precision.params != after.precision.params:
+        yield "precision.params", before.precision.params, after.precision.params
+
+
+def changes_of_rows(before: Config, after: Config) -> Iterator[tuple[str, Any, Any]]:
+    """Yield what makes the rows of a step differ in two configurations: key, value before, value after."""
+    if before.seed != after.seed:
+        yield "seed", before.seed, after.seed
+    for key in ("shuffle", "generated_rows", "max_length"):
+        if getattr(before.data, key) != getattr(after.data, key):
+            yield f"data.{key}", getattr(before.data, key), getattr(after.data, key)
+
+
+OF_A_STEP = (
+    *("model.revision", "optimizer.", "batch.", "precision.compute"),
+    *("memory.remat", "memory.loss_chunk_tokens", "mesh.shard_params"),
+)
+"""Beginnings of the keys by which a step computes what it computes, in every bit of it."""
+
+
+def changes_of_steps(resume: Path, config: Config, devices: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what makes the steps from here on others than those before: `key`, `before` and `after` of each change.
+
+    They are allowed, since a run may have to go on with another device or a lower learning rate, and told, since no
+    run of one configuration would have given what comes of it.
+
+    Args:
+        resume: folder of the run to continue.
+        config: of the run that continues it.
+        devices: the manifest's group `devices` of the run that continues it.
+    """
+    before = load_config(resume / CONFIG) if (resume / CONFIG).is_file() else config
+    old, new = flatten(document_of(before)), flatten(document_of(config))
+    keys = [key for key in new if key.startswith(OF_A_STEP)]
+    if config.optimizer.schedule != "constant":
+        keys.append("limits.steps")  # a schedule ends with the last step
+    changes = [{"key": key, "before": old[key], "after": new[key]} for key in keys if old[key] != new[key]]
+    manifest = manifest_of(resume)
+    if manifest is not None:
+        then, now = (f"{found['count']} × {found['kind']}" for found in (manifest["devices"], devices))
+        changes += [{"key": "devices", "before": then, "after": now}] if then != now else []
+    return changes
+
+
+def weights_of(resume: Path) -> str | None:
+    """Return where the parameters of the run to continue first came from, as far as its manifest states it."""
+    model = (manifest_of(resume) or {}).get("model")
+    return model["weights"] if model else None
+
+
+def manifest_of(resume: Path) -> dict[str, Any] | None:
+    """Return the manifest of the run to continue, None where there is no valid one."""
+    return facts_of(read_run(resume)).manifest
+
+
+def refuse_other_rows(resume: Path | None, dataset: dict[str, Any], *, batch_size: int) -> None:
+    """Refuse to continue a run with a dataset that changed since, or with another number of sequences in a step.
+
+    Args:
+        resume: folder of the run to continue. None: this one begins anew.
+        dataset: the manifest's group `dataset` of the run that continues it.
+        batch_size: of the run that continues it, over all devices.
+
+    Raises:
+        ProblemError: exit code 2, with both values.
+    """
+    manifest = None if resume is None else manifest_of(resume)
+    if resume is None or manifest is None:
+        return
+    problems = []
+    if dataset["sha256"] != manifest["dataset"]["sha256"]:
+        problems.append(other_dataset(resume, manifest["dataset"], dataset))
+    before = (manifest["training"] or {}).get("batch_size", batch_size)
+    if before != batch_size:
+        problems.append(other_batch(resume, before, batch_size))
+    if problems:
+        raise ProblemError(problems, exit_code=2)
+
+
+def no_step_left(resume: Path, step: int, config: Config) -> Problem:
+    """Return the problem of a run that has all its steps; it may have been stopped before its evaluation."""
+    unasked = config.evaluation.eval_set is not None and not is_evaluated(resume)
+    evaluate = f" To answer {config.evaluation.eval_set} as it is: trainproof evaluate {resume}." if unasked else ""
+    return Problem(
+        code="TP051",
+        severity="error",
+        file=str(resume),
+        what=f"The newest checkpoint is at step {step} and limits.steps is {config.limits.steps}: no step is left.",
+        expected=f"limits.steps above {step}",
+        why="limits.steps counts from the first step of the first run.",
+        next=f"Raise it, as in --set limits.steps={2 * step}.{evaluate}",
+    )
+
+
+def another_state(resume: Path, key: str, before: Any, after: Any) -> Problem:
+    """Return the problem of a setting under which the checkpoint is none of the new run."""
+    as_given = shown(before).strip('"')
+    return Problem(
+        code="TP052",
+        severity="error",
+        file=str(resume / CONFIG),
+        pointer="/" + key.replace(".", "/"),
+        what=f"{key} is {shown(after)}; the run to continue has {shown(before)}.",
+        why="A checkpoint holds params and opt_state of one model, optimizer and element type.",
+        next=f"Continue it with --set {key}={as_given}, or leave --resume out to begin anew.",
+    )
+
+
+ROWS_FOLLOW = "Which rows a step sees, and tokens_seen, follow from it for every step of the run, those before too."
+
+
+def other_rows(resume: Path, key: str, before: Any, after: Any) -> Problem:
+    """Return the problem of a setting under which the steps before would have seen other rows."""
+    return Problem(
+        code="TP054",
+        severity="error",
+        file=str(resume / CONFIG),
+        pointer="/" + key.replace(".", "/"),
+        what=f"{key} is {shown(after)}; the run to continue has {shown(before)}.",
+        why=ROWS_FOLLOW,
+        next=f"Continue it with --set {key}={shown(before)}, or leave --resume out to begin anew.",
+    )
+
+
+def other_dataset(resume: Path, before: dict[str, Any], after: dict[str, Any]) -> Problem:
+    """Return the problem of a dataset that is not the one that the run to continue read."""
+    return Problem(
+        code="TP054",
+        severity="error",
+        file=str(resume / MANIFEST),
+        pointer="/dataset/sha256",
+        what=f"The dataset {after['name']} has {after['rows']} rows with the SHA-256 {after['sha256']}; the run to "
+        f"continue read {before['name']}, {before['rows']} rows with the SHA-256 {before['sha256']}.",
+        why="Which rows a step sees follows from the dataset for every step of the run, those before too.",
+        next="Name the dataset as it was, or leave --resume out to begin anew.",
+    )
+
+
+def other_batch(resume: Path, before: int, after: int) -> Problem:
+    """Return the problem of steps with another number of sequences, as on another number of devices."""
+    return Problem(
+        code="TP054",
+        severity="error",
+        file=str(resume / MANIFEST),
+        pointer="/training/batch_size",
+        what=f"A step has {after} sequences over all devices; the run to continue has {before}.",
+        why=ROWS_FOLLOW,
+        next=f"Set batch.microbatch_size and batch.accumulation_steps so that with the number of devices they make "
+        f"{before}, or leave --resume out to begin anew.",
+    )

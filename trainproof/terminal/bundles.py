@@ -1,0 +1,159 @@
+"""Packing and verifying in words: text for the terminal, plain values for JSON, and a progress bar.
+
+What lives here: wording. What does not: any finding (`evidence.bundle`).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from evidence.bundle.build import BuildReport
+from evidence.bundle.format.codes import UNREADABLE
+from evidence.bundle.format.rules import refusal
+from evidence.bundle.secrets.redact import Redaction
+from evidence.bundle.verify import Verdict, VerifiedRun, verify_bundle
+from evidence.bundle.zip.content import Progress
+from evidence.judge.headlines import bytes_as_text
+from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.render import as_dicts, as_text
+from schemas.problems.visible import as_lines
+from schemas.problems.words import counted
+
+
+def default_output(runs: list[Path]) -> Path:
+    """Return where a bundle goes if nobody says: named after its run, or `submission` for several."""
+    name = runs[0].resolve().name if len(runs) == 1 else "submission"
+    return Path("bundles") / f"{name}.zip"
+
+
+def verdict_on(path: Path, progress: Progress | None = None) -> Verdict:
+    """Return the verdict on a bundle that the user named.
+
+    Raises:
+        ProblemError: Exit code 2: the file cannot be read, or there is no room to check it.
+    """
+    if not path.is_file():
+        raise ProblemError([_no_file(path)], exit_code=2)
+    try:
+        return verify_bundle(path, progress=progress)
+    except OSError as error:
+        what = f"The bundle cannot be checked: {error.strerror or error}."
+        raise ProblemError([refusal(UNREADABLE, str(error.filename or path), what)], exit_code=2) from None
+
+
+def build_text(report: BuildReport) -> str:
+    """Return what was built, as the terminal shows it."""
+    lines = [f"{report.output}: {bytes_as_text(report.size_bytes)}, {report.files:,} files, verified."]
+    lines += [f"  {run.run_id}: {run.grade}" for run in report.runs]
+    if report.partial:
+        lines.append("  Labelled partial: it holds runs that are no results.")
+    if report.left_out:
+        lines.append(f"  Left out: {', '.join(report.left_out)}")
+    lines += _redaction_lines(report.redactions)
+    lines += [f"  content digest {report.content_sha256}", f"  zip SHA-256    {report.zip_sha256}"]
+    return as_text(report.warnings) + as_lines(lines)
+
+
+def build_dict(report: BuildReport) -> dict[str, Any]:
+    """Return what was built as JSON values."""
+    return {
+        "output": str(report.output),
+        "bytes": report.size_bytes,
+        "zip_sha256": report.zip_sha256,
+        "content_sha256": report.content_sha256,
+        "partial": report.partial,
+        "files": report.files,
+        "runs": [{"run_id": run.run_id, "grade": run.grade, "reasons": list(run.reasons)} for run in report.runs],
+        "left_out": list(report.left_out),
+        "redactions": [each.as_dict() for each in report.redactions],
+        "warnings": as_dicts(report.warnings),
+    }
+
+
+def verdict_text(verdict: Verdict) -> str:
+    """Return a verdict as the terminal shows it: what is wrong, the runs, what is proven."""
+    state = "holds" if verdict.ok else "does not hold"
+    size = f"{counted(verdict.files, 'file')}, {bytes_as_text(verdict.size_bytes)}"
+    lines = [f"{verdict.path}: {state} ({size})."]
+    lines += [_run_line(run) for run in verdict.runs]
+    if verdict.partial:
+        lines.append("  Labelled partial: it holds runs that are no results.")
+    lines += _redaction_lines(verdict.redactions)
+    if verdict.content_sha256:
+        lines.append(f"  content digest {verdict.content_sha256}")
+    signed = verdict.signature.problems if verdict.signature else ()
+    return as_text((*verdict.findings, *signed)) + as_lines([*lines, verdict.proven])
+
+
+def verdict_dict(verdict: Verdict) -> dict[str, Any]:
+    """Return a verdict as JSON values."""
+    return {
+        "path": str(verdict.path),
+        "ok": verdict.ok,
+        "proven": verdict.proven,
+        "partial": verdict.partial,
+        "content_sha256": verdict.content_sha256,
+        "redactions": [each.as_dict() for each in verdict.redactions],
+        "files": verdict.files,
+        "bytes": verdict.size_bytes,
+        "signature": verdict.signature
+        and {
+            "path": str(verdict.signature.path),
+            "key_id": verdict.signature.key_id,
+            "holds": not verdict.signature.problems,
+            "findings": as_dicts(verdict.signature.problems),
+        },
+        "findings": as_dicts(verdict.findings),
+        "runs": [
+            {
+                "run_id": run.run_id,
+                "stated_grade": run.stated_grade,
+                "grade": run.grade,
+                "reasons": list(run.reasons),
+                "findings": as_dicts(run.findings),
+            }
+            for run in verdict.runs
+        ],
+    }
+
+
+@contextmanager
+def progress_bar(words: str) -> Iterator[Progress | None]:
+    """Give a function that draws how far work is on a terminal; None where nobody would see it."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, TextColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True))
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(words, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _no_file(path: Path) -> Problem:
+    return Problem(
+        code="TP091",
+        severity="error",
+        file=str(path),
+        what="This is not a file." if path.exists() else "This does not exist.",
+        next="Give the path of a bundle, a zip that `trainproof package` built.",
+    )
+
+
+def _redaction_lines(redactions: Sequence[Redaction]) -> Iterator[str]:
+    """Yield what was masked; the hash in the run manifest is that of the original, which nobody can check here."""
+    for each in redactions:
+        yield f"  Redacted: {each.path}, {counted(each.count, 'place')}; what stood there cannot be checked."
+
+
+def _run_line(run: VerifiedRun) -> str:
+    errors = sum(finding.severity == "error" for finding in run.findings)
+    found = f", {counted(errors, 'error')}" if errors else ""
+    return f"  {run.run_id}: {run.grade}{found}. {' '.join(run.reasons)}"

@@ -1,0 +1,199 @@
+"""A comparison in words: text for the terminal, and plain values for JSON.
+
+What lives here: wording and alignment. What does not: any figure (`evidence.compare.comparison`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from evidence.compare.comparison import Comparison, Flip, Pair, ScoreDifference
+from evidence.compare.smoke import SmokeCheck
+from evidence.judge.headlines import NOTHING
+from evidence.records.ours import Run, read_run
+from evidence.scores.means import MeanInterval
+from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.visible import as_lines, visible
+
+FLIPS_SHOWN = 10
+"""Flips listed in text, of each kind; JSON has all of them."""
+SETTING_WIDTH = 40
+"""Characters of a value shown in a table; JSON has the whole."""
+
+
+def existing_runs(folders: Sequence[Path], *, at_least: int) -> list[Run]:
+    """Return run folders that the user named, as read.
+
+    Raises:
+        ProblemError: Exit code 2: one does not exist, or too few were named.
+    """
+    found = [_no_folder(folder) for folder in folders if not folder.is_dir()]
+    if len(folders) < at_least:
+        found.append(_too_few(len(folders)))
+    if found:
+        raise ProblemError(found, exit_code=2)
+    return [read_run(folder) for folder in folders]
+
+
+def as_dict(comparison: Comparison) -> dict[str, Any]:
+    """Return the comparison as JSON values, with the field names of its dataclasses and every item."""
+    value = asdict(comparison)
+    for shown, pair in zip(value["pairs"], comparison.pairs, strict=True):
+        if pair.score:
+            shown["score"]["table"]["items"] = pair.score.table.items
+    return value
+
+
+def as_text(comparison: Comparison) -> str:
+    """Return the comparison as the terminal shows it: settings first, then figures, then the score."""
+    parts = [
+        _settings_text(comparison),
+        _headlines_text(comparison),
+        *(_pair_text(pair) for pair in comparison.pairs),
+    ]
+    if comparison.smoke:
+        parts.append(_smoke_text(comparison.smoke))
+    return "\n".join(parts)
+
+
+def difference_sentence(pair: Pair, score: ScoreDifference) -> str:
+    """Return the difference in one sentence, with its interval, its test and its verdict."""
+    table = score.table
+    adjusted = "" if score.adjusted_p_value == score.p_value else f", {_p(score.adjusted_p_value)} after Holm"
+    verdict = "beyond chance at the 5 % level" if score.adjusted_p_value <= 0.05 else "within chance at the 5 % level"
+    groups = f" in {score.clusters:,} groups" if score.clusters is not None else ""
+    return (
+        f"Exact match of {pair.second} minus {pair.first}: {score.difference:+.3f} "
+        f"(95 % interval {score.low:+.3f} to {score.high:+.3f}, {table.items:,} items{groups}); "
+        f"{score.test} p {_p(score.p_value)}{adjusted}: {verdict}."
+    )
+
+
+def _p(value: float) -> str:
+    return "< 0.0001" if value < 0.0001 else f"= {value:.4f}"
+
+
+def _settings_text(comparison: Comparison) -> str:
+    told = comparison.told()
+    besides = f"{len(told.equal):,} are equal"
+    if told.unheld:
+        besides += f", {len(told.unheld):,} are not stated by every run"
+    if not told.differing:
+        return (
+            f"Settings: none differ; {besides}.\n" if told.unheld else f"Settings: all {len(told.equal):,} are equal.\n"
+        )
+    rows = [("setting", "source", *comparison.names)]
+    rows += [(setting.name, setting.source, *(_value(value) for value in setting.values)) for setting in told.differing]
+    return f"Settings that differ ({len(told.differing):,}; {besides})\n{aligned(rows)}"
+
+
+def _value(value: object) -> str:
+    """Return a value as JSON would write it, shortened; what cannot be seen counts as its escape."""
+    text = visible(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+    return text if len(text) <= SETTING_WIDTH else text[: SETTING_WIDTH - 1] + "…"
+
+
+def _headlines_text(comparison: Comparison) -> str:
+    rows = [
+        ("figure", *comparison.names),
+        ("grade", *(grade.name for grade in comparison.grades)),
+        ("status", *(status or NOTHING for status in comparison.statuses)),
+    ]
+    rows += [
+        (figures[0].name, *(figure.as_text() for figure in figures))
+        for figures in zip(*comparison.headlines, strict=True)
+    ]
+    return f"Figures\n{aligned(rows)}"
+
+
+def _pair_text(pair: Pair) -> str:
+    if pair.score is None:
+        head = f"Scores of {pair.first} and {pair.second} cannot be compared:"
+        return as_lines([head, *(f"  {reason}" for reason in pair.refused)])
+    table = pair.score.table
+    counts = (
+        f"  both right {table.both:,}, only {pair.first} {table.only_first:,}, "
+        f"only {pair.second} {table.only_second:,}, neither {table.neither:,}."
+    )
+    lines = [
+        difference_sentence(pair, pair.score),
+        counts,
+        *_errors_text(pair, pair.score),
+        _detectable_text(pair.score),
+        *_tokens_text(pair.score.output_tokens),
+        *_flips_text(pair.score.flips),
+    ]
+    return as_lines(lines)
+
+
+def _detectable_text(score: ScoreDifference) -> str:
+    if score.detectable_difference is None:
+        return "  So few items cannot show any difference."
+    return (
+        f"  With so many items, a true difference of {score.detectable_difference:.3f} is found four times out of five."
+    )
+
+
+def _errors_text(pair: Pair, score: ScoreDifference) -> Iterator[str]:
+    if score.first_errors or score.second_errors:
+        yield (
+            f"  Without an output, and so wrong: {score.first_errors:,} of {pair.first}, "
+            f"{score.second_errors:,} of {pair.second}."
+        )
+
+
+def _tokens_text(tokens: MeanInterval | None) -> Iterator[str]:
+    if tokens is not None and tokens.low is not None and tokens.high is not None:
+        yield (
+            f"  Output tokens per item: {tokens.mean:+.1f} (95 % interval {tokens.low:+.1f} to {tokens.high:+.1f}, "
+            f"{tokens.method}, {tokens.n:,} items)."
+        )
+
+
+def _flips_text(flips: Sequence[Flip]) -> Iterator[str]:
+    for kind in ("broken", "fixed"):
+        of_kind = [flip for flip in flips if flip.kind == kind]
+        for flip in of_kind[:FLIPS_SHOWN]:
+            answers = f"{flip.first_answer!r} → {flip.second_answer!r}"
+            yield f"  {kind} {flip.id}: {_value(flip.prompt)} expected {flip.expected!r}, {answers}"
+        if len(of_kind) > FLIPS_SHOWN:
+            yield f"  and {len(of_kind) - FLIPS_SHOWN:,} more {kind}; `--json` lists them."
+
+
+def _smoke_text(check: SmokeCheck) -> str:
+    marks = {True: "yes", False: "no", None: "unknown"}
+    rows = [(answer.question, marks[answer.same]) for answer in check.answers]
+    proved = as_lines(["  It proved:", *(f"    {sentence}" for sentence in check.proved)])
+    left = as_lines(["  It did not prove:", *(f"    {sentence}" for sentence in check.not_proved)])
+    return as_lines([f"{check.smoke} as rehearsal of {check.full}"]) + aligned(rows) + proved + left
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows as lines with columns two spaces apart, indented by two."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return as_lines(f"  {line.rstrip()}" for line in lines)
+
+
+def _no_folder(folder: Path) -> Problem:
+    return Problem(
+        code="TP091",
+        severity="error",
+        file=str(folder),
+        what="This is not a folder." if folder.exists() else "This does not exist.",
+        next="Give the path of a run folder; `trainproof runs` lists them.",
+    )
+
+
+def _too_few(given: int) -> Problem:
+    return Problem(
+        code="TP093",
+        severity="error",
+        file="",
+        what=f"A comparison needs at least 2 runs; {given} was given.",
+        next="Name the runs one after the other: `trainproof compare A B`.",
+    )

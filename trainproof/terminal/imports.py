@@ -1,0 +1,158 @@
+"""Imports and folders of other tools in words: what is known, from where, and what is not.
+
+What lives here: wording and alignment. What does not: any figure or finding (`evidence.records.foreign`, `evidence.judge.judgement`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from evidence.judge.headlines import NOTHING, seconds_as_text
+from evidence.judge.judgement import report_of
+from evidence.judge.report import RunReport
+from evidence.records.foreign.course import loss_series
+from evidence.records.foreign.view import Fact, ForeignRun
+from evidence.records.importing import Imported
+from evidence.records.ours import Run, read_run
+from evidence.rules.foreign.figures import Figures, figures_of
+from schemas.problems.render import as_dicts, as_text
+from schemas.problems.visible import as_lines
+from schemas.problems.words import counted, shown
+
+MOST_FACTS = 60
+"""Facts that the terminal shows; JSON has all of them."""
+
+
+def foreign_text(run: Run, view: ForeignRun) -> str:
+    """Return a run of another tool as the terminal shows it: figures, grade, every fact with its source, findings."""
+    report = report_of(run)
+    rows = [*_identity(run, view), *_figures(figures_of(view)), ("grade", report.grade.name)]
+    width = max(len(name) for name, _ in rows)
+    lines = [str(run.path), *(f"  {name.ljust(width)}  {value}" for name, value in rows)]
+    lines += [f"  {''.ljust(width)}  {reason}" for reason in report.grade.reasons]
+    lines += _facts(view)
+    return as_lines(lines) + as_text(report.findings)
+
+
+def foreign_json(run: Run, view: ForeignRun) -> dict[str, Any]:
+    """Return what `foreign_text` shows, as values, with every fact, score and series."""
+    report = report_of(run)
+    return {
+        "path": str(run.path),
+        "grade": report.grade.name,
+        "reasons": list(report.grade.reasons),
+        "imported": run.is_import,
+        "tools": {name: list(files) for name, files in view.tools.items()},
+        "templates": view.templates,
+        "figures": asdict(figures_of(view)),
+        "facts": [asdict(fact) for fact in view.facts],
+        "scores": [asdict(score) for score in view.scores],
+        "series": [
+            {"file": file, "stage": stage, "rows": len(rows), "last_loss": rows[-1].values["loss"]}
+            for (file, stage), rows in loss_series(view.metrics).items()
+        ],
+        "predictions": len(view.predictions),
+        "findings": as_dicts(report.findings),
+    }
+
+
+def import_text(imported: Imported) -> str:
+    """Return what an import made, in a few lines, with its findings."""
+    report = _report(imported)
+    kept = sum(1 for original in imported.document["originals"] if original["kept"])
+    lines = [
+        f"Imported as {imported.path}: {counted(kept, 'file')} kept under original/, {_counts(imported.view)}.",
+        f"grade: {report.grade.name}",
+        *(f"  {reason}" for reason in report.grade.reasons),
+    ]
+    return as_lines(lines) + as_text((*report.findings, *imported.notes))
+
+
+def import_json(imported: Imported) -> dict[str, Any]:
+    """Return what `import_text` shows, as values."""
+    report = _report(imported)
+    return {
+        "path": str(imported.path),
+        "run_id": imported.document["run_id"],
+        "grade": report.grade.name,
+        "reasons": list(report.grade.reasons),
+        "tools": {name: list(files) for name, files in imported.view.tools.items()},
+        "originals": len(imported.document["originals"]),
+        "facts": len(imported.view.facts),
+        "metrics": len(imported.view.metrics),
+        "scores": len(imported.view.scores),
+        "predictions": len(imported.view.predictions),
+        "findings": as_dicts((*report.findings, *imported.notes)),
+    }
+
+
+def _report(imported: Imported) -> RunReport:
+    return report_of(read_run(imported.path))
+
+
+def _counts(view: ForeignRun) -> str:
+    parts = (
+        counted(len(view.facts), "fact"),
+        counted(len(view.metrics), "metric row"),
+        counted(len(view.scores), "score"),
+        counted(len(view.predictions), "answer"),
+    )
+    return ", ".join(parts)
+
+
+def _identity(run: Run, view: ForeignRun) -> list[tuple[str, str]]:
+    tools = ", ".join(view.tools) or NOTHING
+    if not run.is_import:
+        return [("read from", tools)]
+    imported = run.imported or {}
+    return [
+        ("run id", str(imported.get("run_id", NOTHING))),
+        ("imported from", str(imported.get("source", NOTHING))),
+        ("imported at", str(imported.get("imported_at", NOTHING))),
+        ("read from", tools),
+    ]
+
+
+def _figures(figures: Figures) -> list[tuple[str, str]]:
+    """Return the figures as names and texts; what is not known, or contradicted, is a dash."""
+    done, planned = figures.steps_done, figures.steps_planned
+    steps = NOTHING if done is None else f"{done:,}" + (f" of {planned:,}" if planned not in (None, done) else "")
+    return [
+        ("model", figures.model or NOTHING),
+        ("dataset", figures.dataset or NOTHING),
+        ("device", figures.device or NOTHING),
+        ("commit", figures.commit or NOTHING),
+        ("status", figures.status or NOTHING),
+        ("started at", figures.started_at or NOTHING),
+        ("optimizer steps", steps),
+        ("last loss", _last_loss(figures)),
+        ("mean loss", NOTHING if figures.mean_loss is None else f"{figures.mean_loss:.4f}"),
+        ("training time", NOTHING if figures.train_seconds is None else seconds_as_text(figures.train_seconds)),
+    ]
+
+
+def _last_loss(figures: Figures) -> str:
+    if figures.last_loss is not None:
+        return f"{figures.last_loss:.4f}"
+    return f"not finite; the last that is: {figures.losses[-1]:.4f}" if figures.losses else NOTHING
+
+
+def _facts(view: ForeignRun) -> list[str]:
+    scores = [
+        Fact(name=f"score {score.name}", value=score.value, source=score.source, how=score.how, note=score.note)
+        for score in view.scores
+    ]
+    facts = [*view.facts, *scores]
+    series = [
+        f"  {counted(len(rows), 'row')} with a loss in {file}" + (f", stage {stage}" if stage > 1 else "")
+        for (file, stage), rows in loss_series(view.metrics).items()
+    ]
+    if not facts:
+        return series
+    width = max(len(fact.name) for fact in facts[:MOST_FACTS])
+    lines = [
+        f"  {fact.name.ljust(width)}  {shown(fact.value)}  ({fact.how}: {fact.source})" for fact in facts[:MOST_FACTS]
+    ]
+    more = len(facts) - MOST_FACTS
+    return ["what it states:", *lines, *([f"  {more} more"] if more > 0 else []), *series]

@@ -1,0 +1,273 @@
+"""Reports, lists and single runs in words: text for the terminal and plain values for JSON.
+
+What lives here: wording and alignment. What does not: any figure or finding (`check`, `index`, `headlines`).
+"""
+
+from __future__ import annotations
+
+import sys
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from evidence.index.runs import RunSummary
+from evidence.judge.grade import GRADES
+from evidence.judge.headlines import NOTHING, headlines, seconds_as_text
+from evidence.judge.judgement import report_of
+from evidence.judge.report import Report, RunReport
+from evidence.judge.traced import traced
+from evidence.records.facts import facts_of
+from evidence.records.ours import Run
+from evidence.rules.catalog import RULES
+from evidence.run.write import as_json_text
+from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.render import as_dicts, as_github, as_junit, as_sarif, as_text
+from schemas.problems.rule import RULES as SHAPE_RULES
+from schemas.problems.visible import as_lines, visible
+from schemas.problems.words import counted, listed
+from trainproof.terminal.imports import foreign_json, foreign_text
+
+_RIGHT = {"steps", "tokens", "loss", "duration"}
+"""Columns of numbers."""
+
+
+def report_text(report: Report) -> str:
+    """Return a report as the terminal shows it: each run with its findings, worst first, and one line at the end."""
+    width = max((len(str(run.path)) for run in report.runs), default=0)
+    parts = [
+        as_lines([f"{str(run.path).ljust(width)}  {_verdict(run)}"]) + as_text(run.findings) for run in report.runs
+    ]
+    for path in report.documents:
+        found = [problem for problem in report.findings if problem.file == str(path)]
+        parts.append(as_lines([f"{path}  {_counts(found) or 'valid'}"]) + as_text(found))
+    return "".join([*parts, as_lines([_summary(report)])])
+
+
+def report_as(report: Report, forms: Sequence[str]) -> str:
+    """Return a report in the one form asked for: json, github, sarif or junit; as text where none is.
+
+    Raises:
+        ProblemError: More than one form was asked for (exit code 2).
+    """
+    if len(forms) > 1:
+        raise ProblemError([_one_form_at_a_time(forms)], exit_code=2)
+    writers: dict[str, Callable[[Report], str]] = {
+        "json": lambda report: as_json_text(report.to_json()),
+        "github": lambda report: as_github(report.all_findings),
+        "sarif": lambda report: as_sarif(report.all_findings, (*SHAPE_RULES, *RULES)),
+        "junit": lambda report: as_junit(report.all_findings),
+    }
+    return writers[forms[0]](report) if forms else report_text(report)
+
+
+def grades_text(reports: Sequence[RunReport]) -> str:
+    """Return each run with its grade, and the reasons below."""
+    width = max((len(str(run.path)) for run in reports), default=0)
+    lines = []
+    for run in reports:
+        lines.append(f"{str(run.path).ljust(width)}  {run.grade.name}")
+        lines += [f"  {reason}" for reason in run.grade.reasons]
+    return as_lines(lines)
+
+
+def grades_json(reports: Sequence[RunReport]) -> list[dict[str, Any]]:
+    """Return path, grade and reasons of each run."""
+    return [{"path": str(run.path), "grade": run.grade.name, "reasons": list(run.grade.reasons)} for run in reports]
+
+
+def runs_table(summaries: Sequence[RunSummary]) -> tuple[list[str], list[list[str]]]:
+    """Return heads and cells of the list of runs, as text; numbers carry their unit in the head or in the cell."""
+    heads = ["run", "grade", "mode", "status", "model", "device", "steps", "tokens", "loss", "exact match", "duration"]
+    return [*heads, "started"], [_cells(summary) for summary in summaries]
+
+
+def runs_text(summaries: Sequence[RunSummary]) -> str:
+    """Return the list of runs as aligned plain text, each broken run with its worst problem below the list."""
+    heads, rows = runs_table(summaries)
+    widths = [max(_width(row[column]) for row in [heads, *rows]) for column in range(len(heads))]
+    lines = []
+    for row in [heads, *rows]:
+        cells = zip(heads, row, widths, strict=True)
+        lines.append("  ".join(_padded(cell, width, right=head in _RIGHT) for head, cell, width in cells).rstrip())
+    broken = [summary for summary in summaries if summary.first_problem is not None]
+    lines += ["", *(_worst(summary) for summary in broken)] if broken else []
+    return as_lines(lines)
+
+
+def runs_json(summaries: Sequence[RunSummary]) -> list[dict[str, Any]]:
+    """Return each summary with the names of its fields; paths as text."""
+    return [
+        asdict(summary)
+        | {
+            "path": str(summary.path),
+            "first_problem": as_dicts([summary.first_problem])[0] if summary.first_problem else None,
+        }
+        for summary in summaries
+    ]
+
+
+def run_text(run: Run) -> str:
+    """Return one run as the terminal shows it: what it is, its figures, its grade and its findings."""
+    if (view := run.foreign()) is not None:
+        return foreign_text(run, view)
+    report = report_of(run)
+    facts = traced(facts_of(run), report.findings)
+    rows = [*_identity(run), *((line.name, line.as_text()) for line in headlines(facts))]
+    rows.append(("grade", report.grade.name))
+    width = max(len(name) for name, _ in rows)
+    lines = [str(run.path), *(f"  {name.ljust(width)}  {value}" for name, value in rows)]
+    lines += [f"  {''.ljust(width)}  {reason}" for reason in report.grade.reasons]
+    return as_lines(lines) + as_text(report.findings)
+
+
+def run_json(run: Run) -> dict[str, Any]:
+    """Return what `run_text` shows, as values; `headlines` in the order of the text."""
+    if (view := run.foreign()) is not None:
+        return foreign_json(run, view)
+    report = report_of(run)
+    return {
+        "path": str(run.path),
+        "grade": report.grade.name,
+        "reasons": list(report.grade.reasons),
+        **{name.replace(" ", "_"): None if value == NOTHING else value for name, value in _identity(run)},
+        "headlines": [asdict(line) for line in headlines(traced(facts_of(run), report.findings))],
+        "findings": as_dicts(report.findings),
+    }
+
+
+def _one_form_at_a_time(forms: Sequence[str]) -> Problem:
+    asked = listed([f"--{form}" for form in forms], last="and")
+    return Problem(
+        code="TP092",
+        severity="error",
+        file="",
+        what=f"{asked} were given; one output has one form.",
+        next="Give one of them; run the command again for another form.",
+    )
+
+
+def _verdict(run: RunReport) -> str:
+    counts = _counts(run.findings)
+    return f"{run.grade.name}: {counts}" if counts else run.grade.name
+
+
+def _summary(report: Report) -> str:
+    grades = Counter(run.grade.name for run in report.runs)
+    parts = []
+    if report.runs:
+        each = ", ".join(f"{grades[name]} {name}" for name in GRADES if grades[name])
+        parts.append(f"{counted(len(report.runs), 'run')}: {each}")
+    if report.documents:
+        parts.append(counted(len(report.documents), "document"))
+    return "; ".join([*parts, _counts(report.all_findings) or "nothing found"]) + "."
+
+
+def _counts(problems: Iterable[Problem]) -> str:
+    severities = Counter(problem.severity for problem in problems)
+    return ", ".join(
+        counted(severities[severity], severity) for severity in ("error", "warning", "note") if severities[severity]
+    )
+
+
+def _cells(summary: RunSummary) -> list[str]:
+    return [
+        summary.path.name,
+        summary.grade,
+        summary.mode or NOTHING,
+        summary.status or NOTHING,
+        summary.model or NOTHING,
+        summary.device or NOTHING,
+        _steps(summary),
+        _or_nothing(summary.tokens_seen, lambda value: f"{value:,}"),
+        _or_nothing(summary.last_loss, lambda value: f"{value:.4f}"),
+        _score(summary),
+        _or_nothing(summary.duration_seconds, seconds_as_text),
+        summary.started_at[:19].replace("T", " ") if summary.started_at else NOTHING,
+    ]
+
+
+def _steps(summary: RunSummary) -> str:
+    done, planned = summary.steps_done, summary.steps_planned
+    if done is None:
+        return NOTHING
+    return f"{done:,}" if planned in (None, done) else f"{done:,} of {planned:,}"
+
+
+def _score(summary: RunSummary) -> str:
+    if summary.score is None or summary.score_low is None or summary.score_high is None:
+        return NOTHING
+    return f"{summary.score:.3f} ({summary.score_low:.3f}–{summary.score_high:.3f})"
+
+
+def _or_nothing(value: Any, write: Callable[[Any], str]) -> str:
+    return NOTHING if value is None else write(value)
+
+
+def _worst(summary: RunSummary) -> str:
+    problem = summary.first_problem
+    assert problem is not None
+    more = f" ({summary.problem_count - 1} more)" if summary.problem_count > 1 else ""
+    return f"{summary.path.name}: {problem.severity} {problem.code}: {problem.what}{more}"
+
+
+def _identity(run: Run) -> list[tuple[str, str]]:
+    """Return who, what and where of a run that may be broken, as names and texts."""
+    manifest = run.manifest or {}
+
+    def text(*keys: str) -> str:
+        value: Any = manifest
+        for key in keys:
+            value = value.get(key) if isinstance(value, dict) else None
+        return value if isinstance(value, str) else NOTHING
+
+    return [
+        ("run id", text("run_id")),
+        ("mode", text("mode")),
+        ("status", run.status or NOTHING),
+        ("model", text("model", "name")),
+        ("dataset", text("dataset", "name")),
+        ("device", text("devices", "kind")),
+        ("commit", text("code", "commit")),
+        ("started at", text("started_at")),
+    ]
+
+
+def _width(text: str) -> int:
+    """Return the columns that a text takes on a terminal: East Asian wide signs take two."""
+    return sum(2 if unicodedata.east_asian_width(sign) in "WF" else 1 for sign in text)
+
+
+def _padded(text: str, width: int, *, right: bool) -> str:
+    padding = " " * (width - _width(text))
+    return padding + text if right else text + padding
+
+
+def print_runs(summaries: Sequence[RunSummary], *, archived: bool = False) -> None:
+    """Print the list of runs, as a table on a terminal, as plain aligned text elsewhere; archived ones if asked for."""
+    kept = [summary for summary in summaries if archived or not summary.archived]
+    _print_table(kept)
+    if hidden := len(summaries) - len(kept):
+        sys.stdout.write(f"{counted(hidden, 'archived run')} not listed; --archived lists them too.\n")
+
+
+def _print_table(summaries: Sequence[RunSummary]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console()
+    if not console.is_terminal:
+        sys.stdout.write(runs_text(summaries))
+        return
+    heads, rows = runs_table(summaries)
+    table = Table(box=None, pad_edge=False)
+    for head in heads:
+        table.add_column(head, justify="right" if head in _RIGHT else "left")
+    for row in rows:
+        table.add_row(*(Text(visible(cell)) for cell in row))
+    console.print(table)
+    for summary in summaries:
+        if summary.first_problem is not None:
+            console.print(Text(visible(_worst(summary))))
