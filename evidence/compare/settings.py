@@ -1,8 +1,4 @@
-"""The settings of runs side by side, in the order of what matters, and which of them two documents state alike.
-
-What lives here: the settings and how they are told. What does not: what came of them (`evidence.judge.headlines`), or their
-text (`trainproof.terminal.comparisons`).
-"""
+"""The settings of runs side by side, in the order of what matters, and which of them two documents state alike."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import pytest
 
 from dashboard.shared.charts import foreign_run
 from dashboard.shared.reading.series import Series
-from evidence.records.foreign.read import read_foreign
+from evidence.records.theirs import read_foreign
 from evidence.records.foreign.view import FileReading, ForeignRun, MetricRow, Source
 
 CASES = Path(__file__).parents[3] / "cases" / "foreign"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from evidence.judge.judgement import report_of
-from evidence.records.foreign.read import read_foreign
+from evidence.records.theirs import read_foreign
 from evidence.records.foreign.view import ForeignRun
 from evidence.records.ours import read_run
 from schemas.problems.render import as_text
