@@ -18,10 +18,10 @@ from evidence.index.parallel import FIRST, Entry, Progress, read_batches
 from evidence.index.summary import MOST_POINTS, RunSummary, summary_of, with_report
 from evidence.judge.judgement import together
 from evidence.judge.report import RunReport
-from evidence.records.values import problem_of
 from evidence.run.folder_state import FolderState, folder_state
 from evidence.run.unreadable import UNREADABLE_FOLDER
 from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.rule import problem_of
 from schemas.reading.rows import collector_paused
 from schemas.reading.times import moment
 

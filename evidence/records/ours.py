@@ -10,13 +10,13 @@ from typing import Any
 
 from evidence.records.foreign.view import ForeignRun
 from evidence.records.theirs import read_foreign
-from evidence.records.values import problem_of
 from evidence.run import layout
 from evidence.run.lock import is_alive
 from evidence.run.notes import Notes, notes_in
 from evidence.run.unreadable import NOT_A_FILE, UNREADABLE_FOLDER, too_deep
 from schemas.catalog import kind_of
 from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.rule import problem_of
 from schemas.reading.text import Lines
 from schemas.validate import Rows, read_document, read_rows
 
