@@ -21,7 +21,7 @@ from evidence.records.theirs import entries, is_weights, read_foreign
 from evidence.run import layout
 from evidence.run.disk import not_written
 from evidence.run.write import write_json
-from schemas.catalog import schema
+from schemas.catalog import VERSION, schema
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import problem_of
 from schemas.validate import read_rows
@@ -71,7 +71,7 @@ def import_run(folder: Path, *, name: str, root: Path, now: datetime) -> Importe
         originals, notes = _copy(folder, making / layout.ORIGINAL)
         view = read_foreign(making / layout.ORIGINAL)
         document = {
-            "schema_version": "1.0",
+            "schema_version": VERSION,
             "run_id": run_id,
             "imported_at": now.isoformat(timespec="seconds"),
             "readers": READERS,
