@@ -17,8 +17,8 @@ from dashboard.shared.parts import gate, launching, markup, problems
 from dashboard.shared.session import reading, state
 from evidence.bundle.masking import plain, visible
 from launch import program
-from launch import queue as control
 from launch.jobs import CONFIG
+from schemas.reading.yaml_text import write_yaml
 from schemas.validate import check_value
 
 _EARLIER = 100
@@ -88,7 +88,7 @@ def _result(edited: Mapping[str, Any]) -> None:
     force = gate.may_operate() and _start(resolved, sound=sound)
     problems.show(found)
     name = Path(f"{config.get('name', 'run')}.yaml")
-    text = control.config_text(resolved)
+    text = write_yaml(dict(resolved))
     st.caption(f"The same from a terminal in {plain(str(Path.cwd()))}, with the configuration below saved there")
     st.code(
         visible(program.shown(program.train_arguments(name, state.root() / name.stem, force=force))),
