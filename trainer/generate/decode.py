@@ -55,15 +55,14 @@ def generate(
     Args:
         graphdef: from `params.flatten`.
         params: by name; may be sharded over devices.
-        prompts: token ids, none empty, each with `max_new_tokens` within the model's positions.
+        prompts: token ids, none empty, each with `max_new_tokens` within a table of positions.
         max_new_tokens: most tokens written for a prompt, the stop token included; at least 1.
         stop_token_id: the token that ends an output.
         batch_size: prompts answered at a time.
     """
     longest = max((len(prompt) for prompt in prompts), default=1)
-    assert longest + max_new_tokens <= bind(graphdef, params).spec.max_positions, (
-        "the caller leaves out what is too long"
-    )
+    spec = bind(graphdef, params).spec
+    assert not spec.learned_positions or longest + max_new_tokens <= spec.max_positions, "no row for such a position"
     assert all(prompts), "a prompt without tokens has nothing to continue"
     width = padded(longest)
     rows = min(batch_size, len(prompts))

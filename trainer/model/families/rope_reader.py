@@ -1,6 +1,7 @@
 """Reads rotary positions out of a config.json, as transformers 4 or 5 writes it.
 
-4 writes `rope_theta` and `rope_scaling`, 5 writes `rope_parameters`. Defaults are those of transformers' modeling_rope_utils.py. A kind or a key that is not computed is refused by name.
+4 writes `rope_theta` and `rope_scaling`, 5 writes `rope_parameters`. Defaults are those of its modeling_rope_utils.py.
+A kind or a key that is not computed is refused by name.
 """
 
 from __future__ import annotations

@@ -199,8 +199,10 @@ def test_the_whole_refusal_of_a_value():
         ),
         (
             GEMMA | {"rope_parameters": {"type": "mrope", "mrope_section": [1, 1, 1]}},
-            '`rope_parameters.type` is "mrope"; this decoder needs one of '
-            + "default, linear, dynamic, llama3, yarn, longrope.",
+            (
+                '`rope_parameters.type` is "mrope"; this decoder needs one of '
+                "default, linear, dynamic, llama3, yarn, longrope."
+            ),
         ),
         (
             GEMMA | {"rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 4}}},
