@@ -209,7 +209,7 @@ def check(
 ) -> None:
     """Hold runs against their own evidence; exit 1 if anything is wrong."""
     from evidence.index.check import check_paths
-    from trainproof.terminal.runs import report_as
+    from evidence.judge.report_forms import report_as
 
     report = check_paths(paths)
     form = {"json": as_json, "github": as_github, "sarif": as_sarif, "junit": as_junit}
@@ -224,7 +224,7 @@ def grade(
 ) -> None:
     """Say what each run is worth, and why."""
     from evidence.index.check import check_paths
-    from trainproof.terminal.runs import grades_json, grades_text
+    from evidence.judge.report_forms import grades_json, grades_text
 
     reports = check_paths(paths).runs
     sys.stdout.write(as_json_text(grades_json(reports)) if as_json else grades_text(reports))
