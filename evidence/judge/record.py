@@ -116,7 +116,8 @@ def _figures_of_ours(facts: Facts) -> Figures:
     steps_done = _whole(manifest, "training", "steps_done")
     if not facts.is_sealed:
         result = result | result_of(facts.metrics or [])
-        steps_done = rows[-1]["step"] if rows else steps_done
+    if manifest.get("status") == "running" and rows:
+        steps_done = rows[-1]["step"]
     losses = column(rows, "loss")
     started = text_at(manifest, "started_at")
     ended = text_at(manifest, "finished_at") or (rows[-1]["time"] if rows else None)

@@ -109,10 +109,6 @@ def _headlines_text(comparison: Comparison) -> str:
     ]
     reasons = zip(comparison.names, comparison.withheld, strict=True)
     withheld = [f"  {name}: {reason}" for name, each in reasons for reason in each]
-        f"  {name}: {reason}"
-        for name, reasons in zip(comparison.names, comparison.withheld, strict=True)
-        for reason in reasons
-    ]
     return f"Figures\n{aligned(rows)}{as_lines(withheld) if withheld else ''}"
 
 
