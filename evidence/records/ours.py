@@ -19,9 +19,8 @@ from evidence.rules.foreign.judgement import looks_like_run
 from evidence.run import layout
 from evidence.run.lock import is_alive
 from schemas.catalog import kind_of
-from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.problem import Lines, Problem, ProblemError
 from schemas.problems.rule import problem_of
-from schemas.reading.text import Lines
 from schemas.validate import Rows, read_document, read_rows
 
 ROW_FILES = (layout.METRICS, layout.LOG, layout.PREDICTIONS, layout.BASELINE_PREDICTIONS)

@@ -18,10 +18,9 @@ from schemas.catalog import resolve, schema, schemas_of
 from schemas.explain.expectations import expected_words, not_of_type_words
 from schemas.explain.hints import hint, repair
 from schemas.explain.wrong_part import first_wrong
-from schemas.problems.problem import Problem, pointer_to
+from schemas.problems.problem import Lines, Problem, pointer_to
 from schemas.problems.rule import Rule, problem_of
 from schemas.problems.words import listed, shown
-from schemas.reading.text import Lines
 
 WRONG_TYPE = Rule(
     "TP120", "Wrong type", "A value is of another type than its field: text for a number, say.", "Correct it."
