@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import time
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+
+_HAS_FLOCK = find_spec("fcntl") is not None
+"""Whether whole files can be locked, by several readers or one writer; Windows locks bytes, for one process."""
 
 _LOCKED_BYTE = 1 << 30
 """The byte that stands for the file on Windows: far behind its content, which others must be able to read."""
@@ -30,8 +34,8 @@ def open_lock(path: Path, *, create: bool) -> int:
     """
     if not hasattr(os, "O_NOFOLLOW") and path.is_symlink():
         raise OSError(0, "It is a link", str(path))
-    flags = os.O_RDWR | os.O_CREAT if create else os.O_RDWR if sys.platform == "win32" else os.O_RDONLY
-    return os.open(path, flags | _DO_NOT_FOLLOW, 0o644)
+    flags = os.O_RDONLY if _HAS_FLOCK else os.O_RDWR  # A byte is locked for writing.
+    return os.open(path, (os.O_RDWR | os.O_CREAT if create else flags) | _DO_NOT_FOLLOW, 0o644)
 
 
 def lock(descriptor: int) -> bool:
@@ -40,17 +44,8 @@ def lock(descriptor: int) -> bool:
     Raises:
         OSError: This file system has no locks.
     """
-    if sys.platform == "win32":
-        import msvcrt
-
-        os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)
-        try:
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        except PermissionError:
-            return False
-        finally:
-            os.lseek(descriptor, 0, os.SEEK_SET)
-        return True
+    if not _HAS_FLOCK:
+        return _lock_byte(descriptor, "LK_NBLCK")
     import fcntl
 
     try:
@@ -62,10 +57,10 @@ def lock(descriptor: int) -> bool:
 
 def is_locked(descriptor: int) -> bool:
     """Return whether another process holds the lock of an open file. Nobody holds one that cannot be asked."""
-    if sys.platform == "win32":
+    if not _HAS_FLOCK:
         for _ in range(_TRIES):
-            if lock(descriptor):
-                return False
+            if _lock_byte(descriptor, "LK_NBLCK"):
+                return not _lock_byte(descriptor, "LK_UNLCK")
             time.sleep(0.01)
         return True
     import fcntl
@@ -80,19 +75,32 @@ def is_locked(descriptor: int) -> bool:
     return False
 
 
+def _lock_byte(descriptor: int, how: str) -> bool:
+    """Lock or unlock the byte that stands for a file, as `msvcrt` names it; False: another process has it."""
+    msvcrt = import_module("msvcrt")
+    os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)
+    try:
+        msvcrt.locking(descriptor, getattr(msvcrt, how), 1)
+    except (PermissionError, BlockingIOError):
+        return False
+    finally:
+        os.lseek(descriptor, 0, os.SEEK_SET)
+    return True
+
+
 def remove_held(path: Path, descriptor: int) -> None:
     """Remove a locked file and close it. Windows removes no open file; there another process may be faster."""
-    if sys.platform != "win32":
+    if _HAS_FLOCK:
         path.unlink(missing_ok=True)
     os.close(descriptor)
-    if sys.platform == "win32":
+    if not _HAS_FLOCK:
         with contextlib.suppress(OSError):
             path.unlink()
 
 
 def sync_folder(folder: Path) -> None:
     """Wait until a name in a folder is on the disk; Windows opens no folder, and its rename is durable without this."""
-    if sys.platform == "win32":
+    if os.name == "nt":
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
