@@ -161,7 +161,7 @@ def _chunks(text: bytes) -> Iterator[bytes]:
 
 def _seconds(times: Sequence[str]) -> NDArray[np.float64] | None:
     """Return times as seconds since 1970, or None where one is not written as trainproof writes it, in UTC."""
-    length = len(times[0])
+    length = len(times[0]) if times else 0
     if length not in _TIMES or min(map(len, times)) != length or max(map(len, times)) != length:
         return None
     form = _TIMES[length]
