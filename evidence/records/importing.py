@@ -23,7 +23,7 @@ from evidence.rules.foreign.judgement import looks_like_run
 from evidence.run import layout
 from evidence.run.disk import not_written
 from evidence.run.write import write_json
-from schemas.catalog import schema
+from schemas.catalog import VERSION, schema
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import problem_of
 from schemas.validate import read_rows
@@ -73,7 +73,7 @@ def import_run(folder: Path, *, name: str, root: Path, now: datetime) -> Importe
         originals, notes = _copy(folder, making / layout.ORIGINAL)
         view = read_foreign(making / layout.ORIGINAL)
         document = {
-            "schema_version": "1.0",
+            "schema_version": VERSION,
             "run_id": run_id,
             "imported_at": now.isoformat(timespec="seconds"),
             "readers": READERS,

@@ -17,7 +17,7 @@ from typing import Any
 from evidence.records.ours import Run
 from evidence.run import layout
 from evidence.run.write import write_json
-from schemas.catalog import schema
+from schemas.catalog import VERSION, schema
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.words import shown
 from schemas.validate import read_document
@@ -169,7 +169,7 @@ def _from_document(value: dict[str, Any]) -> Notes:
 
 def _as_document(notes: Notes) -> dict[str, Any]:
     return {
-        "schema_version": "1.0",
+        "schema_version": VERSION,
         "tags": list(notes.tags),
         "note": notes.note,
         "archived_at": notes.archived_at,
