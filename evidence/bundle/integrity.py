@@ -1,9 +1,4 @@
-"""Whether the files of an archive are those that its lists state.
-
-What lives here: comparing names, sizes and hashes with MANIFEST.sha256, bundle_manifest.json and the published schemas.
-What does not: whether the archive is harmless (`evidence.bundle.zip.hostile`) and whether the runs are true
-(`evidence.bundle.verify`).
-"""
+"""Whether the files of an archive are those that its lists state."""
 
 from __future__ import annotations
 

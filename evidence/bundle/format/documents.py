@@ -1,8 +1,4 @@
-"""The two lists of a bundle: MANIFEST.sha256 for any machine, bundle_manifest.json for ours.
-
-What lives here: writing and reading them, and the content digest. What does not: comparing them with an archive
-(`evidence.bundle.integrity`).
-"""
+"""The two lists of a bundle: MANIFEST.sha256 for any machine, bundle_manifest.json for ours."""
 
 from __future__ import annotations
 
