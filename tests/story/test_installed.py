@@ -22,7 +22,7 @@ from checkouts import checkout_in, git
 
 from trainer.recorder import installed as installation
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.packaging]
 
 BUILD = "import sys; from setuptools.build_meta import build_{0}; print(build_{0}(sys.argv[1]))"
 SMOKE = ("--config", "{}/trainer/configs/tiny.yaml", "--smoke-config", "{}/trainer/configs/smoke_tiny.yaml")

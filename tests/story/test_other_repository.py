@@ -25,7 +25,7 @@ from synthetic import write_run
 
 HEAVY = ("flax", "jax", "jsonschema", "orbax-checkpoint", "pandas", "psutil", "streamlit", "transformers")
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.packaging]
 
 
 @dataclass(frozen=True)
