@@ -15,9 +15,8 @@ from evidence.run.lock import is_alive
 from evidence.run.notes import Notes, notes_in
 from evidence.run.unreadable import NOT_A_FILE, UNREADABLE_FOLDER, too_deep
 from schemas.catalog import kind_of
-from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.problem import Lines, Problem, ProblemError
 from schemas.problems.rule import problem_of
-from schemas.reading.text import Lines
 from schemas.validate import Rows, read_document, read_rows
 
 ROW_FILES = (layout.METRICS, layout.LOG, layout.PREDICTIONS, layout.BASELINE_PREDICTIONS)
