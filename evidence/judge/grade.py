@@ -151,9 +151,10 @@ def _unproven(facts: Facts) -> tuple[str, ...]:
     reasons = []
     code = facts.manifest["code"]
     if code["commit"] is None:
-        reasons.append("The commit of the code is not known: it did not run from a git checkout.")
+        reasons.append("The commit of the code is not known: neither a git checkout nor an installation states it.")
     elif code["dirty"]:
-        reasons.append(f"The code differed from the commit {code['commit'][:12]} that it states.")
+        edited = f": {', '.join(code['differs'])}" if code.get("differs") else ""
+        reasons.append(f"The code differed from the commit {code['commit'][:12]} that it states{edited}.")
     if layout.EVAL_SUMMARY not in facts.files:
         reasons.append("There is no evaluation.")
     elif facts.eval_summary is not None and facts.eval_summary["status"] == "partial":

@@ -41,9 +41,14 @@ def graded(folder: Path) -> tuple[str, tuple[str, ...]]:
             (f"The code differed from the commit {COMMIT} that it states.",),
         ),
         (
+            {"manifest": {"code": {"dirty": True, "diff_sha256": "a" * 64, "differs": ["trainer/run.py"]}}},
+            "measured",
+            (f"The code differed from the commit {COMMIT} that it states: trainer/run.py.",),
+        ),
+        (
             {"manifest": {"code": {"commit": None, "branch": None, "dirty": None}}},
             "measured",
-            ("The commit of the code is not known: it did not run from a git checkout.",),
+            ("The commit of the code is not known: neither a git checkout nor an installation states it.",),
         ),
         ({"items": 0}, "measured", ("There is no evaluation.",)),
         ({"status": "failed"}, "partial", ("The run failed after 10 of 20 steps.",)),
