@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from evidence.run.layout import MANIFEST, ROLES
+from evidence.run.system import opened
 
 MOST_BYTES = 4 * 2**20
 """Of a longer file this much; the system is ahead by itself of whoever reads one through."""
@@ -32,8 +33,7 @@ def read_ahead(folders: Iterable[Path]) -> None:
 
 
 def _announce(path: str) -> None:
-    # No link is followed, and nobody waits for the other end of a pipe.
-    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    file = opened(Path(path), os.O_RDONLY)
     try:
         os.posix_fadvise(file, 0, MOST_BYTES, os.POSIX_FADV_WILLNEED)
     finally:

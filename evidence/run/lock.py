@@ -7,13 +7,13 @@ that nobody holds belongs to a run that was killed.
 from __future__ import annotations
 
 import os
-import sys
 import time
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from evidence.run.layout import LOCK
+from evidence.run.system import is_locked, lock, opened
 from schemas.problems.problem import Problem, ProblemError
 
 _PATIENCE_SECONDS = 0.5
@@ -47,9 +47,13 @@ class RunLock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._descriptor is not None:
-            if self.holds():
+            holds = self.holds()
+            if os.name == "nt":  # An open file cannot be removed there.
+                os.close(self._descriptor)
+            if holds:
                 self._path.unlink(missing_ok=True)
-            os.close(self._descriptor)
+            if os.name != "nt":
+                os.close(self._descriptor)
             self._descriptor = None
 
     def holds(self) -> bool:
@@ -58,38 +62,24 @@ class RunLock:
 
 
 def is_alive(folder: Path) -> bool:
-    """Return whether some process holds the run folder now. A folder that cannot be looked into is held by nobody."""
-    if sys.platform == "win32":
-        return False  # No flock there; runs are made on Linux and macOS and only read on Windows.
-    import fcntl
-
+    """Return whether some process holds the run folder now; a folder that cannot be read is held by none."""
     try:
-        descriptor = os.open(Path(folder) / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = opened(Path(folder) / LOCK, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
     except OSError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
+        return is_locked(descriptor)
     finally:
         os.close(descriptor)
-    return False
 
 
 def _held(path: Path) -> int | None:
-    """Return a descriptor of the lock file with the lock on it, None where another process has it."""
-    import fcntl
-
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+    """Return a descriptor of the lock file with the lock on it, None if another process has it."""
+    descriptor = opened(path, os.O_RDWR | os.O_CREAT)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # The last holder may have removed the file after we opened it: then this lock guards nothing.
-        if _is_file_of(descriptor, path):
+        if lock(descriptor) and _is_file_of(descriptor, path):
             return descriptor
-    except BlockingIOError:
-        pass
     except OSError:
         os.close(descriptor)
         raise

@@ -24,9 +24,13 @@ HIDDEN_NAMES = {
     "signal": ("SIGKILL", "SIGSTOP", "SIGCONT", "SIGHUP", "SIGUSR1"),
 }
 START = f"""
-import importlib, sys
+import fcntl, importlib, os, subprocess, sys, types
 for name in sys.argv[1].split():
     importlib.import_module(name)
+os_locks, msvcrt = fcntl, types.ModuleType("msvcrt")
+msvcrt.LK_NBLCK, msvcrt.LK_UNLCK = fcntl.LOCK_EX | fcntl.LOCK_NB, fcntl.LOCK_UN
+msvcrt.locking = lambda file, how, count: os_locks.lockf(file, how, count, os.lseek(file, 0, os.SEEK_CUR))
+sys.modules["msvcrt"] = msvcrt
 sys.modules.update(dict.fromkeys({HIDDEN_MODULES!r}))
 for module, names in {HIDDEN_NAMES!r}.items():
     for name in names:
@@ -63,6 +67,24 @@ SAID = {
     "verify first.zip": "first: verified",
     "queue list": "The queue is empty.",
 }
+HOLDS = """
+from evidence.run.lock import RunLock
+from pathlib import Path
+with RunLock(Path(sys.argv[2])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+LOOKS = """
+from evidence.run.lock import RunLock, is_alive
+from pathlib import Path
+from schemas.problems.problem import ProblemError
+alive = is_alive(Path(sys.argv[2]))
+try:
+    with RunLock(Path(sys.argv[2])):
+        print(alive, "taken")
+except ProblemError as error:
+    print(alive, error.problems[0].what)
+"""
 PAGES = """
 import json
 from streamlit.testing.v1 import AppTest
@@ -108,6 +130,18 @@ def test_a_judge_s_verbs_work(ended: dict[str, tuple[int, str, str]], verb: str)
     code, out, errors = ended[verb]
     assert (code, errors) == (0, "")
     assert SAID[verb] in out
+
+
+def test_a_run_folder_is_held_by_one_process(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", START + HOLDS, "", str(tmp_path)]
+    with subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        said = ran(LOOKS, tmp_path, (), str(tmp_path))
+        assert said == f"True Another process is writing this run folder (process {holder.pid})."
+        holder.communicate("", timeout=30)
+    assert ran(LOOKS, tmp_path, (), str(tmp_path)) == "False taken"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_dashboard_lists_the_runs(folder: Path) -> None:
