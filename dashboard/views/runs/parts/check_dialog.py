@@ -12,9 +12,9 @@ from dashboard.shared.session.reading_bar import reading_bar
 from dashboard.shared.words.grades import GRADES
 from evidence.index.check import check_paths
 from evidence.judge.report import Report, RunReport
+from evidence.judge.report_forms import report_as
 from schemas.problems.problem import ProblemError
 from schemas.problems.words import counted
-from trainproof.terminal.runs import report_as
 
 _KEPT = "report of the check"
 MOST_SHOWN = 100
