@@ -8,11 +8,9 @@ from typing import Any
 
 from evidence.judge.grade import GRADES
 from evidence.judge.report import Report, RunReport
-from evidence.rules.catalog import RULES
 from evidence.run.write import as_json_text
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.render import as_github, as_junit, as_sarif, as_text
-from schemas.problems.rule import RULES as SHAPE_RULES
 from schemas.problems.visible import as_lines
 from schemas.problems.words import counted, listed
 
@@ -40,7 +38,7 @@ def report_as(report: Report, forms: Sequence[str]) -> str:
     writers: dict[str, Callable[[Report], str]] = {
         "json": lambda report: as_json_text(report.to_json()),
         "github": lambda report: as_github(report.all_findings),
-        "sarif": lambda report: as_sarif(report.all_findings, (*SHAPE_RULES, *RULES)),
+        "sarif": lambda report: as_sarif(report.all_findings),
         "junit": lambda report: as_junit(report.all_findings),
     }
     return writers[forms[0]](report) if forms else report_text(report)
