@@ -17,8 +17,8 @@ from dashboard.shared.charts import value_range
 from dashboard.shared.charts.line import Axis, Line, Part
 from dashboard.shared.charts.sampling import POINTS, kept, smoothed
 from dashboard.shared.reading.series import Series
-from dashboard.shared.words.numbers import count
 from dashboard.shared.words.text import shortened
+from schemas.problems.formats import count
 
 AXES: dict[Axis, str] = {"step": "Steps", "tokens_seen": "Tokens", "seconds": "Time"}
 

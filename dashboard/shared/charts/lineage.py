@@ -14,7 +14,7 @@ import numpy as np
 
 from dashboard.shared.charts.line import Mark
 from dashboard.shared.reading.series import Series
-from dashboard.shared.words.numbers import count
+from schemas.problems.formats import count
 from schemas.reading.values import number_at, text_at
 
 Document = Mapping[str, Any] | None

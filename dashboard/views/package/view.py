@@ -12,7 +12,6 @@ from dashboard.shared.parts import gate, markup, problems
 from dashboard.shared.parts.launching import trying
 from dashboard.shared.parts.run_box import choose_runs
 from dashboard.shared.session import reading
-from dashboard.shared.words import numbers
 from dashboard.shared.words.grades import Sign
 from dashboard.views.package.logic import bundles
 from dashboard.views.package.parts import verdict
@@ -20,6 +19,7 @@ from evidence.bundle.build import build_bundle
 from evidence.bundle.inspection import ChecklistItem, checklist
 from evidence.bundle.verify import Verdict, verify_bundle
 from evidence.rules import across
+from schemas.problems import formats
 from schemas.problems.problem import ProblemError
 from schemas.problems.words import counted
 
@@ -153,7 +153,7 @@ def _make(folders: Sequence[Path], output: Path, *, allow_partial: bool, redact:
         return
     bar.empty()
     st.query_params["bundle"] = report.output.stem
-    markup.note(f"Built and verified: {report.output}, {numbers.memory(report.size_bytes)}, {report.files} files.")
+    markup.note(f"Built and verified: {report.output}, {formats.size(report.size_bytes)}, {report.files} files.")
     if report.redactions:
         masked = ", ".join(f"{one.path} ({one.count})" for one in report.redactions)
         markup.note(f"Masked in {counted(len(report.redactions), 'file')}: {masked}.")
@@ -173,7 +173,7 @@ def _made() -> None:
         name = st.selectbox("Bundle", list(paths), index=list(paths).index(asked) if asked in paths else 0, width=380)
         path = paths[name]
         st.download_button(
-            f"Download {numbers.memory(path.stat().st_size)}",
+            f"Download {formats.size(path.stat().st_size)}",
             data=lambda: path.open("rb"),
             file_name=path.name,
             mime="application/zip",

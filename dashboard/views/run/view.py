@@ -14,7 +14,6 @@ from dashboard.shared.parts.lines import line_of
 from dashboard.shared.parts.run_box import choose_run
 from dashboard.shared.session import reading, state
 from dashboard.shared.tables import headline
-from dashboard.shared.words import numbers
 from dashboard.shared.words.grades import GRADES, STATUSES
 from dashboard.views.run.parts import examples, log, predictions, reproduction, sections, sources
 from evidence.index.runs import RunSummary
@@ -23,6 +22,7 @@ from evidence.records.ours import Run
 from evidence.run.layout import CONFIG, METRICS
 from launch import queue
 from launch.resuming import can_resume
+from schemas.problems import formats
 from schemas.problems.words import counted
 from schemas.reading.values import number_at, text_at
 
@@ -192,7 +192,7 @@ _STOP = "Asks the run to finish its step, save a checkpoint, seal its evidence a
 def _progress(planned: float | None, done: float | None) -> None:
     if planned:
         share = min(1.0, (done or 0) / planned)
-        st.progress(share, text=f"{numbers.count(done or 0)} of {numbers.count(planned)} steps")
+        st.progress(share, text=f"{formats.count(done or 0)} of {formats.count(planned)} steps")
 
 
 def _curves(name: str, run: Run, known: Mapping[str, RunSummary], *, running: bool) -> None:

@@ -10,12 +10,12 @@ import streamlit as st
 from dashboard.shared.parts import curves, markup
 from dashboard.shared.parts.run_box import MOST_SIDE_BY_SIDE, SIDE_BY_SIDE, hold_side_by_side, name_pixels
 from dashboard.shared.session import state
-from dashboard.shared.words.numbers import NOTHING
 from dashboard.views.compare.logic import parallel, relation, scatter
 from dashboard.views.compare.logic.relation import Scale
 from dashboard.views.compare.logic.relation_svg import parallel_svg, scatter_svg
 from evidence.bundle.secrets.masking import visible
 from evidence.index.runs import RunSummary
+from schemas.problems.formats import NOTHING
 from schemas.problems.words import counted
 
 _LOG_ACROSS, _LOG_UP = "log across", "log up"

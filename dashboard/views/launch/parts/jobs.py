@@ -13,12 +13,12 @@ from dashboard.shared.parts import markup
 from dashboard.shared.parts.gate import may_operate
 from dashboard.shared.parts.launching import trying
 from dashboard.shared.session import reading, state
-from dashboard.shared.words import numbers
 from dashboard.shared.words.grades import JOBS
 from launch import queue
 from launch.jobs import ANY_DEVICE, OUTPUT, Job
 from launch.output import tail
 from launch.resuming import can_resume
+from schemas.problems import formats
 from schemas.reading.values import number_at
 
 TICK_SECONDS = 1.5
@@ -50,7 +50,7 @@ def _body(root: Path, *, was_active: bool) -> None:
                 st.rerun()
     elif waiting and len(waiting) == len(active) and (free := _free_bytes(root)) < LEAST_FREE_BYTES:
         markup.note(
-            f"Nothing is started, since the disk of {root} is full: {numbers.memory(free)} are free. Make room there, "
+            f"Nothing is started, since the disk of {root} is full: {formats.size(free)} are free. Make room there, "
             "and the queue goes on by itself."
         )
     for job in active:
@@ -187,9 +187,9 @@ def _progress(folder: Path) -> None:
     series = reading.series_of(folder)
     done = series.last("step") or 0
     loss = series.last("loss")
-    said = f"{numbers.count(done)} of {numbers.count(planned)} steps"
+    said = f"{formats.count(done)} of {formats.count(planned)} steps"
     if loss is not None:
-        said += f", loss {numbers.digits(loss)}"
+        said += f", loss {formats.number(loss)}"
     left = _seconds_left(planned - done, series.last("step_seconds"))
     st.progress(min(1.0, done / planned), text=said + left)
 
@@ -197,4 +197,4 @@ def _progress(folder: Path) -> None:
 def _seconds_left(steps: float, step_seconds: float | None) -> str:
     if step_seconds is None or steps <= 0:
         return ""
-    return f", about {numbers.duration(steps * step_seconds)} of training left"
+    return f", about {formats.duration(steps * step_seconds)} of training left"

@@ -12,8 +12,8 @@ from dashboard.shared.parts import markup
 from dashboard.shared.parts.launching import trying
 from dashboard.shared.tables import forecast
 from dashboard.shared.words.grades import Sign
-from dashboard.shared.words.numbers import memory
 from launch.planning import Planning, ask, planning
+from schemas.problems.formats import size
 from schemas.reading.values import flag_at, number_at, objects_at, text_at
 
 TICK_SECONDS = 1.0
@@ -69,13 +69,13 @@ def _plan(plan: Mapping[str, Any]) -> None:
     verdict = (text_at(plan, "verdict") or "unknown").replace("_", " ")
     need, available = number_at(plan, "need_bytes"), number_at(plan, "available_bytes")
     error = number_at(plan, "error_fraction")
-    said = f"{memory(need)} needed on each device" + (f" ± {error * 100:.0f} %" if error is not None else "")
+    said = f"{size(need)} needed on each device" + (f" ± {error * 100:.0f} %" if error is not None else "")
     target = f"{number_at(plan, 'target', 'devices') or 1:.0f} × {text_at(plan, 'target', 'name') or 'unknown device'}"
     how = "read from the compiled program" if text_at(plan, "method") == "compiler" else "added up from formulas"
     with st.container(border=True):
         st.html(
             f'<div class="tp-head">{markup.sign(_SIGNS, verdict)}<b>{markup.safe(said)}</b></div>'
-            f'<p class="tp-sub">{markup.safe(f"{memory(available)} available on {target}; {how}.")}</p>'
+            f'<p class="tp-sub">{markup.safe(f"{size(available)} available on {target}; {how}.")}</p>'
         )
         markup.table(["Largest parts", "Size", "Because"], forecast.parts(plan)[:_LARGEST], numbers=[1])
         changes = objects_at(plan, "changes")[:_CHANGES]
@@ -85,7 +85,7 @@ def _plan(plan: Mapping[str, Any]) -> None:
                 [
                     (
                         text_at(change, "set") or "",
-                        memory(number_at(change, "saves_bytes")),
+                        size(number_at(change, "saves_bytes")),
                         {True: "✓ yes", False: "✕ no", None: "?"}[flag_at(change, "fits")],
                     )
                     for change in changes

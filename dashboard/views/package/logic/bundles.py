@@ -8,9 +8,9 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from dashboard.shared.words.numbers import memory
 from evidence.bundle.verify import Verdict, verify_bundle
 from evidence.bundle.zip.hostile import harmless_entries
+from schemas.problems.formats import size
 from schemas.problems.problem import Problem, ProblemError
 
 FOLDER = Path("bundles")
@@ -87,7 +87,7 @@ def _too_large(name: str, unpacked: int) -> Problem:
         code="TP086",
         severity="error",
         file=name,
-        what=f"The bundle unpacks to {memory(unpacked)}, and this page verifies at most {memory(MOST_UNPACKED_BYTES)}.",
+        what=f"The bundle unpacks to {size(unpacked)}, and this page verifies at most {size(MOST_UNPACKED_BYTES)}.",
         why="Its rows would take several times as much of this machine's memory.",
         next=f"Verify it in a terminal: `{shlex.join(['trainproof', 'verify', name])}`.",
     )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import streamlit as st
 
 from dashboard.shared.parts import markup, problems
-from dashboard.shared.words import numbers
 from dashboard.shared.words.grades import GRADES, Sign
 from evidence.bundle.verify import Verdict
+from schemas.problems import formats
 from schemas.problems.words import counted
 
 _SIGNS = {
@@ -25,8 +25,8 @@ def show(verdict: Verdict, name: str) -> None:
         st.html(
             f'<div class="tp-head">{markup.sign(_SIGNS, word)}<b>{markup.safe(name)}</b></div>'
             f'<p class="tp-sub">{markup.safe(verdict.proven)}</p>'
-            f'<p class="tp-sub">{markup.safe(numbers.count(verdict.files))} files, '
-            f"{markup.safe(numbers.memory(verdict.size_bytes))} unpacked{markup.safe(digest)}</p>"
+            f'<p class="tp-sub">{markup.safe(formats.count(verdict.files))} files, '
+            f"{markup.safe(formats.size(verdict.size_bytes))} unpacked{markup.safe(digest)}</p>"
         )
         problems.show(verdict.findings)
         if verdict.runs:
@@ -36,7 +36,7 @@ def show(verdict: Verdict, name: str) -> None:
                     (
                         run.run_id,
                         f"{GRADES[run.grade].symbol} {run.grade}" if run.grade in GRADES else run.grade,
-                        run.stated_grade or numbers.NOTHING,
+                        run.stated_grade or formats.NOTHING,
                         " ".join(run.reasons),
                     )
                     for run in verdict.runs

@@ -11,9 +11,9 @@ from typing import Any
 import streamlit as st
 
 from dashboard.shared.parts import markup
-from dashboard.shared.words import numbers
 from dashboard.shared.words.text import glimpse
 from dashboard.views.run.logic import predictions_table
+from schemas.problems import formats
 from schemas.reading.values import text_at
 
 Row = Mapping[str, Any]
@@ -47,7 +47,7 @@ def section(rows: Sequence[Row], eval_summary: Row | None) -> None:
     if eval_summary is not None:
         _scores(eval_summary)
     shown = _filtered(rows)
-    said = f"{numbers.count(len(shown))} of {numbers.count(len(rows))} items."
+    said = f"{formats.count(len(shown))} of {formats.count(len(rows))} items."
     if not shown:
         markup.note(f"{said} Take a filter away.")
         return

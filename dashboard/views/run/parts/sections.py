@@ -11,10 +11,10 @@ from dashboard.shared.parts import markup
 from dashboard.shared.parts.problems import show as show_problems
 from dashboard.shared.session import reading
 from dashboard.shared.tables import forecast
-from dashboard.shared.words import numbers
 from dashboard.shared.words.grades import GRADES
 from evidence.records.ours import Run
 from evidence.run.layout import MANIFEST, METRICS
+from schemas.problems import formats
 from schemas.problems.words import counted
 from schemas.reading.values import objects_at, text_at
 
@@ -46,9 +46,9 @@ def configuration(run: Run) -> None:
             (
                 row.key,
                 "≠" if row.differs else "",
-                row.declared or numbers.NOTHING,
-                row.effective or numbers.NOTHING,
-                row.default or numbers.NOTHING,
+                row.declared or formats.NOTHING,
+                row.effective or formats.NOTHING,
+                row.default or formats.NOTHING,
             )
             for row in shown
         ],
@@ -66,8 +66,8 @@ def files(run: Run) -> None:
         rows.append(
             (
                 name,
-                numbers.memory(_size(run.path / name)),
-                (text_at(artifact, "role") if artifact else None) or numbers.NOTHING,
+                formats.size(_size(run.path / name)),
+                (text_at(artifact, "role") if artifact else None) or formats.NOTHING,
                 (text_at(artifact, "sha256") if artifact else None) or _unstated(name),
             )
         )

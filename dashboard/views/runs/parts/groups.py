@@ -12,8 +12,8 @@ from dashboard.shared.session.reading import reader_zone
 from dashboard.shared.tables.query import condition_text
 from dashboard.shared.tables.run_rows import Row
 from dashboard.shared.tables.runs_table import column_of, shown_text
-from dashboard.shared.words import numbers
 from dashboard.views.runs.logic.order import Group, in_groups
+from schemas.problems import formats
 from schemas.problems.words import counted
 
 _ONLY = "only_group"
@@ -53,21 +53,21 @@ def show(rows: Sequence[Row], key: str) -> list[Row]:
 
 
 def _line(group: Group, zone: tzinfo) -> list[str]:
-    newest = numbers.NOTHING if group.newest is None else f"{group.newest.astimezone(zone):%Y-%m-%d %H:%M}"
+    newest = formats.NOTHING if group.newest is None else f"{group.newest.astimezone(zone):%Y-%m-%d %H:%M}"
     return [
         _name(group),
-        numbers.count(len(group.rows)),
-        numbers.count(group.verified),
-        numbers.percent(group.best_score),
-        numbers.percent(group.mean_score),
-        numbers.digits(group.lowest_loss),
-        numbers.digits(group.mean_loss),
+        formats.count(len(group.rows)),
+        formats.count(group.verified),
+        formats.percent(group.best_score),
+        formats.percent(group.mean_score),
+        formats.number(group.lowest_loss),
+        formats.number(group.mean_loss),
         newest,
     ]
 
 
 def _name(group: Group) -> str:
-    return numbers.NOTHING if group.value is None else shown_text(group.value)
+    return formats.NOTHING if group.value is None else shown_text(group.value)
 
 
 def _narrow(key: str, values: Sequence[str | None]) -> None:

@@ -9,12 +9,12 @@ from synthetic import write_run
 from dashboard.shared.config import settings
 from dashboard.shared.reading.series import Tail
 from dashboard.shared.tables import forecast, headline
-from dashboard.shared.words.numbers import NOTHING, THIN
 from dashboard.views.compare.logic import pairing, tables
 from dashboard.views.run.logic import predictions_table
 from evidence.compare.comparison import compare_runs
 from evidence.index.runs import index_runs
 from evidence.records.ours import read_run
+from schemas.problems.formats import NOTHING
 
 
 def test_the_headline_of_a_whole_run(tmp_path: Path) -> None:
@@ -22,17 +22,17 @@ def test_the_headline_of_a_whole_run(tmp_path: Path) -> None:
     series = Tail(run.path / "metrics.jsonl").series()
     found = {item.label: item for item in headline.figures(run.manifest, run.eval_summary, run.plan, series)}
     assert (found["Steps"].value, found["Steps"].detail) == ("20", "of 20 planned")
-    assert found["Exact match"].value == f"100.0{THIN}%"
-    assert found["Exact match"].detail == f"72.2–100.0{THIN}%, n = 10; untrained 0.0{THIN}%"
-    assert found["Speed"].detail == f"0.500{THIN}s per step, on average"
+    assert found["Exact match"].value == "100.0 %"
+    assert found["Exact match"].detail == "72.2–100.0 %, n = 10; untrained 0.0 %"
+    assert found["Speed"].detail == "0.500 s per step, on average"
     assert run.manifest is not None
     slow = run.manifest | {"result": run.manifest["result"] | {"tokens_seen": 40_960, "train_seconds": 100.0}}
     mean = {item.label: item for item in headline.figures(slow, None, run.plan, series)}
-    assert mean["Speed"].value == f"410{THIN}tokens/s"
+    assert mean["Speed"].value == "410 tokens/s"
     under_way = run.manifest | {"result": dict.fromkeys(run.manifest["result"])}
     live = {item.label: item for item in headline.figures(under_way, None, run.plan, series)}
-    assert live["Speed"].detail == f"0.500{THIN}s for the last step"
-    assert found["Duration"].detail == f"10{THIN}s of training"
+    assert live["Speed"].detail == "0.500 s for the last step"
+    assert found["Duration"].detail == "10.0 s of training"
 
 
 def test_the_headline_of_nothing_is_all_dashes(tmp_path: Path) -> None:
@@ -110,10 +110,10 @@ def test_scores_by_group_beside_the_untrained_model(tmp_path: Path) -> None:
         "all items",
         "",
         "12",
-        f"100.0{THIN}%",
-        f"75.8–100.0{THIN}%",
-        f"100.0{THIN}%",
-        f"0.0{THIN}%",
+        "100.0 %",
+        "75.8–100.0 %",
+        "100.0 %",
+        "0.0 %",
     )
     assert [row[:3] for row in rows[1:3]] == [("section", "core", "9"), ("section", "edge", "3")]
 
