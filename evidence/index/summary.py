@@ -62,6 +62,7 @@ class RunSummary:
         tags: What notes.json gives the run, as far as it is valid; so for the next two.
         note: What somebody wrote about the run.
         archived: Whether somebody archived it.
+        parent: Run id of the run that it continues. None also for one that continues none.
         settings: Every setting of config.yaml by dotted name (`evidence.records.by_name`).
         figures: Every measured figure by name, traced as the score is.
     """
@@ -91,6 +92,7 @@ class RunSummary:
     tags: tuple[str, ...] = ()
     note: str | None = None
     archived: bool = False
+    parent: str | None = None
     settings: Mapping[str, Scalar] = field(default_factory=dict)
     figures: Mapping[str, float] = field(default_factory=dict)
 
@@ -130,6 +132,7 @@ def summary_of(run: Run, report: RunReport) -> RunSummary:
         baseline_score=_number(evaluation, "baseline", "metrics", "exact_match", "value"),
         duration_seconds=seconds_between(started, ended) if started and ended else None,
         started_at=started,
+        parent=_text(manifest, "parent", "run_id"),
         settings=settings_of(shown),
         figures=figures_of(shown),
     )

@@ -181,7 +181,8 @@ def _plotted(
     curves = []
     for (line, part, series), y in zip(stated, values, strict=True):
         as_measured = panel.column == "learning_rate" or part == "evaluation"
-        curves.append(_curve(line, part, across[id(series)], y, points, 0.0 if as_measured else view.smoothing))
+        weight = 0.0 if as_measured else view.smoothing
+        curves.append(_curve(line, part, across[id(series)], y, points, weight, log=log))
     scores = tuple(_places(lines, "scores", view, x_divisor, "loss", divisor)) if panel.column == "loss" else ()
     plotted = Plotted(
         panel=panel,
@@ -210,9 +211,14 @@ def _title(panel: Panel, unit: str, stated: Sequence[tuple[Line, Part, Series]],
     return f"{title}; ◆ {marked}" if marked else title
 
 
-def _curve(line: Line, part: Part, x: np.ndarray, y: np.ndarray, points: int, smoothing: float) -> Curve:
+def _smooth(values: np.ndarray, weight: float, *, log: bool) -> np.ndarray:
+    """Return the moving average as the eye takes it: on a logarithmic axis that of the logarithms, amid the points."""
+    return np.exp(smoothed(np.log(values), weight)) if log else smoothed(values, weight)
+
+
+def _curve(line: Line, part: Part, x: np.ndarray, y: np.ndarray, points: int, smoothing: float, *, log: bool) -> Curve:
     chosen = kept(y, points)
-    smooth = smoothed(y, smoothing)[chosen].astype(np.float32) if smoothing > 0 else None
+    smooth = _smooth(y, smoothing, log=log)[chosen].astype(np.float32) if smoothing > 0 else None
     # Curves that keep every point share one x, which is then sent once.
     x, y = (x, y) if len(chosen) == len(y) else (x[chosen], y[chosen])
     return Curve(name=line.name, part=part, colour=line.colour, dashes=line.dashes, x=x, y=y, smooth=smooth)

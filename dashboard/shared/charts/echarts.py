@@ -245,6 +245,8 @@ def _x_axis(index: int, panel: Panel, plot: Plot, *, shown: bool) -> dict[str, A
     words = {"show": False, "precision": 0 if whole else 2, "formatter": f"{panel.title} at {{value}} {plot.x_title}"}
     return {
         "type": "log" if plot.log_x else "value",
+        # No tick lies between two steps.
+        "minInterval": 1 if whole else 0,
         "gridIndex": index,
         "min": "dataMin",
         "max": "dataMax",

@@ -14,14 +14,14 @@ from dashboard.shared.charts.echarts import drawing
 from dashboard.shared.charts.line import DASHES, Line
 from dashboard.shared.charts.svg import svg
 
-_LOG, _LOG_X, _CLIP = "log loss", "log bottom", "no outliers"
+_LOG, _LOG_X, _CLIP = "log loss", "log x", "hide outliers"
 _WEIGHTS = (0.0, 0.5, 0.8, 0.9, 0.95, 0.99)
 
 
 def controls() -> View:
     """Draw the controls, whose values stand in the address, and return what they say."""
     x = st.segmented_control(
-        "Along the bottom",
+        "X axis",
         list(AXES),
         default="step",
         required=True,

@@ -36,6 +36,17 @@ def figures(manifest: Document, eval_summary: Document, plan: Document, series: 
     ]
 
 
+def progress(series: Series, planned: float) -> tuple[float, str]:
+    """Return how far a running run is: the share of its steps from 0 to 1, and steps, loss and time left in words."""
+    done, loss, seconds = series.last("step") or 0, series.last("loss"), series.last("step_seconds")
+    said = f"{formats.count(done)} of {formats.count(planned)} steps"
+    if loss is not None:
+        said += f", loss {formats.number(loss)}"
+    if seconds is not None and done < planned:
+        said += f", about {formats.duration((planned - done) * seconds)} of training left"
+    return min(1.0, done / planned), said
+
+
 def _steps(manifest: Document, series: Series) -> Figure:
     done = series.last("step") or number_at(manifest, "training", "steps_done")
     planned = number_at(manifest, "training", "steps_planned")

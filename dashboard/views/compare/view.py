@@ -28,7 +28,7 @@ def page() -> None:
     """Draw the page."""
     found = reading.summaries()
     known = reading.by_name(found)
-    markup.heading("Compare", lines=["The first run is held against each of the others."])
+    markup.heading("Compare", lines=["Compares the first run with each of the others."])
     if len(known) < 2:
         markup.empty("Two runs are needed", "Start another one on the Launch page.")
         return

@@ -25,8 +25,8 @@ from schemas.problems.words import counted
 
 _SIGNS = {
     "ok": Sign(symbol="✓", tone="good", meaning="Nothing to do."),
-    "warning": Sign(symbol="!", tone="poor", meaning="Worth a look; it does not stop the build."),
-    "blocked": Sign(symbol="✕", tone="bad", meaning="The build is refused until this is mended."),
+    "warning": Sign(symbol="!", tone="poor", meaning="Worth a look; the zip can be built."),
+    "blocked": Sign(symbol="✕", tone="bad", meaning="The zip cannot be built until this is fixed."),
 }
 
 _PARTIAL = "label_as_partial"
@@ -112,7 +112,7 @@ def _build_form(names: Sequence[str], folders: Sequence[Path], *, blocked: bool)
             type="primary",
             icon=":material/inventory_2:",
             disabled=blocked and not (partial or redact),
-            help="Mend what blocks it, or tick one of the boxes." if blocked and not (partial or redact) else None,
+            help="Fix what blocks it, or tick one of the boxes." if blocked and not (partial or redact) else None,
         )
     if not bundles.is_name(name):
         markup.note("A name has letters, digits, dot, underscore and hyphen, at most 100 of them.")

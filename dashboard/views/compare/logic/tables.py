@@ -113,7 +113,7 @@ def _difference(pair: Pair, found: ScoreDifference) -> Row:
         formats.points(found.difference),
         f"{formats.points(found.low)} to {formats.points(found.high)}",
         f"{found.test}, {_p_value(found)}",
-        "more than chance" if found.adjusted_p_value < 0.05 else "chance is enough to explain it",
+        "different (p < 0.05)" if found.adjusted_p_value < 0.05 else "no difference shown (p ≥ 0.05)",
         *(
             formats.count(cell)
             for cell in (table.items, table.both, table.only_first, table.only_second, table.neither)

@@ -20,6 +20,11 @@ TICK_SECONDS = 1.0
 
 _SIGNS = {
     "fits": Sign(symbol="✓", tone="good", meaning="It needs less memory than there is."),
+    "tight": Sign(
+        symbol="!",
+        tone="poor",
+        meaning="It may run out of memory: with the plan's error, it could need more than there is.",
+    ),
     "does not fit": Sign(symbol="✕", tone="bad", meaning="It needs more memory than there is; starting is refused."),
     "unknown": Sign(symbol="?", tone="poor", meaning="How much memory there is is not known."),
 }
@@ -32,14 +37,14 @@ def show(root: Path, config: Mapping[str, Any], *, allowed: bool) -> None:
     found = planning(root, config)
     running = found.state == "running"
     if st.button(
-        "Plan anew" if found.state in {"answered", "failed"} else "Plan",
+        "Check again" if found.state in {"answered", "failed"} else "Check memory",
         icon=":material/calculate:",
         disabled=running or not allowed,
         help="Says whether the run fits on the device, what its memory is for, and what would make it smaller. "
         "Nothing is trained.",
         width="stretch",
     ):
-        with trying("It could not be planned"):
+        with trying("The memory could not be checked"):
             ask(root, config)
             st.rerun()
     st.fragment(run_every=TICK_SECONDS if running else None)(_answer)(root, config, was_running=running)
@@ -48,7 +53,7 @@ def show(root: Path, config: Mapping[str, Any], *, allowed: bool) -> None:
 def _answer(root: Path, config: Mapping[str, Any], *, was_running: bool) -> None:
     found = planning(root, config)
     if found.state == "running":
-        markup.note("Planning. This takes seconds, and the answer is kept if you leave this page.")
+        markup.note("Checking. This takes seconds, and the answer is kept if you leave this page.")
         return
     if was_running:
         st.rerun()
@@ -60,7 +65,7 @@ def _answer(root: Path, config: Mapping[str, Any], *, was_running: bool) -> None
 
 def _failed(found: Planning) -> None:
     code = "was stopped" if found.exit_code is None else f"ended with exit code {found.exit_code}"
-    markup.note(f"There is no plan: planning {code}.")
+    markup.note(f"The check gave no answer: it {code}.")
     if found.output:
         st.code(found.output, language=None, wrap_lines=True)
 

@@ -33,7 +33,7 @@ OUTCOMES: Mapping[str, Callable[[Row], bool]] = {
     "all": lambda row: True,
     "right": lambda row: row.get("correct") is True,
     "wrong": lambda row: row.get("correct") is False,
-    "wrong form": lambda row: row.get("format_ok") is False,
+    "wrong format": lambda row: row.get("format_ok") is False,
     "error": lambda row: row.get("error") is not None,
 }
 
@@ -110,7 +110,7 @@ def _score_row(group: str, value: str, metrics: Any, untrained: Any) -> tuple[st
     )
 
 
-_FORMS = {True: "✓ kept", False: "✕ broken", None: None}
+_FORMS = {True: "✓ ok", False: "✕ wrong", None: None}
 _WORDS = {True: "✓ right", False: "✕ wrong", None: "? not stated"}
 
 

@@ -27,7 +27,7 @@ _ROW_PIXELS, _FEW_ROWS = 36, 11
 _COLUMNS: Mapping[str, Any] = {
     "id": st.column_config.TextColumn("Item", width=110, pinned=True),
     "outcome": st.column_config.TextColumn("Outcome", width=96),
-    "form": st.column_config.TextColumn("Form", width=80, help="Whether the output has exactly the required form."),
+    "form": st.column_config.TextColumn("Format", width=80, help="Whether the output has exactly the required format."),
     "prompt": st.column_config.TextColumn("Prompt", width=420),
     "expected": st.column_config.TextColumn("Expected", width=120),
     "got": st.column_config.TextColumn("Got", width=120),

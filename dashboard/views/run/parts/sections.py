@@ -54,7 +54,7 @@ def configuration(run: Run) -> None:
         ],
         marked=differing,
     )
-    markup.note("Effective values were read back from the program that ran; a dash means that it reads none back.")
+    markup.note("Effective values were read back from the program that ran; a dash: cannot be read back.")
 
 
 def files(run: Run) -> None:

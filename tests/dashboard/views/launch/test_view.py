@@ -136,7 +136,7 @@ def test_where_the_disk_is_full_a_button_says_so_and_the_page_goes_on(
     app = opened(state.LAUNCH)
     with full_disk():
         app = press(app, f"{button} {job.job_id}")
-    assert f"{failed}: [Errno 27] File too large. Mend that and press the button again." in said(app)
+    assert f"{failed}: [Errno 27] File too large. Fix that and press the button again." in said(app)
     assert [job.state for job in jobs(root)] == ["waiting", "waiting"]
 
 
@@ -179,7 +179,7 @@ def test_the_command_says_that_somebody_insists_on_what_does_not_fit(opened: Ope
     app = opened(state.LAUNCH, source="tiny.yaml")
     before = app.code[0].value
     assert "--force" not in before
-    insist = next(toggle for toggle in app.toggle if toggle.label == "Start even if it is planned not to fit")
+    insist = next(toggle for toggle in app.toggle if toggle.label == "Start even if it may run out of memory")
     assert insist.set_value(True).run().code[0].value == f"{before} --force"
 
 
@@ -203,7 +203,7 @@ def test_the_answer_of_a_plan_is_shown_with_what_would_make_it_smaller(opened: O
     assert "15.8\u202fGiB available on 8 × TPU v5e; read from the compiled program." in text
     assert "&lt;b&gt;tokens&lt;/b&gt; × words" in text
     assert "memory.donate=true" in text
-    assert "Plan anew" in labels(app)
+    assert "Check again" in labels(app)
     assert "Start" in labels(app)
 
 

@@ -136,7 +136,7 @@ def test_a_bundle_that_cannot_be_put_down_is_said(
     app.get("file_uploader")[0].upload("some.zip", hostile(), "application/zip").run()
     assert not app.exception
     assert "The bundle could not be verified: [Errno 2] No such file or directory: " in said(app)
-    assert "Mend that and press the button again." in said(app)
+    assert "Fix that and press the button again." in said(app)
 
 
 def test_a_bundle_of_a_stranger_is_judged_and_leaves_nothing_behind(opened: Open, root: Path, tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_a_resumed_run_goes_on_from_its_parent(opened: Open, root: Path) -> None
 
 def test_the_view_of_a_curve_stands_in_the_address(opened: Open, root: Path) -> None:
     write_run(root, "alpha", steps=300)
-    app = opened(state.RUN, run="alpha", scale=["log loss", "no outliers"], x="Tokens", smooth="0.9")
+    app = opened(state.RUN, run="alpha", scale=["log loss", "hide outliers"], x="Tokens", smooth="0.9")
     drawn = options(app)
     assert drawn["yAxis"][0]["type"] == "log"
     assert drawn["xAxis"][-1]["name"] == "thousand tokens"
