@@ -17,8 +17,9 @@ from dashboard.shared.words.text import plain
 from dashboard.views.launch.logic.missing_names import absent
 from dashboard.views.launch.parts import config_form, jobs, plan_answer
 from evidence.bundle.secrets.masking import visible
-from launch import program, queue
+from launch import program
 from launch.jobs import CONFIG
+from schemas.reading.yaml_text import write_yaml
 from schemas.validate import check_value
 
 _EARLIER = 100
@@ -88,9 +89,9 @@ def _result(edited: Mapping[str, Any]) -> None:
     force = gate.may_operate() and _start(resolved, sound=sound)
     problems.show(found)
     name = f"{config.get('name', 'run')}.yaml"
-    text = queue.config_text(resolved)
+    text = write_yaml(dict(resolved))
     st.caption(
-        f"Start does the same as this in a terminal in {plain(str(Path.cwd()))}, with the configuration below there"
+        f"The same as Start, in a terminal in {plain(str(Path.cwd()))}, with the configuration below saved there"
     )
     st.code(visible(_command(name, force=force)), language=None, wrap_lines=True)
     st.download_button("Configuration", data=text, file_name=name, icon=":material/download:", on_click="ignore")

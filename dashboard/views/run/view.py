@@ -203,9 +203,7 @@ def _curves(name: str, run: Run, known: Mapping[str, RunSummary], *, running: bo
     line, remark = line_of(name, run, known)
     if not line.rows:
         if running:
-            markup.empty(
-                "No metrics yet", "The first row comes with the first step; before it the program is compiled."
-            )
+            markup.empty("No metrics yet", "The first row comes with the first step, after compiling.")
         else:
             markup.empty("No metrics", "No metrics of this run can be read. The tab Problems says why.")
         return

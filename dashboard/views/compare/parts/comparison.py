@@ -23,19 +23,24 @@ Table = tuple[Sequence[str], Sequence[Sequence[str]]]
 """The titles of a table's columns, and its rows."""
 
 
-def export(compared: Comparison) -> None:
+def export(compared: Comparison, runs: Sequence[Run]) -> None:
     """Draw the menu that gives the tables of a comparison as CSV."""
     with st.popover("Tables as CSV", icon=":material/download:"):
-        _csv("Figures", lambda: tables.headlines(compared), name="figures")
+        _csv("Figures", lambda: tables.headlines(compared, runs), name="figures")
         _csv("Settings", lambda: tables.settings(compared), name="settings")
         if any(pair.score is not None for pair in compared.pairs):
             _csv("Differences in score", lambda: tables.differences(compared), name="differences")
 
 
-def headlines(compared: Comparison) -> None:
+def headlines(compared: Comparison, runs: Sequence[Run]) -> None:
     """Draw the same figures of each run, one run in a column."""
-    head, rows = tables.headlines(compared)
+    head, rows = tables.headlines(compared, runs)
     markup.table(head, rows, numbers=range(1, len(head)))
+    if withheld := [name for name, *cells in zip(*(head, *rows), strict=True) if tables.WITHHELD in cells]:
+        markup.note(
+            f"Withheld: the run states the figure, and an error concerns it, so it is not a result. Problems, on the page "
+            f"of {listed(withheld, last='and')}, says which."
+        )
 
 
 def of_other_tools(views: Mapping[str, ForeignRun]) -> None:

@@ -23,7 +23,7 @@ _SIGNS = {
     "tight": Sign(
         symbol="!",
         tone="poor",
-        meaning="It may run out of memory: with the plan's error, it could need more than there is.",
+        meaning="It may run out of memory: the plan's error reaches beyond what there is.",
     ),
     "does not fit": Sign(symbol="✕", tone="bad", meaning="It needs more memory than there is; starting is refused."),
     "unknown": Sign(symbol="?", tone="poor", meaning="How much memory there is is not known."),

@@ -1,4 +1,4 @@
-"""The verdict on a bundle: whether it holds, what is proven, and every run graded again."""
+"""The verdict on a bundle: whether it is valid, what is proven, and every run graded again."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from schemas.problems import formats
 from schemas.problems.words import counted
 
 _SIGNS = {
-    "holds": Sign(symbol="✓", tone="good", meaning="Nothing is wrong with the bundle."),
-    "holds, labelled partial": Sign(symbol="◔", tone="poor", meaning="Intact, and it says that it is not a result."),
-    "does not hold": Sign(symbol="✕", tone="bad", meaning="The bundle is not what it states."),
+    "valid": Sign(symbol="✓", tone="good", meaning="Nothing is wrong with the bundle."),
+    "valid, labelled partial": Sign(symbol="◔", tone="poor", meaning="Intact, and it says that it is not a result."),
+    "not valid": Sign(symbol="✕", tone="bad", meaning="The bundle is not what it states."),
 }
 
 
 def show(verdict: Verdict, name: str) -> None:
     """Draw the verdict on a bundle of this name."""
-    word = "does not hold" if not verdict.ok else "holds, labelled partial" if verdict.partial else "holds"
+    word = "not valid" if not verdict.ok else "valid, labelled partial" if verdict.partial else "valid"
     with st.container(border=True):
         digest = f" · content {verdict.content_sha256}" if verdict.content_sha256 else ""
         st.html(

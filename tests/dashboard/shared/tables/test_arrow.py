@@ -77,4 +77,4 @@ def test_the_first_page_does_without_pandas_and_plotly(tmp_path: Path) -> None:
         "assert not app.exception and len(app.dataframe) == 1, app\n"
         "sys.exit(bool({'pandas', 'plotly'} & set(sys.modules)))"
     )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], cwd=APP.parent, check=False).returncode == 0
