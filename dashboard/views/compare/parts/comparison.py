@@ -14,6 +14,8 @@ from evidence.compare.comparison import Comparison, Flip, Pair, ScoreDifference
 from evidence.compare.settings import Setting
 from evidence.compare.smoke import SmokeCheck
 from evidence.records.foreign.view import ForeignRun
+from evidence.records.ours import Run
+from schemas.problems.words import listed
 
 _LONGEST = 160
 _MOST_FLIPS = 200
@@ -38,8 +40,8 @@ def headlines(compared: Comparison, runs: Sequence[Run]) -> None:
     markup.table(head, rows, numbers=range(1, len(head)))
     if withheld := [name for name, *cells in zip(*(head, *rows), strict=True) if tables.WITHHELD in cells]:
         markup.note(
-            f"Withheld: the run states the figure, and an error concerns it, so it is not a result. Problems, on the page "
-            f"of {listed(withheld, last='and')}, says which."
+            "Withheld: the run states the figure, and an error concerns it, so it is not a result. See Problems on the "
+            f"page of {listed(withheld, last='and')}."
         )
 
 

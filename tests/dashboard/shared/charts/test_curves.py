@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import pairwise
 from xml.etree.ElementTree import fromstring
 
@@ -61,6 +62,25 @@ def test_smoothing_keeps_the_raw_line_behind_and_leaves_the_learning_rate_alone(
     _, drawn = drawn_of(line("a", read), smoothing=0.9)
     widths = [(part["encode"]["y"], part["lineStyle"]["opacity"]) for part in drawn.option["series"]]
     assert widths == [("Loss", 0.35), ("Loss, smoothed", 1), ("Learning rate", 1)]
+
+
+def test_on_a_logarithmic_axis_the_smoothed_line_lies_amid_the_points() -> None:
+    losses = np.where(np.arange(400) % 2, 1e-3, 1e-1)
+    plotted, _ = drawn_of(line("a", series(400, loss=losses)), smoothing=0.9, log=True)
+    smooth = plotted.panels[0].curves[0].smooth
+    assert smooth is not None
+    assert np.median(smooth) == pytest.approx(1e-2, rel=0.3)
+    linear, _ = drawn_of(line("a", series(400, loss=losses)), smoothing=0.9)
+    assert linear.panels[0].curves[0].smooth is not None
+    assert np.median(linear.panels[0].curves[0].smooth) == pytest.approx(0.05, rel=0.1)
+
+
+def test_no_tick_lies_between_two_steps() -> None:
+    plotted, drawn = drawn_of(line("a", series(2, loss=np.array([2.0, 1.0]))))
+    assert {axis["minInterval"] for axis in drawn.option["xAxis"]} == {1}
+    assert re.findall(r'y="\d+" text-anchor="middle">([\d.]+)</text>', svg(plotted, title="a")) == ["1", "2"]
+    _, seconds = drawn_of(line("a", series(2, loss=np.array([2.0, 1.0]))), x="seconds")
+    assert {axis["minInterval"] for axis in seconds.option["xAxis"]} == {0}
 
 
 def test_a_long_series_is_thinned_keeps_its_spikes_and_says_so() -> None:

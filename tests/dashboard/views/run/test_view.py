@@ -285,7 +285,38 @@ def test_the_head_says_why_a_run_ended_and_what_was_noted(opened: Open, root: Pa
     change(failed / MANIFEST, exit={"code": 4, "error": "non_finite_loss", "message": why})
     change_notes([failed], Change(add=("baseline",), note="Seed <3> was unlucky."), datetime.now(UTC))
     app = opened(state.RUN, run="alpha")
-    assert f"It ended with: {why}" in said(app)
+    assert f"It ended: {why}" in said(app)
     assert "Tags: baseline" in said(app)
     assert "Note: Seed &lt;3&gt; was unlucky." in said(app)
     assert "Tags and note" in labels(app)
+
+
+def test_a_run_that_was_stopped_says_who_stopped_it_where_and_what_to_do(opened: Open, root: Path) -> None:
+    stopped = write_run(root, "alpha", status="interrupted")
+    message = "signal SIGINT, before the evaluation was complete"
+    change(stopped / MANIFEST, exit={"code": 6, "error": "interrupted", "message": message})
+    step = json.loads((stopped / MANIFEST).read_text("utf-8"))["training"]["steps_done"]
+    assert f"Stopped by a user at step {step}, before evaluation.</p>" in said(opened(state.RUN, run="alpha"))
+    (stopped / "checkpoints" / "20").mkdir(parents=True)
+    text = said(opened(state.RUN, run="alpha"))
+    assert f"Stopped by a user at step {step}, before evaluation. Resume continues from there." in text
+
+
+def test_a_running_run_gives_no_reason_that_time_overtakes(opened: Open, root: Path) -> None:
+    folder = write_run(root, "alpha", steps=40, status="running")
+    with RunLock(folder):
+        text = said(opened(state.RUN, run="alpha"))
+    assert "Not verified: it is still running." in text
+    assert "it is at" not in text
+
+
+def test_what_is_continued_already_is_not_resumed_again(opened: Open, root: Path) -> None:
+    stopped = write_run(root, "alpha", status="interrupted")
+    (stopped / "checkpoints" / "20").mkdir(parents=True)
+    assert "Resume" in labels(opened(state.RUN, run="alpha"))
+    later = write_run(root, "beta", seed=2)
+    change(later / MANIFEST, parent={"run_id": "alpha", "step": 20})
+    app = opened(state.RUN, run="alpha")
+    assert "Resume" not in labels(app)
+    press(app, "Continuation")
+    assert app.query_params["run"] == "beta"

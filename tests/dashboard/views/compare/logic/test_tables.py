@@ -125,17 +125,27 @@ def test_a_number_is_shown_as_yaml_writes_it_with_every_digit(value: float) -> N
     assert yaml.safe_load(text) == value
 
 
+def test_a_rehearsal_is_of_the_same_model(tmp_path: Path) -> None:
+    mine, other = ({"model": {"name": name}} for name in ("mine", "other"))
+    write_run(tmp_path, "other", mode="smoke", manifest={"started_at": "2026-11-20T09:00:00+00:00", **other})
+    write_run(tmp_path, "full", manifest={"started_at": "2026-11-20T12:30:00+00:00", **mine})
+    assert pairing.smoke_and_full(index_runs(tmp_path)) is None
+    write_run(tmp_path, "own", mode="smoke", manifest={"started_at": "2026-11-20T08:00:00+00:00", **mine})
+    assert pairing.smoke_and_full(index_runs(tmp_path)) == ("own", "full")
+
+
 def test_a_rehearsal_is_of_the_same_method_and_started_before_whatever_the_zone(tmp_path: Path) -> None:
+    gemma = {"model": {"name": "gemma"}}
     lora = {"training": {"method": "lora"}, "model": {"name": "gemma"}}
     write_run(tmp_path, "full", manifest={"started_at": "2026-11-20T14:30:00+02:00", "model": {"name": "gemma"}})
     write_run(tmp_path, "lora-smoke", mode="smoke", manifest={"started_at": "2026-11-20T12:00:00+00:00", **lora})
     assert pairing.smoke_and_full(index_runs(tmp_path)) is None
     # Later by the letters of its time, earlier in truth; and the other way round.
-    write_run(tmp_path, "before", mode="smoke", manifest={"started_at": "2026-11-20T17:00:00+05:00"})
-    write_run(tmp_path, "after", mode="smoke", manifest={"started_at": "2026-11-20T12:45:00+00:00"})
-    write_run(tmp_path, "undated", mode="smoke", manifest={"started_at": "yesterday"})
+    write_run(tmp_path, "before", mode="smoke", manifest={"started_at": "2026-11-20T17:00:00+05:00", **gemma})
+    write_run(tmp_path, "after", mode="smoke", manifest={"started_at": "2026-11-20T12:45:00+00:00", **gemma})
+    write_run(tmp_path, "undated", mode="smoke", manifest={"started_at": "yesterday", **gemma})
     assert pairing.smoke_and_full(index_runs(tmp_path)) == ("before", "full")
-    write_run(tmp_path, "failed", status="failed", manifest={"started_at": "2026-11-22T12:00:00+00:00"})
+    write_run(tmp_path, "failed", status="failed", manifest={"started_at": "2026-11-22T12:00:00+00:00", **gemma})
     assert pairing.smoke_and_full(index_runs(tmp_path)) == ("before", "full")
 
 
