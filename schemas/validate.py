@@ -14,15 +14,14 @@ from typing import Any
 
 from schemas.catalog import VERSIONS, schema
 from schemas.explain.violations import violations
-from schemas.problems.problem import Problem, ProblemError, pointer_to, worst_first
+from schemas.problems.problem import Lines, Problem, ProblemError, pointer_to, unknown_lines, worst_first
 from schemas.problems.rule import Rule, problem_of
 from schemas.problems.words import listed, shown
 from schemas.reading.json_text import LONE_SURROGATE
-from schemas.reading.limits import LARGEST_DOCUMENT, MOST_VALUES, too_large, values_in
+from schemas.reading.limits import LARGEST_DOCUMENT, MOST_DIGITS, MOST_VALUES, too_large, values_in
 from schemas.reading.parse import parse_json, parse_yaml
-from schemas.reading.positions import MOST_DIGITS
 from schemas.reading.rows import Rows, read_rows
-from schemas.reading.text import Lines, Parsed, unknown_lines
+from schemas.reading.text import Parsed
 from schemas.reading.unreadable import cannot_read
 
 __all__ = ["Document", "Rows", "check_value", "read_document", "read_rows"]

@@ -10,10 +10,12 @@ import re
 from functools import cache
 from typing import Any
 
-from schemas.problems.problem import Problem
+from schemas.problems.problem import Lines, Problem
 from schemas.problems.rule import Rule, problem_of
+from schemas.reading.fast_json import UNSURE, sure
+from schemas.reading.limits import MOST_LEVELS
 from schemas.reading.positions import NotFinite, Repeated, is_finite, scan, too_deep
-from schemas.reading.text import Lines, Parsed, unread
+from schemas.reading.text import Parsed, unread
 
 NOT_JSON = Rule("TP107", "Not JSON", "The text breaks the grammar of JSON (RFC 8259).", "Correct it at the line named.")
 DUPLICATE_KEY = Rule(
@@ -40,9 +42,6 @@ HALF_CHARACTER = Rule(
     "A surrogate (U+D800 to U+DFFF) without its other half cannot be written as UTF-8.",
     "Write the character itself in UTF-8, or both halves of the pair.",
 )
-
-MOST_LEVELS = 64
-"""Objects and lists inside each other; our deepest document has 6 levels."""
 
 SURROGATE_ESCAPE = re.compile(r"\\u[dD][89abAB]|\\u[dD][c-fC-F]")
 ESCAPE = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<lone>u[dD][89a-fA-F]..)|.)")
@@ -88,8 +87,6 @@ class _Reader:
 
 def read_json(text: str, *, file: str) -> Parsed:
     """Return the value of a JSON text; a key that stands twice has its last value, a number that is none is null."""
-    from schemas.reading.fast_json import UNSURE, sure
-
     value = sure(text)
     if value is UNSURE:
         return _read_strictly(text, file=file)

@@ -29,6 +29,12 @@ LONGEST_ROW = 16 << 20
 LARGEST_ROWS = 512 << 20
 """Bytes of a file to which a run appends rows: two million steps."""
 
+MOST_LEVELS = 64
+"""Objects and lists inside each other; our deepest document has 6 levels."""
+
+MOST_DIGITS = 308
+"""Digits of a whole number; the range of a 64-bit float ends within those of 309."""
+
 _BLOCK = 1 << 20
 
 

@@ -12,11 +12,10 @@ import re
 from dataclasses import dataclass, field
 
 from schemas.problems.problem import pointer_to
+from schemas.reading.limits import MOST_DIGITS
 
 # The possessive quantifiers keep the time linear, also for a string that never ends.
 TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\Z)|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
-
-MOST_DIGITS = 308
 
 
 @dataclass(frozen=True, kw_only=True)

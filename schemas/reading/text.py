@@ -5,11 +5,10 @@ What the text means is for `json_text` and `yaml_text`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from schemas.problems.problem import Problem
+from schemas.problems.problem import Lines, Problem, unknown_lines
 from schemas.problems.rule import Rule, problem_of
 from schemas.problems.words import counted
 
@@ -44,9 +43,6 @@ NUL_BYTES = Rule(
     "Restore the file from a copy, or write it again.",
 )
 
-Lines = Callable[[str], int | None]
-"""Takes a JSON Pointer and returns the line where that value stands, counted from 1, or None if it is unknown."""
-
 BOMS = {
     b"\xff\xfe\x00\x00": "UTF-32",
     b"\x00\x00\xfe\xff": "UTF-32",
@@ -71,11 +67,6 @@ class Parsed:
     is_read: bool
     problems: tuple[Problem, ...]
     lines: Lines
-
-
-def unknown_lines(_pointer: str) -> int | None:
-    """Return None: the `Lines` of something that has none."""
-    return None
 
 
 def unread(*problems: Problem) -> Parsed:

@@ -14,9 +14,10 @@ import yaml
 from schemas.problems.problem import Problem, ProblemError, pointer_to
 from schemas.problems.rule import Rule, problem_of
 from schemas.problems.words import shown
-from schemas.reading.json_text import DUPLICATE_KEY, HALF_CHARACTER, MOST_LEVELS, NOT_FINITE, TOO_DEEP, is_text
+from schemas.reading.fast_yaml import NotFiniteError, is_plain_text, value_of
+from schemas.reading.json_text import DUPLICATE_KEY, HALF_CHARACTER, NOT_FINITE, TOO_DEEP, is_text
+from schemas.reading.limits import MOST_LEVELS
 from schemas.reading.text import Parsed, unread
-from schemas.reading.yaml_scalars import NotFiniteError, is_plain_text, value_of
 
 NOT_YAML = Rule(
     "TP108",

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dashboard.shared.charts.curves import Curve, Panel, Place, Plot, Plotted
+from dashboard.shared.charts.curves import Curve, Place, Plot, Plotted
 from dashboard.shared.charts.line import PARTS, Part
+from dashboard.shared.charts.panels import Panel
 from dashboard.shared.tables import arrow
 
 _LEFT, _LABEL_END, _DIGIT = 62, 14, 6.2

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dashboard.shared.charts.line import Line, Mark
-from dashboard.shared.reading.series import NAMES, Series
+from dashboard.shared.reading.series import Series
 from dashboard.shared.tables.headline import Figure
 from evidence.bundle.secrets.masking import masked
 from evidence.records.foreign.course import course_of, loss_series
@@ -23,6 +23,7 @@ from evidence.records.foreign.view import Fact, ForeignRun, MetricRow
 from evidence.rules.foreign.figures import figures_of
 from schemas.problems import formats
 from schemas.problems.words import counted
+from schemas.row_fields import number_names
 
 _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {"tokens_seen": ("num_tokens",), "step_seconds": ("step_time",)}
 """Names under which other tools state a column."""
@@ -51,7 +52,9 @@ def _longest(series: Mapping[tuple[str, int], list[MetricRow]]) -> list[MetricRo
 
 def _series(rows: Sequence[MetricRow], loss: str) -> Series:
     """Return rows as columns, with the values of this name as the loss; without steps, the rows are counted."""
-    columns = {name: np.array([_value(row, loss if name == "loss" else name) for row in rows]) for name in NAMES}
+    columns = {
+        name: np.array([_value(row, loss if name == "loss" else name) for row in rows]) for name in number_names()
+    }
     if not np.isfinite(columns["step"]).all():
         columns["step"] = np.arange(1.0, len(rows) + 1)
     # Sources may state rows out of order; a curve goes from left to right.
@@ -99,7 +102,7 @@ def figures(view: ForeignRun) -> list[Figure]:
     found = figures_of(view)
     facts = sum(fact.how == "inferred" for fact in view.facts)
     planned = f"of {formats.count(found.steps_planned)} planned" if found.steps_planned is not None else ""
-    first = f"from {formats.number(found.losses[0])}" if found.losses else ""
+    first = f"from {formats.number(found.first_loss)}" if found.first_loss is not None else ""
     return [
         Figure(label="Steps", value=formats.count(found.steps_done), detail=planned),
         Figure(label="Last loss", value=formats.number(found.last_loss), detail=first),

@@ -23,14 +23,25 @@ class Figure:
     detail: str = ""
 
 
-def figures(manifest: Document, eval_summary: Document, plan: Document, series: Series) -> list[Figure]:
-    """Return the headline of a run; what was not measured is a dash, never a zero."""
+def figures(
+    manifest: Document, eval_summary: Document, plan: Document, series: Series, *, is_sound: bool = True
+) -> list[Figure]:
+    """Return the headline of a run; what was not measured is a dash, never a zero.
+
+    Args:
+        manifest: What it states, without what is withheld (`evidence.judge.record.traced`); so for its evaluation.
+        eval_summary: Its evaluation.
+        plan: What was planned.
+        series: Its rows, which state the figures as long as the manifest does not.
+        is_sound: Whether the rows may be shown as results.
+    """
+    live = series if is_sound and text_at(manifest, "status") in {None, "running"} else None
     return [
         _steps(manifest, series),
-        _loss(manifest, series),
+        _loss(manifest, live),
         _score(eval_summary),
-        _tokens(manifest, series),
-        _speed(manifest, series),
+        _tokens(manifest, live),
+        _speed(manifest, live),
         _memory(manifest, plan),
         _duration(manifest, series),
     ]
@@ -57,9 +68,9 @@ def _steps(manifest: Document, series: Series) -> Figure:
     )
 
 
-def _loss(manifest: Document, series: Series) -> Figure:
+def _loss(manifest: Document, live: Series | None) -> Figure:
     first, best = number_at(manifest, "result", "first_loss"), number_at(manifest, "result", "best_loss")
-    last = series.last("loss") if series.rows else number_at(manifest, "result", "last_loss")
+    last = live.last("loss") if live is not None and live.rows else number_at(manifest, "result", "last_loss")
     details = [f"from {formats.number(first)}"] if first is not None else []
     if best is not None:
         details.append(f"best {formats.number(best)}")
@@ -83,8 +94,8 @@ def _score(eval_summary: Document) -> Figure:
     )
 
 
-def _tokens(manifest: Document, series: Series) -> Figure:
-    seen = series.last("tokens_seen") if series.rows else number_at(manifest, "result", "tokens_seen")
+def _tokens(manifest: Document, live: Series | None) -> Figure:
+    seen = live.last("tokens_seen") if live is not None and live.rows else number_at(manifest, "result", "tokens_seen")
     per_step = number_at(manifest, "training", "tokens_per_step")
     return Figure(
         label="Tokens seen",
@@ -93,17 +104,19 @@ def _tokens(manifest: Document, series: Series) -> Figure:
     )
 
 
-def _speed(manifest: Document, series: Series) -> Figure:
+def _speed(manifest: Document, live: Series | None) -> Figure:
     """Return tokens by training time, as a comparison does; while the run is at work, those of its last row."""
     tokens, seconds = number_at(manifest, "result", "tokens_seen"), number_at(manifest, "result", "train_seconds")
     steps = number_at(manifest, "training", "steps_done")
     if tokens and seconds and steps:
         mean = f"{formats.number(seconds / steps, 3)} s per step, on average"
         return Figure(label="Speed", value=formats.rate(tokens / seconds, "tokens"), detail=mean)
-    step = series.last("step_seconds")
+    if live is None:
+        return Figure(label="Speed", value=formats.NOTHING)
+    step = live.last("step_seconds")
     return Figure(
         label="Speed",
-        value=formats.rate(series.last("tokens_per_second"), "tokens"),
+        value=formats.rate(live.last("tokens_per_second"), "tokens"),
         detail=f"{formats.number(step, 3)} s for the last step" if step is not None else "",
     )
 

@@ -114,8 +114,8 @@ def _side_by_side(chosen: Sequence[str], known: Mapping[str, RunSummary], row: A
     runs = {name: reading.run_of(known[name].path) for name in names}
     of_other_tools = {name: view for name, run in runs.items() if (view := run.foreign()) is not None}
     with row:
-        comparison.export(compared, list(runs.values()))
-    comparison.headlines(compared, list(runs.values()))
+        comparison.export(compared)
+    comparison.headlines(compared)
     comparison.of_other_tools(of_other_tools)
     if compared.smoke is not None:
         comparison.smoke(compared.smoke)

@@ -12,12 +12,15 @@ from dashboard.shared.parts import curves, gate, launching, markup, notes_dialog
 from dashboard.shared.parts.launching import trying
 from dashboard.shared.parts.lines import line_of
 from dashboard.shared.parts.run_box import choose_run
+from dashboard.shared.reading.series import Series
 from dashboard.shared.session import reading, state
 from dashboard.shared.tables import headline
 from dashboard.shared.words.grades import GRADES, STATUSES
 from dashboard.views.run.logic import ending
 from dashboard.views.run.parts import examples, log, predictions, reproduction, sections, sources
 from evidence.index.runs import RunSummary
+from evidence.judge.record import traced
+from evidence.records.facts import facts_of
 from evidence.records.foreign.view import ForeignRun
 from evidence.records.ours import Run
 from evidence.run.layout import CONFIG, METRICS
@@ -76,7 +79,7 @@ def _body(name: str, known: Mapping[str, RunSummary], *, was_running: bool) -> N
     view = run.foreign()
     if view is None:
         series = reading.series_of(folder)
-        markup.figures(headline.figures(run.manifest, run.eval_summary, run.plan, series))
+        _figures(run, series)
         planned = number_at(run.manifest, "training", "steps_planned")
         if was_running and planned:
             st.progress(*headline.progress(series, planned))
@@ -87,6 +90,16 @@ def _body(name: str, known: Mapping[str, RunSummary], *, was_running: bool) -> N
         if tab.open:
             with tab:
                 draw()
+
+
+def _figures(run: Run, series: Series) -> None:
+    """Draw the headline, and which figures are not in it although the run states them."""
+    facts, withheld = traced(facts_of(run), reading.checked(run.path).findings)
+    manifest = (run.manifest or {}) | {"result": (facts.manifest or {}).get("result")}
+    is_sound = METRICS not in facts.withheld
+    markup.figures(headline.figures(manifest, facts.eval_summary, run.plan, series, is_sound=is_sound))
+    if withheld:
+        markup.note(" ".join(withheld))
 
 
 def _sections(

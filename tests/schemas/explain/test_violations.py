@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from referencing import Registry, Resource
 
 from schemas.catalog import DOCUMENTS, is_rows, schema, schemas_of
-from schemas.explain.violations import validator_of, violations, whole_path
+from schemas.explain.validators import validator_of, whole_path
+from schemas.explain.violations import violations
+from schemas.problems.problem import unknown_lines
 from schemas.reading.parse import parse_yaml
-from schemas.reading.text import unknown_lines
 from schemas.validate import check_value, read_document, read_rows
 
 CASES = Path(__file__).parents[2] / "cases" / "documents" / "valid"

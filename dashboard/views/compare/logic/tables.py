@@ -12,9 +12,6 @@ from evidence.compare.comparison import Comparison, Flip, Pair, ScoreDifference
 from evidence.compare.settings import ABSENT, Setting, Source
 from evidence.compare.smoke import QUESTIONS, Answer
 from evidence.judge.headlines import Headline
-from evidence.judge.headlines import headlines as headlines_of
-from evidence.records.facts import facts_of
-from evidence.records.ours import Run
 from schemas.problems import formats
 
 Row = tuple[str, ...]
@@ -57,28 +54,14 @@ _MEANT = {
 """What a value of the manifest is, for fields whose value alone does not say it."""
 
 
-WITHHELD = "withheld"
-"""What stands for a figure that a run states and that an error concerns, so that it is not a result."""
-
-
-def headlines(compared: Comparison, runs: Sequence[Run]) -> tuple[Row, list[Row]]:
-    """Return titles and rows of what each run is worth, how it ended, and the same figures of each.
-
-    Args:
-        compared: The comparison.
-        runs: Its runs, in its order.
-    """
-    stated = [headlines_of(facts_of(run)) for run in runs]
+def headlines(compared: Comparison) -> tuple[Row, list[Row]]:
+    """Return titles and rows of what each run is worth, how it ended, and the same figures of each."""
     rows = [
         ("grade", *(worded(GRADES, grade.name) for grade in compared.grades)),
         ("status", *(worded(STATUSES, status) if status else formats.NOTHING for status in compared.statuses)),
     ]
     for index, headline in enumerate(compared.headlines[0]):
-        cells = (
-            _headline(traced[index]) if traced[index].value is not None or of_run[index].value is None else WITHHELD
-            for traced, of_run in zip(compared.headlines, stated, strict=True)
-        )
-        rows.append((headline.name, *cells))
+        rows.append((headline.name, *(_headline(of_run[index]) for of_run in compared.headlines)))
     return ("Figure", *compared.names), rows
 
 

@@ -14,8 +14,6 @@ from evidence.compare.comparison import Comparison, Flip, Pair, ScoreDifference
 from evidence.compare.settings import Setting
 from evidence.compare.smoke import SmokeCheck
 from evidence.records.foreign.view import ForeignRun
-from evidence.records.ours import Run
-from schemas.problems.words import listed
 
 _LONGEST = 160
 _MOST_FLIPS = 200
@@ -25,24 +23,22 @@ Table = tuple[Sequence[str], Sequence[Sequence[str]]]
 """The titles of a table's columns, and its rows."""
 
 
-def export(compared: Comparison, runs: Sequence[Run]) -> None:
+def export(compared: Comparison) -> None:
     """Draw the menu that gives the tables of a comparison as CSV."""
     with st.popover("Tables as CSV", icon=":material/download:"):
-        _csv("Figures", lambda: tables.headlines(compared, runs), name="figures")
+        _csv("Figures", lambda: tables.headlines(compared), name="figures")
         _csv("Settings", lambda: tables.settings(compared), name="settings")
         if any(pair.score is not None for pair in compared.pairs):
             _csv("Differences in score", lambda: tables.differences(compared), name="differences")
 
 
-def headlines(compared: Comparison, runs: Sequence[Run]) -> None:
-    """Draw the same figures of each run, one run in a column."""
-    head, rows = tables.headlines(compared, runs)
+def headlines(compared: Comparison) -> None:
+    """Draw the same figures of each run, one run in a column, and why one that a run states is not shown."""
+    head, rows = tables.headlines(compared)
     markup.table(head, rows, numbers=range(1, len(head)))
-    if withheld := [name for name, *cells in zip(*(head, *rows), strict=True) if tables.WITHHELD in cells]:
-        markup.note(
-            "Withheld: the run states the figure, and an error concerns it, so it is not a result. See Problems on the "
-            f"page of {listed(withheld, last='and')}."
-        )
+    for name, withheld in zip(compared.names, compared.withheld, strict=True):
+        if withheld:
+            markup.note(f"{name}: {' '.join(withheld)}")
 
 
 def of_other_tools(views: Mapping[str, ForeignRun]) -> None:

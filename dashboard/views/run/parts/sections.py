@@ -34,14 +34,15 @@ def plan(run: Run) -> None:
 
 def configuration(run: Run) -> None:
     """Draw every setting as declared, as it took effect, and as it would be by default."""
-    rows = settings.settings(run.config, run.manifest)
+    rows = settings.settings(run)
     only = st.toggle("Only settings that are not at their default", key="changed", bind="query-params")
     shown = [row for row in rows if not only or row.is_changed or row.differs]
     differing = [index for index, row in enumerate(shown) if row.differs]
     if differing:
         markup.note(f"Marked ≠: {counted(len(differing), 'setting')} took effect with another value than declared.")
+    has_remarks = any(row.remark for row in shown)
     markup.table(
-        ["Setting", "Differs", "Declared", "Effective", "Default"],
+        ["Setting", "Differs", "Declared", "Effective", "Default", *(["Remark"] if has_remarks else [])],
         [
             (
                 row.key,
@@ -49,6 +50,7 @@ def configuration(run: Run) -> None:
                 row.declared or formats.NOTHING,
                 row.effective or formats.NOTHING,
                 row.default or formats.NOTHING,
+                *([row.remark] if has_remarks else []),
             )
             for row in shown
         ],

@@ -13,12 +13,13 @@ from dashboard.shared.charts.curves_csv import curves_csv
 from dashboard.shared.charts.echarts import Drawing, drawing
 from dashboard.shared.charts.line import DASHES, Line, Mark
 from dashboard.shared.charts.svg import svg
-from dashboard.shared.reading.series import NAMES, Series
+from dashboard.shared.reading.series import Series
+from schemas.row_fields import number_names
 
 
 def series(steps: int, **columns: np.ndarray) -> Series:
     """Return a series of a run that logged these columns and nothing else."""
-    every = {name: np.full(steps, np.nan) for name in (*NAMES, "seconds")}
+    every = {name: np.full(steps, np.nan) for name in (*number_names(), "seconds")}
     every |= {"step": np.arange(1.0, steps + 1), "tokens_seen": np.arange(1.0, steps + 1) * 2048}
     every["seconds"] = np.arange(steps) * 0.5
     return Series(columns=every | columns, unread=0)
@@ -46,7 +47,7 @@ def test_a_panel_for_each_column_that_was_measured() -> None:
     plotted, drawn = drawn_of(line("a", read))
     assert [title["text"] for title in drawn.option["title"]] == [
         "Loss (nats per supervised token)",
-        "Gradient norm, before clipping",
+        "Gradient norm (before clipping)",
     ]
     assert (plotted.drawn, plotted.total, plotted.remark) == (200, 200, "")
 
@@ -224,7 +225,7 @@ def test_what_a_mark_is_stands_in_the_title_and_figures_do_not_lie_upon_each_oth
 def test_beside_a_run_of_another_tool_no_loss_is_said_to_be_of_supervised_tokens() -> None:
     ours, theirs = series(10, loss=np.ones(10), grad_norm=np.ones(10)), series(10, loss=np.ones(10))
     plotted, _ = drawn_of(line("a", ours), line("b", theirs, is_foreign=True))
-    assert [panel.title for panel in plotted.panels] == ["Loss, as stated", "Gradient norm, before clipping"]
+    assert [panel.title for panel in plotted.panels] == ["Loss, as stated", "Gradient norm (before clipping)"]
 
 
 def test_two_runs_share_panels_and_are_told_apart_by_a_legend() -> None:

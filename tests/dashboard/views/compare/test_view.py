@@ -144,9 +144,8 @@ def test_each_table_of_a_comparison_is_taken_as_csv_from_one_menu(opened: Open, 
 
 
 def test_a_table_as_csv_is_the_table_that_is_shown(sweep: list[str], root: Path) -> None:
-    runs = [read_run(root / name) for name in sweep[:3]]
-    compared = compare_runs(runs)
-    for head, rows in (tables.headlines(compared, runs), tables.settings(compared), tables.differences(compared)):
+    compared = compare_runs([read_run(root / name) for name in sweep[:3]])
+    for head, rows in (tables.headlines(compared), tables.settings(compared), tables.differences(compared)):
         assert len({len(head), *map(len, rows)}) == 1
         taken = csv.reader(tables.as_csv(head, rows).splitlines())
         # A leading sign could begin a formula, so such a cell is written as text.
@@ -186,14 +185,15 @@ def test_runs_that_state_nothing_leave_the_pictures_empty(opened: Open, root: Pa
     opened(state.COMPARE, runs=["one", "other"])
 
 
-def test_a_figure_that_a_run_states_and_an_error_concerns_is_withheld_with_a_word(opened: Open, root: Path) -> None:
-    """The list shows the last loss of its rows, so a bare dash here would look like another fact."""
+def test_a_figure_that_an_error_concerns_is_withheld_in_both_places_with_a_word(opened: Open, root: Path) -> None:
     write_run(root, "alpha", seed=1)
     manifest = write_run(root, "beta", seed=2) / MANIFEST
     stated = json.loads(manifest.read_text("utf-8"))
     stated["result"]["last_loss"] += 1.0
     manifest.write_text(json.dumps(stated), "utf-8")
     text = said(opened(state.COMPARE, runs=["alpha", "beta"]))
-    assert '<td class="tp-number">withheld</td>' in text
-    assert "See Problems on the page of beta." in text
-    assert "withheld" not in said(opened(state.COMPARE, runs=["alpha", "alpha"]))
+    assert "beta: last_loss is not shown, because run_manifest.json contradicts the rows." in text
+    assert "alpha: " not in text
+    page = said(opened(state.RUN, run="beta"))
+    assert "<dt>Last loss</dt><dd>–" in page
+    assert "last_loss is not shown, because run_manifest.json contradicts the rows." in page

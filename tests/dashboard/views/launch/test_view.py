@@ -148,7 +148,7 @@ def test_a_queue_that_cannot_be_continued_says_why(opened: Open, root: Path) -> 
     log = job_in(root).folder.parent / "worker.log"
     log.mkdir()
     app = press(opened(state.LAUNCH), "Continue the queue")
-    said_so = f"The queue could not be continued: [Errno 21] Is a directory: &#x27;{log}&#x27;. Mend that and press"
+    said_so = f"The queue could not be continued: [Errno 21] Is a directory: &#x27;{log}&#x27;. Fix that and press"
     assert said_so in said(app)
 
 
@@ -426,7 +426,7 @@ def test_no_name_turns_the_command_or_the_configuration_around(opened: Open, roo
     turned = stated | {"name": "\u202egpj.exe", "data": {"dataset": "a\u200b\u2066b"}}
     (write_run(root, "a") / "config.yaml").write_text(yaml.safe_dump(turned, allow_unicode=True), "utf-8")
     app = opened(state.LAUNCH, source="same as a")
-    assert app.code[0].value == f"trainproof queue add --config gpj.exe.yaml --root {root}"
+    assert app.code[0].value == f"trainproof queue add --config 'gpj.exe.yaml' --root {root}"
     assert "dataset: ab\n" in app.code[-1].value
     assert visible(app.code[-1].value) == app.code[-1].value
 

@@ -13,13 +13,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from changed_schema import changed_schema, with_row_field
 from pages import Open, labels, press, said
 from synthetic import write_rows, write_run
 
+from dashboard.shared.charts.curves_csv import curves_csv
+from dashboard.shared.charts.line import Line
+from dashboard.shared.reading.series import Tail
 from dashboard.shared.session import state
 from evidence.index.runs import index_runs
 from evidence.records.importing import import_run
-from evidence.run.layout import FIRST_EXAMPLES, LOG, MANIFEST, PREDICTIONS
+from evidence.run.layout import FIRST_EXAMPLES, LOG, MANIFEST, METRICS, PREDICTIONS
 from evidence.run.lock import RunLock
 from evidence.run.notes import Change, change_notes
 from launch.jobs import enqueue, mark_started, new_job_folder, read_job
@@ -320,3 +324,20 @@ def test_what_is_continued_already_is_not_resumed_again(opened: Open, root: Path
     assert "Resume" not in labels(app)
     press(app, "Continuation")
     assert app.query_params["run"] == "beta"
+
+
+def test_a_field_that_an_objective_adds_to_the_schema_is_drawn_and_taken_as_csv(opened: Open, root: Path) -> None:
+    """Stated once, in the schema: rows without it stay valid, and rows with it have a curve of their own."""
+    folder = write_run(root, "alpha", steps=20)
+    rows = rows_of(folder / METRICS)
+    write_rows(folder / METRICS, [row | {"reward_mean": 0.01 * number} for number, row in enumerate(rows)])
+    reward = {"title": "Mean reward", "description": "Of a step.", "x-unit": "points", "x-panel": {}, "type": "number"}
+    with changed_schema("metric_row", with_row_field("reward_mean", reward)):
+        app = opened(state.RUN, run="alpha")
+        drawn = options(app)
+        (series,) = (Tail(folder / METRICS).series(),)
+        text = curves_csv([Line(name="alpha", series=series, colour="")])
+    assert "Mean reward (points)" in [title["text"] for title in drawn["title"]]
+    assert text.splitlines()[0].endswith(",reward_mean")
+    assert text.splitlines()[2].endswith(",0.01")
+    assert "Mean reward (points)" not in [title["text"] for title in options(opened(state.RUN, run="alpha"))["title"]]

@@ -29,7 +29,7 @@ def test_the_headline_of_a_whole_run(tmp_path: Path) -> None:
     slow = run.manifest | {"result": run.manifest["result"] | {"tokens_seen": 40_960, "train_seconds": 100.0}}
     mean = {item.label: item for item in headline.figures(slow, None, run.plan, series)}
     assert mean["Speed"].value == "410 tokens/s"
-    under_way = run.manifest | {"result": dict.fromkeys(run.manifest["result"])}
+    under_way = run.manifest | {"status": "running", "result": dict.fromkeys(run.manifest["result"])}
     live = {item.label: item for item in headline.figures(under_way, None, run.plan, series)}
     assert live["Speed"].detail == "0.500 s for the last step"
     assert found["Duration"].detail == "10.0 s of training"
@@ -48,20 +48,22 @@ def test_settings_three_times_over_and_where_they_disagree(tmp_path: Path) -> No
         manifest={"training": {"optimizer": {"name": "adamw"}}},
     )
     run = read_run(folder)
-    found = {item.key: item for item in settings.settings(run.config, run.manifest)}
+    found = {item.key: item for item in settings.settings(run)}
     assert (found["optimizer.name"].declared, found["optimizer.name"].effective) == ("adafactor", "adamw")
     assert found["optimizer.name"].differs
     assert found["optimizer.name"].is_changed
     # auto leaves the choice to the program, and parameters cannot be split over one device.
     assert not found["mesh.device"].differs
     assert not found["mesh.shard_params"].differs
+    assert found["mesh.shard_params"].remark == "One device: there is nothing to divide."
     assert found["optimizer.beta1"].effective is None
     assert (found["model.name"].default, found["limits.max_minutes"].declared) == (None, "null")
     assert sum(item.differs for item in found.values()) == 1
 
 
-def test_settings_of_a_run_without_documents() -> None:
-    assert all(item.declared is None and item.effective is None for item in settings.settings(None, None))
+def test_settings_of_a_run_without_documents(tmp_path: Path) -> None:
+    found = settings.settings(read_run(tmp_path))
+    assert all(item.declared is None and item.effective is None for item in found)
 
 
 @pytest.mark.parametrize(
