@@ -61,9 +61,9 @@ class Document:
     """A document as it was read.
 
     Attributes:
-        value: the object, also if it has problems; None if there is none to be had.
+        value: the object, also if it has problems; None if the file does not hold one.
         problems: everything that is wrong with it, worst first.
-        lines: where each value stands in the file.
+        lines: the line of each value in the file.
     """
 
     value: dict[str, Any] | None
@@ -76,7 +76,7 @@ def read_document(path: str | Path, kind: str) -> Document:
 
     Args:
         path: the file; problems carry it as it is written here.
-        kind: a kind of document from `catalog`; `train_config` is read as YAML, of which JSON is a part.
+        kind: a kind of document from `catalog`; `train_config` is read as YAML, which includes JSON.
     """
     file = str(path)
     try:
@@ -125,7 +125,7 @@ def check_value(kind: str, value: Any, *, file: str, lines: Lines | None = None)
         kind: a kind from `catalog`.
         value: dicts, lists, strings, finite numbers, booleans and None; anything else is a problem too.
         file: the name that the problems carry.
-        lines: where each value stands in that file.
+        lines: the line of each value in that file.
 
     Example:
         >>> [problem.what for problem in check_value("eval_item", {"id": "a", "prompt": "1 + 1"}, file="set.jsonl")]

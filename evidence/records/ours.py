@@ -80,6 +80,13 @@ class Run:
         return layout.IMPORT in self.files and layout.MANIFEST not in self.files
 
     @property
+    def originals(self) -> dict[str, str]:
+        """The hash of each original of an import by its path; empty for other runs and where import.json is invalid."""
+        is_sound = self.is_import and not any(problem.severity == "error" for problem in self.problems)
+        originals = self.imported["originals"] if is_sound and self.imported else []
+        return {original["path"]: original["sha256"] for original in originals}
+
+    @property
     def is_ours(self) -> bool:
         """Whether trainproof wrote any of it: a document that names its schema, or rows of the right shape."""
         documents = (self.manifest, self.plan, self.first_examples, self.eval_summary, self.imported)

@@ -1,4 +1,4 @@
-"""A violation of a schema in plain words: what stands there, what was expected, what to do.
+"""A violation of a schema in plain words: the value, the expectation, the next step.
 
 The validator finds where and which rule; every word comes from the schema's own descriptions and from here, never from
 the validator. What concerns a file as a whole (encoding, version) is for `text` and `validate`.
@@ -33,7 +33,7 @@ MISSING_KEY = Rule(
 UNKNOWN_KEY = Rule(
     "TP123",
     "Unknown key",
-    "An object has a key that means nothing there, often a misspelt one.",
+    "An object has a key that its schema does not know, often a misspelt one.",
     "Correct its spelling, or delete it.",
 )
 WRONG_FORM = Rule(
@@ -58,7 +58,7 @@ MORE_OF_DOCUMENT = Rule(
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a rule is broken: a value in a document, and the schema node that speaks about it.
+    """Where a rule is broken: a value in a document, and the schema node about it.
 
     Attributes:
         kind: kind of the document.
@@ -262,11 +262,11 @@ def _const_sentence(place: Place) -> tuple[Rule, str]:
 
 
 def _enum_sentence(place: Place) -> tuple[Rule, str]:
-    return NOT_ALLOWED, f"{_subject(place.value)} is not one of the values that are allowed here."
+    return NOT_ALLOWED, f"{_subject(place.value)} is not an allowed value."
 
 
 def _pattern_sentence(place: Place) -> tuple[Rule, str]:
-    return WRONG_FORM, f"{_subject(place.value)} does not have the form that is asked for."
+    return WRONG_FORM, f"{_subject(place.value)} does not have the required form."
 
 
 def _length_sentence(place: Place) -> tuple[Rule, str]:

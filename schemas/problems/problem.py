@@ -12,7 +12,7 @@ from typing import Literal
 Severity = Literal["error", "warning", "note"]
 
 Lines = Callable[[str], int | None]
-"""Takes a JSON Pointer and returns the line where that value stands, counted from 1, or None if it is unknown."""
+"""Takes a JSON Pointer and returns the line of that value, counted from 1, or None if it is unknown."""
 
 RANK: dict[Severity, int] = {"error": 0, "warning": 1, "note": 2}
 

@@ -127,7 +127,7 @@ def _one_type(name: str, node: dict[str, Any]) -> Any:
 
 
 def _as_int(bound: float, name: str) -> int:
-    """Return a bound for whole numbers, never wider; the decoder takes none beyond 64 bits."""
+    """Return a bound for whole numbers, never wider; the decoder accepts at most 64 bits."""
     inner = math.ceil(bound) if name in ("ge", "lt") else math.floor(bound)
     return max(-LARGEST_EXACT, min(LARGEST_EXACT, inner))
 

@@ -1,4 +1,4 @@
-"""Bytes to text: finds out that a file is not UTF-8 and says what else it is. Also `Parsed`, what reading gives.
+"""Bytes to text: finds out that a file is not UTF-8 and says what else it is. Also `Parsed`, the result of a reading.
 
 What the text means is for `json_text` and `yaml_text`.
 """
@@ -39,7 +39,7 @@ NOT_UTF8 = Rule(
 NUL_BYTES = Rule(
     "TP106",
     "NUL bytes",
-    "Text has none; they are left behind when a machine stops while it writes a file.",
+    "They are left behind when a machine stops while it writes a file.",
     "Restore the file from a copy, or write it again.",
 )
 
@@ -54,13 +54,13 @@ UTF8_BOM = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True, kw_only=True)
 class Parsed:
-    """What reading a text gave.
+    """The result of reading a text.
 
     Attributes:
         value: the value; meaningless unless `is_read`.
-        is_read: whether there is a value. A text can have problems and a value: a key that stands twice, for example.
+        is_read: whether there is a value. A text can have problems and a value: a duplicate key, for example.
         problems: everything wrong with the text itself.
-        lines: where each value stands.
+        lines: the line of each value.
     """
 
     value: Any
@@ -70,12 +70,12 @@ class Parsed:
 
 
 def unread(*problems: Problem) -> Parsed:
-    """Return what reading gives when there is no value."""
+    """Return the result of a reading without a value."""
     return Parsed(value=None, is_read=False, problems=problems, lines=unknown_lines)
 
 
 def decode(data: bytes, *, file: str) -> tuple[str | None, tuple[Problem, ...]]:
-    """Return the text of a file and what is wrong with its encoding; the text is None where it cannot be known."""
+    """Return the text of a file and what is wrong with its encoding; the text is None where the encoding is wrong."""
     other = other_encoding(data)
     if other:
         problem = problem_of(OTHER_ENCODING, file=file, what=f"The file is {other}.", expected="UTF-8 text")

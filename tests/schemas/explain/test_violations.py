@@ -114,7 +114,7 @@ def test_a_failing_branch_does_not_make_its_keys_unknown():
 def test_long_values_are_shortened():
     item = {"id": "x" * 600, "prompt": "p", "expected": "e"}
     shown = '"' + "x" * 59 + '…" (600 characters)'
-    assert words("eval_item", item) == [f"{shown} does not have the form that is asked for."]
+    assert words("eval_item", item) == [f"{shown} does not have the required form."]
 
 
 def test_values_of_python_that_json_lacks_are_named():
@@ -167,7 +167,7 @@ def test_a_file_that_is_not_there_is_a_problem(tmp_path):
     document = read_document(tmp_path / "plan.json", "plan")
     assert document.value is None
     assert [(problem.code, problem.what, problem.next) for problem in document.problems] == [
-        ("TP101", "There is no such file.", "Check the path, or write the file first.")
+        ("TP101", "The file does not exist.", "Check the path, or write the file first.")
     ]
 
 

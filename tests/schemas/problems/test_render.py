@@ -155,7 +155,7 @@ def test_sarif():
 
 def test_paths_in_sarif_are_uris():
     uris = {}
-    for file in ("a b/ü.json", "runs\\a.json", "/tmp/a#b.json", "50%.json"):
+    for file in ("a b/ü.json", "runs\\a.json", "/tmp/a#b.json", "50%.json", "C:\\a b\\c.json"):
         problem = Problem(code="TP101", severity="error", file=file, what="Bad.", next="Look.")
         log = json.loads(as_sarif([problem]))
         uris[file] = log["runs"][0]["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
@@ -164,6 +164,7 @@ def test_paths_in_sarif_are_uris():
         "runs\\a.json": "runs/a.json",
         "/tmp/a#b.json": "file:///tmp/a%23b.json",
         "50%.json": "50%25.json",
+        "C:\\a b\\c.json": "file:///C:/a%20b/c.json",
     }
 
 
