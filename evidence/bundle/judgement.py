@@ -94,4 +94,5 @@ def within_run(problem: Problem, folder: Path) -> Problem:
     """Return a problem whose file is named from the run folder, not from where that happens to lie."""
     if problem.file == str(folder):
         return replace(problem, file=folder.resolve().name)
-    return replace(problem, file=problem.file.removeprefix(f"{folder}/"))
+    inside = Path(problem.file).is_relative_to(folder)
+    return replace(problem, file=Path(problem.file).relative_to(folder).as_posix()) if inside else problem
