@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from evidence.records.ours import Run, read_existing_run
+from evidence.run.unreadable import NO_SUCH_PATH
 from launch.jobs import Job, jobs
 from launch.resuming import can_resume
 from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.rule import problem_of
 
 
 def job_named(root: Path, name: str) -> Job:
@@ -36,11 +38,11 @@ def resumable(root: Path, folder: Path) -> tuple[Run, Job | None]:
 
 
 def _no_job(root: Path, name: str) -> Problem:
-    return Problem(
-        code="TP091",
-        severity="error",
+    return problem_of(
+        NO_SUCH_PATH,
         file=str(root),
         what=f"The queue of this root has no job {name}.",
+        why=None,
         next="`trainproof queue list` names the jobs; --root names another folder of runs.",
     )
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from evidence.records.ours import read_existing_run
 from evidence.run import layout
-from evidence.run.disk import not_written
 from evidence.run.lock import RunLock
+from evidence.run.write import not_written
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_sentence
 from trainer.assemble import restored
