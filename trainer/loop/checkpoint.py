@@ -32,6 +32,7 @@ from evidence.run.layout import CHECKPOINTS, CONFIG
 from schemas.problems.problem import Problem, ProblemError
 from trainer.config.tree import Config
 from trainer.loop.step import TrainState
+from trainer.model.params import owned
 from trainer.recorder.failure import memory_told
 
 UNFINISHED = ".orbax-checkpoint-tmp"
@@ -226,7 +227,7 @@ def restored(run_folder: Path, step: int, like: TrainState) -> TrainState:
     with quiet_writers(), ocp.CheckpointManager((run_folder / CHECKPOINTS).absolute()) as manager:
         read: dict[str, Any] = manager.restore(step, args=ocp.args.StandardRestore(shapes._asdict()))
         saved_sha256 = (manager.metadata(step).custom_metadata or {}).get(HASH)
-    state = TrainState(**read)
+    state: TrainState = jax.tree.map(owned, TrainState(**read))
     if saved_sha256 is not None and saved_sha256 != state_sha256(state):
         raise AnotherStateError
     return state

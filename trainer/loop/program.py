@@ -67,14 +67,23 @@ def loss_of(graphdef: nnx.GraphDef[Decoder], config: Config) -> LossSum:
 
 
 def start_state(params: Params, config: Config, devices: Devices) -> TrainState:
-    """Return the state before the first step, on its devices and, if asked, split over them."""
+    """Return the state before the first step, where its params lie; they become the state's own and are used up."""
+    state: TrainState = compile_start(params, config, devices)(params)
+    return state
+
+
+def compile_start(params: Mapping[str, Any], config: Config, devices: Devices) -> Any:
+    """Return the compiled program from params, donated, to the first state: params never exist twice.
+
+    Args:
+        params: by name, as arrays or as shapes, each with its sharding.
+        config: the run.
+        devices: where the state is to lie.
+    """
     optimizer = build_optimizer(config.optimizer, steps=config.limits.steps)
     shardings = jax.tree.map(lambda shape: shape.sharding, state_shapes(params, config, devices))
-    # The params are handed over, not copied: donated, they may become the state's own.
-    make = jax.jit(lambda tree: first_state(tree, optimizer), out_shardings=shardings)
-    placed = jax.device_put(params, shardings.params)
-    state: TrainState = make(placed)
-    return state
+    make = jax.jit(lambda tree: first_state(tree, optimizer), donate_argnums=(0,), out_shardings=shardings)
+    return make.lower(params).compile()
 
 
 def state_shapes(params: Mapping[str, Any], config: Config, devices: Devices) -> TrainState:

@@ -19,7 +19,7 @@ from schemas.problems.problem import Problem, ProblemError
 from trainer.model.families.family import TensorLink
 from trainer.model.files.source import ModelSource
 from trainer.model.files.tensors import StoredTensor, open_tensors, unreadable
-from trainer.model.params import Params
+from trainer.model.params import Params, owned
 
 DTYPES = ("F64", "F32", "F16", "BF16")
 """Element types that are read; others are quantised weights."""
@@ -52,7 +52,7 @@ def load_params(source: ModelSource, wanted: Wanted) -> Params:
             for param, value in parts(tensors[name].read(), link, wanted):
                 if not is_finite(value) and name not in spoiled:
                     spoiled.append(name)
-                params[param] = jax.device_put(value, wanted[param].sharding)
+                params[param] = owned(jax.device_put(value, wanted[param].sharding))
     if spoiled:
         what = f"Tensors of {source.name} hold numbers that are not finite: {', '.join(sorted(spoiled))}."
         raise unreadable(source.folder, what, "A model with one of them computes no loss; it was saved after it broke.")
