@@ -1,6 +1,7 @@
-"""THE WINDOW: five pages over a root of runs. It reads run folders and starts runs; it never imports the trainer.
+"""The window: five pages over a folder of runs. It reads what `evidence` reads, and starts runs through `launch`.
 
-Read in this order: `app.py` (navigation), `state.py` (root, URL), `views/` (one page a file: what is shown, in which
-order), `components/` (how one thing is drawn), `logic/` (all that can be known without drawing; no streamlit there).
-`serve.py` is behind the verb `trainproof dashboard`.
+`app.py` is the entry point. `views/` has a folder a page: `view.py` (what is shown, in which order), `parts/` (how it
+is drawn), `logic/` (what can be known without drawing; no streamlit there). `shared/` is what several pages need.
+The folder is not called `pages`: beside the entry point Streamlit takes one of that name for its older kind of pages,
+and answers the first link into the dashboard with "Page not found".
 """

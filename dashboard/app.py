@@ -1,4 +1,4 @@
-"""The entry point: who may see the pages, and which pages there are. What they show is in `views/`.
+"""The entry point: who may see the pages, and which pages there are.
 
 Start it with `trainproof dashboard --root DIR`, or with `streamlit run dashboard/app.py -- --root DIR`.
 """

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from dashboard.shared.access.exposure import LOOPBACK, is_loopback, refusal
+from dashboard.shared.access import LOOPBACK, is_loopback, refusal
 from launch.program import PROGRAM
 from schemas.problems.problem import Problem, ProblemError
 

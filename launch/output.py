@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from evidence.bundle.masking import masked, visible
+from evidence.bundle.secrets.masking import masked, visible
 from launch.files import no_link
 
 _TAIL_BYTES = 16_384

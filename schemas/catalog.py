@@ -26,6 +26,9 @@ KINDS = (*DOCUMENTS, *ROWS)
 VERSIONS = ("1.0",)
 """Every `schema_version` that this program reads, oldest first."""
 
+LARGEST_EXACT = 2**53 - 1
+"""The largest whole number that every reader of JSON holds exactly; the bound of counts in the schemas."""
+
 _KIND_OF_FILE = {
     "run_manifest.json": "run_manifest",
     "config.yaml": "train_config",

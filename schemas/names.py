@@ -11,6 +11,15 @@ from contextlib import suppress
 from pathlib import Path
 
 from schemas.problems.problem import Problem
+from schemas.problems.rule import Rule, problem_of
+
+NO_ROWS = Rule("TP010", "No such dataset", "The name is neither built in nor a file.", "Check the name or the path.")
+NO_MODEL = Rule(
+    "TP040",
+    "No such model",
+    "It is not built in, not a folder on this machine, and not written like a hub name (owner/model).",
+    "Name a built-in model or a folder.",
+)
 
 DATASETS = ("dev-reasoning-v2",)
 EVAL_SETS = ("eval_v1", "eval_v2")
@@ -33,14 +42,7 @@ def no_model(name: str) -> Problem | None:
     """Return why nothing can have this name, None for a built-in model, a folder, or a name as the hub has them."""
     if name in MODELS or model_folder(name) is not None or is_hub_name(name):
         return None
-    return Problem(
-        code="TP040",
-        severity="error",
-        file=name,
-        what=f"There is no model {name}.",
-        why="It is not built in, not a folder on this machine, and not written like a hub name (owner/model).",
-        next=other_models(name),
-    )
+    return problem_of(NO_MODEL, file=name, what=f"There is no model {name}.", next=other_models(name))
 
 
 def model_folder(name: str) -> Path | None:
@@ -71,11 +73,11 @@ def _no_rows(name: str, *, builtin: tuple[str, ...], what: str, flag: str) -> Pr
         return None
     near = difflib.get_close_matches(name, builtin, n=1)
     hint = f"Did you mean {near[0]}? Else give" if near else "Give"
-    return Problem(
-        code="TP010",
-        severity="error",
+    return problem_of(
+        NO_ROWS,
         file=name,
         what=f"There is no {what} {name!r}: it is not built in, and no such file exists.",
+        why=None,
         expected=f"a built-in name ({', '.join(builtin)}) or the path of a JSONL file",
         next=f"{hint} {flag} one of these.",
     )

@@ -15,6 +15,7 @@ from typing import Any
 from schemas.catalog import VERSIONS, schema
 from schemas.explain.violations import violations
 from schemas.problems.problem import Problem, ProblemError, pointer_to, worst_first
+from schemas.problems.rule import Rule, problem_of
 from schemas.problems.words import listed, shown
 from schemas.reading.json_text import LONE_SURROGATE
 from schemas.reading.limits import LARGEST_DOCUMENT, MOST_VALUES, too_large, values_in
@@ -25,6 +26,31 @@ from schemas.reading.text import Lines, Parsed, unknown_lines
 from schemas.reading.unreadable import cannot_read
 
 __all__ = ["Document", "Rows", "check_value", "read_document", "read_rows"]
+
+NOT_AN_OBJECT = Rule(
+    "TP113",
+    "Not an object",
+    "The document is a list, a text, a number, a truth value or null.",
+    "Put the values under their keys.",
+)
+NO_VERSION = Rule(
+    "TP114",
+    "No schema version",
+    "Without the version of the schema nothing else can be checked.",
+    "If trainproof did not write this file, it does not belong here; otherwise restore it as it was written.",
+)
+OTHER_VERSION = Rule(
+    "TP115",
+    "Other schema version",
+    "What the fields mean may differ in another version of the schema, so that a guess could be wrong without a sign.",
+    "Upgrade trainproof (`pip install --upgrade trainproof`) to a release that reads this version.",
+)
+NOT_JSON_VALUE = Rule(
+    "TP127",
+    "Not a JSON value",
+    "A program handed over something that JSON cannot hold: NaN, bytes, an array.",
+    "Convert it first; write null for a number that is not finite.",
+)
 
 VERSION = re.compile(r"[0-9]+\.[0-9]+")
 
@@ -149,14 +175,13 @@ def not_json(value: Any) -> tuple[str, Any] | None:
 
 
 def _not_a_json_value(pointer: str, value: Any, file: str) -> Problem:
-    return Problem(
-        code="TP127",
-        severity="error",
+    return problem_of(
+        NOT_JSON_VALUE,
         file=file,
         pointer=pointer,
         what=f"{_kind_of_value(value)} is not a JSON value.",
+        why=None,
         expected="an object, a list, text, a finite number, true, false or null",
-        next="Convert it first; write null for a number that is not finite.",
     )
 
 
@@ -190,39 +215,36 @@ def _version_problems(kind: str, value: dict[str, Any], file: str, lines: Lines)
 
 
 def _no_version(file: str) -> Problem:
-    return Problem(
-        code="TP114",
-        severity="error",
+    return problem_of(
+        NO_VERSION,
         file=file,
         what="The document does not say which version of the schema it follows; nothing else was checked.",
+        why=None,
         expected=f'the key "schema_version" with {_versions()}',
-        next="If trainproof did not write this file, it does not belong here; otherwise restore it as it was written.",
     )
 
 
 def _other_version(version: str, file: str, line: int | None) -> Problem:
-    return Problem(
-        code="TP115",
-        severity="error",
+    return problem_of(
+        OTHER_VERSION,
         file=file,
         line=line,
         pointer="/schema_version",
         what=f"The document follows version {version} of the schema; nothing else was checked.",
         why="What its fields mean may differ there, so that a guess could be wrong without a sign.",
         expected=_versions(),
-        next="Upgrade trainproof (`pip install --upgrade trainproof`) to a release that reads this version.",
     )
 
 
 def _not_a_version(version: Any, file: str, line: int | None) -> Problem:
     quoted = isinstance(version, int | float) and str(version) in VERSIONS
-    return Problem(
-        code="TP115",
-        severity="error",
+    return problem_of(
+        OTHER_VERSION,
         file=file,
         line=line,
         pointer="/schema_version",
         what=f"{shown(version)} is not a version of the schema; nothing else was checked.",
+        why=None,
         expected=_versions(),
         next="Put it in quotation marks: it is text." if quoted else "Write the version that the document follows.",
     )
@@ -233,11 +255,5 @@ def _versions() -> str:
 
 
 def _not_an_object(value: Any, file: str) -> Problem:
-    return Problem(
-        code="TP113",
-        severity="error",
-        file=file,
-        what="The document holds no value." if value is None else f"The document is {shown(value)}.",
-        expected="an object: keys and values",
-        next="Put the values under their keys.",
-    )
+    what = "The document does not hold a value." if value is None else f"The document is {shown(value)}."
+    return problem_of(NOT_AN_OBJECT, file=file, what=what, why=None, expected="an object: keys and values")

@@ -1,1 +1,1 @@
-"""What the pages compute, apart from how they draw it: no module here imports streamlit."""
+"""What several pages need: drawn in `parts`, kept in `session`, computed in the others without streamlit."""

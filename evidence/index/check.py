@@ -12,11 +12,11 @@ from pathlib import Path
 from evidence.index.parallel import Progress, read_entries
 from evidence.judge.judgement import together
 from evidence.judge.report import Report, RunReport
-from evidence.records.values import problem_of
 from evidence.rules.completeness import BYSTANDER, NOT_A_RUN
 from evidence.run import layout
 from schemas.catalog import is_rows, kind_of
 from schemas.problems.problem import Problem, ProblemError, worst_first
+from schemas.problems.rule import problem_of
 from schemas.validate import read_document, read_rows
 
 

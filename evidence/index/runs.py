@@ -19,9 +19,9 @@ from evidence.index.summary import MOST_POINTS, RunSummary, summary_of, with_rep
 from evidence.judge.judgement import together
 from evidence.judge.report import RunReport
 from evidence.records.unreadable import UNREADABLE_FOLDER
-from evidence.records.values import problem_of
 from evidence.run.folder_state import FolderState, folder_state
 from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.rule import problem_of
 from schemas.reading.rows import collector_paused
 from schemas.reading.times import moment
 

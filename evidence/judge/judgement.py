@@ -13,13 +13,13 @@ from evidence.judge.grade import Grade, grade_of, sentences
 from evidence.judge.report import RunReport
 from evidence.records.facts import Facts, facts_of
 from evidence.records.ours import Run
-from evidence.records.values import problem_of
 from evidence.rules.across import Fingerprint, copies, fingerprint_of
 from evidence.rules.catalog import CHECKS
 from evidence.rules.completeness import NOT_A_RUN
 from evidence.rules.imported import foreign_findings
 from evidence.rules.placeholders import placeholders
 from schemas.problems.problem import Problem, worst_first
+from schemas.problems.rule import problem_of
 
 
 def check_run(run: Run) -> list[Problem]:

@@ -19,13 +19,13 @@ from evidence.records.foreign import rules
 from evidence.records.foreign.read import entries, is_weights, read_foreign
 from evidence.records.foreign.view import ForeignRun, Source
 from evidence.records.ours import read_run
-from evidence.records.values import problem_of
 from evidence.rules.foreign.judgement import looks_like_run
 from evidence.run import layout
 from evidence.run.disk import not_written
 from evidence.run.write import write_json
 from schemas.catalog import schema
 from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.rule import problem_of
 from schemas.validate import read_rows
 
 READERS = 2

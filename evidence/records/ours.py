@@ -15,12 +15,12 @@ from typing import Any
 from evidence.records.foreign.read import read_foreign
 from evidence.records.foreign.view import ForeignRun
 from evidence.records.unreadable import NOT_A_FILE, UNREADABLE_FOLDER, too_deep
-from evidence.records.values import problem_of
 from evidence.rules.foreign.judgement import looks_like_run
 from evidence.run import layout
 from evidence.run.lock import is_alive
 from schemas.catalog import kind_of
 from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.rule import problem_of
 from schemas.reading.text import Lines
 from schemas.validate import Rows, read_document, read_rows
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from evidence.records.values import problem_of
 from evidence.run.layout import DEEPEST
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule
+from schemas.problems.rule import Rule, problem_of
 
 NOT_A_FILE = Rule(
     code="TP206",

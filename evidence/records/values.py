@@ -5,9 +5,6 @@ A rule states its meaning and its fix once, in its `Rule`; a problem adds what w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,37 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule
+from schemas.problems.rule import Rule, problem_of
 
 TOLERANCE = 1e-9
 """Largest difference, relative for numbers above 1, between a stated number and the same number computed again."""
-
-MOST_OF_ONE_KIND = 5
-"""Findings of one rule about one file before the rest is only counted."""
-
-
-def problem_of(
-    rule: Rule,
-    *,
-    file: str,
-    what: str,
-    expected: str | None = None,
-    next: str | None = None,
-    line: int | None = None,
-    pointer: str | None = None,
-) -> Problem:
-    """Return the problem that a rule found; why and what to do come from the rule unless `next` says more."""
-    return Problem(
-        code=rule.code,
-        severity=rule.severity,
-        file=file,
-        what=what,
-        why=rule.meaning,
-        expected=expected,
-        next=next or rule.fix,
-        line=line,
-        pointer=pointer,
-    )
 
 
 def found(folder: Path, rule: Rule, name: str, what: str, **more: Any) -> Problem:
@@ -73,17 +43,6 @@ def same(one: Any, other: Any) -> bool:
     if _is_number(one) and _is_number(other):
         return bool(abs(one - other) <= TOLERANCE * max(1.0, abs(one), abs(other)))
     return type(one) is type(other) and bool(one == other)
-
-
-def first_few(problems: Iterable[Problem], limit: int = MOST_OF_ONE_KIND) -> Iterator[Problem]:
-    """Yield the first problems; where there are more, the last one yielded says how many."""
-    problems = iter(problems)
-    shown_ones = list(islice(problems, limit))
-    hidden = sum(1 for _ in problems)
-    yield from shown_ones[:-1] if hidden else shown_ones
-    if hidden:
-        last = shown_ones[-1]
-        yield replace(last, what=f"{last.what} There are {hidden} more like it.")
 
 
 def where(flags: NDArray[np.bool_]) -> list[int]:

@@ -15,11 +15,12 @@ from evidence.records.foreign import rules
 from evidence.records.foreign.view import ForeignRun
 from evidence.records.importing import READERS, contents
 from evidence.records.ours import Run
-from evidence.records.values import first_few, found, problem_of
+from evidence.records.values import found
 from evidence.rules.foreign.judgement import findings_of
 from evidence.run import layout
 from evidence.run.hashes import sha256_file
 from schemas.problems.problem import Problem
+from schemas.problems.rule import first_few, problem_of
 from schemas.problems.words import counted, listed
 
 NOT_INTACT = (

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from evidence.records.ours import Run
-from evidence.records.values import first_few, found
+from evidence.records.values import found
 from evidence.run import layout
 from schemas.problems.problem import Problem, pointer_to
-from schemas.problems.rule import Rule
+from schemas.problems.rule import Rule, first_few
 from schemas.problems.words import shown
 
 PLACEHOLDER = Rule(

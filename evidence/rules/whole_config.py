@@ -7,11 +7,11 @@ from functools import cache
 from typing import Any
 
 from evidence.records.facts import Facts
-from evidence.records.values import first_few, found
+from evidence.records.values import found
 from evidence.run import layout
 from schemas.catalog import resolved, schema
 from schemas.problems.problem import Problem, pointer_to
-from schemas.problems.rule import Rule
+from schemas.problems.rule import Rule, first_few
 
 NOT_WHOLE = Rule(
     code="TP516",

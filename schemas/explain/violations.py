@@ -15,11 +15,47 @@ from typing import Any
 import jsonschema_rs
 
 from schemas.catalog import resolve, schema, schemas_of
+from schemas.explain.expectations import expected_words, not_of_type_words
 from schemas.explain.hints import hint, repair
 from schemas.explain.wrong_part import first_wrong
 from schemas.problems.problem import Problem, pointer_to
-from schemas.problems.words import expected_words, listed, not_of_type_words, shown
+from schemas.problems.rule import Rule, problem_of
+from schemas.problems.words import listed, shown
 from schemas.reading.text import Lines
+
+WRONG_TYPE = Rule(
+    "TP120", "Wrong type", "A value is of another type than its field: text for a number, say.", "Correct it."
+)
+NOT_ALLOWED = Rule(
+    "TP121", "Value not allowed", "A value is not one of the few that its field allows.", "Write one of them."
+)
+MISSING_KEY = Rule(
+    "TP122", "Missing key", "An object lacks a key that it must have.", "Add it, with null if there is no value."
+)
+UNKNOWN_KEY = Rule(
+    "TP123",
+    "Unknown key",
+    "An object has a key that means nothing there, often a misspelt one.",
+    "Correct its spelling, or delete it.",
+)
+WRONG_FORM = Rule(
+    "TP124", "Wrong form", "A text does not have the form of its field: a time, a hash, a path.", "Correct it."
+)
+OUT_OF_RANGE = Rule(
+    "TP125", "Out of range", "A number is below the least or above the largest that its field allows.", "Correct it."
+)
+TOO_SHORT = Rule(
+    "TP126",
+    "Too short",
+    "A text or list has fewer characters or items than its field needs.",
+    "Add what is missing.",
+)
+MORE_OF_DOCUMENT = Rule(
+    "TP134",
+    "More of a document with problems",
+    "A large document is wrong; its first wrong values are explained, and what follows them was not looked at.",
+    "Correct those first, then check again.",
+)
 
 Path = tuple[str | int, ...]
 
@@ -90,14 +126,8 @@ def _keys_of(kind: str) -> frozenset[str]:
 
 
 def _more(file: str, line: int | None) -> Problem:
-    return Problem(
-        code="TP134",
-        severity="error",
-        file=file,
-        line=line,
-        what="The document is large; what follows its first wrong values was not looked at.",
-        next="Correct those first, then check again.",
-    )
+    what = "The document is large; what follows its first wrong values was not looked at."
+    return problem_of(MORE_OF_DOCUMENT, file=file, line=line, what=what, why=None)
 
 
 def whole_path(value: Any, stated: Sequence[str | int], instance: Any) -> Path:
@@ -146,11 +176,10 @@ def explain(place: Place, keyword: str, *, file: str, lines: Lines) -> Iterator[
             if key not in known:
                 yield _unknown(place, key, list(known), file=file, lines=lines)
     else:
-        code, what = _SENTENCES[keyword](place)
+        rule, what = _SENTENCES[keyword](place)
         expected = expected_words(place.node, all_bounds=keyword == "maximum")
-        yield Problem(
-            code=code,
-            severity="error",
+        yield problem_of(
+            rule,
             file=file,
             line=line_at(place.path, lines),
             pointer=pointer_to(place.path),
@@ -201,13 +230,13 @@ def _missing(place: Place, *, file: str, lines: Lines) -> Problem:
     else:
         what = f"The keys {listed(map(shown, missing), 'and')} are missing."
         expected = None
-    return Problem(
-        code="TP122",
-        severity="error",
+    return problem_of(
+        MISSING_KEY,
         file=file,
         line=line_at(place.path, lines),
         pointer=pointer_to(place.path),
         what=what,
+        why=None,
         expected=expected,
         next=repair(place.kind, f"Add {'it' if len(missing) == 1 else 'them'}."),
     )
@@ -231,13 +260,13 @@ def _unknown(place: Place, key: str, known: list[str], *, file: str, lines: Line
         advice = f"Did you mean {listed(elsewhere)}?"
     else:
         advice = repair(place.kind, "Delete it; a key without effect would only mislead.")
-    return Problem(
-        code="TP123",
-        severity="error",
+    return problem_of(
+        UNKNOWN_KEY,
         file=file,
         line=line_at((*place.path, key), lines),
         pointer=pointer_to((*place.path, key)),
         what=f"The key {shown(key)} is unknown.",
+        why=None,
         expected=f"one of the keys {listed(known)}",
         next=advice,
     )
@@ -253,29 +282,29 @@ def _groups_with(key: str, kind: str) -> list[str]:
     ]
 
 
-def _type_sentence(place: Place) -> tuple[str, str]:
-    return "TP120", f"{_subject(place.value)} {not_of_type_words(place.node)}."
+def _type_sentence(place: Place) -> tuple[Rule, str]:
+    return WRONG_TYPE, f"{_subject(place.value)} {not_of_type_words(place.node)}."
 
 
-def _const_sentence(place: Place) -> tuple[str, str]:
-    return "TP121", f"{_subject(place.value)} is not {shown(place.node['const'])}."
+def _const_sentence(place: Place) -> tuple[Rule, str]:
+    return NOT_ALLOWED, f"{_subject(place.value)} is not {shown(place.node['const'])}."
 
 
-def _enum_sentence(place: Place) -> tuple[str, str]:
-    return "TP121", f"{_subject(place.value)} is not one of the values that are allowed here."
+def _enum_sentence(place: Place) -> tuple[Rule, str]:
+    return NOT_ALLOWED, f"{_subject(place.value)} is not one of the values that are allowed here."
 
 
-def _pattern_sentence(place: Place) -> tuple[str, str]:
-    return "TP124", f"{_subject(place.value)} does not have the form that is asked for."
+def _pattern_sentence(place: Place) -> tuple[Rule, str]:
+    return WRONG_FORM, f"{_subject(place.value)} does not have the form that is asked for."
 
 
-def _length_sentence(place: Place) -> tuple[str, str]:
+def _length_sentence(place: Place) -> tuple[Rule, str]:
     noun = "text" if isinstance(place.value, str) else "list"
-    return "TP126", f"The {noun} is {'too short' if place.value else 'empty'}."
+    return TOO_SHORT, f"The {noun} is {'too short' if place.value else 'empty'}."
 
 
-def _range_sentence(words: str, keyword: str) -> Callable[[Place], tuple[str, str]]:
-    return lambda place: ("TP125", f"{_subject(place.value)} is {words} {place.node[keyword]}.")
+def _range_sentence(words: str, keyword: str) -> Callable[[Place], tuple[Rule, str]]:
+    return lambda place: (OUT_OF_RANGE, f"{_subject(place.value)} is {words} {place.node[keyword]}.")
 
 
 def _subject(value: Any) -> str:
@@ -283,7 +312,7 @@ def _subject(value: Any) -> str:
     return words[0].upper() + words[1:] if isinstance(value, dict | list) else words
 
 
-_SENTENCES: dict[str, Callable[[Place], tuple[str, str]]] = {
+_SENTENCES: dict[str, Callable[[Place], tuple[Rule, str]]] = {
     "type": _type_sentence,
     "const": _const_sentence,
     "enum": _enum_sentence,

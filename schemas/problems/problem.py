@@ -1,7 +1,6 @@
 """What was found: a `Problem`, and `ProblemError`, the one exception that carries problems to a user.
 
-How a problem is said (terminal, JSON, SARIF, …) is in `schemas.problems.render`; what each code means is in the module `rules`
-of each package.
+A check makes a problem of its `Rule` (`schemas.problems.rule`); `schemas.problems.render` writes it.
 """
 
 from __future__ import annotations

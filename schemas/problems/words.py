@@ -1,7 +1,4 @@
-"""Values and schema nodes in plain words: `null`, `"abc"`, `a list of 3`; `a number from 0 to 1, or null`.
-
-No sentence is made here; that is for `explain`.
-"""
+"""Values and enumerations in plain words: `null`, `"abc"`, `a list of 3 items`; `3,000 keys`; `a, b or c`."""
 
 from __future__ import annotations
 
@@ -9,22 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from schemas.catalog import schema, types_of
-
 LONGEST_SHOWN = 60
-
-LARGEST_FLOAT = 1.7976931348623157e308
-LARGEST_EXACT = 2**53 - 1
-
-TYPE_WORDS = {
-    "null": "null",
-    "boolean": "true or false",
-    "integer": "a whole number",
-    "number": "a number",
-    "string": "text",
-    "array": "a list",
-    "object": "an object",
-}
 
 
 def shown(value: Any) -> str:
@@ -49,64 +31,3 @@ def listed(words: Iterable[str], last: str = "or") -> str:
     """Return words as an enumeration: `a, b or c`."""
     *head, tail = list(words)
     return f"{', '.join(head)} {last} {tail}" if head else tail
-
-
-def not_of_type_words(node: dict[str, Any]) -> str:
-    """Return that something has none of the types of a schema node: `is neither a number nor null`."""
-    words = ["a truth value" if name == "boolean" else TYPE_WORDS[name] for name in types_of(node)]
-    return f"is neither {listed(words, 'nor')}" if len(words) > 1 else f"is not {words[0]}"
-
-
-def expected_words(node: dict[str, Any], *, all_bounds: bool = False) -> str:
-    """Return what a schema node (without `$ref`) asks for, as a noun phrase without a full stop.
-
-    `all_bounds` also names those that only say how far numbers are exact or finite, for a value that passes them.
-    """
-    if "const" in node:
-        return shown(node["const"])
-    if "enum" in node:
-        return listed(shown(value) for value in node["enum"])
-    names = types_of(node)
-    words = [_one_type(name, node, all_bounds=all_bounds) for name in names if name != "null"]
-    if "null" in names:
-        words.append("null")
-    return ", or ".join(words)
-
-
-def _one_type(name: str, node: dict[str, Any], *, all_bounds: bool) -> str:
-    if name in ("integer", "number"):
-        return _range_words(TYPE_WORDS[name], node, all_bounds=all_bounds)
-    if name == "string" and "pattern" in node:
-        return pattern_words(node)
-    if name == "string" and node.get("minLength"):
-        return "text that is not empty"
-    if name == "array" and node.get("minItems"):
-        return f"a list of at least {counted(node['minItems'], 'item')}"
-    return TYPE_WORDS[name]
-
-
-def _range_words(noun: str, node: dict[str, Any], *, all_bounds: bool) -> str:
-    low, high = node.get("minimum"), node.get("maximum")
-    above, below = node.get("exclusiveMinimum"), node.get("exclusiveMaximum")
-    if high == LARGEST_FLOAT:
-        return "a finite number"
-    if high == LARGEST_EXACT and not all_bounds:
-        high = None
-    if low is not None and high is not None:
-        return f"{noun} from {low} to {high}"
-    limits = [f"of {low} or more"] if low is not None else []
-    limits += [f"above {above}"] if above is not None else []
-    limits += [f"up to {high}"] if high is not None else []
-    limits += [f"below {below}"] if below is not None else []
-    return f"{noun} {' and '.join(limits)}" if limits else noun
-
-
-def pattern_words(node: dict[str, Any]) -> str:
-    """Return what a pattern asks for, from the description of the shared type that has the same pattern, or its own."""
-    for shared in schema("types")["$defs"].values():
-        if shared.get("pattern") == node["pattern"]:
-            node = shared
-            break
-    words: str = node["description"]
-    first = words.rstrip(".")
-    return first[0].lower() + first[1:] if first[1].islower() else first

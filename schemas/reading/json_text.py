@@ -11,8 +11,35 @@ from functools import cache
 from typing import Any
 
 from schemas.problems.problem import Problem
+from schemas.problems.rule import Rule, problem_of
 from schemas.reading.positions import NotFinite, Repeated, is_finite, scan, too_deep
 from schemas.reading.text import Lines, Parsed, unread
+
+NOT_JSON = Rule("TP107", "Not JSON", "The text breaks the grammar of JSON (RFC 8259).", "Correct it at the line named.")
+DUPLICATE_KEY = Rule(
+    "TP109",
+    "Duplicate key",
+    "Programs differ in which of the two they read, so the document does not say one thing.",
+    "Delete the one that is not meant.",
+)
+NOT_FINITE = Rule(
+    "TP110",
+    "Number that is not finite",
+    "NaN, an infinity or a number beyond 1.8e308 cannot be held as a 64-bit float by every program.",
+    "Write null where a value is missing or not finite, if the field allows it.",
+)
+TOO_DEEP = Rule(
+    "TP111",
+    "Nested too deeply",
+    "Objects and lists stand too many levels inside each other; no document of a run does.",
+    "Flatten the document.",
+)
+HALF_CHARACTER = Rule(
+    "TP112",
+    "Half a character",
+    "A surrogate (U+D800 to U+DFFF) without its other half cannot be written as UTF-8.",
+    "Write the character itself in UTF-8, or both halves of the pair.",
+)
 
 MOST_LEVELS = 64
 """Objects and lists inside each other; our deepest document has 6 levels."""
@@ -105,16 +132,8 @@ def is_text(value: Any) -> bool:
 
 def _repeated(one: Repeated, *, file: str) -> Problem:
     first = f", first on line {one.first_line}" if one.first_line != one.line else ""
-    return Problem(
-        code="TP109",
-        severity="error",
-        file=file,
-        line=one.line,
-        pointer=one.pointer,
-        what=f"The key {json.dumps(one.key, ensure_ascii=False)} stands twice in one object{first}.",
-        why="Readers differ in which of the two they take, so the document does not say one thing.",
-        next="Delete the one that is not meant.",
-    )
+    what = f"Duplicate key {json.dumps(one.key, ensure_ascii=False)} in one object{first}."
+    return problem_of(DUPLICATE_KEY, file=file, line=one.line, pointer=one.pointer, what=what)
 
 
 def _not_finite(one: NotFinite, *, file: str) -> Problem:
@@ -123,52 +142,25 @@ def _not_finite(one: NotFinite, *, file: str) -> Problem:
         what = f"{shown} is too large: not every reader can hold it."
     else:
         what = f"{shown} is not a JSON number."
-    return Problem(
-        code="TP110",
-        severity="error",
-        file=file,
-        line=one.line,
-        pointer=one.pointer,
-        what=what,
-        expected="a finite number",
-        next="Write null where a value is missing or not finite, if the field allows it.",
-    )
+    expected = "a finite number"
+    return problem_of(NOT_FINITE, file=file, line=one.line, pointer=one.pointer, what=what, why=None, expected=expected)
 
 
 def _too_deep(line: int, column: int, *, file: str) -> Problem:
-    return Problem(
-        code="TP111",
-        severity="error",
-        file=file,
-        line=line,
-        what=f"Objects and lists are nested more than {MOST_LEVELS} levels deep, at column {column}.",
-        next="Flatten the document; nothing that belongs here is nested so deep.",
-    )
+    what = f"Objects and lists are nested more than {MOST_LEVELS} levels deep, at column {column}."
+    return problem_of(TOO_DEEP, file=file, line=line, what=what, why=None)
 
 
 def _lone_surrogate(text: str, *, file: str) -> Problem:
     at = next((match.start() for match in ESCAPE.finditer(text) if match["lone"]), 0)
-    return Problem(
-        code="TP112",
-        severity="error",
-        file=file,
-        line=text.count("\n", 0, at) + 1,
-        what="A \\uD800–\\uDFFF escape stands alone; only a pair of them makes a character.",
-        why="Such text cannot be written as UTF-8.",
-        next="Write the character itself in UTF-8, or both halves of the pair.",
-    )
+    what = "A \\uD800–\\uDFFF escape stands alone; only a pair of them makes a character."
+    return problem_of(HALF_CHARACTER, file=file, line=text.count("\n", 0, at) + 1, what=what)
 
 
 def _syntax(text: str, error: json.JSONDecodeError, *, file: str) -> Problem:
     what, advice = _explain(text, error)
-    return Problem(
-        code="TP107",
-        severity="error",
-        file=file,
-        line=error.lineno,
-        what=f"This is not JSON: {what} at column {error.colno}.",
-        next=advice,
-    )
+    what = f"This is not JSON: {what} at column {error.colno}."
+    return problem_of(NOT_JSON, file=file, line=error.lineno, what=what, why=None, next=advice)
 
 
 def _explain(text: str, error: json.JSONDecodeError) -> tuple[str, str]:

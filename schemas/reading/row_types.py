@@ -14,8 +14,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict, Union
 
 import msgspec
 
-from schemas.catalog import resolved, schema, types_of
-from schemas.problems.words import LARGEST_EXACT
+from schemas.catalog import LARGEST_EXACT, resolved, schema, types_of
 from schemas.reading.json_text import MOST_LEVELS
 from schemas.reading.positions import MOST_DIGITS
 

@@ -10,6 +10,39 @@ from dataclasses import dataclass
 from typing import Any
 
 from schemas.problems.problem import Problem
+from schemas.problems.rule import Rule, problem_of
+from schemas.problems.words import counted
+
+EMPTY = Rule(
+    "TP102",
+    "Empty file",
+    "The file holds nothing, or white space only.",
+    "Restore it from a copy, write it again, or delete it if it is not meant to be there.",
+)
+BYTE_ORDER_MARK = Rule(
+    "TP103",
+    "Byte order mark",
+    "JSON forbids the bytes EF BB BF at its beginning, and many readers refuse such a file.",
+    "Save it as UTF-8 without a byte order mark.",
+)
+OTHER_ENCODING = Rule(
+    "TP104",
+    "UTF-16 or UTF-32",
+    "PowerShell's `>` writes UTF-16, for example; other programs expect UTF-8.",
+    "Save it as UTF-8. In PowerShell use `| Out-File -Encoding utf8NoBOM`.",
+)
+NOT_UTF8 = Rule(
+    "TP105",
+    "Invalid UTF-8",
+    "The text has another encoding, the file is damaged, or it is not a text file.",
+    "Save it as UTF-8, or restore it from a copy; if it is not a text file, it does not belong here.",
+)
+NUL_BYTES = Rule(
+    "TP106",
+    "NUL bytes",
+    "Text has none; they are left behind when a machine stops while it writes a file.",
+    "Restore the file from a copy, or write it again.",
+)
 
 Lines = Callable[[str], int | None]
 """Takes a JSON Pointer and returns the line where that value stands, counted from 1, or None if it is unknown."""
@@ -54,13 +87,14 @@ def decode(data: bytes, *, file: str) -> tuple[str | None, tuple[Problem, ...]]:
     """Return the text of a file and what is wrong with its encoding; the text is None where it cannot be known."""
     other = other_encoding(data)
     if other:
-        return None, (_other_encoding(other, file=file),)
+        problem = problem_of(OTHER_ENCODING, file=file, what=f"The file is {other}.", expected="UTF-8 text")
+        return None, (problem,)
     problems: list[Problem] = []
     if data.startswith(UTF8_BOM):
-        problems.append(_bom(file))
+        problems.append(problem_of(BYTE_ORDER_MARK, file=file, line=1, what="The file begins with a byte order mark."))
         data = data.removeprefix(UTF8_BOM)
     if not data.strip():
-        return None, (*problems, _empty(file))
+        return None, (*problems, problem_of(EMPTY, file=file, what="The file is empty.", why=None))
     if b"\x00" in data:
         return None, (*problems, nul_bytes(data, file=file))
     try:
@@ -87,58 +121,11 @@ def nul_bytes(data: bytes, *, file: str) -> Problem:
     """Return the problem of a text that holds NUL bytes."""
     first = data.index(b"\x00")
     count = data.count(b"\x00")
-    return Problem(
-        code="TP106",
-        severity="error",
-        file=file,
-        line=data.count(b"\n", 0, first) + 1,
-        what="1 NUL byte stands in the text." if count == 1 else f"{count} NUL bytes stand in the text.",
-        why="Text has none; they are left behind when a machine stops while a file is being written.",
-        next="Restore the file from a copy, or write it again.",
-    )
+    what = f"The text has {counted(count, 'NUL byte')}."
+    return problem_of(NUL_BYTES, file=file, line=data.count(b"\n", 0, first) + 1, what=what)
 
 
 def _not_utf8(data: bytes, start: int, *, file: str) -> Problem:
     column = start - data.rfind(b"\n", 0, start)
-    return Problem(
-        code="TP105",
-        severity="error",
-        file=file,
-        line=data.count(b"\n", 0, start) + 1,
-        what=f"The byte 0x{data[start]:02x} at column {column} is not valid UTF-8.",
-        expected="UTF-8 text",
-        next="Save the file as UTF-8; if it is not a text file, it does not belong here.",
-    )
-
-
-def _other_encoding(name: str, *, file: str) -> Problem:
-    return Problem(
-        code="TP104",
-        severity="error",
-        file=file,
-        what=f"The file is {name}.",
-        expected="UTF-8 text",
-        next="Save it as UTF-8. PowerShell's `>` writes UTF-16: use `| Out-File -Encoding utf8NoBOM` there.",
-    )
-
-
-def _bom(file: str) -> Problem:
-    return Problem(
-        code="TP103",
-        severity="error",
-        file=file,
-        line=1,
-        what="The file begins with a byte order mark (the bytes EF BB BF).",
-        why="JSON forbids it, and many readers refuse such a file.",
-        next="Save it as UTF-8 without a byte order mark.",
-    )
-
-
-def _empty(file: str) -> Problem:
-    return Problem(
-        code="TP102",
-        severity="error",
-        file=file,
-        what="The file is empty.",
-        next="Restore it from a copy, write it again, or delete it if it is not meant to be there.",
-    )
+    what = f"The byte 0x{data[start]:02x} at column {column} is not valid UTF-8."
+    return problem_of(NOT_UTF8, file=file, line=data.count(b"\n", 0, start) + 1, what=what, expected="UTF-8 text")

@@ -5,6 +5,14 @@ from __future__ import annotations
 import errno
 
 from schemas.problems.problem import Problem
+from schemas.problems.rule import Rule, problem_of
+
+UNREADABLE = Rule(
+    "TP101",
+    "File cannot be read",
+    "The file is missing, is a folder, or may not be read by this user.",
+    "Check the path and the permissions.",
+)
 
 _ADVICE = {
     errno.ENAMETOOLONG: "Give a shorter path.",
@@ -26,16 +34,16 @@ def cannot_read(error: OSError, *, file: str) -> Problem:
         what, advice = "This is a folder where a file is expected, or the other way round.", "Check the path."
     elif isinstance(error, PermissionError):
         what, advice = "The file may not be read by this user.", "Change its permissions (chmod u+r) or its owner."
-    return Problem(code="TP101", severity="error", file=file, what=what, next=advice)
+    return problem_of(UNREADABLE, file=file, what=what, why=None, next=advice)
 
 
 def refused_by_system(error: OSError) -> Problem:
     """Return what the system refused that no verb expected: a path too long for it, a folder it may not look into."""
-    return Problem(
-        code="TP101",
-        severity="error",
+    return problem_of(
+        UNREADABLE,
         file=_shortened(str(error.filename)) if error.filename is not None else "",
         what=f"The system refuses this: {error.strerror or error}.",
+        why=None,
         next=_ADVICE.get(error.errno or 0, "Check the path and the disk, and try again."),
     )
 

@@ -12,10 +12,18 @@ from typing import Any
 import yaml
 
 from schemas.problems.problem import Problem, ProblemError, pointer_to
+from schemas.problems.rule import Rule, problem_of
 from schemas.problems.words import shown
-from schemas.reading.json_text import MOST_LEVELS, is_text
+from schemas.reading.json_text import DUPLICATE_KEY, HALF_CHARACTER, MOST_LEVELS, NOT_FINITE, TOO_DEEP, is_text
 from schemas.reading.text import Parsed, unread
 from schemas.reading.yaml_scalars import NotFiniteError, is_plain_text, value_of
+
+NOT_YAML = Rule(
+    "TP108",
+    "Not YAML, or too much of it",
+    "The text breaks the grammar of YAML, is too large, or uses anchors, aliases, tags or keys that are not text.",
+    "Correct it at the line named; write each value out plainly.",
+)
 
 LONGEST_SHOWN = 40
 MOST_CHARACTERS = 1 << 20
@@ -144,50 +152,30 @@ class _Reader:
             return None
 
     def _repeated(self, key: str, pointer: str, line: int) -> Problem:
-        return Problem(
-            code="TP109",
-            severity="error",
-            file=self.file,
-            line=line,
-            pointer=pointer,
-            what=f"The key {shown(key)} stands twice in one group, first on line {self.lines[pointer]}.",
-            why="Only the last one would count, without a word.",
-            next="Delete the one that is not meant.",
-        )
+        what = f"Duplicate key {shown(key)} in one group, first on line {self.lines[pointer]}."
+        return problem_of(DUPLICATE_KEY, file=self.file, line=line, pointer=pointer, what=what)
 
     def _not_finite(self, text: str, pointer: str, line: int) -> Problem:
         literal = text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
-        return Problem(
-            code="TP110",
-            severity="error",
+        return problem_of(
+            NOT_FINITE,
             file=self.file,
             line=line,
             pointer=pointer,
             what=f"{literal} is not a finite number.",
+            why=None,
             expected="a finite number",
             next="Write a number below 1.8e308, or null where the field allows it.",
         )
 
     def _too_deep(self, line: int) -> Problem:
-        return Problem(
-            code="TP111",
-            severity="error",
-            file=self.file,
-            line=line,
-            what=f"Groups and lists are nested more than {MOST_LEVELS} levels deep.",
-            next="Flatten the document; nothing that belongs here is nested so deep.",
-        )
+        what = f"Groups and lists are nested more than {MOST_LEVELS} levels deep."
+        return problem_of(TOO_DEEP, file=self.file, line=line, what=what, why=None)
 
     def _refused_feature(self, what: str, line: int, advice: str) -> Problem:
-        return Problem(
-            code="TP108",
-            severity="error",
-            file=self.file,
-            line=line,
-            what=f"The file uses {what}, which is not read here.",
-            why="A configuration says each thing plainly, so that the file can be read without knowing all of YAML.",
-            next=advice,
-        )
+        why = "A configuration says each thing plainly, so that the file can be read without knowing all of YAML."
+        what = f"The file uses {what}, which is not read here."
+        return problem_of(NOT_YAML, file=self.file, line=line, what=what, why=why, next=advice)
 
 
 def _syntax(error: yaml.MarkedYAMLError, *, file: str) -> Problem:
@@ -200,44 +188,28 @@ def _syntax(error: yaml.MarkedYAMLError, *, file: str) -> Problem:
     elif error.context and "expected a single document" in error.context:
         what, advice = "a second document begins", "Keep one document in the file; delete the line ---."
     place = f" at column {mark.column + 1}" if mark else ""
-    return Problem(
-        code="TP108",
-        severity="error",
-        file=file,
-        line=mark.line + 1 if mark else None,
-        what=f"This is not YAML: {what}{place}.",
-        next=advice,
-    )
+    line = mark.line + 1 if mark else None
+    return problem_of(NOT_YAML, file=file, line=line, what=f"This is not YAML: {what}{place}.", why=None, next=advice)
 
 
 def _control_character(text: str, error: yaml.reader.ReaderError, *, file: str) -> Problem:
-    return Problem(
-        code="TP108",
-        severity="error",
-        file=file,
-        line=text.count("\n", 0, error.position) + 1,
-        what=f"A control character (U+{ord(text[error.position]):04X}) stands in the text.",
-        next="Delete it.",
-    )
+    what = f"The text holds a control character (U+{ord(text[error.position]):04X})."
+    line = text.count("\n", 0, error.position) + 1
+    return problem_of(NOT_YAML, file=file, line=line, what=what, why=None, next="Delete it.")
 
 
 def _no_character(*, file: str) -> Problem:
-    return Problem(
-        code="TP112",
-        severity="error",
-        file=file,
-        what="An escape (\\u or \\U) names no character.",
-        why="Such text cannot be written as UTF-8.",
-        next="Write the character itself.",
-    )
+    what = "An escape (\\u or \\U) does not name a character."
+    why = "Such text cannot be written as UTF-8."
+    return problem_of(HALF_CHARACTER, file=file, what=what, why=why, next="Write the character itself.")
 
 
 def _too_long(characters: int, *, file: str) -> Problem:
-    return Problem(
-        code="TP108",
-        severity="error",
+    return problem_of(
+        NOT_YAML,
         file=file,
-        what=f"The file has {characters} characters.",
-        expected=f"a configuration of at most {MOST_CHARACTERS} characters",
+        what=f"The file has {characters:,} characters.",
+        why=None,
+        expected=f"a configuration of at most {MOST_CHARACTERS:,} characters",
         next="Check that this is the file that is meant.",
     )

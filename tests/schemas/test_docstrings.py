@@ -5,7 +5,7 @@ import importlib
 
 import pytest
 
-MODULES = ["schemas.validate", "schemas.reading.yaml_text"]
+MODULES = ["schemas.validate", "schemas.problems.formats", "schemas.reading.yaml_text"]
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -18,7 +18,7 @@ SOURCE = Path(__file__).resolve().parents[2]
 NOT_CODE = (":(exclude)submission_runs", ":(exclude)docs", ":(exclude)*.md")
 """What may differ without changing what runs: runs themselves and prose."""
 
-CODE_FOLDERS = ("trainer", "evidence", "schemas", "trainproof/command.py")
+CODE_FOLDERS = ("trainer", "evidence", "schemas", "trainproof")
 """Where a file that git does not know could change what runs."""
 
 

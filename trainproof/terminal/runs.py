@@ -7,74 +7,23 @@ from __future__ import annotations
 
 import sys
 import unicodedata
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from evidence.index.runs import RunSummary
-from evidence.judge.grade import GRADES
 from evidence.judge.headlines import NOTHING, headlines, seconds_as_text
 from evidence.judge.judgement import report_of
-from evidence.judge.report import Report, RunReport
 from evidence.judge.traced import traced
 from evidence.records.facts import facts_of
 from evidence.records.ours import Run
-from evidence.rules.catalog import RULES
-from evidence.run.write import as_json_text
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.render import as_dicts, as_github, as_junit, as_sarif, as_text
-from schemas.problems.rule import RULES as SHAPE_RULES
+from schemas.problems.render import as_dicts, as_text
 from schemas.problems.visible import as_lines, visible
-from schemas.problems.words import counted, listed
+from schemas.problems.words import counted
 from trainproof.terminal.imports import foreign_json, foreign_text
 
 _RIGHT = {"steps", "tokens", "loss", "duration"}
 """Columns of numbers."""
-
-
-def report_text(report: Report) -> str:
-    """Return a report as the terminal shows it: each run with its findings, worst first, and one line at the end."""
-    width = max((len(str(run.path)) for run in report.runs), default=0)
-    parts = [
-        as_lines([f"{str(run.path).ljust(width)}  {_verdict(run)}"]) + as_text(run.findings) for run in report.runs
-    ]
-    for path in report.documents:
-        found = [problem for problem in report.findings if problem.file == str(path)]
-        parts.append(as_lines([f"{path}  {_counts(found) or 'valid'}"]) + as_text(found))
-    return "".join([*parts, as_lines([_summary(report)])])
-
-
-def report_as(report: Report, forms: Sequence[str]) -> str:
-    """Return a report in the one form asked for: json, github, sarif or junit; as text where none is.
-
-    Raises:
-        ProblemError: More than one form was asked for (exit code 2).
-    """
-    if len(forms) > 1:
-        raise ProblemError([_one_form_at_a_time(forms)], exit_code=2)
-    writers: dict[str, Callable[[Report], str]] = {
-        "json": lambda report: as_json_text(report.to_json()),
-        "github": lambda report: as_github(report.all_findings),
-        "sarif": lambda report: as_sarif(report.all_findings, (*SHAPE_RULES, *RULES)),
-        "junit": lambda report: as_junit(report.all_findings),
-    }
-    return writers[forms[0]](report) if forms else report_text(report)
-
-
-def grades_text(reports: Sequence[RunReport]) -> str:
-    """Return each run with its grade, and the reasons below."""
-    width = max((len(str(run.path)) for run in reports), default=0)
-    lines = []
-    for run in reports:
-        lines.append(f"{str(run.path).ljust(width)}  {run.grade.name}")
-        lines += [f"  {reason}" for reason in run.grade.reasons]
-    return as_lines(lines)
-
-
-def grades_json(reports: Sequence[RunReport]) -> list[dict[str, Any]]:
-    """Return path, grade and reasons of each run."""
-    return [{"path": str(run.path), "grade": run.grade.name, "reasons": list(run.grade.reasons)} for run in reports]
 
 
 def runs_table(summaries: Sequence[RunSummary]) -> tuple[list[str], list[list[str]]]:
@@ -135,40 +84,6 @@ def run_json(run: Run) -> dict[str, Any]:
         "headlines": [asdict(line) for line in headlines(traced(facts_of(run), report.findings))],
         "findings": as_dicts(report.findings),
     }
-
-
-def _one_form_at_a_time(forms: Sequence[str]) -> Problem:
-    asked = listed([f"--{form}" for form in forms], last="and")
-    return Problem(
-        code="TP092",
-        severity="error",
-        file="",
-        what=f"{asked} were given; one output has one form.",
-        next="Give one of them; run the command again for another form.",
-    )
-
-
-def _verdict(run: RunReport) -> str:
-    counts = _counts(run.findings)
-    return f"{run.grade.name}: {counts}" if counts else run.grade.name
-
-
-def _summary(report: Report) -> str:
-    grades = Counter(run.grade.name for run in report.runs)
-    parts = []
-    if report.runs:
-        each = ", ".join(f"{grades[name]} {name}" for name in GRADES if grades[name])
-        parts.append(f"{counted(len(report.runs), 'run')}: {each}")
-    if report.documents:
-        parts.append(counted(len(report.documents), "document"))
-    return "; ".join([*parts, _counts(report.all_findings) or "nothing found"]) + "."
-
-
-def _counts(problems: Iterable[Problem]) -> str:
-    severities = Counter(problem.severity for problem in problems)
-    return ", ".join(
-        counted(severities[severity], severity) for severity in ("error", "warning", "note") if severities[severity]
-    )
 
 
 def _cells(summary: RunSummary) -> list[str]:

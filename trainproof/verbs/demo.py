@@ -13,6 +13,7 @@ from pathlib import Path
 from evidence.bundle.build import build_bundle
 from evidence.bundle.verify import verify_bundle
 from evidence.index.check import check_paths
+from evidence.judge.report_forms import report_text
 from evidence.records.ours import read_run
 from evidence.run.layout import new_run_id
 from schemas.problems.problem import Problem, ProblemError
@@ -20,7 +21,6 @@ from trainer.config.load import load_config
 from trainer.recorder.progress import Watch
 from trainer.run import Order, run
 from trainproof.terminal.bundles import build_text, verdict_text
-from trainproof.terminal.runs import report_text
 
 CONFIGS = Path(__file__).parents[2] / "trainer" / "configs"
 BUNDLES = Path("bundles")

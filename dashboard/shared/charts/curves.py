@@ -18,7 +18,7 @@ from dashboard.shared.charts.line import Axis, Line, Part
 from dashboard.shared.charts.sampling import POINTS, kept, smoothed
 from dashboard.shared.reading.series import Series
 from dashboard.shared.words.numbers import count
-from evidence.bundle.masking import shortened
+from dashboard.shared.words.text import shortened
 
 AXES: dict[Axis, str] = {"step": "Steps", "tokens_seen": "Tokens", "seconds": "Time"}
 

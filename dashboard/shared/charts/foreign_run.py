@@ -17,7 +17,7 @@ from dashboard.shared.charts.line import Line, Mark
 from dashboard.shared.reading.series import NAMES, Series
 from dashboard.shared.tables.headline import Figure
 from dashboard.shared.words import numbers
-from evidence.bundle.masking import masked
+from evidence.bundle.secrets.masking import masked
 from evidence.records.foreign.course import course_of, loss_series
 from evidence.records.foreign.keys import is_score
 from evidence.records.foreign.view import Fact, ForeignRun, MetricRow

@@ -14,8 +14,8 @@ import numpy as np
 
 from dashboard.shared.charts.curves import Curve, Place, Plot, Plotted
 from dashboard.shared.charts.line import Part
-from evidence.bundle.masking import visible
 from evidence.bundle.report.chart import tick_text, ticks
+from evidence.bundle.secrets.masking import visible
 
 WIDTH = 860
 _LEFT, _RIGHT, _TOP, _GAP, _BOTTOM = 76, 16, 34, 46, 52

@@ -1,1 +1,1 @@
-"""config."""
+"""The configuration: its form, its sources, and what became of each key."""

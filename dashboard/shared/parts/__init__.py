@@ -1,1 +1,1 @@
-"""How one thing is drawn, on whichever page it stands. What it says was computed in `dashboard.shared`."""
+"""How one thing is drawn, on whichever page."""

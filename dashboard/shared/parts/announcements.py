@@ -9,7 +9,7 @@ import streamlit as st
 
 from dashboard.shared.session import reading
 from dashboard.shared.words.grades import JOBS, STATUSES, Sign
-from evidence.bundle.masking import plain
+from dashboard.shared.words.text import plain
 
 TICK_SECONDS = 3.0
 _JOBS = "states of jobs seen last"

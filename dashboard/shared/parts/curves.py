@@ -1,4 +1,4 @@
-"""The curves, the controls above them, and what they are exported as. What is drawn is decided in `dashboard.shared`."""
+"""The curves, the controls above them, and what they are exported as."""
 
 from __future__ import annotations
 

@@ -8,8 +8,7 @@ from typing import Any
 import streamlit as st
 from streamlit.errors import StreamlitSecretNotFoundError
 
-from dashboard.shared.access.exposure import refusal
-from dashboard.shared.access.roles import Role, no_role, role_of
+from dashboard.shared.access import Role, no_role, refusal, role_of
 from dashboard.shared.parts import markup
 from dashboard.shared.parts.problems import show
 

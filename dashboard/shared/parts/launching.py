@@ -12,8 +12,8 @@ from dashboard.shared.config import configs
 from dashboard.shared.parts import markup
 from dashboard.shared.parts.gate import may_operate
 from dashboard.shared.session import state
-from evidence.bundle.masking import plain
-from launch import queue as control
+from dashboard.shared.words.text import plain
+from launch import queue
 
 
 def smoke_button() -> None:
@@ -30,7 +30,7 @@ def start(config: Mapping[str, Any], *, force: bool = False) -> None:
     if not may_operate():
         return
     with trying("The run could not be started"):
-        job = control.start(state.root(), config, force=force)
+        job = queue.start(state.root(), config, force=force)
         st.toast(f"{plain(job.run)} is in the queue, above.", icon=":material/play_arrow:")
         state.go(state.LAUNCH, job=job.job_id)
 

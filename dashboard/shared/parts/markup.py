@@ -12,10 +12,11 @@ from html import escape
 
 import streamlit as st
 
-from dashboard.shared.words.difference import difference
+from dashboard.shared.tables.headline import Figure
 from dashboard.shared.words.grades import UNKNOWN, Sign
 from dashboard.shared.words.numbers import moment
-from evidence.bundle.masking import visible
+from dashboard.shared.words.text import difference
+from evidence.bundle.secrets.masking import visible
 
 _CODE = re.compile("`([^`]+)`")
 _WORD = 22
@@ -132,3 +133,12 @@ def _cell(text: str, *, is_number: bool) -> str:
         return f"<td>{text}</td>"
     kind = "tp-number" if is_number else "tp-word" if len(text) <= _WORD else ""
     return f'<td class="{kind}">{safe(text)}</td>'
+
+
+def figures(found: Iterable[Figure]) -> None:
+    """Draw headline figures side by side as far as the width allows: label, value, detail."""
+    cells = "".join(
+        f"<div><dt>{safe(one.label)}</dt><dd>{safe(one.value)}<small>{safe(one.detail)}</small></dd></div>"
+        for one in found
+    )
+    st.html(f'<dl class="tp-figures">{cells}</dl>')

@@ -24,6 +24,7 @@ OFFERED = 60
 _HELD = "runs to hold side by side"
 _MENU_PIXELS = 520
 """Wide enough for the hint, and for four names beside each other."""
+_NAME_PIXELS, _ON_A_PHONE = 270, 150
 _HINT = "the newest {} are listed; type the whole name of another"
 
 
@@ -88,6 +89,11 @@ def choose_run(known: Mapping[str, object]) -> str | None:
         return named
     _missing([named])
     return None
+
+
+def name_pixels() -> int:
+    """Return how wide the column of names is; on a phone other columns are to be seen beside it."""
+    return _ON_A_PHONE if "Mobi" in st.context.headers.get("User-Agent", "") else _NAME_PIXELS
 
 
 def _missing(names: Sequence[str]) -> None:

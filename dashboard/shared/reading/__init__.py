@@ -1,1 +1,1 @@
-"""reading."""
+"""Growing files, read on from where the last reading stopped."""

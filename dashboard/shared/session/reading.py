@@ -22,8 +22,7 @@ from dashboard.shared.session.ready import getting_ready
 from dashboard.shared.session.state import root
 from dashboard.shared.tables.run_rows import Listing, RowCache
 from evidence.compare.comparison import Comparison, compare_runs
-from evidence.index import columns_cache as kept_columns
-from evidence.index import entries_cache as kept_entries
+from evidence.index import columns_cache, entries_cache
 from evidence.index.runs import RunIndex, RunSummary
 from evidence.judge.judgement import judge
 from evidence.judge.report import RunReport
@@ -188,7 +187,7 @@ def _shared() -> SharedIndex:
 
 @st.cache_resource(max_entries=4, show_spinner=False)
 def _index(root: str) -> SharedIndex:
-    columns, entries = kept_columns.default_folder(), kept_entries.default_folder()
+    columns, entries = columns_cache.default_folder(), entries_cache.default_folder()
     return SharedIndex(RunIndex(Path(root), follow_links=False, columns_in=columns, entries_in=entries))
 
 
@@ -204,7 +203,7 @@ def _rows(root: str) -> RowCache:
 
 @st.cache_resource(max_entries=64, show_spinner=False)
 def _tail(path: str) -> Tail:
-    return Tail(Path(path), columns_in=kept_columns.default_folder())
+    return Tail(Path(path), columns_in=columns_cache.default_folder())
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import streamlit as st
 
-from dashboard.shared import parts as components
+import dashboard
 
-_HOME = str(Path(__file__).resolve().parents[2])
+_HOME = str(Path(dashboard.__file__).resolve().parent)
+_SCRIPTS = (".app", ".view")
+"""What draws when it is loaded, which Streamlit does."""
 
 
 @st.cache_resource(show_spinner=False)
@@ -39,7 +41,8 @@ def _get_ready(script: threading.Thread) -> None:
     if _HOME not in sys.path:
         sys.path.append(_HOME)
     importlib.import_module("pandas")
-    for module in pkgutil.iter_modules(components.__path__, f"{components.__name__}."):
-        importlib.import_module(module.name)
+    for module in pkgutil.walk_packages(dashboard.__path__, "dashboard."):
+        if not module.name.endswith(_SCRIPTS):
+            importlib.import_module(module.name)
     gc.collect()
     gc.freeze()

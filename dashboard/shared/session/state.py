@@ -30,11 +30,11 @@ class Page:
     is_first: bool = False
 
 
-RUNS = Page(file="views/runs.py", title="Runs", icon=":material/table_rows:", url_path="", is_first=True)
-RUN = Page(file="views/run.py", title="Run", icon=":material/show_chart:", url_path="run")
-COMPARE = Page(file="views/compare.py", title="Compare", icon=":material/compare_arrows:", url_path="compare")
-LAUNCH = Page(file="views/launch.py", title="Launch", icon=":material/play_circle:", url_path="launch")
-PACKAGE = Page(file="views/package.py", title="Package", icon=":material/inventory_2:", url_path="package")
+RUNS = Page(file="views/runs/view.py", title="Runs", icon=":material/table_rows:", url_path="", is_first=True)
+RUN = Page(file="views/run/view.py", title="Run", icon=":material/show_chart:", url_path="run")
+COMPARE = Page(file="views/compare/view.py", title="Compare", icon=":material/compare_arrows:", url_path="compare")
+LAUNCH = Page(file="views/launch/view.py", title="Launch", icon=":material/play_circle:", url_path="launch")
+PACKAGE = Page(file="views/package/view.py", title="Package", icon=":material/inventory_2:", url_path="package")
 PAGES = (RUNS, RUN, COMPARE, LAUNCH, PACKAGE)
 
 

@@ -1,1 +1,1 @@
-"""tables."""
+"""Runs as rows, columns and figures."""

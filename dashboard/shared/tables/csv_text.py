@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 
-from evidence.bundle.masking import csv_cell
+from dashboard.shared.words.text import csv_cell
 
 
 def csv_text(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

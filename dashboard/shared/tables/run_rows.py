@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 
 from dashboard.shared.words import numbers
-from evidence.bundle.masking import visible
+from evidence.bundle.secrets.masking import visible
 from evidence.index.runs import RunSummary
 
 _ASKABLE = re.compile(r"[A-Za-z][\w./@-]{0,99}")

@@ -15,7 +15,8 @@ from dashboard.shared.tables import arrow
 from dashboard.shared.tables.csv_text import csv_text
 from dashboard.shared.tables.run_rows import Row
 from dashboard.shared.words.grades import GRADES, STATUSES, Sign, worded
-from evidence.bundle.masking import shortened, visible
+from dashboard.shared.words.text import shortened
+from evidence.bundle.secrets.masking import visible
 
 Kind = Literal["text", "count", "loss", "share", "minutes", "time", "utc", "line", "sign", "words", "number"]
 

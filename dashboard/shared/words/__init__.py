@@ -1,1 +1,1 @@
-"""words."""
+"""Numbers, grades and text from outside, as people read them."""

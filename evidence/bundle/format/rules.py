@@ -7,9 +7,8 @@ What lives here: the codes, their explanation, and the problem that each makes. 
 from __future__ import annotations
 
 from evidence.bundle.format import codes
-from evidence.records.values import problem_of
 from schemas.problems.problem import Problem, Severity
-from schemas.problems.rule import Rule
+from schemas.problems.rule import Rule, problem_of
 from schemas.problems.visible import visible
 
 _REBUILD = "Ask for the bundle again, or build it with `trainproof package` from the run folders."

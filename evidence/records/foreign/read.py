@@ -21,9 +21,9 @@ from evidence.records.foreign.text import Text, read_text
 from evidence.records.foreign.tracking import is_of_mlflow, read_mlflow, read_wandb_summary, superseded
 from evidence.records.foreign.view import FileReading, ForeignRun
 from evidence.records.unreadable import NOT_A_FILE, UNREADABLE_FOLDER, too_deep
-from evidence.records.values import problem_of
 from evidence.run import layout
 from schemas.problems.problem import Problem
+from schemas.problems.rule import problem_of
 from schemas.problems.words import counted, listed
 from schemas.reading.limits import LARGEST_DOCUMENT, MOST_VALUES, values_in
 

@@ -27,8 +27,8 @@ from evidence.records.foreign.predictions import predictions_in, predictions_of
 from evidence.records.foreign.template import is_example_name, remark_of, unfilled
 from evidence.records.foreign.text import Text
 from evidence.records.foreign.view import FileReading, MetricRow, Source
-from evidence.records.values import first_few, problem_of
 from schemas.problems.problem import Problem
+from schemas.problems.rule import first_few, problem_of
 from schemas.problems.words import counted, shown
 from schemas.reading.json_text import read_json
 from schemas.reading.text import Lines, Parsed, unknown_lines

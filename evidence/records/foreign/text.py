@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from evidence.records.foreign import rules
-from evidence.records.values import problem_of
 from schemas.problems.problem import Problem
+from schemas.problems.rule import problem_of
 from schemas.reading.text import UTF8_BOM, other_encoding
 
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]{2,}")

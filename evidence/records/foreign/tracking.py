@@ -18,8 +18,8 @@ from evidence.records.foreign.numbers import finite, number_of
 from evidence.records.foreign.structured import HF_TRAINER, read_json_file
 from evidence.records.foreign.text import Text, read_text
 from evidence.records.foreign.view import Fact, FileReading, MetricRow, Score, Source
-from evidence.records.values import problem_of
 from schemas.problems.problem import Problem
+from schemas.problems.rule import problem_of
 from schemas.problems.words import listed
 
 MLFLOW = "MLflow"

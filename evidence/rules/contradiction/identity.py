@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import PurePath
 
 from evidence.records.facts import Facts
-from evidence.records.values import first_few, found
+from evidence.records.values import found
 from evidence.run import layout
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule
+from schemas.problems.rule import Rule, first_few
 
 OTHER_RUN = Rule(
     code="TP301",

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from evidence.records.facts import Document, Facts
-from evidence.records.values import first_few, found, same, value_at
+from evidence.records.values import found, same, value_at
 from evidence.run import layout
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule
+from schemas.problems.rule import Rule, first_few
 from schemas.problems.words import shown
 
 OTHER_IN_LOG = Rule(

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from evidence.records.facts import Document, Facts
-from evidence.records.values import first_few, found, where
+from evidence.records.values import found, where
 from evidence.run import layout
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule
+from schemas.problems.rule import Rule, first_few
 from schemas.reading.columns import Array
 from schemas.reading.times import moment, seconds_between
 

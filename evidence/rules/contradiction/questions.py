@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from evidence.records.facts import Facts
-from evidence.records.values import first_few, found
+from evidence.records.values import found
 from evidence.rules.contradiction.scores import Answers, answers_of
 from evidence.run import layout
 from evidence.run.hashes import sha256_json, sha256_lines
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule
+from schemas.problems.rule import Rule, first_few
 from schemas.problems.words import shown
 
 OTHER_COUNT = Rule(

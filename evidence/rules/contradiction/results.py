@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from evidence.records.facts import Document, Facts
-from evidence.records.values import first_few, found, same, where
+from evidence.records.values import found, same, where
 from evidence.run import layout
 from evidence.scores.recompute import learning_rates, result_of
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule
+from schemas.problems.rule import Rule, first_few
 from schemas.problems.words import shown
 
 OTHER_RESULT = Rule(

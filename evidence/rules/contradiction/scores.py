@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from evidence.records.facts import Document, Facts
-from evidence.records.values import first_few, found, same
+from evidence.records.values import found, same
 from evidence.run import layout
 from evidence.scores.recompute import scores_of
 from evidence.scores.scoring import extract_answer, format_ok, is_correct
 from schemas.problems.problem import Problem, pointer_to
-from schemas.problems.rule import Rule
+from schemas.problems.rule import Rule, first_few
 from schemas.problems.words import shown
 
 OTHER_SCORE = Rule(

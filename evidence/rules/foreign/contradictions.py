@@ -14,11 +14,11 @@ from evidence.records.foreign import rules
 from evidence.records.foreign.course import course_of, goes_on, loss_series
 from evidence.records.foreign.numbers import agree
 from evidence.records.foreign.view import Fact, ForeignRun, MetricRow, Scalar, Source
-from evidence.records.values import first_few
 from evidence.rules.foreign.answers import against_answers
 from evidence.rules.foreign.finding import found_at
 from evidence.rules.foreign.sameness import contradict, is_comparable
 from schemas.problems.problem import Problem
+from schemas.problems.rule import first_few
 from schemas.problems.words import shown
 
 _COMPARED = (

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from evidence.records.foreign.view import ForeignRun, Source
-from evidence.records.values import problem_of
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule
+from schemas.problems.rule import Rule, problem_of
 
 
 def found_at(view: ForeignRun, source: Source, rule: Rule, what: str, *, expected: str | None = None) -> Problem:

@@ -14,9 +14,9 @@ from typing import Literal
 from evidence.records.foreign import rules
 from evidence.records.foreign.course import loss_series
 from evidence.records.foreign.view import ForeignRun, MetricRow
-from evidence.records.values import problem_of
 from evidence.rules.foreign.contradictions import contradictions, is_finished
 from schemas.problems.problem import Problem, worst_first
+from schemas.problems.rule import problem_of
 from schemas.problems.words import listed
 
 Worth = Literal["measured", "partial", "template", "contradictory", "not a run"]

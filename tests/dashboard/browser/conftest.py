@@ -11,7 +11,7 @@ import pytest
 from browser import FLAGS, chromium
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from launch import queue as control
+from launch import queue
 from launch.jobs import jobs
 
 PATIENCE_MS = 40_000
@@ -58,7 +58,7 @@ def root(tmp_path: Path) -> Iterator[Path]:
     root = tmp_path / "runs"
     yield root
     for job in jobs(root):
-        control.kill(job)
+        queue.kill(job)
 
 
 @pytest.fixture

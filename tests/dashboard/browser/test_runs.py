@@ -13,8 +13,8 @@ from browser import serving, settled
 from playwright.sync_api import Locator, Page, expect
 from synthetic import STARTED, write_run
 
-from dashboard.pages.runs.logic import saved_views
 from dashboard.shared.parts.announcements import TICK_SECONDS
+from dashboard.views.runs.logic import saved_views
 from evidence.run.lock import RunLock
 from evidence.run.notes import read_notes
 

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from schemas.problems.problem import Problem
 from schemas.problems.render import FIELDS, as_dicts, as_github, as_junit, as_sarif, as_sentence, as_text
-from schemas.problems.rule import RULES
 
 SCORE = Problem(
     code="TP120",
@@ -114,7 +113,7 @@ def test_a_problem_is_one_command_for_github(problems):
 
 
 def test_sarif():
-    log = json.loads(as_sarif([SCORE, PLAIN], RULES))
+    log = json.loads(as_sarif([SCORE, PLAIN]))
     assert log["runs"][0]["results"] == [
         {
             "ruleId": "TP120",
@@ -208,7 +207,7 @@ def check_sarif(log: dict[str, Any]) -> None:
 
 @given(PROBLEMS)
 def test_sarif_is_well_formed(problems):
-    check_sarif(json.loads(as_sarif(problems, RULES)))
+    check_sarif(json.loads(as_sarif(problems)))
 
 
 def test_junit():

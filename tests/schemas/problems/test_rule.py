@@ -1,31 +1,39 @@
 import re
 from pathlib import Path
 
-from schemas.problems.rule import RULES
+from schemas import validate
+from schemas.problems.problem import Problem
+from schemas.problems.rule import declared, first_few, problem_of
 
-SOURCES = sorted(Path(__file__).parents[3].joinpath("schemas").glob("*.py"))
 CASES = Path(__file__).parents[2] / "cases" / "documents" / "broken"
+RULES = [rule for rule in declared() if rule.code.startswith("TP1")]
 
 
-def codes_used() -> dict[str, str]:
-    """Return each code that the package's source gives to a problem, with its severity."""
-    found = {}
-    for path in SOURCES:
-        if path.name in {"rules.py", "names.py"}:  # What names.py says, the trainer says: its codes are the trainer's.
-            continue
-        text = path.read_text(encoding="utf-8")
-        found |= dict.fromkeys(re.findall(r'"(TP\d{3})"', text), "error")
-        found |= dict(re.findall(r'code="(TP\d{3})",\s+severity="(\w+)"', text))
-    return found
+def test_a_problem_has_the_words_of_its_rule_where_it_says_nothing_else():
+    rule = validate.NOT_AN_OBJECT
+    assert problem_of(rule, file="a.json", what="It is empty.") == Problem(
+        code="TP113",
+        severity="error",
+        file="a.json",
+        what="It is empty.",
+        why="The document is a list, a text, a number, a truth value or null.",
+        next="Put the values under their keys.",
+    )
+    other = problem_of(rule, file="", what="It is empty.", why=None, next="Fill it.", severity="note")
+    assert (other.why, other.next, other.severity) == (None, "Fill it.", "note")
 
 
-def test_every_code_in_use_has_a_rule_of_that_severity_and_no_other_does():
-    assert {rule.code: rule.severity for rule in RULES} == codes_used()
+def test_many_problems_of_one_kind_are_counted_after_the_first_few():
+    problems = [problem_of(validate.NOT_AN_OBJECT, file="", what=f"{number}.") for number in range(8)]
+    few = list(first_few(iter(problems), 3))
+    assert [problem.what for problem in few] == ["0.", "1.", "2. There are 5 more like it."]
+    assert list(first_few(problems[:3], 3)) == problems[:3]
 
 
 def test_codes_are_of_this_family_in_order_and_once():
     codes = [rule.code for rule in RULES]
     assert codes == sorted(set(codes))
+    assert len(codes) > 20
     assert all(re.fullmatch(r"TP1\d\d", code) for code in codes)
 
 

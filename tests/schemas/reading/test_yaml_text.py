@@ -130,7 +130,7 @@ def test_aliases_cannot_blow_up():
 def test_a_file_that_is_no_configuration_is_not_read():
     text = "a: 1\n" * (MOST_CHARACTERS // 5 + 1)
     assert [(problem.code, problem.what) for problem in read(text).problems] == [
-        ("TP108", f"The file has {len(text)} characters.")
+        ("TP108", f"The file has {len(text):,} characters.")
     ]
 
 

@@ -20,6 +20,7 @@ import pytest
 
 from evidence.bundle.build import build_bundle
 from evidence.index.check import check_paths
+from evidence.judge.report_forms import report_text
 from evidence.records.importing import import_run
 from evidence.records.ours import read_run
 from evidence.run.hashes import sha256_file
@@ -33,7 +34,6 @@ from trainer.loop.step import TrainState
 from trainer.recorder.progress import Watch
 from trainer.recorder.recorder import Recorder, claim, now
 from trainer.run import Order, run
-from trainproof.terminal.runs import report_text
 from trainproof.verbs.train_order import TrainFlags, order_of
 
 pytestmark = pytest.mark.slow

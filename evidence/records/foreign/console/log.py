@@ -18,8 +18,8 @@ from evidence.records.foreign.numbers import finite, number_of
 from evidence.records.foreign.template import Region, is_example_name, regions
 from evidence.records.foreign.text import Line, Text
 from evidence.records.foreign.view import Fact, FileReading, MetricRow, Scalar, Score, Source
-from evidence.records.values import first_few, problem_of
 from schemas.problems.problem import Problem
+from schemas.problems.rule import first_few, problem_of
 from schemas.problems.words import counted
 
 _DEVICE = re.compile(r"\b(Tpu|Cuda|Rocm|Gpu|Cpu)Device\(id=\d+|\bTFRT_(CPU)_\d+")

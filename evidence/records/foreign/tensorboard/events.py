@@ -14,8 +14,8 @@ from evidence.records.foreign.keys import metric_of
 from evidence.records.foreign.numbers import finite
 from evidence.records.foreign.tensorboard.tfrecord import BrokenRecordError, Field, fields, records
 from evidence.records.foreign.view import FileReading, MetricRow, Source
-from evidence.records.values import problem_of
 from schemas.problems.problem import Problem
+from schemas.problems.rule import problem_of
 
 _STEP, _SUMMARY = 2, 5
 _VALUE = 1

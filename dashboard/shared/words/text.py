@@ -1,0 +1,70 @@
+"""Text from outside, made harmless: run names, notes, logs and model outputs are written by strangers.
+
+Everything shown by a Markdown command of the page goes through `plain`; everything shown as HTML through `html.escape`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from difflib import SequenceMatcher
+from typing import Literal
+
+from evidence.bundle.secrets.masking import masked, visible
+
+Kind = Literal["same", "missing", "added"]
+LONGEST = 2000
+"""Letters of texts whose difference is looked for; beyond, it takes longer than a reader waits."""
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]()<>#+!|~$:^=.-])")
+_LONGEST_SECRET = 8192
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def plain(text: str) -> str:
+    r"""Return text that a Markdown renderer shows as it stands, on one line: `*a*` becomes `\*a\*`.
+
+    Colons, dollars and brackets are escaped too, since `:red[…]`, `:material/…:` and `$…$` mean something there.
+    """
+    return _MARKDOWN.sub(r"\\\1", visible(text).replace("\n", " "))
+
+
+def glimpse(text: str, length: int) -> str:
+    """Return at most `length` characters of the text with keys and passwords masked, however long the text is."""
+    # One that begins within what is shown is found whole; what lies further on is not even looked at.
+    return shortened(masked(text[: length + _LONGEST_SECRET]), length)
+
+
+def shortened(text: str, length: int) -> str:
+    """Return at most `length` characters of the text, with an ellipsis where some were left out."""
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def csv_cell(value: object) -> object:
+    """Return a table cell that a spreadsheet takes as text: `=1+1` becomes `'=1+1`, half a character its code."""
+    if not isinstance(value, str):
+        return value
+    whole = value.encode("utf-8", "backslashreplace").decode()
+    return f"'{whole}" if whole.startswith(_FORMULA) else whole
+
+
+def difference(expected: str, got: str) -> Iterator[tuple[Kind, str]]:
+    """Yield the pieces of two texts in reading order.
+
+    For `118 km` and `181 km`: `("missing", "1")`, `("same", "18")`, `("added", "1")`, `("same", " km")`. Texts of more
+    than `LONGEST` letters are one piece each, unless they are equal.
+    """
+    if expected == got:
+        yield "same", expected
+        return
+    if max(len(expected), len(got)) > LONGEST:
+        yield "missing", expected
+        yield "added", got
+        return
+    for tag, start, end, other_start, other_end in SequenceMatcher(a=expected, b=got, autojunk=False).get_opcodes():
+        if tag == "equal":
+            yield "same", expected[start:end]
+            continue
+        if end > start:
+            yield "missing", expected[start:end]
+        if other_end > other_start:
+            yield "added", got[other_start:other_end]

@@ -1,0 +1,204 @@
+"""Many runs in one picture: a scatter and parallel coordinates, and the table in which a run is chosen and opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import streamlit as st
+
+from dashboard.shared.parts import curves, markup
+from dashboard.shared.parts.run_box import MOST_SIDE_BY_SIDE, SIDE_BY_SIDE, hold_side_by_side, name_pixels
+from dashboard.shared.session import state
+from dashboard.shared.words.numbers import NOTHING
+from dashboard.views.compare.logic import parallel, relation, scatter
+from dashboard.views.compare.logic.relation import Scale
+from dashboard.views.compare.logic.relation_svg import parallel_svg, scatter_svg
+from evidence.bundle.secrets.masking import visible
+from evidence.index.runs import RunSummary
+from schemas.problems.words import counted
+
+_LOG_ACROSS, _LOG_UP = "log across", "log up"
+_ROW_PIXELS, _FEW_ROWS = 36, 8
+
+
+def draw_scatter(runs: Sequence[RunSummary]) -> None:
+    """Draw any two figures or settings of the runs against each other; points can be chosen."""
+    if not runs:
+        markup.empty("No run matches", "Take a word or a condition out of the search.")
+        return
+    names = relation.names(runs)
+    if len(names) < 2:
+        markup.empty("Nothing to draw", "These runs state no figure and no setting that can be read.")
+        return
+    x, y = relation.first_axes(runs)
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        x = _name("Across", names, x, key="across")
+        y = _name("Up", names, y, key="up")
+        groups = st.selectbox("Told apart by", names, index=None, key="apart", bind="query-params", width=260)
+        logs = st.pills("Scale", [_LOG_ACROSS, _LOG_UP], selection_mode="multi", key="logs", bind="query-params")
+        logarithmic = frozenset(name for name, log in ((x, _LOG_ACROSS), (y, _LOG_UP)) if log in logs)
+        across, up = relation.scale(runs, x), relation.scale(runs, y)
+        shown = scatter.scatter(across, up, relation.scale(runs, groups) if groups else None, logarithmic=logarithmic)
+        columns = [x, y, *([groups] if groups else [])]
+        title = f"Scatter of {y} against {x}, one point for each run"
+        _export(
+            runs,
+            columns,
+            lambda: scatter_svg(shown, curves.palette(len(shown.members), "light"), title=title),
+            name="scatter",
+        )
+    chosen = _points(runs, shown, title) if shown.members else []
+    if not shown.members:
+        markup.empty("No run has a point", f"None has both a value of {y} and one of {x} that these axes can show.")
+    _missing(runs, [across, up])
+    if shown.beyond:
+        one = len(shown.beyond) == 1
+        markup.note(
+            f"{counted(len(shown.beyond), 'run')} {'has' if one else 'have'} no place on a logarithmic axis, "
+            "which shows nothing from zero downward."
+        )
+    _table(runs, columns, chosen)
+
+
+def _points(runs: Sequence[RunSummary], shown: scatter.Scatter, title: str) -> list[int]:
+    """Draw the picture and return the numbers of the runs whose points are chosen."""
+    picked = st.echarts_chart(
+        scatter.drawing(
+            shown, [visible(run.path.name) for run in runs], curves.palette(len(shown.members)), ink=_ink()
+        ),
+        height=scatter.HEIGHT,
+        # What is chosen is kept by number, so that other points make another picture.
+        key=f"scatter {hash((tuple(run.path.name for run in runs), shown.x.name, shown.y.name, shown.members))}",
+        on_select="rerun",
+        alt=title,
+    )
+    st.caption(
+        "Click points, or draw a frame round some, to choose runs; a double click chooses none. Ctrl and wheel zoom."
+    )
+    return shown.runs_at(picked["selection"]["selected"])
+
+
+def draw_parallel(runs: Sequence[RunSummary]) -> None:
+    """Draw several figures and settings side by side, a line through them for each run."""
+    if not runs:
+        markup.empty("No run matches", "Take a word or a condition out of the search.")
+        return
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        names = st.multiselect(
+            "Axes, from left to right",
+            relation.names(runs),
+            default=relation.first_scales(runs),
+            key="axes",
+            bind="query-params",
+            max_selections=12,
+        )
+        scales = [relation.scale(runs, name) for name in names]
+        place = st.empty()
+    if len(scales) < 2:
+        markup.empty("Choose two axes or more", "Any setting or figure of the runs can be one.")
+        return
+    chart = st.container()
+    chosen = _table(runs, names, [])
+    first, second, *_ = curves.palette(2)
+    with chart:
+        st.echarts_chart(
+            parallel.drawing(scales, colour=first, chosen_colour=second, chosen=chosen),
+            height=parallel.HEIGHT,
+            key="parallel",
+            alt=f"Parallel coordinates of {', '.join(names)}, one line for each run",
+        )
+        _missing(runs, scales)
+        st.caption("Drag along an axis to see only the runs within; rows ticked below are drawn thick.")
+    with place:
+        _export(
+            runs,
+            names,
+            lambda: parallel_svg(
+                scales, colour=curves.palette(1, "light")[0], chosen=chosen, title=f"Runs by {', '.join(names)}"
+            ),
+            name="parallel",
+        )
+
+
+def _name(label: str, names: Sequence[str], first: str, *, key: str) -> str:
+    index = names.index(first) if first in names else 0
+    return st.selectbox(label, names, index=index, key=key, bind="query-params", width=260)
+
+
+def _ink() -> str:
+    return "#ffffff" if st.context.theme.type == "dark" else "#000000"
+
+
+def _missing(runs: Sequence[RunSummary], scales: Sequence[Scale]) -> None:
+    gone = sum(any(scale.places[index] is None for scale in scales) for index in range(len(runs)))
+    if gone:
+        one = gone == 1
+        markup.note(
+            f"{gone:,} of {counted(len(runs), 'run')} {'does' if one else 'do'} not state all of these and "
+            f"{'has' if one else 'have'} gaps or no point."
+        )
+
+
+def _table(runs: Sequence[RunSummary], names: Sequence[str], picked: Sequence[int]) -> list[int]:
+    """Draw the runs, or those picked in the chart, with what can be done; return the numbers of ticked ones."""
+    shown = list(picked) or list(range(len(runs)))
+    table = relation.table([runs[index] for index in shown], names)
+    ticked = st.dataframe(
+        table,
+        hide_index=True,
+        placeholder=NOTHING,
+        # The grid knows what is ticked by its row number, so other runs make another grid.
+        key=f"related_runs {hash(tuple(runs[index].path.name for index in shown))}",
+        on_select="rerun",
+        selection_mode="multi-row",
+        column_config={name: _column(name, table[name].to_pylist()) for name in table.column_names},
+        height="content" if len(shown) <= _FEW_ROWS else _ROW_PIXELS * (_FEW_ROWS + 1),
+        alt="The runs of the picture, one in a row",
+    )
+    chosen = [shown[row] for row in ticked["selection"]["rows"] if row < len(shown)]
+    names_chosen = [runs[index].path.name for index in (chosen or picked)]
+    with st.container(horizontal=True, vertical_alignment="center"):
+        if st.button("Open", disabled=len(names_chosen) != 1, icon=":material/show_chart:", type="primary"):
+            state.go(state.RUN, run=names_chosen[0])
+        st.button(
+            SIDE_BY_SIDE,
+            disabled=not 2 <= len(names_chosen) <= MOST_SIDE_BY_SIDE,
+            icon=":material/compare_arrows:",
+            help=f"For two to {MOST_SIDE_BY_SIDE} chosen runs.",
+            on_click=hold_side_by_side,
+            args=[names_chosen],
+        )
+        markup.note(f"{counted(len(names_chosen), 'run')} chosen of {len(runs):,}.")
+    return chosen
+
+
+def _column(name: str, values: Sequence[str | float | None]) -> Any:
+    stated = [value for value in values if value is not None]
+    if name == "run":
+        return st.column_config.TextColumn("Run", pinned=True, width=name_pixels())
+    if any(isinstance(value, str) for value in stated):
+        return st.column_config.TextColumn(name)
+    whole = all(float(value).is_integer() for value in stated)
+    return st.column_config.NumberColumn(name, format="localized" if whole else "%.6g")
+
+
+def _export(runs: Sequence[RunSummary], names: Sequence[str], svg: Callable[[], str], *, name: str) -> None:
+    with st.popover("Export", icon=":material/download:"):
+        st.download_button(
+            "SVG, for print",
+            data=svg,
+            file_name=f"{name}.svg",
+            mime="image/svg+xml",
+            on_click="ignore",
+            width="stretch",
+        )
+        st.download_button(
+            "CSV",
+            data=lambda: relation.relation_csv(runs, names),
+            file_name=f"{name}.csv",
+            mime="text/csv",
+            on_click="ignore",
+            width="stretch",
+        )
+        st.caption("PNG: the picture's own buttons, at its upper right, save it as it is shown.")

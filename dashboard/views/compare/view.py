@@ -1,0 +1,141 @@
+"""The compare page: two to twenty runs side by side with statistics, and any number of runs in one picture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+
+import streamlit as st
+
+from dashboard.shared.parts import curves, markup
+from dashboard.shared.parts.lines import line_of
+from dashboard.shared.parts.run_box import (
+    MOST_SIDE_BY_SIDE,
+    SIDE_BY_SIDE,
+    choose_runs,
+    go_where_held,
+    hold_side_by_side,
+)
+from dashboard.shared.session import reading, state
+from dashboard.shared.tables import query, runs_table
+from dashboard.views.compare.logic import pairing
+from dashboard.views.compare.parts import comparison, relations
+from evidence.index.runs import RunSummary
+from evidence.records.ours import Run
+
+
+def page() -> None:
+    """Draw the page."""
+    found = reading.summaries()
+    known = reading.by_name(found)
+    markup.heading("Compare", lines=["The first run is held against each of the others."])
+    if len(known) < 2:
+        markup.empty("Two runs are needed", "Start another one on the Launch page.")
+        return
+    row = st.container(horizontal=True, vertical_alignment="bottom")
+    with row:
+        chosen = _chosen(found, known)
+    picked = [known[name] for name in chosen]
+    parts: Mapping[str, Callable[[], None]] = {
+        SIDE_BY_SIDE: lambda: _side_by_side(chosen, known, row),
+        "Scatter": lambda: relations.draw_scatter(_many(picked, found)),
+        "Parallel": lambda: relations.draw_parallel(_many(picked, found)),
+    }
+    for tab, draw in zip(st.tabs(list(parts), key="part", bind="query-params"), parts.values(), strict=True):
+        if tab.open:
+            with tab:
+                draw()
+
+
+def _chosen(found: Sequence[RunSummary], known: Mapping[str, RunSummary]) -> list[str]:
+    """Return the runs that the address names; more than can be listed in a box are named by their number."""
+    asked = state.asked_for("runs", known)
+    if len(asked) > MOST_SIDE_BY_SIDE:
+        go_where_held()
+        markup.note(
+            f"{len(asked):,} runs. Side by side shows the first {MOST_SIDE_BY_SIDE}; pictures show all of them."
+        )
+        if st.button("Choose others"):
+            state.go(state.COMPARE)
+        return asked
+    # Before the box is drawn for the first time the address says how many there are.
+    count = sum(name in known for name in st.session_state.get("runs", asked))
+    # Behind a button the browser loads the box when it is asked for, and the curves stand there sooner.
+    label = f"Runs: {count}" if count else "Choose runs"
+    chosen = choose_runs(
+        known, most=MOST_SIDE_BY_SIDE, within=st.popover(label, icon=":material/checklist:", key="chosen_runs")
+    )
+    pair = pairing.smoke_and_full(found)
+    st.button(
+        "Smoke against full",
+        icon=":material/science:",
+        disabled=pair is None,
+        help=pairing.MEANING,
+        on_click=hold_side_by_side,
+        args=[pair],
+    )
+    return chosen
+
+
+def _many(picked: Sequence[RunSummary], found: Sequence[RunSummary]) -> Sequence[RunSummary]:
+    """Return the runs of a picture: those chosen, else those that a search leaves; archived ones when asked for."""
+    if len(picked) > 1:
+        return picked
+    text = st.text_input(
+        "Runs that match",
+        key="match",
+        bind="query-params",
+        placeholder="mode:full loss<1.2, all runs when empty",
+        icon=":material/search:",
+        help="As in the search of the Runs page: words, and conditions on any setting or figure.",
+    )
+    listing = reading.listing(found)
+    asked = query.parse(text or "", runs_table.QUERY_FIELDS, (*listing.settings, *listing.figures))
+    for complaint in asked.complaints:
+        markup.note(complaint)
+    wants_archived = any(condition.field == "archived" for condition in asked.conditions)
+    kept = [row.summary for row in listing.rows if asked.matches(row)]
+    return kept if wants_archived else [run for run in kept if not run.archived]
+
+
+def _side_by_side(chosen: Sequence[str], known: Mapping[str, RunSummary], row: AbstractContextManager[object]) -> None:
+    """Draw the comparison, and its export into the row above."""
+    names = chosen[:MOST_SIDE_BY_SIDE]
+    if len(names) < 2:
+        markup.empty(
+            f"Choose a run to hold against {names[0]}" if names else "Choose two or more runs",
+            f"The button Runs: {len(names)} above opens the list." if names else "Choose runs above opens the list.",
+            "Or let the preset pair a smoke run with the full run it rehearsed.",
+            "The pictures beside this one show all runs until some are chosen.",
+        )
+        return
+    compared = reading.compared([known[name].path for name in names])
+    runs = {name: reading.run_of(known[name].path) for name in names}
+    of_other_tools = {name: view for name, run in runs.items() if (view := run.foreign()) is not None}
+    with row:
+        comparison.export(compared)
+    comparison.headlines(compared)
+    comparison.of_other_tools(of_other_tools)
+    if compared.smoke is not None:
+        comparison.smoke(compared.smoke)
+    comparison.settings(compared)
+    _curves(runs, known)
+    comparison.scores(compared, of_other_tools)
+
+
+def _curves(runs: Mapping[str, Run], known: Mapping[str, RunSummary]) -> None:
+    st.header("Curves", anchor=False)
+    lines, remarks = zip(*(line_of(name, run, known) for name, run in runs.items()), strict=True)
+    drawn = [line for line in lines if line.rows]
+    if not drawn:
+        markup.note("None of these runs has metrics.")
+        return
+    curves.show(drawn, key="compare_curves", name="compared")
+    said = [f"{name}: {remark}" for name, remark in zip(runs, remarks, strict=True) if remark]
+    if missing := [line.name for line in lines if not line.rows]:
+        said.append(f"Without metrics: {', '.join(missing)}")
+    for words in said:
+        markup.note(words)
+
+
+page()

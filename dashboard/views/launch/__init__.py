@@ -1,0 +1,1 @@
+"""Configure, plan and start a run; the queue."""

@@ -1,0 +1,200 @@
+"""The queue of jobs: each with its state, progress, last output, and what can be done with it."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import streamlit as st
+
+from dashboard.shared.parts import markup
+from dashboard.shared.parts.gate import may_operate
+from dashboard.shared.parts.launching import trying
+from dashboard.shared.session import reading, state
+from dashboard.shared.words import numbers
+from dashboard.shared.words.grades import JOBS
+from launch import queue
+from launch.jobs import ANY_DEVICE, OUTPUT, Job
+from launch.output import tail
+from launch.resuming import can_resume
+from schemas.reading.values import number_at
+
+TICK_SECONDS = 1.5
+LEAST_FREE_BYTES = 1 << 16
+"""With less room than this, a job that is started cannot even be noted."""
+_WAITING_SHOWN = 3
+_ENDED_SHOWN, _ENDED_FOLDED = 1, 12
+_LINES_LIVE, _LINES_ENDED = 7, 40
+
+
+def show(root: Path) -> None:
+    """Draw the queue, and look again every moment as long as something is on its way."""
+    active = any(not job.has_ended for job in reading.jobs())
+    st.fragment(run_every=TICK_SECONDS if active else None)(_body)(root, was_active=active)
+
+
+def _body(root: Path, *, was_active: bool) -> None:
+    known = reading.jobs()
+    active = [job for job in known if not job.has_ended]
+    ended = [job for job in known if job.has_ended][::-1]
+    if was_active and not active:
+        st.rerun()
+    waiting = [job for job in active if job.state == "waiting"]
+    if waiting and not queue.is_worked_on(root):
+        markup.note("Jobs wait, and nobody works through the queue: the machine or its worker was stopped.")
+        if may_operate() and st.button("Continue the queue", type="primary"):
+            with trying("The queue could not be continued"):
+                queue.start_worker(root)
+                st.rerun()
+    elif waiting and len(waiting) == len(active) and (free := _free_bytes(root)) < LEAST_FREE_BYTES:
+        markup.note(
+            f"Nothing is started, since the disk of {root} is full: {numbers.memory(free)} are free. Make room there, "
+            "and the queue goes on by itself."
+        )
+    for job in active:
+        if job not in waiting[_WAITING_SHOWN:]:
+            _job(root, job, first_waiting=job in waiting[:1])
+    if later := waiting[_WAITING_SHOWN:]:
+        _folded(root, later, "Waiting behind these", key="later")
+    asked = st.query_params.get("job")
+    shown = [job for job in ended if job.job_id == asked] + [job for job in ended if job.job_id != asked]
+    for job in shown[:_ENDED_SHOWN]:
+        _job(root, job, first_waiting=False)
+    if earlier := shown[_ENDED_SHOWN:]:
+        _folded(root, earlier, "Ended before", key="ended", most=_ENDED_FOLDED)
+
+
+def _free_bytes(root: Path) -> float:
+    """Return the room on the disk of a root, without end where somebody has just removed it: then nothing is full."""
+    try:
+        return shutil.disk_usage(root).free
+    except OSError:
+        return math.inf
+
+
+@st.fragment
+def _folded(root: Path, some: Sequence[Job], title: str, *, key: str, most: int | None = None) -> None:
+    """Draw jobs folded, so that the form stays where it can be seen; of more than `most` the first of them."""
+    # Bound to the address, it stays open when its title has another number.
+    folded = st.expander(f"{title}: {len(some):,}", on_change="rerun", key=key, bind="query-params")
+    if folded.open:
+        with folded:
+            for job in some[:most]:
+                _job(root, job, first_waiting=False)
+            if most is not None and len(some) > most:
+                markup.note(f"Not shown: {len(some) - most:,} earlier. Their runs are on the Runs page.")
+
+
+def _job(root: Path, job: Job, *, first_waiting: bool) -> None:
+    with st.container(border=True):
+        with st.container(horizontal=True, vertical_alignment="center"):
+            asked = markup.when(job.created_at, reading.reader_zone())
+            line = f"{markup.sign(JOBS, job.state)} <b>{markup.safe(job.run)}</b>"
+            more = f"{_device(job)}asked for {asked}{_exit(job)}"
+            st.html(f'<div class="tp-sub">{line} <span class="tp-dim">{more}</span></div>')
+            with st.container(horizontal=True, width="content"):
+                if (root / job.run).is_dir() and st.button(
+                    "Open run", key=f"open {job.job_id}", icon=":material/show_chart:"
+                ):
+                    state.go(state.RUN, run=job.run)
+                if may_operate():
+                    _buttons(root, job, first_waiting=first_waiting)
+        if job.state in {"running", "stopping"}:
+            _progress(root / job.run)
+        if job.state in {"lost", "unasked"}:
+            markup.note(JOBS[job.state].meaning)  # Words that say little by themselves.
+        at_work = job.state in {"running", "stopping"}
+        text = tail(job.folder / OUTPUT, lines=_LINES_LIVE if at_work else _LINES_ENDED)
+        if text and at_work:
+            st.code(text, language=None, wrap_lines=True)
+        elif text:
+            with st.expander("Last output", expanded=_has_gone_wrong(job)):
+                st.code(text, language=None, wrap_lines=True)
+
+
+def _has_gone_wrong(job: Job) -> bool:
+    return job.state in {"failed", "refused", "lost"} or (job.exit_code is not None and job.exit_code < 0)
+
+
+def _exit(job: Job) -> str:
+    if job.exit_code is None:
+        return ""
+    return f" · exit code {job.exit_code}" if job.exit_code >= 0 else f" · ended by signal {-job.exit_code}"
+
+
+def _device(job: Job) -> str:
+    return "" if job.device == ANY_DEVICE else f"on a {job.device.upper()} · "
+
+
+def _buttons(root: Path, job: Job, *, first_waiting: bool) -> None:
+    """Draw what an operator can do with a job."""
+    key = job.job_id
+    if job.state == "waiting":
+        if not first_waiting and st.button("Earlier", key=f"up {key}", icon=":material/arrow_upward:"):
+            with trying("It could not be moved"):
+                queue.move_up(root, job)
+                st.rerun()
+        if st.button("Remove", key=f"remove {key}", icon=":material/close:"):
+            with trying("It could not be removed"):
+                queue.cancel(job)
+                st.rerun()
+    if job.state == "running" and st.button("Stop", key=f"stop {key}", icon=":material/stop:", help=_STOP):
+        with trying("It could not be stopped"):
+            queue.cancel(job)
+            st.rerun()
+    if job.state == "stopping":
+        # It comes where Stop was: a second click there must not end what is being saved.
+        with st.popover("Kill", icon=":material/dangerous:", key=f"before kill {key}"):
+            markup.note(_KILL)
+            if st.button("Kill it now", key=f"kill {key}", type="primary"):
+                with trying("It could not be killed"):
+                    queue.kill(job)
+                    st.rerun()
+    if job.has_ended:
+        _again(root, job)
+
+
+def _again(root: Path, job: Job) -> None:
+    """Draw what goes on from a job that has ended."""
+    key, run = job.job_id, root / job.run
+    if (
+        run.is_dir()
+        and can_resume(reading.run_of(run))
+        and st.button("Resume", key=f"resume {key}", icon=":material/resume:", help=_RESUME)
+    ):
+        with trying("The run could not be resumed"):
+            resumed = queue.resume(root, reading.run_of(run), after=job)
+            state.go(state.LAUNCH, job=resumed.job_id)
+    if job.state != "succeeded" and st.button("Retry", key=f"retry {key}", icon=":material/replay:", help=_RETRY):
+        with trying("It could not be tried again"):
+            again = queue.retry(root, job)
+            state.go(state.LAUNCH, job=again.job_id)
+
+
+_RESUME = "Continues the run from its newest checkpoint, as a run of its own that names this one."
+_STOP = "Asks the run to finish its step, save a checkpoint, seal its evidence and end, as Ctrl-C does."
+_RETRY = "Puts the same configuration into the queue once more, as a run of its own. What is there stays."
+_KILL = "Ends the process at once. Rows written so far stay; nothing is sealed."
+
+
+def _progress(folder: Path) -> None:
+    planned = number_at(reading.run_of(folder).manifest, "training", "steps_planned") if folder.is_dir() else None
+    if not planned:
+        st.progress(0.0, text="Getting ready: loading and compiling")
+        return
+    series = reading.series_of(folder)
+    done = series.last("step") or 0
+    loss = series.last("loss")
+    said = f"{numbers.count(done)} of {numbers.count(planned)} steps"
+    if loss is not None:
+        said += f", loss {numbers.digits(loss)}"
+    left = _seconds_left(planned - done, series.last("step_seconds"))
+    st.progress(min(1.0, done / planned), text=said + left)
+
+
+def _seconds_left(steps: float, step_seconds: float | None) -> str:
+    if step_seconds is None or steps <= 0:
+        return ""
+    return f", about {numbers.duration(steps * step_seconds)} of training left"

@@ -1,0 +1,1 @@
+"""Pack runs, and verify a zip."""

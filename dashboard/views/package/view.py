@@ -1,0 +1,225 @@
+"""The package page: choose runs, see what stands in the way, build the zip, have it; and verify any bundle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import streamlit as st
+from streamlit.runtime.uploaded_file_manager import UploadedFile
+
+from dashboard.shared.parts import gate, markup, problems
+from dashboard.shared.parts.launching import trying
+from dashboard.shared.parts.run_box import choose_runs
+from dashboard.shared.session import reading
+from dashboard.shared.words import numbers
+from dashboard.shared.words.grades import Sign
+from dashboard.views.package.logic import bundles
+from dashboard.views.package.parts import verdict
+from evidence.bundle.build import build_bundle
+from evidence.bundle.inspection import ChecklistItem, checklist
+from evidence.bundle.verify import Verdict, verify_bundle
+from evidence.rules import across
+from schemas.problems.problem import ProblemError
+from schemas.problems.words import counted
+
+_SIGNS = {
+    "ok": Sign(symbol="✓", tone="good", meaning="Nothing to do."),
+    "warning": Sign(symbol="!", tone="poor", meaning="Worth a look; it does not stop the build."),
+    "blocked": Sign(symbol="✕", tone="bad", meaning="The build is refused until this is mended."),
+}
+
+_PARTIAL = "label_as_partial"
+_UPLOADED = "verdict on the bundle that was uploaded"
+_COPIED = {rule.code for rule in across.RULES}
+
+
+def page() -> None:
+    """Draw the page."""
+    markup.heading(
+        "Package", lines=["One zip that anyone can verify with nothing but the zip, the same bytes for the same runs."]
+    )
+    build, verify = st.tabs(["Build", "Verify"], key="part", bind="query-params")
+    if build.open:
+        with build:
+            _build()
+    if verify.open:
+        with verify:
+            _verify()
+
+
+def _build() -> None:
+    known = reading.by_name(reading.summaries())
+    if not known:
+        markup.empty("No runs yet", "The Launch page starts one; then it can be packed here.")
+        return
+    markup.step(1, "Choose runs")
+    names = choose_runs(known, label_visibility="collapsed")
+    if not names:
+        markup.empty("Choose the runs to hand in", "A smoke run beside the full one shows how it was rehearsed.")
+        _made()
+        return
+    folders = [known[name].path for name in names]
+    items = _items(tuple(map(str, folders)), tuple(map(reading.signature, folders)))
+    items = [*items, *_copies_elsewhere(folders, items)]
+    _checklist(items)
+    if gate.may_operate():
+        markup.step(3, "Build")
+        _build_form(names, folders, blocked=any(item.state == "blocked" for item in items))
+    _made()
+
+
+@st.cache_data(max_entries=8, show_spinner="Looking through the runs")
+def _items(folders: Sequence[str], signatures: Sequence[str]) -> list[ChecklistItem]:
+    """Return the checklist; every file is looked into for secrets, so it is kept until a run changes."""
+    return checklist([Path(folder) for folder in folders])
+
+
+def _copies_elsewhere(folders: Sequence[Path], items: Sequence[ChecklistItem]) -> list[ChecklistItem]:
+    """Return a line for each run that a folder which is not chosen copies: the list of runs calls it contradictory.
+
+    The bundle will not hold that folder, so it holds against its verifier; who also publishes the folder is to know.
+    """
+    blocked = {item.run for item in items if item.what == "grade" and item.state == "blocked"}
+    return [
+        ChecklistItem(run=folder.name, what="copies", state="warning", detail=finding.what, next=finding.next)
+        for folder in folders
+        if folder.name not in blocked
+        for finding in reading.checked(folder).findings
+        if finding.code in _COPIED
+    ]
+
+
+def _build_form(names: Sequence[str], folders: Sequence[Path], *, blocked: bool) -> None:
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        name = st.text_input("Name of the zip", value=bundles.suggested(names), width=380)
+        if not blocked:
+            st.session_state[_PARTIAL] = False  # Or a tick for other runs would label these.
+        partial = st.checkbox(
+            "Label as partial",
+            key=_PARTIAL,
+            disabled=not blocked,
+            help="Pack runs that are no results, with a label that says so, as `--allow-partial` does. "
+            "Secrets are never packed.",
+        )
+        redact = st.checkbox(
+            "Mask secrets and home folders",
+            help="In the copies inside the zip, which says so, as `--redact` does. The run folders stay as they are, "
+            "and files from which numbers are computed are never masked.",
+        )
+        pressed = st.button(
+            "Build",
+            type="primary",
+            icon=":material/inventory_2:",
+            disabled=blocked and not (partial or redact),
+            help="Mend what blocks it, or tick one of the boxes." if blocked and not (partial or redact) else None,
+        )
+    if not bundles.is_name(name):
+        markup.note("A name has letters, digits, dot, underscore and hyphen, at most 100 of them.")
+    elif pressed:
+        _make(folders, bundles.path_of(name), allow_partial=partial, redact=redact)
+    elif bundles.path_of(name).exists():
+        markup.note(f"{bundles.path_of(name)} is there already, and Build replaces it; another name keeps both.")
+
+
+def _checklist(items: Sequence[ChecklistItem]) -> None:
+    markup.step(2, "Look at the checklist")
+    open_items = [item for item in items if item.state != "ok"]
+    said = f"{len(open_items)} of {len(items)} points need a look" if open_items else "Everything is in order"
+    with st.expander(said, expanded=bool(open_items), icon=":material/warning:" if open_items else ":material/check:"):
+        markup.table(
+            ["State", "Run", "What", "Found", "What to do"],
+            [
+                (
+                    f"{_SIGNS[item.state].symbol} {item.state}",
+                    item.run,
+                    item.what,
+                    *map(markup.words, (item.detail, item.next)),
+                )
+                for item in (*open_items, *(item for item in items if item.state == "ok"))
+            ],
+        )
+
+
+def _make(folders: Sequence[Path], output: Path, *, allow_partial: bool, redact: bool) -> None:
+    bar = st.progress(0.0, text=bundles.BUILDING)
+    try:
+        report = build_bundle(
+            folders, output, allow_partial=allow_partial, redact=redact, progress=bundles.told(bar.progress)
+        )
+    except ProblemError as error:
+        bar.empty()
+        problems.show(error.problems)
+        return
+    bar.empty()
+    st.query_params["bundle"] = report.output.stem
+    markup.note(f"Built and verified: {report.output}, {numbers.memory(report.size_bytes)}, {report.files} files.")
+    if report.redactions:
+        masked = ", ".join(f"{one.path} ({one.count})" for one in report.redactions)
+        markup.note(f"Masked in {counted(len(report.redactions), 'file')}: {masked}.")
+    problems.show(report.warnings)
+
+
+def _made() -> None:
+    """Draw the bundles made here, the one in the address first, with its verdict."""
+    markup.step(4, "Verify and hand in")
+    found = bundles.made()
+    if not found:
+        markup.note(f"Nothing is built yet. What is built lies in {bundles.FOLDER} and can be verified and taken here.")
+        return
+    asked = st.query_params.get("bundle")
+    paths = {path.stem: path for path in found}
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        name = st.selectbox("Bundle", list(paths), index=list(paths).index(asked) if asked in paths else 0, width=380)
+        path = paths[name]
+        st.download_button(
+            f"Download {numbers.memory(path.stat().st_size)}",
+            data=lambda: path.open("rb"),
+            file_name=path.name,
+            mime="application/zip",
+            icon=":material/download:",
+            on_click="ignore",
+        )
+        check = st.button("Verify", icon=":material/fact_check:")
+    if check or asked == name:
+        status = path.stat()
+        of_file = str(path.resolve()), status.st_mtime_ns, status.st_ctime_ns, status.st_size
+        if check:
+            _verdict.clear(*of_file)
+        verdict.show(_verdict(*of_file), path.name)
+
+
+@st.cache_resource(max_entries=8, show_spinner="Verifying")
+def _verdict(path: str, mtime_ns: int, ctime_ns: int, size: int) -> Verdict:
+    """Return the verdict on a bundle, found once for a file as it is: the page is drawn again at every click."""
+    return verify_bundle(Path(path))
+
+
+def _verify() -> None:
+    given = st.file_uploader(
+        "A bundle from anyone", type="zip", help="It is looked at before anything in it is written anywhere."
+    )
+    if given is None:
+        markup.empty(
+            "Verify as a judge would",
+            "The verdict needs nothing but the zip: hostile archives are refused, hashes and schemas checked, "
+            "every score recomputed, every run graded again.",
+        )
+        return
+    with trying("The bundle could not be verified"):
+        try:
+            verdict.show(_verdict_on(given), given.name)
+        except ProblemError as error:
+            problems.show(error.problems)
+
+
+def _verdict_on(given: UploadedFile) -> Verdict:
+    """Return the verdict on an uploaded bundle, found once: the page is drawn again at every click."""
+    kept: tuple[str, Verdict] | None = st.session_state.get(_UPLOADED)
+    if kept is None or kept[0] != given.file_id:
+        with st.spinner("Verifying"):
+            kept = st.session_state[_UPLOADED] = given.file_id, bundles.verdict_on(given.getvalue(), given.name)
+    return kept[1]
+
+
+page()

@@ -1,0 +1,130 @@
+"""The predictions of a run as a table: outcomes in words, filters, and the scores by group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from dashboard.shared.tables import arrow
+from dashboard.shared.words import numbers
+from dashboard.shared.words.text import glimpse, shortened
+from evidence.bundle.secrets.masking import visible
+from schemas.reading.values import flag_at, number_at, text_at
+
+Row = Mapping[str, Any]
+
+GROUPS = ("section", "category", "difficulty")
+FILTERS: Mapping[str, str] = {
+    "section": "Section",
+    "category": "Category",
+    "difficulty": "Difficulty",
+    "finish_reason": "Ended by",
+}
+"""Fields that the reader can choose values of, with their titles."""
+
+PAGE_ROWS = 1000
+"""Rows sent to the browser at a time."""
+
+_LONGEST = 300
+
+OUTCOMES: Mapping[str, Callable[[Row], bool]] = {
+    "all": lambda row: True,
+    "right": lambda row: row.get("correct") is True,
+    "wrong": lambda row: row.get("correct") is False,
+    "wrong form": lambda row: row.get("format_ok") is False,
+    "error": lambda row: row.get("error") is not None,
+}
+
+
+def groups(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """Return the values of each field to choose by, as far as the rows state any."""
+    found = {name: sorted({row[name] for row in rows if isinstance(row.get(name), str)}) for name in FILTERS}
+    return {name: values for name, values in found.items() if values}
+
+
+def filtered(rows: Sequence[Row], *, outcome: str, groups: Mapping[str, Sequence[str]], words: str) -> list[Row]:
+    """Return the rows with this outcome, with one of the chosen values of each field, whose text has all the words."""
+    wanted = words.lower().split()
+    return [
+        row
+        for row in rows
+        if OUTCOMES[outcome](row)
+        and all(not chosen or row.get(group) in chosen for group, chosen in groups.items())
+        and all(word in _text(row) for word in wanted)
+    ]
+
+
+def table(rows: Sequence[Row]) -> pa.Table:
+    """Return the rows as the table shows them, long texts shortened; without the columns that no row has a value for.
+
+    `tokens` is `[rows]` float64, all other columns are text.
+    """
+    cells: list[Mapping[str, Any]] = [
+        {
+            "id": text_at(row, "id"),
+            "outcome": _outcome(row),
+            "form": _FORMS[flag_at(row, "format_ok")],
+            "prompt": glimpse(visible(text_at(row, "prompt") or ""), _LONGEST),
+            "expected": shortened(visible(text_at(row, "expected") or ""), _LONGEST),
+            "got": shortened(visible(text_at(row, "extracted_answer") or ""), _LONGEST) or None,
+            "tokens": number_at(row, "output_tokens"),
+            "finish": text_at(row, "finish_reason"),
+            **{group: text_at(row, group) for group in GROUPS},
+        }
+        for row in rows
+    ]
+    columns = {name: [row[name] for row in cells] for name in cells[0]} if cells else {}
+    return arrow.table(
+        {
+            name: arrow.floats(values) if name == "tokens" else arrow.texts(values)
+            for name, values in columns.items()
+            if any(value is not None for value in values)
+        }
+    )
+
+
+def score_rows(eval_summary: Row) -> list[tuple[str, ...]]:
+    """Return the scores over all items and by group: group, value, items, exact match, interval, form, untrained."""
+    baseline = eval_summary.get("baseline")
+    baseline = baseline if isinstance(baseline, Mapping) else {}
+    rows = [_score_row("all items", "", eval_summary.get("metrics"), baseline.get("metrics"))]
+    for group in GROUPS:
+        values = _mapping(_mapping(eval_summary.get("groups")).get(group))
+        untrained = _mapping(_mapping(baseline.get("groups")).get(group))
+        rows += [_score_row(group, value, values[value], untrained.get(value)) for value in sorted(values)]
+    return rows
+
+
+def _score_row(group: str, value: str, metrics: Any, untrained: Any) -> tuple[str, ...]:
+    exact, form = _mapping(_mapping(metrics).get("exact_match")), _mapping(_mapping(metrics).get("format_compliance"))
+    return (
+        group,
+        value,
+        numbers.count(number_at(exact, "n")),
+        numbers.percent(number_at(exact, "value")),
+        numbers.interval(number_at(exact, "interval", "low"), number_at(exact, "interval", "high")),
+        numbers.percent(number_at(form, "value")),
+        numbers.percent(number_at(_mapping(untrained), "exact_match", "value")),
+    )
+
+
+_FORMS = {True: "✓ kept", False: "✕ broken", None: None}
+_WORDS = {True: "✓ right", False: "✕ wrong", None: "? not stated"}
+
+
+def _outcome(row: Row) -> str:
+    if row.get("error") is not None:
+        return "! error"
+    return _WORDS[flag_at(row, "correct")]
+
+
+def _text(row: Row) -> str:
+    return " ".join(
+        text_at(row, name) or "" for name in ("id", "prompt", "expected", "output_text", "extracted_answer")
+    ).lower()
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

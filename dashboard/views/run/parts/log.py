@@ -1,0 +1,68 @@
+"""The log: records as lines of time, level and message. Levels are words, colour only repeats them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import tzinfo
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+from dashboard.shared.parts import markup
+from dashboard.shared.parts.markup import safe
+from dashboard.shared.reading.log_tail import LEVELS, OTHER, matching
+from dashboard.shared.session import reading
+from dashboard.shared.words import numbers
+from dashboard.shared.words.numbers import clock, moment
+from dashboard.shared.words.text import glimpse
+from schemas.problems.words import counted
+from schemas.reading.values import text_at
+
+_LONGEST = 2000
+_MOST_LINES = 500
+
+
+def section(folder: Path, *, following: bool) -> None:
+    """Draw the log, newest last; while the run is at work the newest come first, where the eye is."""
+    log = reading.log_of(folder)
+    if not log.records:
+        markup.empty("No log", "This run has no log.jsonl that can be read.")
+        return
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        levels = st.multiselect(
+            "Levels",
+            [*LEVELS, OTHER],
+            default=["info", "warning", "error", OTHER],
+            key="levels",
+            bind="query-params",
+            help="Other: no level, or one that is none of these.",
+        )
+        words = st.text_input("Search", key="in_log", bind="query-params", icon=":material/search:")
+    shown = matching(log.records, levels, words or "")
+    last = shown[-_MOST_LINES:]
+    said = f"{numbers.count(len(shown))} of {numbers.count(log.total)} records"
+    if len(last) < len(shown):
+        said += f", the newest {numbers.count(len(last))} of them below"
+    said += "; the newest first, while the run is at work." if following else "."
+    if log.unread:
+        said += f" {counted(log.unread, 'line')} could not be read."
+    markup.note(said)
+    show(reversed(last) if following else last, reading.reader_zone())
+
+
+def show(records: Iterable[Mapping[str, Any]], zone: tzinfo) -> None:
+    """Draw the records in the order given, times in the reader's zone."""
+    lines = "".join(_line(record, zone) for record in records)
+    st.html(f'<div class="tp-log" tabindex="0" role="log" aria-label="Log">{lines}</div>')
+
+
+def _line(record: Mapping[str, Any], zone: tzinfo) -> str:
+    level = text_at(record, "level") or "?"
+    time = text_at(record, "time")
+    message = glimpse(text_at(record, "message") or "", _LONGEST)
+    tone = f"tp-{level}" if level in LEVELS else ""
+    return (
+        f'<div class="{tone}"><span class="tp-when" title="{safe(moment(time, zone))} ({safe(time or "no time")})">'
+        f"{safe(clock(time, zone))}</span><span>{safe(level)}</span><span>{safe(message)}</span></div>"
+    )

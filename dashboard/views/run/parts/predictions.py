@@ -1,0 +1,160 @@
+"""The predictions of a run: scores by group, a table with filters, and one answer held against what was expected.
+
+The address names the item whose answer is shown, so that it can be sent to someone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import streamlit as st
+
+from dashboard.shared.parts import markup
+from dashboard.shared.words import numbers
+from dashboard.shared.words.text import glimpse
+from dashboard.views.run.logic import predictions_table
+from schemas.reading.values import text_at
+
+Row = Mapping[str, Any]
+
+_ITEM = "item"
+_WRITTEN, _LINKED = "item that was written into the address", "item of the link that was followed"
+_LONGEST_ITEM = 200
+"""Characters of an item's name that an address takes; those of other tools may be of any length."""
+_ROW_PIXELS, _FEW_ROWS = 36, 11
+
+_COLUMNS: Mapping[str, Any] = {
+    "id": st.column_config.TextColumn("Item", width=110, pinned=True),
+    "outcome": st.column_config.TextColumn("Outcome", width=96),
+    "form": st.column_config.TextColumn("Form", width=80, help="Whether the output has exactly the required form."),
+    "prompt": st.column_config.TextColumn("Prompt", width=420),
+    "expected": st.column_config.TextColumn("Expected", width=120),
+    "got": st.column_config.TextColumn("Got", width=120),
+    "tokens": st.column_config.NumberColumn("Tokens", width=70),
+    "finish": st.column_config.TextColumn("Ended by", width=80),
+    "section": st.column_config.TextColumn("Section"),
+    "category": st.column_config.TextColumn("Category"),
+    "difficulty": st.column_config.TextColumn("Difficulty"),
+}
+
+
+def section(rows: Sequence[Row], eval_summary: Row | None) -> None:
+    """Draw the scores by group and the answers, filtered as the reader asks."""
+    if not rows:
+        markup.empty("No predictions", "This run was not evaluated, or has not got that far.")
+        return
+    if eval_summary is not None:
+        _scores(eval_summary)
+    shown = _filtered(rows)
+    said = f"{numbers.count(len(shown))} of {numbers.count(len(rows))} items."
+    if not shown:
+        markup.note(f"{said} Take a filter away.")
+        return
+    place = st.container()
+    is_chosen = _table(_linked_first(_page(shown)))
+    with place:
+        hint = "The output of the chosen row is below the table." if is_chosen else "Choose a row to read its output."
+        markup.note(f"{said} {hint}")
+
+
+def _linked_first(shown: Sequence[Row]) -> Sequence[Row]:
+    """Return the rows with the item of a link first, since no grid scrolls to a row; a row chosen here stays put."""
+    asked = st.query_params.get(_ITEM)
+    if asked != st.session_state.get(_WRITTEN):
+        st.session_state[_LINKED] = asked
+    linked = st.session_state.get(_LINKED)
+    return sorted(shown, key=lambda row: linked is None or row.get("id") != linked)
+
+
+def _filtered(rows: Sequence[Row]) -> list[Row]:
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        outcome = st.segmented_control(
+            "Outcome",
+            list(predictions_table.OUTCOMES),
+            default="all",
+            required=True,
+            key="outcome",
+            bind="query-params",
+        )
+        chosen = {
+            name: st.multiselect(
+                predictions_table.FILTERS[name], options, key=name, bind="query-params", placeholder="all", width=180
+            )
+            for name, options in predictions_table.groups(rows).items()
+        }
+        words = st.text_input("Search", key="find", bind="query-params", icon=":material/search:")
+    return predictions_table.filtered(rows, outcome=outcome, groups=chosen, words=words or "")
+
+
+def _page(shown: Sequence[Row]) -> Sequence[Row]:
+    """Return the rows of the page that the reader is on; few rows are one page and need no way to turn it."""
+    size = predictions_table.PAGE_ROWS
+    if len(shown) <= size:
+        return shown
+    number = st.pagination(-(-len(shown) // size), default=(_place(shown) or 0) // size + 1, key="page")
+    return shown[(number - 1) * size : number * size]
+
+
+def _place(rows: Sequence[Row]) -> int | None:
+    """Return which row is of the item that the address names; None where none of these is."""
+    asked = st.query_params.get(_ITEM)
+    return next((place for place, row in enumerate(rows) if asked is not None and row.get("id") == asked), None)
+
+
+def _table(shown: Sequence[Row]) -> bool:
+    """Draw the rows and the answer that is chosen, and have the address name it; return whether one is."""
+    table = predictions_table.table(shown)
+    items = [text_at(row, "id") for row in shown]
+    asked = _place(shown)
+    picked = st.dataframe(
+        table,
+        hide_index=True,
+        # The grid knows what is chosen by its row number, so other rows make another grid.
+        key=f"predictions_table {hash(tuple(items))}",
+        on_select="rerun",
+        selection_mode="single-row",
+        selection_default={"selection": {"rows": [] if asked is None else [asked]}},
+        column_config={name: _COLUMNS[name] for name in table.column_names},
+        height="content" if len(shown) <= _FEW_ROWS else _ROW_PIXELS * (_FEW_ROWS + 1),
+        alt="Predictions, one in a row",
+    )
+    chosen = next(iter(picked["selection"]["rows"]), None)
+    if chosen is not None:
+        _prediction(shown[chosen])
+    item = "" if chosen is None else items[chosen] or ""
+    if item.isprintable() and 0 < len(item) <= _LONGEST_ITEM:
+        st.query_params[_ITEM] = item
+    elif asked is not None:
+        del st.query_params[_ITEM]
+    st.session_state[_WRITTEN] = st.query_params.get(_ITEM)
+    return chosen is not None
+
+
+def _scores(eval_summary: Row) -> None:
+    with st.expander("Scores by group", icon=":material/analytics:"):
+        markup.table(
+            ["Group", "Value", "Items", "Exact match", "95 % interval", "Form", "Untrained"],
+            predictions_table.score_rows(eval_summary),
+            numbers=[2, 3, 4, 5, 6],
+        )
+
+
+def _prediction(row: Row) -> None:
+    """Draw one answer: expected and got letter by letter, then prompt and output whole."""
+    expected, got = text_at(row, "expected") or "", text_at(row, "extracted_answer")
+    with st.container(border=True):
+        if got is None:
+            markup.note(f"{text_at(row, 'id')}: expected {expected}; no answer was found in the output.")
+        else:
+            markup.table(
+                ["Item", "Expected", "Got", "From expected to got"],
+                [(text_at(row, "id") or "", expected, got, markup.changes(expected, got))],
+            )
+        left, right = st.columns(2)
+        with left:
+            st.caption("Prompt")
+            st.code(glimpse(text_at(row, "prompt") or "", 4000), language=None, wrap_lines=True)
+        with right:
+            st.caption("Output")
+            st.code(glimpse(text_at(row, "output_text") or "", 8000), language=None, wrap_lines=True)

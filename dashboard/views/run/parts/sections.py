@@ -1,0 +1,125 @@
+"""The sections of the run page below its headline, one function each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import streamlit as st
+
+from dashboard.shared.config import settings
+from dashboard.shared.parts import markup
+from dashboard.shared.parts.problems import show as show_problems
+from dashboard.shared.session import reading
+from dashboard.shared.tables import forecast
+from dashboard.shared.words import numbers
+from dashboard.shared.words.grades import GRADES
+from evidence.records.ours import Run
+from evidence.run.layout import MANIFEST, METRICS
+from schemas.problems.words import counted
+from schemas.reading.values import objects_at, text_at
+
+
+def plan(run: Run) -> None:
+    """Draw what was planned beside what was observed, and what the memory is for."""
+    rows = forecast.forecasts(run.plan, run.manifest)
+    if not rows:
+        markup.empty("No plan", "This run has no plan.json; training writes one before the first step.")
+        return
+    markup.table(
+        ["What", "Planned", "Observed", "Remark"], [(row.what, row.planned, row.observed, row.remark) for row in rows]
+    )
+    st.header("What the planned memory is for", anchor=False)
+    markup.table(["Part", "Size on each device", "Because"], forecast.parts(run.plan), numbers=[1])
+
+
+def configuration(run: Run) -> None:
+    """Draw every setting as declared, as it took effect, and as it would be by default."""
+    rows = settings.settings(run.config, run.manifest)
+    only = st.toggle("Only settings that are not at their default", key="changed", bind="query-params")
+    shown = [row for row in rows if not only or row.is_changed or row.differs]
+    differing = [index for index, row in enumerate(shown) if row.differs]
+    if differing:
+        markup.note(f"Marked ≠: {counted(len(differing), 'setting')} took effect with another value than declared.")
+    markup.table(
+        ["Setting", "Differs", "Declared", "Effective", "Default"],
+        [
+            (
+                row.key,
+                "≠" if row.differs else "",
+                row.declared or numbers.NOTHING,
+                row.effective or numbers.NOTHING,
+                row.default or numbers.NOTHING,
+            )
+            for row in shown
+        ],
+        marked=differing,
+    )
+    markup.note("Effective values were read back from the program that ran; a dash means that it reads none back.")
+
+
+def files(run: Run) -> None:
+    """Draw every file of the run with its stated hash, and let the reader have it."""
+    stated = {text_at(item, "path"): item for item in objects_at(run.manifest, "artifacts")}
+    rows = []
+    for name in run.files:
+        artifact = stated.get(name)
+        rows.append(
+            (
+                name,
+                numbers.memory(_size(run.path / name)),
+                (text_at(artifact, "role") if artifact else None) or numbers.NOTHING,
+                (text_at(artifact, "sha256") if artifact else None) or _unstated(name),
+            )
+        )
+    markup.table(["File", "Size", "Role", "SHA-256 stated in the manifest"], rows, numbers=[1])
+    gone = [name for name in stated if name not in run.files]
+    if gone:
+        markup.note(f"Stated but missing: {', '.join(str(name) for name in gone)}")
+    if run.files:
+        _download(run)
+
+
+def _unstated(name: str) -> str:
+    return "the manifest itself" if name == MANIFEST else "not stated"
+
+
+def _download(run: Run) -> None:
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        name = st.selectbox("File", run.files, key="file", width=320)
+        st.download_button(
+            "Download",
+            data=(run.path / name).read_bytes,
+            file_name=Path(name).name,
+            icon=":material/download:",
+            on_click="ignore",
+        )
+
+
+def metrics_download(folder: Path) -> None:
+    """Draw the button that gives the metrics as they are in the file."""
+    st.download_button(
+        "JSONL, the file itself",
+        data=(folder / METRICS).read_bytes,
+        file_name=f"{folder.name}-{METRICS}",
+        on_click="ignore",
+        width="stretch",
+    )
+
+
+def problems(folder: Path) -> None:
+    """Draw the grade with its reasons, and everything that was found."""
+    found = reading.checked(folder)
+    grade = found.grade
+    meaning = GRADES[grade.name].meaning
+    st.html(f'<p class="tp-sub">{markup.sign(GRADES, grade.name)} {markup.safe(meaning)}</p>')
+    if found.findings:
+        show_problems(found.findings)
+    else:
+        markup.bullets("Why this grade", grade.reasons)
+
+
+def _size(path: Path) -> float | None:
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return None

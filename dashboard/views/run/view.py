@@ -1,0 +1,219 @@
+"""The run page: one run from its headline down to its last token, and live while it is at work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import streamlit as st
+
+from dashboard.shared.charts import foreign_run
+from dashboard.shared.config import configs
+from dashboard.shared.parts import curves, gate, markup, notes_dialog
+from dashboard.shared.parts.launching import trying
+from dashboard.shared.parts.lines import line_of
+from dashboard.shared.parts.run_box import choose_run
+from dashboard.shared.session import reading, state
+from dashboard.shared.tables import headline
+from dashboard.shared.words import numbers
+from dashboard.shared.words.grades import GRADES, STATUSES
+from dashboard.views.run.parts import examples, log, predictions, reproduction, sections, sources
+from evidence.index.runs import RunSummary
+from evidence.records.foreign.view import ForeignRun
+from evidence.records.ours import Run
+from evidence.run.layout import CONFIG, METRICS
+from launch import queue
+from launch.resuming import can_resume
+from schemas.problems.words import counted
+from schemas.reading.values import number_at, text_at
+
+TICK_SECONDS = 2.0
+_LAST = "run looked at last"
+
+
+def page() -> None:
+    """Draw the page."""
+    known = reading.by_name(reading.summaries())
+    if not known:
+        markup.heading("Run")
+        markup.empty("No runs yet", "The Launch page starts one; the Runs page lists them.")
+        return
+    name = _chosen(known)
+    if name is None:
+        return
+    summary = known[name]
+    running = summary.status == "running"
+    # While the run is at work the page looks again every few seconds; when it has ended, nothing is polled any more.
+    st.fragment(run_every=TICK_SECONDS if running else None)(_body)(name, known, was_running=running)
+
+
+def _chosen(known: Mapping[str, RunSummary]) -> str | None:
+    """Return the run that the address names, else the one looked at last, or the only one; else a choice."""
+    asked = st.query_params.get("run")
+    before: str | None = next(iter(known)) if len(known) == 1 else st.session_state.get(_LAST)
+    if asked is None and before is not None and before in known:
+        asked = st.query_params["run"] = before
+    if asked in known:
+        st.session_state[_LAST] = asked
+        return asked
+    markup.heading("Run")
+    if asked is not None:
+        markup.note(f"There is no run {asked} in {state.root()}.")
+    picked = choose_run(known)
+    if picked is not None:
+        state.go(state.RUN, run=picked)
+    return None
+
+
+def _body(name: str, known: Mapping[str, RunSummary], *, was_running: bool) -> None:
+    summary = known[name]
+    folder = summary.path
+    run = reading.run_of(folder)
+    if was_running and run.status != "running":
+        reading.look_again()
+        st.rerun()
+    _head(name, run, summary)
+    view = run.foreign()
+    if view is None:
+        series = reading.series_of(folder)
+        markup.figures(headline.figures(run.manifest, run.eval_summary, run.plan, series))
+        if was_running:
+            _progress(number_at(run.manifest, "training", "steps_planned"), series.last("step"))
+    else:
+        markup.figures(foreign_run.figures(view))
+    tabs = _sections(name, run, view, known, running=was_running)
+    for tab, draw in zip(st.tabs(list(tabs), key="view", bind="query-params"), tabs.values(), strict=True):
+        if tab.open:
+            with tab:
+                draw()
+
+
+def _sections(
+    name: str, run: Run, view: ForeignRun | None, known: Mapping[str, RunSummary], *, running: bool
+) -> Mapping[str, Callable[[], None]]:
+    """Return the tabs of a run; what another tool wrote has sources where ours has documents."""
+    first: dict[str, Callable[[], None]] = {"Curves": lambda: _curves(name, run, known, running=running)}
+    last: dict[str, Callable[[], None]] = {
+        "Files": lambda: sections.files(run),
+        "Problems": lambda: sections.problems(run.path),
+    }
+    if view is not None:
+        answers = foreign_run.prediction_rows(view)
+        return {
+            **first,
+            "Sources": lambda: sources.section(view),
+            "Predictions": lambda: predictions.section(answers, None),
+            **last,
+        }
+    return {
+        **first,
+        "Plan": lambda: sections.plan(run),
+        "Configuration": lambda: sections.configuration(run),
+        "Examples": lambda: examples.section(run),
+        "Predictions": lambda: predictions.section(run.predictions().values, run.eval_summary),
+        "Log": lambda: log.section(run.path, following=running),
+        "Reproduce": lambda: reproduction.section(run),
+        **last,
+    }
+
+
+def _head(name: str, run: Run, summary: RunSummary) -> None:
+    started, commit = summary.started_at, text_at(run.manifest, "code", "commit")
+    facts = [
+        summary.model,
+        f"{summary.method} fine-tuning" if summary.method else None,
+        summary.device,
+        f"{summary.mode} run" if summary.mode else None,
+        markup.Safe(f"started {markup.when(started, reading.reader_zone())}") if started else None,
+        f"code {commit[:10]}" if commit else None,
+    ]
+    # While a run is at work its folder knows more than the list; of another tool's run only the list knows it.
+    status = run.status or summary.status
+    signs = markup.sign(GRADES, summary.grade) + (markup.sign(STATUSES, status) if status else "")
+    if summary.problem_count:
+        signs += f'<span class="tp-dim">{counted(summary.problem_count, "problem")}</span>'
+    said = [" · ".join(fact if isinstance(fact, markup.Safe) else markup.safe(fact) for fact in facts if fact)]
+    if summary.grade != "verified" and summary.reasons:
+        said.append(markup.words(f"Not verified: {' '.join(summary.reasons[:3])}"))
+    if run.status != "succeeded" and (ended := text_at(run.manifest, "exit", "message")):
+        said.append(markup.safe(f"It ended with: {ended}"))
+    said += [markup.safe(words) for words in _noted(summary)]
+    with st.container(horizontal=True, vertical_alignment="center"):
+        with st.container():
+            markup.heading(name, signs=signs, lines=said)
+        _buttons(name, run)
+
+
+def _noted(summary: RunSummary) -> Iterator[str]:
+    """Yield what somebody wrote about the run, each kind in a line."""
+    if summary.tags:
+        yield f"Tags: {', '.join(summary.tags)}"
+    if summary.note:
+        yield f"Note: {summary.note}"
+    if summary.archived:
+        yield "Archived: it is out of the list, and nothing of it is deleted."
+
+
+def _buttons(name: str, run: Run) -> None:
+    with st.container(horizontal=True, width="content"):
+        may_resume = can_resume(run) and gate.may_operate()
+        if may_resume and st.button("Resume", icon=":material/resume:", type="primary"):
+            with trying("The run could not be resumed"):
+                job = queue.resume(state.root(), run)
+                state.go(state.LAUNCH, job=job.job_id)
+        if run.status == "running" and gate.may_operate():
+            _stop(name)
+        has_config = CONFIG in run.files
+        if has_config and st.button("Same again, but …", icon=":material/edit:", help=_AGAIN):
+            state.go(state.LAUNCH, source=configs.same_as(name))
+        if gate.may_operate() and st.button("Tags and note", icon=":material/sell:"):
+            notes_dialog.edit([reading.listing(reading.summaries()).by_name[name]])
+        if st.button("Compare", icon=":material/compare_arrows:"):
+            state.go(state.COMPARE, runs=[name])
+        if st.button("Package", icon=":material/inventory_2:"):
+            state.go(state.PACKAGE, runs=[name])
+
+
+def _stop(name: str) -> None:
+    """Draw the button that stops a run which was started from the queue; one of a terminal is stopped there."""
+    job = next((job for job in reading.jobs() if job.run == name and job.state in {"running", "stopping"}), None)
+    if job is None:
+        return
+    is_asked = job.state == "stopping"
+    if st.button("Stopping" if is_asked else "Stop", icon=":material/stop:", disabled=is_asked, help=_STOP):
+        with trying("It could not be stopped"):
+            queue.cancel(job)
+            st.rerun()
+
+
+_AGAIN = "Open the Launch page with this configuration."
+_STOP = "Asks the run to finish its step, save a checkpoint, seal its evidence and end, as Ctrl-C does."
+
+
+def _progress(planned: float | None, done: float | None) -> None:
+    if planned:
+        share = min(1.0, (done or 0) / planned)
+        st.progress(share, text=f"{numbers.count(done or 0)} of {numbers.count(planned)} steps")
+
+
+def _curves(name: str, run: Run, known: Mapping[str, RunSummary], *, running: bool) -> None:
+    line, remark = line_of(name, run, known)
+    if not line.rows:
+        if running:
+            markup.empty("No metrics yet", "The first row appears with the first step; compiling comes before it.")
+        else:
+            markup.empty("No metrics", "This run has no metrics that can be read; Problems says more.")
+        return
+    has_file = METRICS in run.files
+    curves.show(
+        [line],
+        key="run_curves",
+        name=name,
+        beside=(lambda: sections.metrics_download(run.path)) if has_file else None,
+    )
+    if remark:
+        markup.note(remark)
+    if line.series.unread:
+        markup.note(f"Not drawn: {counted(line.series.unread, 'line')} of metrics.jsonl that cannot be read.")
+
+
+page()

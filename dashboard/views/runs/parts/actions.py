@@ -1,0 +1,127 @@
+"""What can be done with the chosen runs, below the table where the eye ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import streamlit as st
+
+from dashboard.shared.parts import markup, notes_dialog, problems
+from dashboard.shared.parts.gate import may_operate
+from dashboard.shared.session import reading, state
+from dashboard.shared.tables import runs_table
+from dashboard.shared.tables.run_rows import Row
+from dashboard.views.runs.parts import check_dialog, keys
+from dashboard.views.runs.parts.grid import clear
+from evidence.run.notes import Change, change_notes
+from schemas.problems.problem import ProblemError
+from schemas.problems.words import counted
+
+_OPEN, _PACKAGE = "open_chosen", "package_chosen"
+_PAGES = {_OPEN: state.RUN, keys.COMPARE: state.COMPARE, _PACKAGE: state.PACKAGE}
+"""Where each button leads, by its key."""
+_DONE = "archived or restored last"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Done:
+    """The runs that were archived or restored last, so that it can be undone where it was done."""
+
+    runs: tuple[Path, ...]
+    archive: bool
+
+
+def follow(names: Sequence[str]) -> None:
+    """Open the page whose button was pressed, before anything of this one is drawn again.
+
+    Args:
+        names: The chosen runs; without any (their folders went, or the ticks) the reader stays here.
+    """
+    page = next((page for key, page in _PAGES.items() if st.session_state.get(key)), None)
+    if page is not None and names:
+        state.go(page, **({"run": names[0]} if page is state.RUN else {"runs": names}))
+
+
+def show(picked: Sequence[Row], listed: Sequence[Row], columns: Sequence[runs_table.Column], *, total: int) -> None:
+    """Draw the buttons.
+
+    Args:
+        picked: The chosen runs, on whatever page of the table they are.
+        listed: Every run that search and filters leave.
+        columns: Columns of the table.
+        total: Runs in the root.
+    """
+    with st.container(horizontal=True, vertical_alignment="center", key="runs_actions"):
+        st.button("Open", disabled=len(picked) != 1, icon=":material/show_chart:", type="primary", key=_OPEN)
+        st.button("Compare", disabled=len(picked) < 2, icon=":material/compare_arrows:", key=keys.COMPARE)
+        st.button("Package", disabled=not picked, icon=":material/inventory_2:", key=_PACKAGE)
+        if may_operate():
+            if st.button("Tags and note", disabled=not picked, icon=":material/sell:"):
+                notes_dialog.edit(picked)
+            _archiving(picked)
+        if st.button(
+            "Check",
+            icon=":material/fact_check:",
+            help="Hold the chosen runs, or all that are listed, against their own evidence.",
+        ):
+            check_dialog.check([row.summary.path for row in picked or listed], asked=time.monotonic_ns())
+        st.download_button(
+            "CSV",
+            data=lambda: runs_table.as_csv(listed, columns),
+            file_name="runs.csv",
+            mime="text/csv",
+            icon=":material/download:",
+            on_click="ignore",
+            help="Every run that is listed, with these columns.",
+        )
+        keys.popover()
+        _said(picked, listed, total)
+
+
+def _said(picked: Sequence[Row], listed: Sequence[Row], total: int) -> None:
+    done: _Done | None = st.session_state.get(_DONE)
+    if picked:
+        st.session_state.pop(_DONE, None)
+        elsewhere = len(picked) - len({row.name for row in picked} & {row.name for row in listed})
+        more = f", {elsewhere:,} of them not in this list" if elsewhere else ""
+        markup.note(f"{len(picked):,} chosen{more}; {len(listed):,} of {total:,} shown.")
+        st.button("Choose none", on_click=clear, type="tertiary")
+    elif done is not None:
+        what = "archived" if done.archive else "restored"
+        markup.note(f"{counted(len(done.runs), 'run')} {what}; {len(listed):,} of {total:,} shown.")
+        if st.button("Undo", icon=":material/undo:", type="tertiary") and _archive(done.runs, archive=not done.archive):
+            del st.session_state[_DONE]
+            st.rerun()
+    else:
+        said = "Click a name to open a run; tick rows to compare, package, tag or archive them"
+        markup.note(f"{said}; {len(listed):,} of {total:,} shown.")
+
+
+def _archiving(picked: Sequence[Row]) -> None:
+    """Draw the button that archives the chosen runs, or restores them where all of them are archived."""
+    restore = bool(picked) and all(row.summary.archived for row in picked)
+    icon = ":material/unarchive:" if restore else ":material/archive:"
+    explained = "Takes runs out of this list, or back into it. Nothing is deleted."
+    if not st.button("Restore" if restore else "Archive", disabled=not picked, icon=icon, help=explained):
+        return
+    # What was archived before stays so when this is undone.
+    runs = tuple(row.summary.path for row in picked if row.summary.archived is restore)
+    if _archive(runs, archive=not restore):
+        st.session_state[_DONE] = _Done(runs=runs, archive=not restore)
+        clear()
+        st.rerun()
+
+
+def _archive(runs: Sequence[Path], *, archive: bool) -> bool:
+    """Archive or restore runs; where that cannot be done, say why and return False."""
+    try:
+        change_notes(runs, Change(archive=archive), datetime.now(UTC))
+    except ProblemError as error:
+        problems.show(error.problems)
+        return False
+    reading.look_again()
+    return True

@@ -1,0 +1,108 @@
+"""The runs page: every folder under the root with what it is worth; search, filter, group, choose, open, note."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from dashboard.shared.parts import launching, markup
+from dashboard.shared.session import reading, state
+from dashboard.shared.tables import runs_table
+from dashboard.shared.tables.run_rows import Listing, Row
+from dashboard.shared.words.grades import GRADES, worded
+from dashboard.views.runs.logic import order
+from dashboard.views.runs.logic.look import Look, filtered
+from dashboard.views.runs.parts import actions, groups, keys, news
+from dashboard.views.runs.parts.grid import chosen, show_table
+from dashboard.views.runs.parts.toolbar import toolbar
+from schemas.problems.words import counted
+
+_VISIT = "address of the list"
+
+
+def page() -> None:
+    """Draw the page."""
+    found = reading.summaries()
+    if not found:
+        _nothing_yet()
+        news.show(found)
+        return
+    listing = reading.listing(found)
+    state.as_left(_VISIT)
+    place = st.container()  # What the heading counts depends on the switches below it.
+    look = toolbar(listing)
+    state.leave(_VISIT)
+    with place:
+        _heading(listing, look)
+        news.show(found)
+    kept, complaints = filtered(listing, look)
+    for complaint in complaints:
+        markup.note(complaint)
+    rows = order.in_order(kept, look.sort, descending=look.descending)
+    if not rows:
+        _no_match(listing, look)
+        return
+    if look.group:
+        rows = groups.show(rows, look.group)
+    _table(rows, look, listing)
+    keys.listen(rows)
+
+
+def _nothing_yet() -> None:
+    markup.heading("Runs")
+    markup.empty(
+        f"No runs in {state.root()} yet",
+        "A run is a folder that training writes as it goes: settings, metrics, log, predictions, and their hashes.",
+        "A smoke run takes seconds on this machine and fills every page. It proves the pipeline, not the model.",
+    )
+    launching.smoke_button()
+
+
+def _heading(listing: Listing, look: Look) -> None:
+    signs = "".join(
+        f'<span title="{markup.safe(GRADES[name].meaning)}">'
+        f"{markup.safe(worded(GRADES, name))} <b>{number:,}</b></span>"
+        for name in GRADES
+        if (number := listing.grades.get(name))
+    )
+    said = f"{counted(len(listing.rows), 'run')} in {markup.safe(state.root())}"
+    if listing.archived and not look.archived:
+        said += f" · {counted(listing.archived, 'archived run')} not listed"
+    markup.heading("Runs", lines=[said, f'<span class="tp-counts">{signs}</span>'])
+
+
+def _no_match(listing: Listing, look: Look) -> None:
+    lines = ["Take a word out of the search, or clear the filters."]
+    if listing.archived and not look.archived:
+        lines.append("Archived runs are not searched; Columns and order has the switch that lists them.")
+    markup.empty("No run matches", *lines)
+
+
+@st.fragment
+def _table(rows: Sequence[Row], look: Look, listing: Listing) -> None:
+    """Draw the table and what can be done with its rows; a tick draws this part alone."""
+    actions.follow([name for name in chosen() if name in listing.by_name])
+    columns = [runs_table.column_of(key, rows) for key in look.columns]
+    place = st.container()
+    part = _page(rows)
+    with place:
+        show_table(part.rows, columns)
+    picked = [listing.by_name[name] for name in chosen() if name in listing.by_name]
+    actions.show(picked, rows, columns, total=len(listing.rows))
+
+
+def _page(rows: Sequence[Row]) -> order.Slice:
+    """Draw the pages of a long list and return the one that is asked for."""
+    pages = order.page_of(rows, 1).pages
+    if pages == 1:
+        return order.page_of(rows, 1)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        part = order.page_of(
+            rows, st.pagination(pages, key="page", bind="query-params", width=48 * (min(pages, 7) + 2))
+        )
+        markup.note(f"{part.said(len(rows))}. Search and Sort by work on all, a click on a title on this page alone.")
+    return part
+
+
+page()

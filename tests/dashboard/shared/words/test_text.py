@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from difflib import SequenceMatcher
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from secret_samples import HEX, LETTERS, SECRETS
+
+from dashboard.shared.parts.markup import Safe, changes
+from dashboard.shared.words.text import LONGEST, csv_cell, difference, glimpse, plain, shortened
+from evidence.bundle.secrets.masking import masked, visible
+
+
+def test_markdown_is_shown_as_it_stands() -> None:
+    assert plain("*a* [b](http://c) :red[d] $e$ `f` <g>") == (r"\*a\* \[b\]\(http\://c\) \:red\[d\] \$e\$ \`f\` \<g\>")
+    assert plain("two\nlines") == "two lines"
+
+
+def test_letters_that_hide_or_turn_text_round_are_left_out() -> None:
+    assert visible("a\u202eb\u200bc\x00d\x1b[31me\ud800") == "abcd[31me"
+    assert visible("line\nbreak\ttab") == "line\nbreak\ttab"
+
+
+def test_keys_and_passwords_are_masked_wherever_they_stand() -> None:
+    assert masked("login with hf_abcdefghijklmnopqrstuvwx now") == "login with [hidden] now"
+    assert masked("API_KEY=abcdefgh12345") == "API_KEY=[hidden]"
+    assert masked('{"password": "correcthorse"}') == '{"password": "[hidden]"}'
+    assert masked("tokens=12345") == "tokens=12345"
+    assert masked("sha256 " + "a" * 64) == "sha256 " + "a" * 64
+
+
+@pytest.mark.parametrize("kind", sorted(SECRETS))
+def test_what_is_never_packed_is_never_shown(kind: str) -> None:
+    sample = SECRETS[kind]
+    text = sample.decode("utf-16") if isinstance(sample, bytes) else sample
+    shown = masked(f"before {text} after")
+    assert "[hidden]" in shown
+    assert shown.startswith("before ")
+    passwords = ("correct-horse", "s3cretpw", "hunter2", "bWU6c2Vjcm", "MIIE", "T00000000/B", "123456789012")
+    for part in (LETTERS, HEX, *passwords):
+        assert part not in shown
+
+
+def test_of_a_long_text_no_part_of_a_key_is_left_at_the_cut() -> None:
+    text = "x" * 90 + " " + SECRETS["hugging face token"] + " " + "y" * 10**6
+    assert glimpse(text, 105) == "x" * 90 + " HF_TOKEN=[hid…"
+    assert glimpse("a" * 50_000_000, 5) == "aaaa…"
+
+
+def test_a_whole_private_key_and_half_a_character_go_through() -> None:
+    key = "-----BEGIN " + "PRIVATE KEY-----\nMIIEabc\n-----END " + "PRIVATE KEY-----"
+    assert masked(f"\ud800 {key} and {key}.") == "\ud800 [hidden] and [hidden]."
+    assert masked("/home/ada/runs ann@example.com 10.0.0.1") == "/home/ada/runs ann@example.com 10.0.0.1"
+
+
+def test_a_spreadsheet_takes_no_cell_for_a_formula() -> None:
+    assert [csv_cell(cell) for cell in ("=1+1", "+1", "-1", "@a", "\tx", "run", -1.5, None)] == [
+        "'=1+1",
+        "'+1",
+        "'-1",
+        "'@a",
+        "'\tx",
+        "run",
+        -1.5,
+        None,
+    ]
+
+
+def test_long_text_is_cut_where_it_can_be_seen() -> None:
+    assert shortened("abcdef", 4) == "abc…"
+    assert shortened("abcd", 4) == "abcd"
+
+
+@given(st.text(max_size=30), st.text(max_size=30))
+def test_the_pieces_give_both_texts_back(expected: str, got: str) -> None:
+    pieces = list(difference(expected, got))
+    assert "".join(text for kind, text in pieces if kind != "added") == expected
+    assert "".join(text for kind, text in pieces if kind != "missing") == got
+
+
+def test_what_differs_is_named_letter_by_letter() -> None:
+    assert list(difference("118 km", "181 km")) == [("missing", "1"), ("same", "18"), ("added", "1"), ("same", " km")]
+    assert list(difference("a", "a")) == [("same", "a")]
+
+
+def test_long_texts_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SequenceMatcher, "get_opcodes", lambda self: pytest.fail("compared"))
+    long = "a" * (LONGEST + 1)
+    assert list(difference(long, "b")) == [("missing", long), ("added", "b")]
+
+
+def test_the_marking_escapes_what_a_model_wrote() -> None:
+    found = changes("<b>1</b>", "<script>1</script>")
+    assert isinstance(found, Safe)
+    assert "<script" not in found
+    assert "<b>" not in found
+    assert found.count("<del>") + found.count("<ins>") > 0

@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from synthetic import write_run
+
+from dashboard.shared.config import settings
+from dashboard.shared.reading.series import Tail
+from dashboard.shared.tables import forecast, headline
+from dashboard.shared.words.numbers import NOTHING, THIN
+from dashboard.views.compare.logic import pairing, tables
+from dashboard.views.run.logic import predictions_table
+from evidence.compare.comparison import compare_runs
+from evidence.index.runs import index_runs
+from evidence.records.ours import read_run
+
+
+def test_the_headline_of_a_whole_run(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path, "alpha", steps=20, items=10, correct=1.0))
+    series = Tail(run.path / "metrics.jsonl").series()
+    found = {item.label: item for item in headline.figures(run.manifest, run.eval_summary, run.plan, series)}
+    assert (found["Steps"].value, found["Steps"].detail) == ("20", "of 20 planned")
+    assert found["Exact match"].value == f"100.0{THIN}%"
+    assert found["Exact match"].detail == f"72.2–100.0{THIN}%, n = 10; untrained 0.0{THIN}%"
+    assert found["Speed"].detail == f"0.500{THIN}s per step, on average"
+    assert run.manifest is not None
+    slow = run.manifest | {"result": run.manifest["result"] | {"tokens_seen": 40_960, "train_seconds": 100.0}}
+    mean = {item.label: item for item in headline.figures(slow, None, run.plan, series)}
+    assert mean["Speed"].value == f"410{THIN}tokens/s"
+    under_way = run.manifest | {"result": dict.fromkeys(run.manifest["result"])}
+    live = {item.label: item for item in headline.figures(under_way, None, run.plan, series)}
+    assert live["Speed"].detail == f"0.500{THIN}s for the last step"
+    assert found["Duration"].detail == f"10{THIN}s of training"
+
+
+def test_the_headline_of_nothing_is_all_dashes(tmp_path: Path) -> None:
+    series = Tail(tmp_path / "none").series()
+    assert {item.value for item in headline.figures(None, None, None, series)} == {NOTHING}
+
+
+def test_settings_three_times_over_and_where_they_disagree(tmp_path: Path) -> None:
+    folder = write_run(
+        tmp_path,
+        "alpha",
+        config={"optimizer": {"name": "adafactor"}, "mesh": {"device": "auto"}},
+        manifest={"training": {"optimizer": {"name": "adamw"}}},
+    )
+    run = read_run(folder)
+    found = {item.key: item for item in settings.settings(run.config, run.manifest)}
+    assert (found["optimizer.name"].declared, found["optimizer.name"].effective) == ("adafactor", "adamw")
+    assert found["optimizer.name"].differs
+    assert found["optimizer.name"].is_changed
+    # auto leaves the choice to the program, and parameters cannot be split over one device.
+    assert not found["mesh.device"].differs
+    assert not found["mesh.shard_params"].differs
+    assert found["optimizer.beta1"].effective is None
+    assert (found["model.name"].default, found["limits.max_minutes"].declared) == (None, "null")
+    assert sum(item.differs for item in found.values()) == 1
+
+
+def test_settings_of_a_run_without_documents() -> None:
+    assert all(item.declared is None and item.effective is None for item in settings.settings(None, None))
+
+
+@pytest.mark.parametrize(
+    ("peak", "remark"),
+    [
+        (1_700_000, "Observed is +6 % of the plan, within its known error."),
+        (3_200_000, "Observed is +100 % of the plan."),
+    ],
+)
+def test_the_plan_beside_what_was_observed(peak: int, remark: str) -> None:
+    plan = {"need_bytes": 1_600_000, "error_fraction": 0.2, "verdict": "fits", "target": {"name": "T4", "devices": 2}}
+    manifest = {
+        "devices": {"platform": "gpu", "kind": "T4", "count": 2},
+        "result": {"peak_memory_bytes": peak, "stopped_because": "All steps were done."},
+    }
+    device, memory, fits = forecast.forecasts(plan, manifest)
+    assert (device.planned, device.observed, device.remark) == ("2 × T4", "2 × T4", "")
+    assert memory.remark == remark
+    assert fits.observed == "All steps were done."
+    assert forecast.forecasts(None, manifest) == []
+
+
+def test_predictions_are_filtered_by_outcome_group_and_words(tmp_path: Path) -> None:
+    rows = read_run(write_run(tmp_path, "alpha", items=12)).predictions().values
+    right = sum(row["correct"] for row in rows)
+    groups = predictions_table.groups(rows)
+    assert groups["difficulty"] == ["easy", "hard", "medium"]
+
+    def count(outcome: str = "all", words: str = "", **chosen: list[str]) -> int:
+        return len(predictions_table.filtered(rows, outcome=outcome, groups=chosen, words=words))
+
+    assert (count(), count("right"), count("wrong"), count("error")) == (12, right, 12 - right, 0)
+    assert count(difficulty=["easy"]) == 4
+    assert count(difficulty=["easy", "hard"], section=["edge"]) == sum(
+        row["difficulty"] != "medium" and row["section"] == "edge" for row in rows
+    )
+    assert count(words="item-0003 what") == 1
+    assert predictions_table.table(rows)["outcome"].to_pylist().count("✓ right") == right
+
+
+def test_scores_by_group_beside_the_untrained_model(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path, "alpha", items=12, correct=1.0))
+    assert run.eval_summary is not None
+    rows = predictions_table.score_rows(run.eval_summary)
+    assert rows[0] == (
+        "all items",
+        "",
+        "12",
+        f"100.0{THIN}%",
+        f"75.8–100.0{THIN}%",
+        f"100.0{THIN}%",
+        f"0.0{THIN}%",
+    )
+    assert [row[:3] for row in rows[1:3]] == [("section", "core", "9"), ("section", "edge", "3")]
+
+
+@pytest.mark.parametrize("value", [0.001, 0.0010000001, 1.0, 1e-06, 1.5e-7, 1e22, 0.1 + 0.2, -2.5e-10])
+def test_a_number_is_shown_as_yaml_writes_it_with_every_digit(value: float) -> None:
+    text = settings.shown(value)
+    assert yaml.safe_dump(value) == f"{text}\n...\n"
+    assert yaml.safe_load(text) == value
+
+
+def test_a_rehearsal_is_of_the_same_method_and_started_before_whatever_the_zone(tmp_path: Path) -> None:
+    lora = {"training": {"method": "lora"}, "model": {"name": "gemma"}}
+    write_run(tmp_path, "full", manifest={"started_at": "2026-11-20T14:30:00+02:00", "model": {"name": "gemma"}})
+    write_run(tmp_path, "lora-smoke", mode="smoke", manifest={"started_at": "2026-11-20T12:00:00+00:00", **lora})
+    assert pairing.smoke_and_full(index_runs(tmp_path)) is None
+    # Later by the letters of its time, earlier in truth; and the other way round.
+    write_run(tmp_path, "before", mode="smoke", manifest={"started_at": "2026-11-20T17:00:00+05:00"})
+    write_run(tmp_path, "after", mode="smoke", manifest={"started_at": "2026-11-20T12:45:00+00:00"})
+    write_run(tmp_path, "undated", mode="smoke", manifest={"started_at": "yesterday"})
+    assert pairing.smoke_and_full(index_runs(tmp_path)) == ("before", "full")
+    write_run(tmp_path, "failed", status="failed", manifest={"started_at": "2026-11-22T12:00:00+00:00"})
+    assert pairing.smoke_and_full(index_runs(tmp_path)) == ("before", "full")
+
+
+def test_the_smoke_run_before_the_newest_finished_full_run_is_its_rehearsal(tmp_path: Path) -> None:
+    from datetime import timedelta
+
+    from synthetic import STARTED
+
+    for days, name, changes in [
+        (4, "old-smoke", {"mode": "smoke"}),
+        (3, "smoke", {"mode": "smoke"}),
+        (2, "full", {}),
+        (1, "later-smoke", {"mode": "smoke"}),
+        (0, "failed", {"status": "failed"}),
+    ]:
+        write_run(tmp_path, name, items=0, started=STARTED - timedelta(days=days), **changes)
+    assert pairing.smoke_and_full(index_runs(tmp_path)) == ("smoke", "full")
+    assert pairing.smoke_and_full([summary for summary in index_runs(tmp_path) if summary.mode == "full"]) is None
+
+
+def test_what_two_runs_state_to_a_question_is_said_in_words(tmp_path: Path) -> None:
+    smoke = write_run(tmp_path, "smoke", mode="smoke", steps=2, items=0, manifest={"model": {"parameters": 169_728}})
+    check = compare_runs([read_run(smoke), read_run(write_run(tmp_path, "full"))]).smoke
+    assert check is not None
+    found = {answer.question: tables.answered(answer) for answer in check.answers}
+    assert found["same model"][0][-1] == "169,728 parameters"
+    assert found["same shape of a step"][0] == ("8 examples", "256 tokens", "remat layer")
+    assert found["same number formats"][1] == ("parameters in float32", "computed in float32")
+    assert not [value for values in found.values() for one in values for value in one if "null" in value]
+    assert found["same settings but for size"] == [(), ()]

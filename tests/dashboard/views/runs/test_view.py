@@ -1,0 +1,305 @@
+"""The runs page in its states, without a browser: columns, order, groups, pages, notes, views, hostile text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import streamlit as st
+from pages import Open, labels, press, said
+from streamlit.elements.lib import policies
+from streamlit.testing.v1 import AppTest
+from synthetic import STARTED, write_run
+
+from dashboard.shared.session.state import RUNS
+from dashboard.views.runs.logic import order, saved_views
+from evidence.run.notes import Change, change_notes, read_notes
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+HOSTILE = "<img src=x onerror=alert(1)> **b** :red[c] [d](javascript:e) =1+1"
+
+
+@pytest.fixture
+def three(root: Path) -> Path:
+    for number, (name, model) in enumerate((("alpha", "big"), ("beta", "small"), ("gamma", "small"))):
+        started = STARTED - timedelta(days=number)
+        changes = {"config": {"model": {"name": model}}, "steps": 10 * (number + 1)}
+        write_run(root, name, items=8, seed=number, started=started, **changes)
+    return root
+
+
+def listed(app: AppTest) -> list[str]:
+    return app.dataframe[-1].value["run"].tolist()
+
+
+def popovers(app: AppTest) -> list[str]:
+    """Return what stands on the buttons behind which more is."""
+    return [block.proto.popover.label for block in app.get("popover")]
+
+
+def chosen(app: AppTest, names: Sequence[str]) -> AppTest:
+    """Tick rows, as a click on their boxes does."""
+    app.session_state["runs chosen"] = list(names)
+    # The grid takes a choice from outside only when it is new.
+    app.session_state["rows and number of the grid"] = ([], 1)
+    return app.run()
+
+
+def test_columns_and_order_stand_in_the_address(opened: Open, three: Path) -> None:
+    app = opened(RUNS, columns=["steps", "optimizer.learning_rate", "last.grad_norm", "no.such"], sort="steps")
+    table = app.dataframe[0].value
+    assert table.columns.tolist() == ["run", "steps", "optimizer.learning_rate", "last.grad_norm"]
+    assert table["run"].tolist() == ["alpha", "beta", "gamma"]
+    assert table["optimizer.learning_rate"].tolist() == [0.001] * 3
+    assert listed(opened(RUNS, sort="steps", order="descending")) == ["gamma", "beta", "alpha"]
+    assert listed(opened(RUNS, sort="no.such")) == ["alpha", "beta", "gamma"]
+    assert listed(opened(RUNS, q="last.step>15 optimizer.learning_rate<0.01 -run:beta")) == ["gamma"]
+
+
+def test_the_button_of_the_filters_says_how_many_of_them_are_set(opened: Open, three: Path) -> None:
+    app = opened(RUNS)
+    assert "Filters" in popovers(app)
+    app.multiselect(key="mode").set_value(["full"]).run()
+    assert "Filters: 1" in popovers(app)
+    assert listed(app) == ["alpha", "beta", "gamma"]
+    app.multiselect(key="mode").set_value([]).run()
+    assert "Filters" in popovers(app)
+    app = opened(RUNS, mode=["full"], grade=["verified", "measured"])
+    assert "Filters: 2" in popovers(app)
+    assert "Filters" in popovers(opened(RUNS, mode=["none-has-it"]))
+
+
+def test_groups_are_summed_up_and_their_runs_stand_together(opened: Open, three: Path) -> None:
+    app = opened(RUNS, group="model")
+    assert listed(app) == ["beta", "gamma", "alpha"]
+    text = said(app)
+    assert "2 groups by Model. Each run counts once in a mean." in text
+    assert text.index(">small</td>") < text.index(">big</td>")
+    app = next(box for box in app.selectbox if box.label == "Show one group only").select_index(1).run()
+    assert listed(app) == ["alpha"]
+    assert app.text_input(key="q").value == 'model="big"'
+    assert "1 group by optimizer.learning_rate" in said(opened(RUNS, group="optimizer.learning_rate"))
+
+
+def test_a_long_list_has_pages_and_order_works_on_all_of_them(
+    opened: Open, three: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(order.page_of, "__defaults__", (2,))
+    note = "1–2 of 3. Search and Sort by work on all, a click on a title on this page alone."
+    assert note in said(opened(RUNS))
+    app = opened(RUNS, page="2", sort="steps", order="descending")
+    assert listed(app) == ["alpha"]
+    assert "3–3 of 3" in said(app)
+    assert listed(opened(RUNS, page="9")) == ["alpha", "beta"]
+    # A tick on another page stays, and the buttons know it.
+    app = chosen(opened(RUNS, page="2"), ["alpha", "gamma"])
+    assert "2 chosen; 3 of 3 shown." in said(app)
+
+
+def test_archived_runs_are_hidden_counted_and_come_back(opened: Open, three: Path) -> None:
+    press(chosen(opened(RUNS), ["beta"]), "Archive")
+    assert read_notes(three / "beta").archived_at is not None
+    app = opened(RUNS)
+    assert listed(app) == ["alpha", "gamma"]
+    assert "3 runs in" in said(app)
+    assert "1 archived run not listed" in said(app)
+    assert "Archived runs are not searched" in said(opened(RUNS, q="beta"))
+    app = opened(RUNS, archived="true", q="archived:yes")
+    assert listed(app) == ["beta"]
+    assert "not listed" not in said(app)
+    press(chosen(app, ["beta"]), "Restore")
+    assert read_notes(three / "beta").archived_at is None
+    assert (three / "beta" / "run_manifest.json").exists()
+
+
+def test_archiving_is_undone_where_it_was_done_and_only_what_it_did(opened: Open, three: Path) -> None:
+    change_notes([three / "gamma"], Change(archive=True), NOW)
+    app = press(chosen(opened(RUNS, archived="true"), ["beta", "gamma"]), "Archive")
+    assert "1 run archived; 3 of 3 shown." in said(app)
+    app = press(app, "Undo")
+    assert [read_notes(three / name).archived_at is not None for name in ("beta", "gamma")] == [False, True]
+    assert "Undo" not in labels(app)
+    assert "Click a name to open a run" in said(app)
+    app = press(chosen(app, ["gamma"]), "Restore")
+    assert "1 run restored; 3 of 3 shown." in said(app)
+    assert "Undo" not in labels(chosen(app, ["alpha"]))
+    assert "Click a name to open a run" in said(press(app, "Choose none"))
+
+
+def test_on_a_phone_names_leave_room_for_what_is_beside_them(
+    opened: Open, three: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def width(app: AppTest) -> int:
+        return json.loads(app.dataframe[0].proto.columns)["run"]["width"]
+
+    assert width(opened(RUNS)) == 270
+    phone = "Mozilla/5.0 (Linux; Android 15; Pixel 9) AppleWebKit/537.36 Chrome/140.0.0.0 Mobile Safari/537.36"
+    monkeypatch.setattr(type(st.context), "headers", {"User-Agent": phone})
+    assert width(opened(RUNS)) == 150
+
+
+def test_tags_and_notes_are_columns_and_fields_and_never_more_than_text(opened: Open, three: Path) -> None:
+    change_notes([three / "alpha", three / "beta"], Change(add=("baseline", "good"), note=HOSTILE), NOW)
+    app = opened(RUNS, q="tag:baseline note:onerror", columns=["tag", "note", "grade"])
+    table = app.dataframe[0].value
+    assert table["note"].tolist() == [HOSTILE, HOSTILE]
+    assert [list(cell) for cell in table["tag"]] == [["baseline", "good"]] * 2
+    assert [list(cell) for cell in table["grade"]] == [["✓ verified"]] * 2
+    assert "<img" not in said(app)
+
+
+def alpha_and_beta() -> None:
+    """Draw the dialog of two runs: AppTest draws a part of a page only with the whole page, which would close it."""
+    from dashboard.shared.parts import notes_dialog
+    from dashboard.shared.session import reading
+
+    listing = reading.listing(reading.summaries())
+    notes_dialog.edit([listing.by_name["alpha"], listing.by_name["beta"]])
+
+
+@pytest.mark.usefixtures("opened")
+def test_tags_and_notes_of_several_runs_are_changed_at_once(three: Path) -> None:
+    change_notes([three / "alpha", three / "beta"], Change(add=("old", "kept"), note="of both"), NOW)
+    change_notes([three / "beta"], Change(note="of beta"), NOW)
+    app = AppTest.from_function(alpha_and_beta).run()
+    assert "All of them have: old, kept." in said(app)
+    app.text_input[0].set_value("new")
+    app.multiselect[0].set_value(["old"])
+    press(app, "Save")
+    notes = [read_notes(three / name) for name in ("alpha", "beta")]
+    assert [(one.tags, one.note) for one in notes] == [(("kept", "new"), "of both"), (("kept", "new"), "of beta")]
+    app.toggle[0].set_value(True).run()
+    app.text_area[0].set_value("of all")
+    press(app, "Save")
+    assert [read_notes(three / name).note for name in ("alpha", "beta")] == ["of all", "of all"]
+
+
+def test_all_ticks_are_taken_away_at_once(opened: Open, three: Path) -> None:
+    app = chosen(opened(RUNS), ["alpha", "beta"])
+    assert "2 chosen; 3 of 3 shown." in said(app)
+    text = said(press(app, "Choose none"))
+    assert "3 of 3 shown" in text
+    assert "chosen;" not in text
+
+
+def test_damaged_notes_are_listed_as_a_problem_and_left_alone(opened: Open, three: Path) -> None:
+    (three / "alpha" / "notes.json").write_text("{")
+    app = opened(RUNS)
+    assert app.dataframe[0].value["problems"].tolist()[0] > 0
+    app = press(chosen(app, ["alpha"]), "Archive")
+    assert "notes.json cannot be read, so it was left as it is." in said(app)
+    assert (three / "alpha" / "notes.json").read_text() == "{"
+
+
+def test_a_view_is_saved_chosen_renamed_and_deleted(opened: Open, three: Path) -> None:
+    app = opened(RUNS, q="steps>15", sort="steps", order="descending", columns=["steps"], group="model")
+    next(field for field in app.text_input if field.label == "Name").set_value(f"best {HOSTILE[:40]}").run()
+    press(app, "Save")
+    (view,) = saved_views.saved_views(three)
+    assert view.address == {
+        "q": ("steps>15",),
+        "columns": ("steps",),
+        "sort": ("steps",),
+        "order": ("descending",),
+        "group": ("model",),
+    }
+    app = opened(RUNS)
+    assert listed(app) == ["alpha", "beta", "gamma"]
+    app = next(box for box in app.selectbox if box.label == "Saved views").select(view.name).run()
+    assert not app.exception
+    assert listed(app) == ["gamma", "beta"]
+    assert app.dataframe[-1].value.columns.tolist() == ["run", "steps"]
+    assert app.code[0].value.endswith(view.link)
+    next(field for field in app.text_input if field.label == "Name").set_value("slow").run()
+    app = press(app, "Rename")
+    assert [view.name for view in saved_views.saved_views(three)] == ["slow"]
+    press(app, "Delete")
+    assert saved_views.saved_views(three) == []
+
+
+def test_a_view_sorted_by_name_is_applied_without_a_word_in_the_log(
+    opened: Open, three: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(policies, "_shown_default_value_warning", False)
+    saved_views.save(three, "by name", {"sort": ("run",), "order": ("descending",)})
+    app = opened(RUNS)
+    caplog.clear()
+    app = next(box for box in app.selectbox if box.label == "Saved views").select("by name").run()
+    assert listed(app) == ["gamma", "beta", "alpha"]
+    assert listed(app.run()) == ["gamma", "beta", "alpha"]
+    assert app.dataframe[-1].value.columns.tolist()[:2] == ["run", "grade"]
+    assert not [record.message for record in caplog.records if "Session State API" in record.message]
+
+
+def test_views_of_a_stranger_ask_for_nothing_that_is_not_there(opened: Open, three: Path) -> None:
+    path = saved_views.path_of(three)
+    path.parent.mkdir()
+    address = {
+        "q": ["steps>15"],
+        "grade": ["nonsense"],
+        "columns": ["run", "../x", "<b>"],
+        "sort": ["x"],
+        "group": ["y"],
+    }
+    path.write_text(json.dumps({"schema_version": "1.0", "views": [{"name": HOSTILE, "address": address}]}))
+    app = opened(RUNS)
+    app = next(box for box in app.selectbox if box.label == "Saved views").select(HOSTILE).run()
+    assert not app.exception
+    assert "No run matches" in said(app)
+    assert "<img" not in said(app)
+
+
+def test_damaged_views_are_said_and_the_list_still_stands(opened: Open, three: Path) -> None:
+    saved_views.path_of(three).parent.mkdir()
+    saved_views.path_of(three).write_text("{")
+    app = opened(RUNS)
+    assert listed(app) == ["alpha", "beta", "gamma"]
+    assert "The saved views cannot be read." in said(app)
+
+
+def test_many_runs_are_checked_at_once_with_their_findings(opened: Open, three: Path) -> None:
+    (three / "beta" / "metrics.jsonl").write_text("{}\n")
+    app = press(opened(RUNS), "Check")
+    text = said(app)
+    assert "3 runs checked: 2 without error or warning." in text
+    assert "<b>beta</b>" in text
+    app = press(chosen(opened(RUNS), ["alpha"]), "Check")
+    assert "1 run checked: 1 without error or warning." in said(app)
+
+
+def test_a_tick_counts_from_the_moment_it_is_made() -> None:
+    """A tick and the button beside it may arrive together, before the table is drawn again."""
+
+    def script() -> None:
+        import streamlit as st
+
+        from dashboard.views.runs.parts import grid
+
+        st.session_state["runs chosen"] = ["elsewhere", "beta"]
+        st.session_state["rows and number of the grid"] = (["alpha", "beta", "gamma"], 3)
+        st.session_state["runs_table 3"] = {"selection": {"rows": [0, 2, 7]}}
+        st.text(" ".join(grid.chosen()))
+        grid.clear()
+        st.text(" ".join(grid.chosen()))
+
+    app = AppTest.from_function(script, default_timeout=60).run()
+    assert [text.value for text in app.text] == ["elsewhere alpha gamma", ""]
+
+
+def test_a_button_whose_runs_went_in_the_same_moment_leads_nowhere() -> None:
+    def script() -> None:
+        import streamlit as st
+
+        from dashboard.views.runs.parts import actions
+
+        for key in ("open_chosen", "compare_chosen", "package_chosen"):
+            st.session_state[key] = True
+        actions.follow([])
+        st.text("still here")
+
+    app = AppTest.from_function(script, default_timeout=60).run()
+    assert not app.exception
+    assert [text.value for text in app.text] == ["still here"]
