@@ -5,7 +5,8 @@ A check makes a problem of its `Rule` (`schemas.problems.rule`); `schemas.proble
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -49,6 +50,15 @@ class ProblemError(Exception):
         self.problems: tuple[Problem, ...] = worst_first(problems)
         self.exit_code = exit_code
         super().__init__("; ".join(problem.what for problem in self.problems))
+
+
+@contextmanager
+def gather(problems: list[Problem]) -> Iterator[None]:
+    """Add what is refused inside to `problems` and go on behind it, so that several checks are reported together."""
+    try:
+        yield
+    except ProblemError as error:
+        problems.extend(error.problems)
 
 
 def worst_first(problems: Iterable[Problem]) -> tuple[Problem, ...]:

@@ -130,19 +130,6 @@ def answer_set(
     )
 
 
-def prompts_of(items: RowFile, form: PromptForm, tokenizer: Tokenizer) -> list[list[int]]:
-    """Return each item's prompt as the model was taught to be asked, open at the end.
-
-    Raises:
-        ProblemError: exit code 2; the chat template refuses items.
-    """
-    texts = each_rendered(
-        items.rows, lambda item: form.render(item["prompt"], tokenizer), file=str(items.path), lines=items.lines
-    )
-    templated = form.templated(tokenizer)
-    return [prompt_ids(text, tokenizer, templated=templated) for text in texts]
-
-
 def prediction_row(item: dict[str, Any], output: Completion, tokenizer: Tokenizer) -> dict[str, Any]:
     """Return the row of an answered item."""
     ended = output.finish_reason == "stop"

@@ -1,134 +1,149 @@
-"""The compiled train step with the state it starts from: where model, optimizer, mesh and loss come together."""
+"""The programs of a run by name, each built from shapes: nothing runs that was not planned.
+
+| name | from | to |
+|---|---|---|
+| start | all parameters, used up | the first state, frozen parameters |
+| restore | all parameters, used up | frozen parameters; the state comes from a checkpoint |
+| train | state (used up where it is donated), frozen parameters, batch | the next state, what the step measured |
+| decode | all parameters, prompts | what the model writes |
+| export | all parameters | those of the plain model |
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import Mesh
-from jaxtyping import Array, Bool, Int32
 
 from trainer.config.tree import Config
-from trainer.loop.mesh import batch_sharding, build_mesh, state_shardings
+from trainer.generate.decode import decode, padded
+from trainer.loop.mesh import batch_sharding
 from trainer.loop.optimizer import build_optimizer
-from trainer.loop.step import Batch, LossSum, Params, StepMetrics, TrainState, build_step, first_state
+from trainer.loop.state import divided, placed, state_shapes
+from trainer.loop.step import LossSums, Params, build_step
+from trainer.methods.method import joined, split
+from trainer.methods.model import Model
 from trainer.model.decoder import Decoder
 from trainer.model.params import bind
-from trainer.objectives.cross_entropy import chunked_cross_entropy
-from trainer.planning.devices import Devices
+from trainer.objectives.objective import Microbatch, Objective, Sums
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compiled:
+    """A program that can be called."""
+
+    call: Any
+    """The `jax.stages.Compiled`."""
+    jaxpr: Any
+    """The traced program, for reading back what runs."""
+    seconds: float
+    """How long tracing and compiling took."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """One compiled optimizer step and what surrounds it."""
+    """A program before it is compiled."""
 
-    step: Callable[[TrainState, Batch], tuple[TrainState, StepMetrics]]
-    """The compiled step; it consumes the state it is given where the state is donated."""
-    compiled: Any
-    """The `jax.stages.Compiled` behind it."""
-    jaxpr: Any
-    """The traced program, for reading back what runs."""
-    mesh: Mesh
-    compile_seconds: float
+    function: Any
+    """A function under `jax.jit`."""
+    arguments: tuple[Any, ...]
+    """Shapes, types and shardings of what it is called with."""
+    settings: dict[str, Any]
+    """Static arguments by name."""
 
-
-def batch_size_of(config: Config, *, devices: int) -> int:
-    """Return the sequences per optimizer step over all devices."""
-    return config.batch.microbatch_size * devices * config.batch.accumulation_steps
-
-
-def chunk_positions_of(config: Config) -> int | None:
-    """Return the positions of each sequence whose logits exist at one time in the loss. None: all."""
-    chunk_tokens = config.memory.loss_chunk_tokens
-    return None if chunk_tokens is None else max(1, chunk_tokens // config.batch.microbatch_size)
+    def compile(self) -> Compiled:
+        """Compile it for the devices of its arguments, which need not be there."""
+        began = time.perf_counter()
+        traced = self.function.trace(*self.arguments, **self.settings)
+        return Compiled(call=traced.lower().compile(), jaxpr=traced.jaxpr, seconds=time.perf_counter() - began)
 
 
-def loss_of(graphdef: nnx.GraphDef[Decoder], config: Config) -> LossSum:
-    """Return the summed loss of a decoder as a function of its parameters."""
-    chunk_positions = chunk_positions_of(config)
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What an evaluation asks, as far as it decides its program."""
 
-    def loss_sum(
-        params: Params,
-        tokens: Int32[Array, "batch seq"],
-        targets: Int32[Array, "batch seq"],
-        mask: Bool[Array, "batch seq"],
-    ) -> Array:
-        decoder = bind(graphdef, params)
-        hidden = decoder.hidden(tokens)
-        return chunked_cross_entropy(hidden, targets, mask, decoder.logits, chunk_positions=chunk_positions)
-
-    return loss_sum
+    prompts: int
+    longest_tokens: int
+    """Of the longest prompt."""
 
 
-def start_state(params: Params, config: Config, devices: Devices) -> TrainState:
-    """Return the state before the first step, where its params lie; they become the state's own and are used up."""
-    state: TrainState = compile_start(params, config, devices)(params)
-    return state
+def programs_of(
+    model: Model, objective: Objective, config: Config, mesh: Mesh, *, asked: Asked | None = None
+) -> dict[str, Program]:
+    """Return the programs of a run; `decode` is among them where something is asked."""
+    params, state = placed(model.shapes, config, mesh), state_shapes(model, config, mesh)
+    trained, frozen = split(model.method, params)
+    of_params, of_state, of_frozen = (jax.tree.map(lambda leaf: leaf.sharding, tree) for tree in (params, state, frozen))
+    found = {
+        "start": Program(
+            function=jax.jit(
+                lambda tree: divided(tree, model, config), donate_argnums=(0,), out_shardings=(of_state, of_frozen)
+            ),
+            arguments=(params,),
+            settings={},
+        ),
+        "restore": Program(
+            function=jax.jit(
+                lambda tree: split(model.method, tree)[1], donate_argnums=(0,), out_shardings=of_frozen
+            ),
+            arguments=(params,),
+            settings={},
+        ),
+        "train": train_program(model, objective, config, mesh),
+        "export": Program(function=jax.jit(model.method.merged), arguments=(params,), settings={}),
+    }
+    if asked is not None:
+        found["decode"] = decode_program(model, config, mesh, asked)
+    return found
 
 
-def compile_start(params: Mapping[str, Any], config: Config, devices: Devices) -> Any:
-    """Return the compiled program from params, donated, to the first state: params never exist twice.
-
-    Args:
-        params: by name, as arrays or as shapes, each with its sharding.
-        config: the run.
-        devices: where the state is to lie.
-    """
-    optimizer = build_optimizer(config.optimizer, steps=config.limits.steps)
-    shardings = jax.tree.map(lambda shape: shape.sharding, state_shapes(params, config, devices))
-    make = jax.jit(lambda tree: first_state(tree, optimizer), donate_argnums=(0,), out_shardings=shardings)
-    return make.lower(params).compile()
-
-
-def state_shapes(params: Mapping[str, Any], config: Config, devices: Devices) -> TrainState:
-    """Return the shapes, types and shardings of a run's state; nothing is computed.
-
-    Args:
-        params: by name, as arrays or as shapes.
-        config: the run.
-        devices: where the state is to lie.
-    """
-    optimizer = build_optimizer(config.optimizer, steps=config.limits.steps)
-    shapes = jax.eval_shape(lambda tree: first_state(tree, optimizer), dict(params))
-    shardings = state_shardings(shapes, build_mesh(devices.list), shard_params=config.mesh.shard_params)
-
-    def placed(shape: jax.ShapeDtypeStruct, sharding: Any) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct(shape.shape, shape.dtype, sharding=sharding)
-
-    placed_shapes: TrainState = jax.tree.map(placed, shapes, shardings)
-    return placed_shapes
-
-
-def compile_program(graphdef: nnx.GraphDef[Decoder], state: TrainState, config: Config, devices: Devices) -> Program:
-    """Compile the train step for the shapes of this run."""
-    mesh = build_mesh(devices.list)
+def train_program(model: Model, objective: Objective, config: Config, mesh: Mesh) -> Program:
+    """Return one optimizer step."""
+    state = state_shapes(model, config, mesh)
+    frozen = split(model.method, placed(model.shapes, config, mesh))[1]
     optimizer = build_optimizer(config.optimizer, steps=config.limits.steps)
     step = build_step(
-        loss_of(graphdef, config), optimizer, max_grad_norm=config.optimizer.max_grad_norm, seed=config.seed
+        loss_of(model.graphdef, objective), optimizer, max_grad_norm=config.optimizer.max_grad_norm, seed=config.seed
     )
-    shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
-    rows = config.batch.microbatch_size * len(devices.list)
-    shape = (config.batch.accumulation_steps, rows, config.data.max_length)
-    described: Any = partial(jax.ShapeDtypeStruct, shape, sharding=batch_sharding(mesh))
-    batch = Batch(tokens=described(dtype=jnp.int32), loss_mask=described(dtype=jnp.bool_))
-    began = time.perf_counter()
+    sharding = batch_sharding(mesh)
+    batch = {
+        name: jax.ShapeDtypeStruct((config.batch.accumulation_steps, *shape.shape), shape.dtype, sharding=sharding)
+        for name, shape in objective.described(config.batch.microbatch_size * mesh.size).items()
+    }
     jitted = jax.jit(
         step,
         donate_argnums=(0,) if config.memory.donate else (),
-        out_shardings=(shardings, None),
+        out_shardings=(jax.tree.map(lambda leaf: leaf.sharding, state), None),
     )
-    traced = jitted.trace(state, batch)
-    compiled = traced.lower().compile()
+    return Program(function=jitted, arguments=(state, frozen, batch), settings={})
+
+
+def decode_program(model: Model, config: Config, mesh: Mesh, asked: Asked) -> Program:
+    """Return the answer to one batch of prompts, as `generate` asks for it."""
+    rows, width = min(config.evaluation.batch_size, asked.prompts), padded(asked.longest_tokens)
+    described = jax.ShapeDtypeStruct
     return Program(
-        step=compiled,
-        compiled=compiled,
-        jaxpr=traced.jaxpr,
-        mesh=mesh,
-        compile_seconds=time.perf_counter() - began,
+        function=decode,
+        arguments=(
+            model.graphdef,
+            placed(model.shapes, config, mesh),
+            described((rows, width), jnp.int32),
+            described((rows,), jnp.int32),
+            described((), jnp.int32),
+        ),
+        settings={"max_new_tokens": config.evaluation.max_new_tokens},
     )
+
+
+def loss_of(graphdef: nnx.GraphDef[Decoder], objective: Objective) -> LossSums:
+    """Return the objective's sums as a function of a decoder's parameters."""
+
+    def loss_sums(trained: Params, frozen: Params, batch: Microbatch) -> Sums:
+        return objective.loss_sums(bind(graphdef, joined(trained, frozen)), batch)
+
+    return loss_sums
