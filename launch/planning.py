@@ -26,17 +26,11 @@ from typing import Any, Literal
 from evidence.run.write import write_json, write_text
 from launch import seal
 from launch.files import no_link, read_number, read_object, read_started
-from launch.jobs import (
-    CONFIG,
-    EXIT_CODE,
-    OUTPUT,
-    PROCESS,
-    launch_folder,
-)
+from launch.jobs import CONFIG, EXIT_CODE, OUTPUT, PROCESS, launch_folder
 from launch.output import tail
-from launch.process import is_alive, kill, started_now
+from launch.process import is_alive, kill, start, started_now
 from launch.program import HOME, PROGRAM
-from launch.queue import config_text
+from schemas.reading.yaml_text import write_yaml
 
 TIME_LIMIT_SECONDS = 900.0
 """What takes longer is stopped; a model on a slow disk may take minutes to be looked at."""
@@ -97,14 +91,12 @@ def ask(root: Path, config: Mapping[str, Any]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name in (_ANSWER, _SEAL, EXIT_CODE, OUTPUT):
         (folder / name).unlink(missing_ok=True)
-    write_text(folder / CONFIG, config_text(config))
-    waiting = subprocess.Popen(
+    write_text(folder / CONFIG, write_yaml(dict(config)))
+    waiting = start(
         [sys.executable, "-m", "launch.planning", str(folder), str(Path.cwd())],
-        cwd=HOME,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
+        folder=HOME,
+        output=subprocess.DEVNULL,
+        errors=subprocess.DEVNULL,
     )
     write_json(folder / PROCESS, asdict(started_now(waiting.pid)))
     # Whoever starts a process must wait for it, or it stays in the process table after its end.
@@ -121,14 +113,7 @@ def main(folder: Path, working_folder: Path, limit_seconds: float = TIME_LIMIT_S
     """
     command = [*PROGRAM, "plan", "--config", str(folder / CONFIG), "--json"]
     with (folder / _ANSWER).open("wb") as answer, (folder / OUTPUT).open("wb") as output:
-        process = subprocess.Popen(
-            command,
-            cwd=working_folder,
-            stdin=subprocess.DEVNULL,
-            stdout=answer,
-            stderr=output,
-            start_new_session=True,
-        )
+        process = start(command, folder=working_folder, output=answer, errors=output)
         try:
             code = process.wait(timeout=limit_seconds)
         except subprocess.TimeoutExpired:
@@ -147,7 +132,7 @@ def mark_ended(folder: Path, code: int) -> None:
 
 def folder_of(root: Path, config: Mapping[str, Any]) -> Path:
     """Return the folder of the question about a configuration, be it there or not."""
-    digest = hashlib.sha256(config_text(config).encode("utf-8")).hexdigest()
+    digest = hashlib.sha256(write_yaml(dict(config)).encode("utf-8")).hexdigest()
     return launch_folder(root) / _PLANS / digest[:24]
 
 

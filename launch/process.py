@@ -1,18 +1,27 @@
-"""A process that is surely the one meant: an id alone may by now belong to somebody else's process.
+"""Processes of the queue: starting, recognising and stopping them. Every platform call of this package is here.
 
-Each signal is sent only after the start time was compared.
+An id alone may by now belong to another process, so each signal is sent only after the start time was compared.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
 
 import psutil
 
 _CLOCK_SECONDS = 2.0
 """Start times are derived from the time of boot, which the system rounds."""
+
+ONLY_PARENT_INTERRUPTS = sys.platform == "win32"
+"""Windows interrupts a process only from a process on the same console: its worker must do it, not the page."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +31,38 @@ class Started:
     pid: int
     created: float
     booted: float | None = None
+
+
+def start(
+    command: Sequence[str],
+    *,
+    folder: Path | str,
+    output: IO[bytes] | int,
+    errors: IO[bytes] | int,
+    environment: Mapping[str, str] | None = None,
+    own_console: bool = True,
+) -> subprocess.Popen[bytes]:
+    """Start a process that outlives this one: it has a session, or on Windows a process group, of its own.
+
+    Args:
+        command: Program and arguments.
+        folder: Where it starts.
+        output: Where its output goes.
+        errors: Where its errors go.
+        environment: Its environment. None: this one's.
+        own_console: On Windows, whether it gets a console without a window; a job shares its worker's, so that the
+            worker can interrupt it.
+
+    Raises:
+        OSError: It could not be started.
+    """
+    apart: dict[str, Any] = {"start_new_session": True}
+    if sys.platform == "win32":
+        flags = subprocess.CREATE_NEW_PROCESS_GROUP | (subprocess.CREATE_NO_WINDOW if own_console else 0)
+        apart = {"creationflags": flags}
+    return subprocess.Popen(
+        command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, **apart
+    )
 
 
 def started_now(pid: int) -> Started:
@@ -41,7 +82,7 @@ def is_alive(started: Started) -> bool:
 def _is_same(created: float, started: Started) -> bool:
     """Return whether a process of the same id, created then, is the one meant.
 
-    Where the clock is set, Linux moves the start of every process along with that of the machine.
+    If the clock is set, Linux moves the start of every process along with that of the machine.
     """
     if abs(created - started.created) <= _CLOCK_SECONDS:
         return True
@@ -53,19 +94,28 @@ def _is_same(created: float, started: Started) -> bool:
 
 def interrupt(started: Started) -> None:
     """Ask the process to end in good order, as Ctrl-C does; it seals its run and may take a while."""
-    if is_alive(started):
-        try:
-            os.kill(started.pid, signal.SIGINT)
-            os.kill(started.pid, signal.SIGCONT)  # One that somebody has suspended would never hear it.
-        except ProcessLookupError:
-            return
+    if not is_alive(started):
+        return
+    if sys.platform == "win32":
+        with suppress(OSError):  # It has another console: `ONLY_PARENT_INTERRUPTS`.
+            os.kill(started.pid, signal.CTRL_BREAK_EVENT)
+        return
+    with suppress(ProcessLookupError):
+        os.kill(started.pid, signal.SIGINT)
+        os.kill(started.pid, signal.SIGCONT)  # A suspended process would never receive it.
 
 
 def kill(started: Started) -> None:
     """End the process and everything it started, at once."""
-    if is_alive(started):
-        try:
-            # The job leads a session, so its process group has its id and nobody else is in it.
-            os.killpg(started.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            return
+    if not is_alive(started):
+        return
+    if sys.platform == "win32":
+        with suppress(psutil.NoSuchProcess):
+            process = psutil.Process(started.pid)
+            for member in (*process.children(recursive=True), process):
+                with suppress(psutil.NoSuchProcess):
+                    member.kill()
+        return
+    with suppress(ProcessLookupError):
+        # The job leads a session, so its process group has its id and no other process is in it.
+        os.killpg(started.pid, signal.SIGKILL)

@@ -18,17 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from evidence.run.lock import RunLock
-from launch.jobs import (
-    CONFIG,
-    OUTPUT,
-    Job,
-    JobReader,
-    launch_folder,
-    mark_ended,
-    mark_started,
-    read_job,
-)
-from launch.process import interrupt, kill, started_now
+from launch.jobs import CONFIG, OUTPUT, Job, JobReader, launch_folder, mark_ended, mark_started, read_job
+from launch.process import ONLY_PARENT_INTERRUPTS, Started, interrupt, kill, start, started_now
 from launch.program import PROGRAM, resume_arguments, train_arguments
 from schemas.problems.problem import ProblemError
 
@@ -55,10 +46,13 @@ def main(root: Path) -> None:
 def _work(root: Path, lock: RunLock) -> None:
     """Start jobs as devices become free, until none waits and none that was started here is at work."""
     waits: list[threading.Thread] = []
+    asked: set[Started] = set()
     reader = JobReader(root)
     while lock.holds():
         waits = [wait for wait in waits if wait.is_alive()]
         known = reader.jobs()
+        if ONLY_PARENT_INTERRUPTS:
+            _interrupt_cancelled(known, asked)
         # Jobs that an earlier worker left running have nobody here who waits for them, but their devices are taken.
         if not waits and all(job.has_ended for job in known):
             return
@@ -66,6 +60,14 @@ def _work(root: Path, lock: RunLock) -> None:
     # Somebody removed the root and may have begun another there, whose queue is not ours.
     for wait in waits:
         wait.join()
+
+
+def _interrupt_cancelled(known: Sequence[Job], asked: set[Started]) -> None:
+    """Interrupt each cancelled job once: a second interruption would end it without a checkpoint."""
+    for job in known:
+        if job.state == "stopping" and job.started is not None and job.started not in asked:
+            asked.add(job.started)
+            interrupt(job.started)
 
 
 def _start_all(chosen: Sequence[Job], waits: list[threading.Thread]) -> bool:
@@ -114,14 +116,13 @@ def _start(job: Job) -> subprocess.Popen[bytes] | None:
     # Nothing waits in a buffer: who sees that the job has ended finds its last words.
     with (job.folder / OUTPUT).open("ab", buffering=0) as output:
         try:
-            process = subprocess.Popen(
+            process = start(
                 [*PROGRAM, *arguments_of(job)],
-                cwd=job.working_folder,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},  # or the page would see nothing for a long time
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
+                folder=job.working_folder,
+                output=output,
+                errors=subprocess.STDOUT,
+                environment={**os.environ, "PYTHONUNBUFFERED": "1"},  # or the page would see nothing for a long time
+                own_console=False,
             )
         except OSError as error:
             output.write(f"The run could not be started: {error}\n".encode())

@@ -23,8 +23,11 @@ DOCUMENTS = (
 ROWS = ("metric_row", "log_record", "prediction_row", "dataset_row", "eval_item")
 KINDS = (*DOCUMENTS, *ROWS)
 
-VERSIONS = ("1.0",)
-"""Every `schema_version` that this program reads, oldest first."""
+VERSIONS = ("1.0", "1.1")
+"""Every `schema_version` that this program reads, oldest first. 1.1 may hold more than 1.0 and drops nothing."""
+
+VERSION = VERSIONS[-1]
+"""The `schema_version` of documents that this program writes."""
 
 LARGEST_EXACT = 2**53 - 1
 """The largest whole number that every reader of JSON holds exactly; the bound of counts in the schemas."""
@@ -56,7 +59,7 @@ def is_rows(kind: str) -> bool:
 
 
 @cache
-def schema(kind: str, version: str = "1.0") -> dict[str, Any]:
+def schema(kind: str, version: str = VERSION) -> dict[str, Any]:
     """Return the JSON Schema of a kind, or of `types`, which the others refer to; read once, not to be changed."""
     return _read(f"{kind}.schema.json", version)
 

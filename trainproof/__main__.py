@@ -1,4 +1,7 @@
-"""`python -m trainproof`, and `python FOLDER/trainproof` for a start that no other folder can stand in for."""
+"""The start of the command: `trainproof`, `python -m trainproof`, and `python FOLDER/trainproof`.
+
+The last form is for processes that are started from any folder: no package of that folder can replace this one.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,19 @@ import sys
 from pathlib import Path
 
 if not __package__:
-    # Started by its path: the names of this folder are not to be found as packages of their own.
+    # Started by its path: the packages are beside this folder, and not in it.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from trainproof.command import main
+from trainproof.neighbours import refuse_strangers
+
+
+def main() -> None:
+    """Run the command, unless Python would take another project's packages for its own."""
+    refuse_strangers()
+    from trainproof import command
+
+    command.main()
+
 
 if __name__ == "__main__":
     main()

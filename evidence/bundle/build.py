@@ -1,9 +1,7 @@
 """Building a bundle: run folders in, one verified zip out, or nothing.
 
-What lives here: the order of the steps. The zip is written under a temporary name, opened and verified as a stranger
-would, and only then takes its name; on any failure nothing is left behind. What does not: what refuses a run
-(`evidence.bundle.inspection`), the files of the bundle (`evidence.bundle.sources`) and the bytes of the zip
-(`evidence.bundle.zip.container`).
+The zip is written under a temporary name, opened and verified as a stranger would, and only then takes its name; on
+any failure nothing is left behind.
 """
 
 from __future__ import annotations

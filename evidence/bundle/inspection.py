@@ -1,7 +1,6 @@
 """Whether a run may be packed: its grade, its files, and what they give away.
 
-What lives here: the judgement of one run folder before packing, and the checklist that pages show. What does not:
-writing the bundle (`evidence.bundle.build`). Three kinds of refusal:
+Three kinds of refusal:
 
 - never packed: a contradictory run (no label could say which of its statements is true), no run at all, a run that is
   still going on, links and special files, names that other systems cannot hold, secrets;

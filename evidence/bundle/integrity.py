@@ -1,9 +1,4 @@
-"""Whether the files of an archive are those that its lists state.
-
-What lives here: comparing names, sizes and hashes with MANIFEST.sha256, bundle_manifest.json and the published schemas.
-What does not: whether the archive is harmless (`evidence.bundle.zip.hostile`) and whether the runs are true
-(`evidence.bundle.verify`).
-"""
+"""Whether the files of an archive are those that its lists state."""
 
 from __future__ import annotations
 
@@ -24,7 +19,7 @@ from evidence.bundle.format.codes import (
 from evidence.bundle.format.documents import FileHash, content_sha256, read_hash_lines
 from evidence.bundle.format.layout import BUNDLE_MANIFEST, HASHES, RUNS, SCHEMAS
 from evidence.bundle.format.rules import refusal
-from schemas.catalog import VERSIONS, folder_of, kind_of
+from schemas.catalog import VERSION, folder_of, kind_of
 from schemas.problems.problem import Problem
 
 _IN_RUN = 3
@@ -99,7 +94,7 @@ def needed_schema_problems(found: Mapping[str, FileHash]) -> Iterator[Problem]:
     documents = [path.split("/") for path in found if path.startswith(f"{RUNS}/")]
     kinds = {kind for parts in documents if len(parts) == _IN_RUN and (kind := kind_of(parts[-1]))}
     for kind in sorted(kinds | {"bundle_manifest", "types"}):
-        path = f"{SCHEMAS}/{folder_of(VERSIONS[0])}/{kind}.schema.json"
+        path = f"{SCHEMAS}/{folder_of(VERSION)}/{kind}.schema.json"
         if path not in found:
             yield refusal(OTHER_SCHEMA, path, "The schema is missing.")
 
@@ -116,7 +111,7 @@ def schema_problems(found: Mapping[str, FileHash]) -> Iterator[Problem]:
             yield refusal(OTHER_SCHEMA, path, "The schema differs from the published one.")
 
 
-def published_schemas(version: str = "1.0") -> dict[str, bytes]:
+def published_schemas(version: str = VERSION) -> dict[str, bytes]:
     """Return the schema files of a version by their path inside a bundle."""
     folder = folder_of(version)
     source = files("schemas") / "documents" / folder

@@ -1,8 +1,4 @@
-"""The grade of runs wherever they lie: the same words for a run folder here and for its copy in a stranger's bundle.
-
-What lives here: checking several runs together, with paths named from each run folder. What does not: what follows for
-packing (`evidence.bundle.inspection`) or for a verdict (`evidence.bundle.verify`).
-"""
+"""The grade of runs wherever they lie: the same words for a run folder here and for its copy in a stranger's bundle."""
 
 from __future__ import annotations
 

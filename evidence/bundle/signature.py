@@ -1,9 +1,8 @@
 """Signing a bundle with a key of one's own, and checking such a signature.
 
-What lives here: a DSSE envelope (github.com/secure-systems-lab/dsse, protocol version 1) around an in-toto statement,
-signed with Ed25519. What does not: whether the bundle holds (`evidence.bundle.verify`). A signature says that the
-holder of a key stood by this content; whose key it is, one must know from elsewhere. The package `cryptography` is
-loaded when it is needed and comes with the extra `sign`.
+A DSSE envelope (github.com/secure-systems-lab/dsse, protocol version 1) around an in-toto statement, signed with
+Ed25519. A signature says that the holder of a key stood by this content; whose key it is, one must know from
+elsewhere. The package `cryptography` is loaded when it is needed and comes with the extra `sign`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The files of a bundle: those of the runs, and those made here (schemas, report, crate, the two lists).
-
-What lives here: collecting them with size, hash and checksum. What does not: writing them (`evidence.bundle.build`).
-"""
+"""The files of a bundle: those of the runs, and those made here (schemas, report, crate, the two lists)."""
 
 from __future__ import annotations
 
@@ -20,7 +17,6 @@ from evidence.bundle.report.crate import crate_text
 from evidence.bundle.report.page import ReportRun, report_html
 from evidence.bundle.secrets.redact import Redaction
 from evidence.records.facts import facts_of
-from evidence.run.notes import notes_of
 from evidence.run.write import as_json_text
 
 BLOCK_BYTES = 1 << 20
@@ -77,7 +73,7 @@ def _report_run(inspection: Inspection, sources: Sequence[Source]) -> ReportRun:
         grade=inspection.grade,
         findings=inspection.findings,
         facts=facts_of(inspection.run),
-        notes=notes_of(inspection.run),
+        notes=inspection.run.notes,
         files=tuple(source.hash for source in sources),
     )
 

@@ -1,8 +1,7 @@
 """Verifying a bundle with nothing but the zip: is it whole, is it ours, are its runs what it says they are.
 
-What lives here: the order of the checks, and the verdict. Nothing is written to disk before the archive has been found
-harmless and every content has been read once; then the run documents go to a private temporary folder, are checked and
-graded again, and the folder is removed.
+Nothing is written to disk before the archive has been found harmless and every content has been read once; then the
+run documents go to a private temporary folder, are checked and graded again, and the folder is removed.
 """
 
 from __future__ import annotations
@@ -53,7 +52,6 @@ from evidence.bundle.zip.content import Progress, hash_entries, stream
 from evidence.bundle.zip.hostile import Limits, harmless_entries
 from evidence.records.facts import facts_of
 from evidence.run.layout import in_weight_folder
-from evidence.run.notes import notes_of
 from schemas.problems.problem import Problem, worst_first
 from schemas.validate import read_document
 
@@ -215,7 +213,7 @@ def _report_runs(folder: Path, found: Mapping[str, FileHash], redactions: Sequen
             grade=judged.grade,
             findings=judged.findings,
             facts=facts_of(judged.run),
-            notes=notes_of(judged.run),
+            notes=judged.run.notes,
             files=tuple(file for path, file in found.items() if path.startswith(f"{RUNS}/{judged.name}/")),
         )
         for judged in judged_together([folder / RUNS / name for name in sorted(run_names(found))], redactions)

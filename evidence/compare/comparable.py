@@ -1,7 +1,4 @@
-"""Whether the scores of two runs may be compared: only if both answered the same questions in the same way.
-
-What lives here: the reasons against it, in words. What does not: the comparison (`evidence.compare.comparison`).
-"""
+"""Whether the scores of two runs may be compared: only if both answered the same questions in the same way."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Comparing runs: which settings differ, what each reached, and whether a difference in score is more than chance.
-
-What lives here: the comparison as data. What does not: its text (`trainproof.terminal.comparisons`), the settings
-(`evidence.compare.settings`), the difference in score of two runs (`evidence.compare.score_difference`), and whether two runs may be
-compared by score (`evidence.compare.comparable`).
-"""
+"""Comparing runs: which settings differ, what each reached, and whether a difference in score is more than chance."""
 
 from __future__ import annotations
 

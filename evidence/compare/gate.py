@@ -1,8 +1,7 @@
 """A regression gate: whether runs reach what was asked of them, and are no worse than a baseline.
 
-What lives here: reading requirements, and the verdict on each run. What does not: the words of the terminal
-(`trainproof.terminal.gates`). A figure is taken as computed again from the rows of the run, never as stated; a run that
-contradicts itself, or holds no measurement, meets no requirement.
+A figure is taken as computed again from the rows of the run, never as stated; a run that contradicts itself, or holds
+no measurement, meets no requirement.
 """
 
 from __future__ import annotations

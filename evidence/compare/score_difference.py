@@ -1,8 +1,4 @@
-"""The difference in score of two runs that answered the same items, item by item.
-
-What lives here: which formula fits the items. What does not: the formulas (`evidence.scores.proportions`, `evidence.scores.clusters`,
-`evidence.scores.means`) and whether the two may be compared at all (`evidence.compare.comparable`).
-"""
+"""The difference in score of two runs that answered the same items, item by item."""
 
 from __future__ import annotations
 

@@ -1,24 +1,20 @@
-"""The settings of runs side by side, in the order of what matters, and which of them two documents state alike.
-
-What lives here: the settings and how they are told. What does not: what came of them (`evidence.judge.headlines`), or their
-text (`trainproof.terminal.comparisons`).
-"""
+"""The settings of runs side by side, in the order of what matters, and which of them two documents state alike."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import PurePosixPath
+from functools import partial
 from typing import Any, Literal
 
 from evidence.records.by_name import flatten
+from evidence.records.effective import PLACES, alike, effective_of
 from evidence.records.facts import Document, Facts
-from evidence.rules.contradiction.settings import CONFIG_PAIRS
 
 SETTINGS_OF_MANIFEST = ("mode", "code", "environment", "devices", "model", "dataset", "training")
 """Groups of the manifest that say how a run was made; the others say what came of it."""
-NO_SETTINGS = frozenset({"training.steps_done", "devices.list", "schema_version", "name"})
-"""Fields among them, and of the configuration, that are no settings."""
+NO_SETTINGS = frozenset({"training.steps_done", "devices.list", "devices.requested", "schema_version", "name"})
+"""Fields among them, and of the configuration, that are not settings; `devices.requested` repeats `mesh.device`."""
 ABSENT = "(not stated)"
 """Value of a setting that a run does not state; no document holds this text as a setting."""
 _ORDER = (
@@ -26,14 +22,6 @@ _ORDER = (
     "evaluation", "seed", "mesh", "checkpoint", "recording", "devices", "environment", "code",
 )  # fmt: skip
 """Groups of settings, what changes a result most first."""
-_EFFECTIVE = {
-    **{pair.declared[1:].replace("/", "."): pair.effective[1:].replace("/", ".") for pair in CONFIG_PAIRS},
-    "optimizer.learning_rate": "training.schedule.peak_learning_rate",
-}
-"""Where the manifest states what came of a key of the configuration."""
-_FLOAT32 = 1e-6
-"""Relative error of a learning rate that went through float32."""
-
 Source = Literal["declared", "effective", "both"]
 """declared: from config.yaml. effective: read back by the program, from run_manifest.json. both: stated alike."""
 
@@ -71,7 +59,7 @@ def place(name: str) -> int:
 def side_by_side(facts: Sequence[Facts]) -> list[Setting]:
     """Return every setting that any of the runs states: declared ones first, each kind in the order of what matters."""
     declared = [flatten(fact.config or {}) for fact in facts]
-    effective = [flatten(_groups(fact.manifest or {})) for fact in facts]
+    effective = [_effective(fact.manifest or {}) for fact in facts]
     return [*_of_one("declared", declared), *_of_one("effective", effective)]
 
 
@@ -94,9 +82,10 @@ def told(settings: Sequence[Setting]) -> Told:
     return Told(differing=tuple(found["differing"]), equal=tuple(found["equal"]), unheld=tuple(found["unheld"]))
 
 
-def _groups(manifest: Document) -> Document:
-    """Return the groups that are settings, without those that the run did not come to build."""
-    return {group: manifest[group] for group in SETTINGS_OF_MANIFEST if manifest.get(group) is not None}
+def _effective(manifest: Document) -> dict[str, Any]:
+    """Return the settings of a manifest: its groups as it names them, and other effective keys under their own name."""
+    groups = {group: manifest[group] for group in SETTINGS_OF_MANIFEST if manifest.get(group) is not None}
+    return flatten(groups) | {key: value for key, value in effective_of(manifest).items() if key not in PLACES}
 
 
 def _of_one(source: Source, stated: Sequence[dict[str, Any]]) -> list[Setting]:
@@ -112,23 +101,21 @@ def _once(settings: Sequence[Setting]) -> Iterator[Setting]:
     """Yield the settings, a declared one and what came of it as one where each run states them alike."""
     effective = {setting.name: setting for setting in settings if setting.source == "effective"}
     for setting in settings:
-        twin = effective.get(_EFFECTIVE.get(setting.name, ""))
-        if setting.source == "declared" and twin is not None and all(map(_alike, setting.values, twin.values)):
+        if setting.source != "declared":
+            continue
+        twin = effective.get(PLACES.get(setting.name, setting.name))
+        adds_nothing = partial(_says_the_same, setting.name)
+        if twin is not None and all(map(adds_nothing, setting.values, twin.values)):
             del effective[twin.name]
             yield replace(setting, source="both", values=tuple(map(_stated, setting.values, twin.values)))
-        elif setting.source == "declared":
+        else:
             yield setting
     yield from effective.values()
 
 
-def _alike(declared: Any, effective: Any) -> bool:
-    """Return whether an effective value says nothing beside the declared one: it is the same, or one is not stated."""
-    if ABSENT in (declared, effective) or all_equal((declared, effective)):
-        return True
-    if isinstance(declared, float) and isinstance(effective, float):
-        return abs(declared - effective) <= _FLOAT32 * abs(declared)
-    # The manifest names a data set, the configuration how to reach it.
-    return isinstance(declared, str) and PurePosixPath(declared).name == effective
+def _says_the_same(name: str, declared: Any, effective: Any) -> bool:
+    """Return whether an effective value adds nothing to the declared one: it is the same, or one is not stated."""
+    return ABSENT in (declared, effective) or alike(name, declared, effective)
 
 
 def _stated(declared: Any, effective: Any) -> Any:

@@ -1,8 +1,4 @@
-"""What a smoke run says of a full run, and what it does not.
-
-What lives here: the questions one asks before trusting a smoke run as the rehearsal of a full one, answered from the
-two manifests. What does not: the comparison of settings and scores (`evidence.compare.comparison`).
-"""
+"""What a smoke run says of a full run, and what it does not."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Every finding about a run, a folder of runs or a single document, and the grade of each run.
-
-One run is judged in `evidence.judge.judgement`; how findings are printed stands in `schemas.problems.render` and `trainproof.terminal.runs`.
-"""
+"""Every finding about a run, a folder of runs or a single document, and the grade of each run."""
 
 from __future__ import annotations
 

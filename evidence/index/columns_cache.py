@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.reading.columns import NUMBERS, Columns
+from schemas.reading.columns import SECONDS, Columns
+from schemas.row_fields import number_names
 
 LONG_ROWS = 50_000
 """Rows that take longer to read than a page should wait."""
@@ -42,10 +43,10 @@ def signature_of(metrics: Path) -> Signature | None:
 
 def keep(folder: Path, metrics: Path, signature: Signature, columns: Columns) -> None:
     """Keep the columns of a long file in place of those of its earlier state; without a disk for it, do nothing."""
-    if len(columns.step) < LONG_ROWS:
+    if len(columns["step"]) < LONG_ROWS:
         return
     place = _place(folder, metrics, signature)
-    table = np.stack([getattr(columns, name) for name in (*NUMBERS, "seconds")])
+    table = np.stack([columns[name] for name in (*number_names(), SECONDS)])
     # A page that finds nothing kept reads the rows: slower, and never wrong.
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
@@ -68,7 +69,7 @@ def kept(folder: Path, metrics: Path) -> NDArray[np.float64] | None:
         table = np.load(_place(folder, metrics, signature), mmap_mode="r", allow_pickle=False)
     except (OSError, EOFError, ValueError):
         return None
-    return table if table.dtype == np.float64 and table.shape[:1] == (len(NUMBERS) + 1,) else None
+    return table if table.dtype == np.float64 and table.shape[:1] == (len(number_names()) + 1,) else None
 
 
 def _place(folder: Path, metrics: Path, signature: Signature) -> Path:

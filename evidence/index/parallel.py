@@ -54,7 +54,7 @@ class Entry:
 
 
 def read_entry(folder: Path, *, columns_in: Path | None = None) -> Entry:
-    """Read, judge and sum up one run, and keep the columns of a long one in a folder of `evidence.index.columns_cache`."""
+    """Read, judge and sum up one run, and keep the columns of a long one for `columns_cache`."""
     signature = signature_of(folder / METRICS)
     run = read_run(folder)
     judged = judge(run)

@@ -18,8 +18,8 @@ from evidence.index.parallel import FIRST, Entry, Progress, read_batches
 from evidence.index.summary import MOST_POINTS, RunSummary, summary_of, with_report
 from evidence.judge.judgement import together
 from evidence.judge.report import RunReport
-from evidence.records.unreadable import UNREADABLE_FOLDER
 from evidence.run.folder_state import FolderState, folder_state
+from evidence.run.unreadable import UNREADABLE_FOLDER
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import problem_of
 from schemas.reading.rows import collector_paused
@@ -56,8 +56,8 @@ class RunIndex:
     Args:
         root: Folder of runs; it need not exist.
         follow_links: Whether a link to a folder is a run as that folder is. It may lead anywhere on the machine.
-        columns_in: Folder where the columns of long runs are kept (`evidence.index.columns_cache`). None: nowhere.
-        entries_in: Folder where what was read is kept for the next process (`evidence.index.entries_cache`). None: nowhere.
+        columns_in: Folder where the columns of long runs are kept (`columns_cache`). None: nowhere.
+        entries_in: Folder where what was read is kept for the next process (`entries_cache`). None: nowhere.
 
     Attributes:
         look_seconds: How long the last look at all folders took, the reading of changed ones not counted.

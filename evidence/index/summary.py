@@ -20,7 +20,6 @@ from evidence.records.by_name import Scalar, figures_of, settings_of
 from evidence.records.facts import facts_of
 from evidence.records.ours import Run
 from evidence.rules.foreign import figures as foreign_figures
-from evidence.run.notes import notes_of
 from schemas.problems.problem import Problem
 from schemas.reading.columns import Array, column
 from schemas.reading.times import seconds_between
@@ -158,7 +157,7 @@ def _of_foreign(run: Run, figures: foreign_figures.Figures, report: RunReport) -
 
 
 def _with_notes(summary: RunSummary, run: Run) -> RunSummary:
-    notes = notes_of(run)
+    notes = run.notes
     return replace(summary, tags=notes.tags, note=notes.note or None, archived=notes.archived_at is not None)
 
 

@@ -12,7 +12,6 @@ from typing import Literal
 
 import numpy as np
 
-from evidence.records import unreadable as reading
 from evidence.records.facts import Facts
 from evidence.records.foreign.view import ForeignRun
 from evidence.records.ours import Run
@@ -20,7 +19,7 @@ from evidence.rules import completeness, integrity
 from evidence.rules.foreign.judgement import worth_of
 from evidence.rules.imported import NOT_INTACT
 from evidence.rules.placeholders import PLACEHOLDER
-from evidence.run import layout
+from evidence.run import layout, unreadable
 from schemas.problems.problem import Problem
 from schemas.reading.columns import column
 
@@ -53,7 +52,7 @@ _UNFINISHED = (
 )
 """What leaves a run partial: something that the run wrote, or was to write, is not there."""
 
-_SHAPES = (reading.NOT_A_FILE.code, reading.UNREADABLE_FOLDER.code, integrity.UNREADABLE_FILE.code)
+_SHAPES = (unreadable.NOT_A_FILE.code, unreadable.UNREADABLE_FOLDER.code, integrity.UNREADABLE_FILE.code)
 """Outside TP1xx: a file that cannot be read as what it is to be."""
 
 _MOST_REASONS = 5

@@ -1,7 +1,4 @@
-"""The handful of figures by which a run is known: what the report, the comparison and the pages put first.
-
-What lives here: which figures, from which documents, and how each is written. What does not: judgement of them.
-"""
+"""The handful of figures by which a run is known: what the report, the comparison and the pages put first."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The judgement of one run: every finding, the grade that follows, and what tells the run from others.
-
-What must agree stands in `evidence.rules`, what a grade means in `evidence.judge.grade`. Which folders to judge is decided in
-`evidence.index.check` and `evidence.index.runs`.
-"""
+"""The judgement of one run: every finding, the grade that follows, and what tells the run from others."""
 
 from __future__ import annotations
 

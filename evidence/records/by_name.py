@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from evidence.records.facts import Document, Facts
-from schemas.reading.columns import NUMBERS
+from schemas.row_fields import number_names
 
 Scalar = str | int | float | bool | None
 
@@ -43,7 +43,7 @@ def figures_of(facts: Facts) -> dict[str, float]:
     named: dict[str, Any] = {}
     if facts.metrics:
         last = facts.metrics[-1]
-        named |= {f"last.{name}": last[name] for name in NUMBERS}
+        named |= {f"last.{name}": last.get(name) for name in number_names()}
     if facts.manifest is not None:
         named |= {f"result.{name}": value for name, value in facts.manifest["result"].items()}
     if facts.eval_summary is not None:

@@ -1,8 +1,7 @@
 """Importing: a folder of another tool becomes a run folder that says what it is.
 
 The files are copied to `original/` byte for byte, and `import.json` holds what was read from the copies. There is no
-`run_manifest.json`: trainproof did not carry the run out. The folder appears whole or not at all. What does not live
-here: reading (`read`), and judging (`judgement`).
+`run_manifest.json`: trainproof did not carry the run out. The folder appears whole or not at all.
 """
 
 from __future__ import annotations
@@ -16,14 +15,13 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from evidence.records.foreign import rules
-from evidence.records.foreign.read import entries, is_weights, read_foreign
 from evidence.records.foreign.view import ForeignRun, Source
 from evidence.records.ours import read_run
-from evidence.rules.foreign.judgement import looks_like_run
+from evidence.records.theirs import entries, is_weights, read_foreign
 from evidence.run import layout
 from evidence.run.disk import not_written
 from evidence.run.write import write_json
-from schemas.catalog import schema
+from schemas.catalog import VERSION, schema
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import problem_of
 from schemas.validate import read_rows
@@ -73,7 +71,7 @@ def import_run(folder: Path, *, name: str, root: Path, now: datetime) -> Importe
         originals, notes = _copy(folder, making / layout.ORIGINAL)
         view = read_foreign(making / layout.ORIGINAL)
         document = {
-            "schema_version": "1.0",
+            "schema_version": VERSION,
             "run_id": run_id,
             "imported_at": now.isoformat(timespec="seconds"),
             "readers": READERS,
@@ -135,7 +133,7 @@ def _refuse(folder: Path, name: str, run_id: str, root: Path) -> None:
         what = f"{folder} is a run of trainproof already."
         raise ProblemError([_usage(folder, what, f"Use it as it is: `trainproof check {folder}`.")])
     view = read_foreign(folder)
-    if not looks_like_run(view):
+    if not view.looks_like_run:
         what = f"Nothing in {folder} is recognised as part of a run ({len(view.files)} files were looked at)."
         then = "Give the folder that holds the log, the metrics or the answers of the run."
         raise ProblemError([_usage(folder, what, then)])

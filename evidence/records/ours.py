@@ -1,23 +1,19 @@
-"""Reading a run folder that nobody vouches for: `read_run` gives a `Run`, whatever the folder holds.
-
-What lives here: which files there are, their contents as far as they can be read, and the problems of reading them.
-What does not: whether the contents agree (`evidence.rules`) or what they are worth (`evidence.judge.grade`).
-"""
+"""Reading a run folder that nobody vouches for: `read_run` gives a `Run`, whatever the folder holds."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from evidence.records.foreign.read import read_foreign
 from evidence.records.foreign.view import ForeignRun
-from evidence.records.unreadable import NOT_A_FILE, UNREADABLE_FOLDER, too_deep
-from evidence.rules.foreign.judgement import looks_like_run
+from evidence.records.theirs import read_foreign
 from evidence.run import layout
 from evidence.run.lock import is_alive
+from evidence.run.notes import Notes, notes_in
+from evidence.run.unreadable import NOT_A_FILE, UNREADABLE_FOLDER, too_deep
 from schemas.catalog import kind_of
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import problem_of
@@ -42,7 +38,7 @@ class Run:
         first_examples: first_examples.json.
         eval_summary: eval_summary.json.
         imported: import.json.
-        notes: notes.json; `evidence.run.notes` says what of it counts.
+        notes: notes.json; nothing where the file has a problem.
         alive: Whether some process holds the folder now.
         problems: What is wrong with the folder, these documents and their shapes; rows say theirs when they are read.
     """
@@ -55,7 +51,7 @@ class Run:
     first_examples: dict[str, Any] | None
     eval_summary: dict[str, Any] | None
     imported: dict[str, Any] | None
-    notes: dict[str, Any] | None
+    notes: Notes
     alive: bool
     problems: tuple[Problem, ...]
     _lines: dict[str, Lines] = field(default_factory=dict, repr=False, compare=False)
@@ -104,7 +100,7 @@ class Run:
         if self.alive or self.is_ours:
             return None
         view = read_foreign(self.path)
-        return view if looks_like_run(view) else None
+        return view if view.looks_like_run else None
 
     def metrics(self) -> Rows:
         """Return the rows of metrics.jsonl, read once; none where there is no such file."""
@@ -159,10 +155,11 @@ def read_run(folder: Path) -> Run:
         if name not in files:
             return None
         read = read_document(folder / name, kind_of(name) or "")
-        problems.extend(_as_remarks(read.problems) if name == layout.NOTES else read.problems)
+        problems.extend(read.problems)
         lines[str(folder / name)] = read.lines
         return read.value
 
+    notes, remarks = _notes(folder / layout.NOTES) if layout.NOTES in files else (Notes(), [])
     return Run(
         path=folder,
         files=files,
@@ -172,9 +169,9 @@ def read_run(folder: Path) -> Run:
         first_examples=document(layout.FIRST_EXAMPLES),
         eval_summary=document(layout.EVAL_SUMMARY),
         imported=document(layout.IMPORT),
-        notes=document(layout.NOTES),
+        notes=notes,
         alive=is_alive(folder),
-        problems=tuple(problems),
+        problems=(*problems, *remarks),
         _lines=lines,
     )
 
@@ -197,9 +194,11 @@ def read_existing_run(folder: Path) -> Run:
     return read_run(folder)
 
 
-def _as_remarks(problems: Iterable[Problem]) -> Iterator[Problem]:
-    """Return problems of notes.json as warnings: those words are no evidence, so no grade suffers from them."""
-    return (replace(problem, severity="warning") for problem in problems)
+def _notes(path: Path) -> tuple[Notes, list[Problem]]:
+    """Return the notes and their problems as warnings: those words are not evidence, so no grade suffers from them."""
+    read = read_document(path, "notes")
+    remarks = [replace(problem, severity="warning") for problem in read.problems]
+    return notes_in(read.value) if read.value is not None and not remarks else Notes(), remarks
 
 
 def _files(folder: Path, problems: list[Problem]) -> tuple[str, ...]:

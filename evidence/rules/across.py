@@ -47,7 +47,7 @@ class Fingerprint:
 def fingerprint_of(facts: Facts) -> Fingerprint:
     """Return the fingerprint of a run."""
     columns = facts.columns
-    measured = hashlib.sha256(columns.seconds.tobytes() + columns.loss.tobytes())
+    measured = hashlib.sha256(columns["seconds"].tobytes() + columns["loss"].tobytes())
     return Fingerprint(
         folder=facts.folder,
         run_id=facts.manifest["run_id"] if facts.manifest else None,

@@ -6,7 +6,6 @@ which their findings appear.
 
 from __future__ import annotations
 
-from evidence.records import unreadable as reading
 from evidence.records.foreign.rules import RULES as FOREIGN_RULES
 from evidence.rules import (
     across,
@@ -19,6 +18,7 @@ from evidence.rules import (
     plausibility,
     whole_config,
 )
+from evidence.run import unreadable
 from schemas.problems.rule import Rule
 
 CHECKS = (
@@ -35,7 +35,7 @@ CHECKS = (
 RULES: tuple[Rule, ...] = tuple(
     sorted(
         (
-            *reading.RULES,
+            *unreadable.RULES,
             *integrity.RULES,
             *contradiction.RULES,
             *plausibility.RULES,

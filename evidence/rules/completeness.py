@@ -211,7 +211,7 @@ def _gaps(facts: Facts) -> Iterator[Problem]:
     if every is None or facts.manifest is None:
         return
     first = facts.manifest["parent"]["step"] if facts.manifest["parent"] else 0
-    steps = facts.columns.step
+    steps = facts.columns["step"]
     allowed = np.where(np.arange(len(steps)) == 0, 1, every)
     for index in where(np.diff(steps, prepend=first) > allowed):
         step, above = int(steps[index]), int(steps[index - 1]) if index else first

@@ -1,8 +1,4 @@
-"""TP231 to TP233, TP375, TP376: whether an import is what was read from its originals, and nothing else.
-
-What lives here: holding import.json against the files under `original/`, and naming what a folder of another tool is.
-What does not: what those files state against each other (`evidence.rules.foreign.contradictions`).
-"""
+"""TP231 to TP233, TP375, TP376: whether an import is what was read from its originals, and nothing else."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from evidence.records.facts import Facts
 from evidence.records.values import found
+from evidence.rules.contradiction.events import SEALED
 from evidence.run import layout
 from evidence.run.hashes import CHUNK_BYTES, sha256_file, sha256_manifest
 from schemas.problems.problem import Problem
@@ -74,7 +75,6 @@ UNREADABLE_FILE = Rule(
     meaning="What cannot be read cannot be checked.",
     fix="Check the file's permissions and the disk.",
 )
-SEALED = "run_sealed"
 """The event by which a run states the hash of its manifest, in the field `manifest_sha256`."""
 
 OTHER_PREDICTIONS = Rule(

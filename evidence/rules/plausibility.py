@@ -115,7 +115,7 @@ _ADAMW_BYTES = 4.0
 
 def loss_is_a_cross_entropy(facts: Facts) -> Iterator[Problem]:
     """Yield a problem for a loss below 0, of exactly 0, or equal in every row."""
-    losses, steps = facts.columns.loss, facts.columns.step
+    losses, steps = facts.columns["loss"], facts.columns["step"]
     for rule, wrong in ((NEGATIVE_LOSS, where(losses < 0)), (ZERO_LOSS, where(losses == 0))):
         if wrong:
             first = wrong[0]
@@ -129,7 +129,7 @@ def loss_is_a_cross_entropy(facts: Facts) -> Iterator[Problem]:
 
 def gradients_reach_the_model(facts: Facts) -> Iterator[Problem]:
     """Yield a problem where every row has a gradient, or a learning rate, of exactly 0."""
-    rates, norms = facts.columns.learning_rate, facts.columns.grad_norm
+    rates, norms = facts.columns["learning_rate"], facts.columns["grad_norm"]
     if len(rates) >= _FEWEST_TO_COMPARE and not rates.any():
         what = f"learning_rate is 0 in all {len(rates)} rows."
         yield found(facts.folder, NO_LEARNING, layout.METRICS, what, pointer="/learning_rate")

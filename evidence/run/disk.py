@@ -1,7 +1,4 @@
-"""What is said when something that was asked for cannot be written: a full disk above all.
-
-What lives here: the words, with the space that is left. What does not: undoing what was begun, which is the writer's.
-"""
+"""What is said when something that was asked for cannot be written: a full disk above all."""
 
 from __future__ import annotations
 

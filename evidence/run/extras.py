@@ -10,7 +10,7 @@ from typing import Literal
 
 from schemas.problems.problem import Problem, ProblemError
 
-Extra = Literal["train", "dashboard", "sign"]
+Extra = Literal["train", "dashboard", "queue", "frame", "sign"]
 
 _SHOWN = 3
 """Missing packages that are named before the rest is only counted."""

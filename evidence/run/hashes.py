@@ -1,7 +1,4 @@
-"""SHA-256 of files, of lists of strings and of JSON values, each with one fixed byte form.
-
-What does not live here: deciding what a hash that differs means (`evidence.rules.integrity`).
-"""
+"""SHA-256 of files, of lists of strings and of JSON values, each with one fixed byte form."""
 
 from __future__ import annotations
 

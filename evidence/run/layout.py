@@ -1,7 +1,4 @@
-"""The names of the files in a run folder, what each is for, and how a run gets its name.
-
-What lives here: names. What does not: reading (`evidence.records.ours`) or writing (`evidence.run.write`) any of them.
-"""
+"""The names of the files in a run folder, what each is for, and how a run gets its name."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """notes.json: tags, a note, and whether a run is archived. The words of whoever looks at runs, never evidence.
 
-What lives here: reading and changing them. No grade, no hash and no other file of the run depends on them, so a sealed
-run may be given a tag years later. A writer takes the file as it is at that moment and replaces it whole: of two at the
-same time the last one wins, and the file is never torn.
+No grade, no hash and no other file of the run depends on them, so a sealed run may be given a tag years later. A
+writer takes the file as it is at that moment and replaces it whole: of two at the same time the last one wins, and
+the file is never torn.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from evidence.records.ours import Run
 from evidence.run import layout
 from evidence.run.write import write_json
-from schemas.catalog import schema
+from schemas.catalog import VERSION, schema
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.words import shown
 from schemas.validate import read_document
@@ -62,14 +61,6 @@ class Change:
     archive: bool | None = None
 
 
-def notes_of(run: Run) -> Notes:
-    """Return what the notes of a run say; nothing where the file has a problem, which `check` names."""
-    path = str(run.path / layout.NOTES)
-    if run.notes is None or any(problem.file == path for problem in run.problems):
-        return Notes()
-    return _from_document(run.notes)
-
-
 def read_notes(folder: Path) -> Notes:
     """Return the notes in a run folder.
 
@@ -84,7 +75,7 @@ def read_notes(folder: Path) -> Notes:
     read = read_document(path, "notes")
     if read.problems or read.value is None:
         raise ProblemError([*read.problems, _not_ours(path, "notes.json cannot be read, so it was left as it is.")])
-    return _from_document(read.value)
+    return notes_in(read.value)
 
 
 def change_notes(folders: Sequence[Path], change: Change, now: datetime) -> list[Notes]:
@@ -158,7 +149,8 @@ def _clean(note: str) -> str:
     return whole.replace("\r\n", "\n").replace("\r", "\n").strip()
 
 
-def _from_document(value: dict[str, Any]) -> Notes:
+def notes_in(value: dict[str, Any]) -> Notes:
+    """Return the notes of a valid notes.json."""
     return Notes(
         tags=tuple(dict.fromkeys(value["tags"])),
         note=value["note"],
@@ -169,7 +161,7 @@ def _from_document(value: dict[str, Any]) -> Notes:
 
 def _as_document(notes: Notes) -> dict[str, Any]:
     return {
-        "schema_version": "1.0",
+        "schema_version": VERSION,
         "tags": list(notes.tags),
         "note": notes.note,
         "archived_at": notes.archived_at,

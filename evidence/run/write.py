@@ -1,7 +1,7 @@
 """Writing evidence so that a kill or a full disk never costs what was already there.
 
-Documents are replaced whole: a temporary file in the same folder, synced, renamed over the old one, the folder synced.
-Rows are appended, each with one system call, and synced every few seconds. What does not live here: what is written.
+Documents are replaced whole: a temporary file in the same folder, synced, renamed over the old one, the folder
+synced. Rows are appended, each with one system call, and synced every few seconds.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""How sure a figure is whose items come in groups: questions on one text are right or wrong together.
-
-What lives here: standard errors that take groups as the independent pieces, and the intervals and the test made of
-them. What does not: independent items (`evidence.scores.proportions`, `evidence.scores.means`).
-"""
+"""How sure a figure is whose items come in groups: questions on one text are right or wrong together."""
 
 from __future__ import annotations
 

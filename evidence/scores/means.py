@@ -1,8 +1,4 @@
-"""How sure a mean is: Student's interval for many values, a bootstrap for few.
-
-What lives here: the mean of independent values. What does not: values in groups (`evidence.scores.clusters`) and shares of
-right answers (`evidence.scores.proportions`).
-"""
+"""How sure a mean is: Student's interval for many values, a bootstrap for few."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """How sure a score is: intervals, the paired test, the smallest difference a set of items can show.
 
-What lives here: formulas over counts, with the standard library only. What does not: reading of runs
-(`evidence.compare.comparison`) and words for people (`trainproof.terminal.comparisons`). Levels, p-values and differences are fractions.
+Levels, p-values and differences are fractions.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The numbers that a run states about itself, computed again from its rows.
 
 The trainer states them with these functions and the checker holds what is stated against them, so that there is one
-definition of each. What does not live here: comparing (`evidence.rules.contradiction`).
+definition of each.
 """
 
 from __future__ import annotations

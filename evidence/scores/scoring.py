@@ -1,7 +1,4 @@
-"""How one output is scored: the answer in it, whether that is right, and whether the form is the required one.
-
-What does not live here: adding scores up (`evidence.scores.recompute`) or generating outputs (`trainer`).
-"""
+"""How one output is scored: the answer in it, whether that is right, and whether the form is the required one."""
 
 from __future__ import annotations
 

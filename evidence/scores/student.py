@@ -1,8 +1,4 @@
-"""Student's t distribution: its quantile and its two-sided p-value, with the standard library only.
-
-What lives here: the two functions, by way of the incomplete beta function. What does not: what they are used for
-(`evidence.scores.means`, `evidence.scores.clusters`).
-"""
+"""Student's t distribution: its quantile and its two-sided p-value, with the standard library only."""
 
 from __future__ import annotations
 

@@ -7,21 +7,23 @@ as trainproof writes it. For any other text it gives None, and `rows` reads line
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, cast, overload
+from operator import attrgetter
+from typing import Any, overload
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.catalog import schema
-from schemas.reading.row_types import fixed_quotation_marks, struct_of
-from schemas.reading.rows import TABLE_KIND
+from schemas.reading.row_types import struct_of
 from schemas.reading.times import moment
+from schemas.row_fields import ROW_KIND, TIME, RowField, number_names, row_fields
 
 Array = NDArray[np.float64]
+
+SECONDS = "seconds"
+"""The column made of the field `time`."""
 
 CHUNK_BYTES = 2**20
 """Text decoded at a time, so that a large file never exists as Python objects as a whole."""
@@ -36,27 +38,12 @@ _OFFSET = len("+00:00")
 _FIRST_YEAR = np.datetime64("0001-01-01")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Columns:
-    """One array for each field of a metric row, all `[rows]` float64; NaN where a row states null.
+Columns = Mapping[str, Array]
+"""One array for each numeric field of a metric row, all `[rows]` float64; NaN where a row states null or nothing.
 
-    `seconds` is the field `time` in seconds since 1970, exact to the microsecond from 1685 to 2255; NaN for a day that
-    no calendar has.
-    """
-
-    step: Array
-    tokens_seen: Array
-    loss: Array
-    learning_rate: Array
-    grad_norm: Array
-    step_seconds: Array
-    tokens_per_second: Array
-    device_memory_bytes: Array
-    seconds: Array
-
-
-NUMBERS = tuple(name for name in Columns.__dataclass_fields__ if name != "seconds")
-"""The fields of a metric row that are numbers, in the order of the schema."""
+`seconds` is the field `time` in seconds since 1970, exact to the microsecond from 1685 to 2255; NaN for a day that no
+calendar has.
+"""
 
 
 class Table(Sequence[dict[str, Any]]):
@@ -74,7 +61,7 @@ class Table(Sequence[dict[str, Any]]):
         self._ends = ends
 
     def __len__(self) -> int:
-        return len(self.columns.step)
+        return len(self._ends)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return iter(msgspec.json.Decoder(dict[str, Any]).decode_lines(self._text))
@@ -100,17 +87,17 @@ def columns_of(rows: Sequence[dict[str, Any]]) -> Columns:
     """Return the columns of metric rows that are valid each; those of a `Table` are there already."""
     if isinstance(rows, Table):
         return rows.columns
-    numbers = {name: column(rows, name) for name in NUMBERS}
+    numbers = {name: column(rows, name) for name in number_names()}
     moments = (moment(row["time"]) for row in rows)
     seconds = np.array([math.nan if at is None else at.timestamp() for at in moments], dtype=np.float64)
-    return Columns(**numbers, seconds=seconds)
+    return {**numbers, SECONDS: seconds}
 
 
 def column(rows: Sequence[dict[str, Any]], name: str) -> Array:
-    """Return one number of every row, `[rows]`; NaN for null."""
+    """Return one number of every row, `[rows]`; NaN for null and for a field that the row lacks."""
     if isinstance(rows, Table):
-        return cast("Array", getattr(rows.columns, name))
-    return np.array([row[name] for row in rows], dtype=np.float64)
+        return rows.columns[name]
+    return np.array([row.get(name) for row in rows], dtype=np.float64)
 
 
 def read_table(text: bytes) -> Table | None:
@@ -119,32 +106,44 @@ def read_table(text: bytes) -> Table | None:
     Args:
         text: Lines that each end with a newline.
     """
-    marks = _marks_per_row()
+    decoder, marks, fields = _table_decoder()
     parts: list[NDArray[np.float64]] = []
     ends: list[NDArray[np.int64]] = []
     before = 0
     for lines in _chunks(text):
         try:
-            rows = _decoder().decode_lines(lines)
+            rows = decoder.decode_lines(lines)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             return None
-        # A blank line gives no row; an unknown key or one that stands twice has quotation marks of its own.
         signs = np.frombuffer(lines, dtype=np.uint8)
         ends.append(np.flatnonzero(signs == _LINE_END) + before)
-        if len(ends[-1]) != len(rows) or np.count_nonzero(signs == _MARK) != marks * len(rows):
-            return None
-        before += len(lines)
         seconds = _seconds([row.time for row in rows])
         if seconds is None:
             return None
-        part = np.empty((len(NUMBERS) + 1, len(rows)))
-        for place, values in enumerate(_numbers(rows)):
-            part[place] = np.fromiter(values, dtype=np.float64, count=len(values))  # None is NaN.
+        part = np.empty((len(fields) + 1, len(rows)))
+        optional = sum(_fill(part[place], rows, field) for place, field in enumerate(fields))
+        # A blank line gives no row; an unknown key or one that stands twice has quotation marks of its own.
+        stated = marks * len(rows) + 2 * optional
+        if len(ends[-1]) != len(rows) or np.count_nonzero(signs == _MARK) != stated:
+            return None
+        before += len(lines)
         part[-1] = seconds
         parts.append(part)
-    table = parts[0] if len(parts) == 1 else np.concatenate([np.empty((len(NUMBERS) + 1, 0)), *parts], axis=1)
+    names = (*number_names(), SECONDS)
+    table = parts[0] if len(parts) == 1 else np.concatenate([np.empty((len(names), 0)), *parts], axis=1)
     places = np.concatenate([np.empty(0, dtype=np.int64), *ends])
-    return Table(text, places, Columns(**dict(zip((*NUMBERS, "seconds"), table, strict=True))))
+    return Table(text, places, dict(zip(names, table, strict=True)))
+
+
+def _fill(column: Array, rows: Sequence[Any], field: RowField) -> int:
+    """Write one field of all rows into a column; return how many rows state it, if it is optional."""
+    values = map(attrgetter(field.name), rows)
+    if field.is_required:
+        column[:] = np.fromiter(values, dtype=np.float64, count=len(rows))  # None is NaN.
+        return 0
+    stated = list(values)
+    column[:] = [None if value is msgspec.UNSET else value for value in stated]
+    return sum(value is not msgspec.UNSET for value in stated)
 
 
 def _chunks(text: bytes) -> Iterator[bytes]:
@@ -158,20 +157,6 @@ def _chunks(text: bytes) -> Iterator[bytes]:
         end = text.rfind(b"\n", start, start + CHUNK_BYTES) + 1 or text.find(b"\n", start) + 1
         yield text[start:end]
         start = end
-
-
-def _numbers(rows: Sequence[Any]) -> Iterator[list[Any]]:
-    """Yield the numbers of all rows, field by field in the order of `NUMBERS`; null is None."""
-    # Written out: a name that is looked up by a variable takes three times as long, and a tuple for each row would be
-    # watched by the garbage collector, which costs as much as all the rest.
-    yield [row.step for row in rows]
-    yield [row.tokens_seen for row in rows]
-    yield [row.loss for row in rows]
-    yield [row.learning_rate for row in rows]
-    yield [row.grad_norm for row in rows]
-    yield [row.step_seconds for row in rows]
-    yield [row.tokens_per_second for row in rows]
-    yield [row.device_memory_bytes for row in rows]
 
 
 def _seconds(times: Sequence[str]) -> NDArray[np.float64] | None:
@@ -194,14 +179,8 @@ def _seconds(times: Sequence[str]) -> NDArray[np.float64] | None:
 
 
 @cache
-def _decoder() -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(struct_of(TABLE_KIND, as_text=("time",)))
-
-
-@cache
-def _marks_per_row() -> int:
-    marks = fixed_quotation_marks(schema(TABLE_KIND))
-    if marks is None or struct_of(TABLE_KIND).__struct_fields__ != (*NUMBERS, "time"):
-        what = "the schema of metric rows has changed; its columns must change with it"
-        raise AssertionError(what)
-    return marks
+def _table_decoder() -> tuple[msgspec.json.Decoder[Any], int, tuple[RowField, ...]]:
+    """Return the decoder of a row, the quotation marks of one without optional fields, and its numeric fields."""
+    decoder = msgspec.json.Decoder(struct_of(ROW_KIND, as_text=(TIME,)))
+    fields = tuple(field for field in row_fields() if field.name != TIME)
+    return decoder, 2 * sum(field.is_required for field in fields) + 4, fields

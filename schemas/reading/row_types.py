@@ -47,12 +47,19 @@ def decoder_of(kind: str) -> Decode | None:
 
 @cache
 def struct_of(kind: str, *, as_text: tuple[str, ...] = ()) -> type[msgspec.Struct]:
-    """Return a type for rows that all need the same keys; those `as_text` may be any text, for the caller to judge."""
+    """Return a type for rows; an optional key that a row lacks is UNSET.
+
+    Args:
+        kind: A kind of row.
+        as_text: Keys whose value may be any text, for the caller to judge.
+    """
     document = schema(kind)
-    fields = [
-        (name, str if name in as_text else _type_of(node, document)) for name, node in document["properties"].items()
-    ]
-    return msgspec.defstruct(kind, fields, forbid_unknown_fields=True, gc=False)
+    fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
+    for name, node in document["properties"].items():
+        type_ = str if name in as_text else _type_of(node, document)
+        is_required = name in document["required"]
+        fields.append((name, type_) if is_required else (name, Union[type_, msgspec.UnsetType], msgspec.UNSET))  # noqa: UP007 - made of a value
+    return msgspec.defstruct(kind, fields, forbid_unknown_fields=True, gc=False, kw_only=True)
 
 
 def _flat(decode: Callable[[bytes], dict[str, Any]], marks: int) -> Decode:

@@ -21,11 +21,13 @@ from schemas.explain.violations import violations
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule, problem_of
 from schemas.problems.words import counted
+from schemas.reading.columns import read_table
 from schemas.reading.json_text import read_json
 from schemas.reading.limits import LARGEST_ROWS, LONGEST_ROW, line_of, too_large
 from schemas.reading.row_types import decoder_of
 from schemas.reading.text import decode, other_encoding
 from schemas.reading.unreadable import cannot_read
+from schemas.row_fields import ROW_KIND
 
 TORN_TAIL = Rule(
     "TP130",
@@ -50,9 +52,6 @@ MORE_LINES = Rule(
 
 APPENDED = ("metric_row", "log_record", "prediction_row")
 """Kinds that a run appends to. People write the others, often without a newline at the end."""
-
-TABLE_KIND = "metric_row"
-"""The kind of which a run has up to millions; `columns` reads it."""
 
 MOST_EXPLAINED = 100
 """Lines of one file whose problems are explained; thousands of lines are rarely wrong in a hundred different ways."""
@@ -164,7 +163,7 @@ class _Reader:
             self.problems += decode(head, file=self.file)[1]
             return
         stream.seek(0)
-        if self.kind == TABLE_KIND:
+        if self.kind == ROW_KIND:
             self._read_table(stream)
         sure = decoder_of(self.kind) or _never_sure
         length, rows = 0, []
@@ -188,8 +187,6 @@ class _Reader:
 
     def _read_table(self, stream: BinaryIO) -> None:
         """Take all whole lines at once, if none of them needs a closer look; the stream then stands behind them."""
-        from schemas.reading.columns import read_table
-
         end = stream.seek(0, os.SEEK_END)
         stream.seek(0)
         # Without a number of bytes it would read into one buffer and copy it into another.

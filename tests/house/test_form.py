@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-PACKAGES = ("schemas", "evidence", "trainer", "dashboard")
-SOURCES = [Path("trainproof/command.py"), *(path for name in PACKAGES for path in sorted(Path(name).rglob("*.py")))]
+PACKAGES = ("trainproof", "schemas", "evidence", "trainer", "launch", "dashboard")
+SOURCES = [path for name in PACKAGES for path in sorted(Path(name).rglob("*.py"))]
 DOCUMENTS = [Path("README.md"), Path("CONTRIBUTING.md"), Path("CHANGELOG.md"), *sorted(Path("docs").rglob("*.md"))]
 
 LONGEST_FILE = 300

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -38,8 +39,10 @@ from launch.jobs import (
     read_job,
 )
 from launch.output import tail
+from launch.places import local
 from launch.process import Started
 from launch.worker import startable
+from schemas.reading.yaml_text import read_yaml
 
 POLITE = """
 import signal, sys, time
@@ -72,26 +75,26 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     yield tmp_path
     for job in jobs(tmp_path):
         control.kill(job)
-    wait_for(lambda: not control.is_worked_on(tmp_path))
+    wait_for(lambda: not local.is_worked_on(tmp_path))
 
 
 def test_jobs_run_one_at_a_time_in_order_and_leave_their_output_and_exit_code(root: Path) -> None:
     code = "import time; print(time.monotonic()); time.sleep(0.3); print(time.monotonic())"
     queued = [put(root, code) for _ in range(3)]
     assert [job.state for job in jobs(root)] == ["waiting"] * 3
-    control.start_worker(root)
+    local.start_worker(root)
     wait_for(lambda: all(job.has_ended for job in jobs(root)))
     times = [[float(line) for line in output(job).split()] for job in queued]
     assert [now(job).exit_code for job in queued] == [0, 0, 0]
     assert times[0][1] <= times[1][0]
     assert times[1][1] <= times[2][0]
-    wait_for(lambda: not control.is_worked_on(root))
+    wait_for(lambda: not local.is_worked_on(root))
 
 
 def test_each_device_runs_one_job_at_a_time_beside_the_others(root: Path) -> None:
     first, second, third = put(root, POLITE, device="cpu"), put(root, "", device="cpu"), put(root, "", device="gpu")
     last = put(root, "")
-    control.start_worker(root)
+    local.start_worker(root)
     wait_for(lambda: now(third).has_ended)
     wait_for(lambda: "ready" in output(first))
     assert [now(job).state for job in (first, second, last)] == ["running", "waiting", "waiting"]
@@ -135,7 +138,7 @@ def test_what_follows_a_job_runs_where_it_ran(root: Path, tmp_path: Path) -> Non
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     first = put(root, "import os; print(os.getcwd())", working_folder=elsewhere)
-    control.start_worker(root)
+    local.start_worker(root)
     wait_for(lambda: now(first).has_ended)
     again = control.retry(root, now(first))
     wait_for(lambda: now(again).has_ended)
@@ -177,14 +180,14 @@ def test_a_button_pressed_a_moment_too_late_changes_no_verdict(root: Path, code:
 @pytest.mark.parametrize(("code", "state"), [(0, "succeeded"), (3, "refused"), (4, "failed"), (5, "interrupted")])
 def test_the_exit_code_is_the_verdict(root: Path, code: int, state: str) -> None:
     job = put(root, f"raise SystemExit({code})")
-    control.start_worker(root)
+    local.start_worker(root)
     wait_for(lambda: now(job).has_ended)
     assert (now(job).exit_code, now(job).state) == (code, state)
 
 
 def test_cancelling_a_running_job_interrupts_it_politely(root: Path) -> None:
     job = put(root, POLITE)
-    control.start_worker(root)
+    local.start_worker(root)
     wait_for(lambda: "ready" in output(job))
     control.cancel(now(job))
     wait_for(lambda: now(job).has_ended)
@@ -194,7 +197,7 @@ def test_cancelling_a_running_job_interrupts_it_politely(root: Path) -> None:
 
 def test_one_that_is_suspended_hears_that_it_is_to_stop(root: Path) -> None:
     job = put(root, POLITE)
-    control.start_worker(root)
+    local.start_worker(root)
     wait_for(lambda: "ready" in output(job))
     started = now(job).started
     assert started is not None
@@ -209,7 +212,7 @@ def test_a_job_that_is_ended_from_outside_says_by_which_signal_and_the_next_one_
     root: Path, number: signal.Signals
 ) -> None:
     job, second = put(root, POLITE), put(root, "")
-    control.start_worker(root)
+    local.start_worker(root)
     wait_for(lambda: "ready" in output(job))
     started = now(job).started
     assert started is not None
@@ -221,7 +224,7 @@ def test_a_job_that_is_ended_from_outside_says_by_which_signal_and_the_next_one_
 
 def test_a_job_that_ignores_the_interruption_can_be_killed(root: Path) -> None:
     job = put(root, STUBBORN)
-    control.start_worker(root)
+    local.start_worker(root)
     wait_for(lambda: "ready" in output(job))
     control.cancel(now(job))
     time.sleep(0.3)
@@ -233,10 +236,10 @@ def test_a_job_that_ignores_the_interruption_can_be_killed(root: Path) -> None:
 
 def test_a_waiting_job_that_is_cancelled_never_starts(root: Path) -> None:
     first, second = put(root, "import time; time.sleep(0.5)"), put(root, "print('started')")
-    control.start_worker(root)
+    local.start_worker(root)
     control.cancel(second)
     wait_for(lambda: now(first).has_ended)
-    wait_for(lambda: not control.is_worked_on(root))
+    wait_for(lambda: not local.is_worked_on(root))
     assert now(second).state == "cancelled"
     assert output(second) == ""
 
@@ -265,9 +268,9 @@ def test_a_job_goes_to_the_end_of_the_queue_though_the_clock_was_set_back(root: 
 
 def test_a_second_worker_leaves_the_queue_to_the_first(root: Path) -> None:
     job = put(root, "import time; time.sleep(1.5)")
-    control.start_worker(root)
+    local.start_worker(root)
     wait_for(lambda: now(job).state == "running")
-    second = subprocess.run([*control.WORKER, str(root)], timeout=20, check=False)
+    second = subprocess.run([*local.WORKER, str(root)], timeout=20, check=False)
     assert second.returncode == 0
     wait_for(lambda: now(job).has_ended)
     assert now(job).exit_code == 0
@@ -275,12 +278,12 @@ def test_a_second_worker_leaves_the_queue_to_the_first(root: Path) -> None:
 
 def test_a_job_outlives_its_worker_and_the_next_worker_waits_for_it(root: Path) -> None:
     first = put(root, "import time; print('ready', flush=True); time.sleep(1.5); print('done', flush=True)")
-    worker = subprocess.Popen([*control.WORKER, str(root)], start_new_session=True)
+    worker = subprocess.Popen([*local.WORKER, str(root)], start_new_session=True)
     wait_for(lambda: now(first).state == "running" and "ready" in output(first))
     worker.kill()
     worker.wait()
     second = put(root, "print('mine')")
-    control.start_worker(root)
+    local.start_worker(root)
     wait_for(lambda: now(second).has_ended)
     assert output(first) == "ready\ndone\n"
     # Nobody was there to hear the exit code, and the page says so instead of guessing, unless the run states it.
@@ -318,7 +321,7 @@ def limited(worker: subprocess.Popen[bytes], size: int) -> None:
 
 def test_where_the_disk_is_full_a_job_waits_and_starts_once_there_is_room(root: Path) -> None:
     first, second = put(root, POLITE), put(root, "")
-    worker = subprocess.Popen([*control.WORKER, str(root)], start_new_session=True)
+    worker = subprocess.Popen([*local.WORKER, str(root)], start_new_session=True)
     wait_for(lambda: now(first).state == "running" and "ready" in output(first))
     limited(worker, 5)  # Enough for an exit code, and not for the note on a process.
     control.cancel(now(first))
@@ -332,7 +335,7 @@ def test_where_the_disk_is_full_a_job_waits_and_starts_once_there_is_room(root: 
 
 def test_where_the_disk_is_full_an_exit_code_is_noted_once_there_is_room(root: Path) -> None:
     first, second = put(root, POLITE), put(root, "")
-    worker = subprocess.Popen([*control.WORKER, str(root)], start_new_session=True)
+    worker = subprocess.Popen([*local.WORKER, str(root)], start_new_session=True)
     wait_for(lambda: now(first).state == "running" and "ready" in output(first))
     limited(worker, 0)
     control.cancel(now(first))
@@ -345,18 +348,18 @@ def test_where_the_disk_is_full_an_exit_code_is_noted_once_there_is_room(root: P
 
 def test_a_queue_that_was_removed_and_begun_anew_is_worked_through_once(root: Path, tmp_path: Path) -> None:
     first = put(root, POLITE)
-    worker = subprocess.Popen([*control.WORKER, str(root)], start_new_session=True)
+    worker = subprocess.Popen([*local.WORKER, str(root)], start_new_session=True)
     wait_for(lambda: now(first).state == "running" and "ready" in output(first))
     started = now(first).started
     assert started is not None
     shutil.rmtree(launch_folder(root))
     second = put(root, "import time; print('ready', flush=True); time.sleep(2)")
-    control.start_worker(root)
+    local.start_worker(root)
     wait_for(lambda: "ready" in output(second))
     process.kill(started)
     assert worker.wait(20) == 0
     time.sleep(0.3)
-    assert (now(second).state, control.is_worked_on(root), output(second)) == ("running", True, "ready\n")
+    assert (now(second).state, local.is_worked_on(root), output(second)) == ("running", True, "ready\n")
     assert (launch_folder(root) / LOCK).exists(), "the lock of the second worker is its own"
     wait_for(lambda: now(second).has_ended)
     assert output(second) == "ready\n"
@@ -365,7 +368,7 @@ def test_a_queue_that_was_removed_and_begun_anew_is_worked_through_once(root: Pa
 def test_a_job_whose_working_folder_is_gone_says_so(root: Path, tmp_path: Path) -> None:
     folder = new_job_folder(root, datetime.now(UTC))
     enqueue(folder, run="a", working_folder=root / "nothing", now=datetime.now(UTC))
-    control.start_worker(root)
+    local.start_worker(root)
     job = read_job(folder)
     assert job is not None
     wait_for(lambda: now(job).has_ended)
@@ -386,6 +389,14 @@ def test_starting_writes_the_configuration_and_a_command_without_a_shell(root: P
     ]
     assert yaml.safe_load((job.folder / "config.yaml").read_text("utf-8"))["model"] == {"name": hostile}
     assert not list(root.glob("**/pwned"))
+
+
+@pytest.mark.parametrize("name", ["1e-3", "0o17", "0b1", "on", "12:30", "~", "1_000"])
+def test_a_name_that_looks_like_a_number_is_queued_as_it_is(root: Path, name: str) -> None:
+    job = control.start(root, {"name": name, "code": ""})
+    control.cancel(job)
+    assert read_yaml((job.folder / "config.yaml").read_text(), file="config.yaml").value == {"name": name, "code": ""}
+    assert job.run.startswith(re.sub("[^A-Za-z0-9._-]", "-", name).lstrip("._-") or "run")
 
 
 def planted(root: Path, text: str, folder: str = "job-x", **files: str) -> Path:
@@ -459,9 +470,9 @@ def test_a_root_of_somebody_else_starts_nothing(root: Path) -> None:
     planted(root, json.dumps({"run": "y", "seal": None}), "job-unsealed", **{"config.yaml": f"code: {code}"})
     changed = put(root, "print('mine')")
     (changed.folder / "config.yaml").write_text(yaml.safe_dump({"code": code}))
-    control.start_worker(root)
+    local.start_worker(root)
     wait_for(lambda: now(mine).has_ended)
-    wait_for(lambda: not control.is_worked_on(root))
+    wait_for(lambda: not local.is_worked_on(root))
     assert output(mine) == "mine\n"
     assert {job.state for job in jobs(root) if job.job_id != mine.job_id} == {"unasked"}
     assert len(jobs(root)) == 8
@@ -477,7 +488,7 @@ def test_no_link_among_the_jobs_is_followed(root: Path, tmp_path: Path) -> None:
     job = read_job(place)
     assert job is not None
     assert tail(place / OUTPUT) == ""
-    for act in (lambda: control.retry(root, job), lambda: control.start_worker(root)):
+    for act in (lambda: control.retry(root, job), lambda: local.start_worker(root)):
         with pytest.raises(OSError, match="It is a link, which is not followed: "):
             act()
     assert private.read_text() == "a line of somebody's\n"
@@ -508,7 +519,7 @@ def test_no_program_of_the_folder_in_which_the_dashboard_was_started_is_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = tmp_path / "clone"
-    for name in ("trainproof/command.py", "dashboard/__init__.py", "launch/worker.py", "yaml.py"):
+    for name in ("trainproof/__main__.py", "launch/__init__.py", "launch/worker.py", "yaml.py"):
         (here / name).parent.mkdir(parents=True, exist_ok=True)
         (here / name).write_text(f"open({str(tmp_path / 'pwned')!r}, 'w')")
     monkeypatch.chdir(here)

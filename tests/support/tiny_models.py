@@ -13,7 +13,7 @@ from flax import nnx
 from trainer.model.build import abstract
 from trainer.model.decoder import Decoder
 from trainer.model.params import Params, bind, flatten
-from trainer.model.spec import ModelSpec
+from trainer.model.spec import BlockSpec, ModelSpec
 
 GPT2: dict[str, Any] = {
     "model_type": "gpt2",
@@ -61,21 +61,21 @@ def counting_model(vocab: int) -> tuple[nnx.GraphDef[Decoder], Params]:
     spec = ModelSpec(
         family="gpt2",
         vocab=vocab,
-        layers=1,
+        blocks=(BlockSpec(),),
         embed=vocab,
         heads=1,
         kv_heads=1,
         head_dim=2,
         mlp=2,
         max_positions=256,
-        positions="learned",
+        learned_positions=True,
         norm="rms_one_plus",
         norm_epsilon=1e-6,
         activation="gelu",
         gated_mlp=False,
         attention_bias=False,
+        output_bias=False,
         mlp_bias=False,
-        scale_embeddings=False,
         tied_head=False,
     )
     graphdef, params = random_model(spec)

@@ -32,7 +32,7 @@ from trainer.prepare import prepare
 from trainer.recorder.manifest import training_of
 from trainer.recorder.progress import Watch
 from trainer.run import Order, run
-from trainproof.verbs.train_order import TrainFlags, order_of
+from trainproof.train_order import TrainFlags, order_of
 
 BASE = """
 name: base

@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from synthetic import write_run
 
+from trainproof import neighbours
+
+REPOSITORY = Path(__file__).parents[2]
 PROGRAM = (sys.executable, "-m", "trainproof")
 
 
@@ -63,3 +66,37 @@ def test_a_terminal_that_knows_only_ascii_and_a_name_that_is_no_text(tmp_path: P
             assert b"demo" in out
     code, out, errors = ran("check", "--sarif", tmp_path)
     assert (b"b%FF" in out, errors) == (True, b"")
+
+
+@pytest.mark.parametrize("start", [["-m", "trainproof"], [str(REPOSITORY / "trainproof")]], ids=["module", "folder"])
+def test_another_package_of_the_same_name_is_named_in_a_sentence(tmp_path: Path, start: list[str]) -> None:
+    (tmp_path / "schemas").mkdir()
+    (tmp_path / "schemas" / "__init__.py").write_text("raise RuntimeError('not ours')")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    # What PYTHONPATH names comes before what is installed, and after the folder of a program.
+    found = subprocess.run(
+        [sys.executable, *start, "runs"], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    if start[0] == "-m":
+        assert (found.returncode, found.stdout) == (2, "")
+        assert found.stderr == (
+            f"trainproof cannot start: Python finds another `schemas` in {tmp_path / 'schemas'}, and its own is "
+            f"{REPOSITORY / 'schemas'}. Next: start it in another folder, take the other folder out of PYTHONPATH, or "
+            "install trainproof in an environment of its own.\n"
+        )
+    else:
+        assert found.stderr.startswith("error TP091")
+
+
+def test_a_missing_package_is_named_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neighbours, "find_spec", lambda name: None)
+    assert (neighbours.stranger() or "").startswith(
+        "trainproof cannot start: Python does not find `schemas`, and its own"
+    )
+
+
+def test_the_folder_of_runs_is_given_as_other_verbs_have_it(tmp_path: Path) -> None:
+    write_run(tmp_path, "demo")
+    assert ran("runs", "--root", tmp_path)[:2] == ran("runs", tmp_path)[:2]
+    code, _, errors = ran("runs", tmp_path, "--root", tmp_path)
+    assert (code, b"was given twice" in errors) == (2, True)

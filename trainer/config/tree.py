@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, TypeVar
 
+from schemas.catalog import VERSION
+
 T = TypeVar("T")
 
 
@@ -134,7 +136,7 @@ class Limits:
 class Config:
     """Everything that decides a run."""
 
-    schema_version: str = "1.0"
+    schema_version: str = VERSION
     name: str = "run"
     mode: Literal["smoke", "full"] = "full"
     seed: int = 0

@@ -14,6 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Bool, Int32
 
+from schemas.catalog import VERSION
 from schemas.problems.problem import Problem, ProblemError
 from trainer.data.chat_template import ChatTokenizer, each_rendered
 from trainer.data.render import Example, PromptForm, form_of, render_row, texts_of
@@ -212,7 +213,7 @@ def ends_are_supervised(
 def first_examples(data: EncodedData, order: Sequence[int], tokenizer: Tokenizer, *, run_id: str) -> dict[str, Any]:
     """Return the document `first_examples.json`: the rows of `order` as the model sees them, and the counts."""
     return {
-        "schema_version": "1.0",
+        "schema_version": VERSION,
         "run_id": run_id,
         "examples": [shown_row(index, data.encoded[index], tokenizer) for index in order],
         "counts": data.counts,

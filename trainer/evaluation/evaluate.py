@@ -16,6 +16,7 @@ from evidence.run.hashes import sha256_file, sha256_json, sha256_lines
 from evidence.run.write import RowWriter
 from evidence.scores.recompute import scores_of
 from evidence.scores.scoring import extract_answer, format_ok, is_correct
+from schemas.catalog import VERSION
 from schemas.validate import read_document, read_rows
 from trainer.config.tree import Evaluation
 from trainer.data.chat_template import each_rendered
@@ -194,7 +195,7 @@ def summary_of(
     }
     complete = trained.evaluated.complete and (baseline is None or baseline.evaluated.complete)
     return {
-        "schema_version": "1.0",
+        "schema_version": VERSION,
         "run_id": run_id,
         "status": "complete" if complete else "partial",
         "started_at": trained.evaluated.started_at,

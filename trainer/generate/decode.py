@@ -18,7 +18,7 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
-from trainer.model.attention import KeyValues
+from trainer.model.attention import Context, KeyValues
 from trainer.model.decoder import Decoder
 from trainer.model.params import Params, bind
 
@@ -55,15 +55,14 @@ def generate(
     Args:
         graphdef: from `params.flatten`.
         params: by name; may be sharded over devices.
-        prompts: token ids, none empty, each with `max_new_tokens` within the model's positions.
+        prompts: token ids, none empty, each with `max_new_tokens` within a table of positions.
         max_new_tokens: most tokens written for a prompt, the stop token included; at least 1.
         stop_token_id: the token that ends an output.
         batch_size: prompts answered at a time.
     """
     longest = max((len(prompt) for prompt in prompts), default=1)
-    assert longest + max_new_tokens <= bind(graphdef, params).spec.max_positions, (
-        "the caller leaves out what is too long"
-    )
+    spec = bind(graphdef, params).spec
+    assert not spec.learned_positions or longest + max_new_tokens <= spec.max_positions, "no row for such a position"
     assert all(prompts), "a prompt without tokens has nothing to continue"
     width = padded(longest)
     rows = min(batch_size, len(prompts))
@@ -133,12 +132,10 @@ def decode(
     """
     decoder = bind(graphdef, params)
     batch, width = prompts.shape
-    slots = jnp.arange(width + max_new_tokens, dtype=jnp.int32)[None, :]
-    padding = (width - lengths)[:, None]
-    positions = jnp.maximum(slots[:, :width] - padding, 0)
-    mask = (slots >= padding)[:, None, :] & (slots[:, None, :] <= slots[:, :width, None])
-    caches = decoder.empty_caches(batch, width + max_new_tokens)
-    hidden, caches = decoder.extend(prompts, positions=positions, mask=mask, caches=caches, slot=jnp.int32(0))
+    padding = width - lengths
+    places = jnp.arange(width, dtype=jnp.int32)[None, :] - padding[:, None]
+    context = Context(positions=jnp.maximum(places, 0), slot=jnp.int32(0), padding=padding)
+    hidden, caches = decoder.extend(prompts, context, decoder.empty_caches(batch, width + max_new_tokens))
 
     def add(state: DecodeState, hidden: Float[Array, "batch embed"], caches: list[KeyValues]) -> DecodeState:
         token = jnp.argmax(decoder.logits(hidden), axis=-1).astype(jnp.int32)
@@ -149,14 +146,9 @@ def decode(
         return (state.new_tokens < max_new_tokens) & ~jnp.all(state.done)
 
     def step(state: DecodeState) -> DecodeState:
-        slot = width + state.new_tokens - 1
-        hidden, caches = decoder.extend(
-            state.last[:, None],
-            positions=(lengths + state.new_tokens - 1)[:, None],
-            mask=((slots >= padding) & (slots <= slot))[:, None, :],
-            caches=state.caches,
-            slot=slot,
-        )
+        at = state.new_tokens - 1
+        context = Context(positions=(lengths + at)[:, None], slot=width + at, padding=padding)
+        hidden, caches = decoder.extend(state.last[:, None], context, state.caches)
         return add(state, hidden[:, 0], caches)
 
     nothing = jnp.zeros((batch, max_new_tokens), jnp.int32)

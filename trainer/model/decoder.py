@@ -2,59 +2,48 @@
 
 The two are apart so that a loss can take logits in chunks and never hold `[batch seq vocab]`. Layers are a plain list,
 not a scan over stacked parameters: each layer's gradient is then an array of its own, which an update can consume as
-soon as it exists. Random parameters are made in `build.py`, decoding with a cache in `generate.py`.
+soon as it exists. Random parameters are made in `build.py`, decoding with a cache in `trainer/generate`.
 """
 
 from __future__ import annotations
 
 from typing import Literal
 
+import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int, Key
 
-from trainer.model.attention import Attention, KeyValues
+from trainer.model.attention import Attention, Context, KeyValues
 from trainer.model.layers import Dtypes, Mlp, Norm, Table
-from trainer.model.spec import ModelSpec
+from trainer.model.spec import BlockSpec, ModelSpec
 
 Remat = Literal["none", "layer"]
 
 
 class Layer(nnx.Module):
-    """One block: `x + attention(norm(x))`, then `x + mlp(norm(x))`."""
+    """One block: `x + attention(norm(x))`, then `x + mlp(norm(x))`; what is added may be normalised first."""
 
-    def __init__(self, spec: ModelSpec, *, dtypes: Dtypes, rngs: nnx.Rngs) -> None:
+    def __init__(self, spec: ModelSpec, block: BlockSpec, *, dtypes: Dtypes, rngs: nnx.Rngs) -> None:
         def norm() -> Norm:
             return Norm(spec.embed, kind=spec.norm, epsilon=spec.norm_epsilon, dtypes=dtypes)
 
         std = residual_std(spec)
         self.attention_norm = norm()
-        self.attention = Attention(spec, out_std=std, dtypes=dtypes, rngs=rngs)
+        self.attention = Attention(spec, block, out_std=std, dtypes=dtypes, rngs=rngs)
+        self.attention_post_norm = norm() if block.post_norms else None
         self.mlp_norm = norm()
         self.mlp = Mlp(spec, down_std=std, dtypes=dtypes, rngs=rngs)
+        self.mlp_post_norm = norm() if block.post_norms else None
 
     def __call__(
-        self,
-        x: Float[Array, "batch seq embed"],
-        positions: Int[Array, "batch seq"],
-        mask: Bool[Array, "#batch seq seq"],
-    ) -> Float[Array, "batch seq embed"]:
-        """Return the residual stream after this block."""
-        x = x + self.attention(self.attention_norm(x), positions, mask)
-        return x + self.mlp(self.mlp_norm(x))
-
-    def extend(
-        self,
-        x: Float[Array, "batch seq embed"],
-        positions: Int[Array, "batch seq"],
-        mask: Bool[Array, "#batch seq cache"],
-        cache: KeyValues,
-        slot: Int[Array, ""],
-    ) -> tuple[Float[Array, "batch seq embed"], KeyValues]:
-        """Return the residual stream after this block and the cache with `x` written at `slot`."""
-        read, cache = self.attention.extend(self.attention_norm(x), positions, mask, cache, slot)
-        x = x + read
-        return x + self.mlp(self.mlp_norm(x)), cache
+        self, x: Float[Array, "batch seq embed"], context: Context, cache: KeyValues | None = None
+    ) -> tuple[Float[Array, "batch seq embed"], KeyValues | None]:
+        """Return the residual stream after this block, and the cache with these tokens in it."""
+        read, cache = self.attention(self.attention_norm(x), context, cache)
+        x = x + (read if self.attention_post_norm is None else self.attention_post_norm(read))
+        made = self.mlp(self.mlp_norm(x), context.dropout_key)
+        return x + (made if self.mlp_post_norm is None else self.mlp_post_norm(made)), cache
 
 
 class Decoder(nnx.Module):
@@ -73,45 +62,57 @@ class Decoder(nnx.Module):
         self.remat: Remat = remat
         self.compute_dtype = jnp.dtype(dtypes.compute)
         self.tokens = table(spec.vocab)
-        self.positions = table(spec.max_positions) if spec.positions == "learned" else None
-        self.layers = nnx.List([Layer(spec, dtypes=dtypes, rngs=rngs) for _ in range(spec.layers)])
+        self.positions = table(spec.max_positions) if spec.learned_positions else None
+        self.layers = nnx.List([Layer(spec, block, dtypes=dtypes, rngs=rngs) for block in spec.blocks])
         self.final_norm = Norm(spec.embed, kind=spec.norm, epsilon=spec.norm_epsilon, dtypes=dtypes)
         self.head = None if spec.tied_head else table(spec.vocab)
 
-    def hidden(self, tokens: Int[Array, "batch seq"]) -> Float[Array, "batch seq embed"]:
+    def hidden(
+        self,
+        tokens: Int[Array, "batch seq"],
+        segments: Int[Array, "batch seq"] | None = None,
+        dropout_key: Key[Array, ""] | None = None,
+    ) -> Float[Array, "batch seq embed"]:
         """Return the hidden state of each token, ids below `spec.vocab`, after the last norm.
 
-        A token sees itself and the tokens before it. Right padding therefore changes nothing at the real tokens and
-        needs no mask.
+        A token sees itself and the tokens of its text before it. Right padding therefore changes nothing at the real
+        tokens and needs no mask.
+
+        Args:
+            tokens: ids.
+            segments: number of the text each token belongs to, where rows hold several, each in one piece; positions
+                start again with every text. None: one text a row.
+            dropout_key: for adapters that drop inputs while they are trained. None: nothing is dropped.
         """
         positions = jnp.broadcast_to(jnp.arange(tokens.shape[1], dtype=jnp.int32)[None, :], tokens.shape)
-        mask = causal_mask(tokens.shape[1])
+        if segments is not None:
+            positions = positions - first_places(segments)
+        context = Context(positions=positions, segments=segments)
         x = self.embed(tokens, positions)
         run = nnx.remat(Layer.__call__) if self.remat == "layer" else Layer.__call__
-        for layer in self.layers:
-            x = run(layer, x, positions, mask)
+        for number, layer in enumerate(self.layers):
+            if dropout_key is not None:
+                context = context._replace(dropout_key=jax.random.fold_in(dropout_key, number))
+            x, _ = run(layer, x, context)
         return self.final_norm(x)
 
     def extend(
-        self,
-        tokens: Int[Array, "batch seq"],
-        *,
-        positions: Int[Array, "batch seq"],
-        mask: Bool[Array, "#batch seq cache"],
-        caches: list[KeyValues],
-        slot: Int[Array, ""],
+        self, tokens: Int[Array, "batch seq"], context: Context, caches: list[KeyValues]
     ) -> tuple[Float[Array, "batch seq embed"], list[KeyValues]]:
-        """Return hidden states of `tokens` that continue what `caches` holds, and the caches with them at `slot`."""
-        x = self.embed(tokens, positions)
+        """Return hidden states of `tokens` that continue what `caches` holds, and the caches with them in it."""
+        x = self.embed(tokens, context.positions)
         extended = []
         for layer, cache in zip(self.layers, caches, strict=True):
-            x, kept = layer.extend(x, positions, mask, cache, slot)
+            x, kept = layer(x, context, cache)
+            assert kept is not None, "a cache was given"
             extended.append(kept)
         return self.final_norm(x), extended
 
     def logits(self, hidden: Float[Array, "*where embed"]) -> Float[Array, "*where vocab"]:
         """Return unnormalised log-probabilities of the next token, in float32."""
-        return (self.tokens if self.head is None else self.head).scores(hidden)
+        scores = (self.tokens if self.head is None else self.head).scores(hidden)
+        cap = self.spec.final_softcap
+        return scores if cap is None else jnp.tanh(scores / cap) * cap
 
     def embed(
         self, tokens: Int[Array, "batch seq"], positions: Int[Array, "batch seq"]
@@ -131,9 +132,11 @@ class Decoder(nnx.Module):
         ]
 
 
-def causal_mask(seq: int) -> Bool[Array, "1 seq seq"]:
-    """Return which keys (last axis) each query may see: none after it."""
-    return jnp.tril(jnp.ones((1, seq, seq), jnp.bool_))
+def first_places(segments: Int[Array, "batch seq"]) -> Int[Array, "batch seq"]:
+    """Return for each token the place where its text begins: `[1, 1, 2, 2, 2, 0]` gives `[0, 0, 2, 2, 2, 5]`."""
+    places = jnp.broadcast_to(jnp.arange(segments.shape[1], dtype=jnp.int32)[None, :], segments.shape)
+    begins = jnp.concatenate([jnp.ones_like(segments[:, :1], jnp.bool_), segments[:, 1:] != segments[:, :-1]], axis=1)
+    return jax.lax.cummax(jnp.where(begins, places, 0), axis=1)
 
 
 def residual_std(spec: ModelSpec) -> float:

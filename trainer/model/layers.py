@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax.typing import DTypeLike
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Key
 
 from trainer.model.spec import Activation, ModelSpec, NormKind
 
@@ -41,7 +41,9 @@ class Linear(nnx.Module):
         self.kernel = nnx.Param(normal(rngs, (inputs, outputs), std, dtypes.params))
         self.bias = nnx.Param(jnp.zeros((outputs,), dtypes.params)) if bias else None
 
-    def __call__(self, x: Float[Array, "batch seq inputs"]) -> Float[Array, "batch seq outputs"]:
+    def __call__(
+        self, x: Float[Array, "batch seq inputs"], dropout_key: Key[Array, ""] | None = None
+    ) -> Float[Array, "batch seq outputs"]:
         """Return the map of `x`, in the compute dtype."""
         kernel = self.kernel[...].astype(self.compute_dtype)
         batch, seq, inputs = x.shape
@@ -56,19 +58,19 @@ class Norm(nnx.Module):
     """Layer norm (arXiv 1607.06450) or RMS norm (arXiv 1910.07467) over the last axis, computed in float32.
 
     `layer`: `(x − mean) / sqrt(variance + ε) · scale + bias`, the variance divided by n.
-    `rms_one_plus`: `x / sqrt(mean(x²) + ε) · (1 + scale)`, as Gemma stores its gain.
-    For `x = [3, 4]`, ε = 0 and unit gain: `layer` gives `[−1, 1]`, `rms_one_plus` gives `[0.849, 1.131]`.
+    `rms`: `x / sqrt(mean(x²) + ε) · scale`. `rms_one_plus`: the same with `1 + scale`, as Gemma stores its gain.
+    For `x = [3, 4]`, ε = 0 and unit gain: `layer` gives `[−1, 1]`, the others give `[0.849, 1.131]`.
     """
 
-    def __init__(self, embed: int, *, kind: NormKind, epsilon: float, dtypes: Dtypes) -> None:
+    def __init__(self, width: int, *, kind: NormKind, epsilon: float, dtypes: Dtypes) -> None:
         self.kind = kind
         self.epsilon = epsilon
         self.compute_dtype = jnp.dtype(dtypes.compute)
         start = jnp.zeros if kind == "rms_one_plus" else jnp.ones
-        self.scale = nnx.Param(start((embed,), dtypes.params))
-        self.bias = nnx.Param(jnp.zeros((embed,), dtypes.params)) if kind == "layer" else None
+        self.scale = nnx.Param(start((width,), dtypes.params))
+        self.bias = nnx.Param(jnp.zeros((width,), dtypes.params)) if kind == "layer" else None
 
-    def __call__(self, x: Float[Array, "batch seq embed"]) -> Float[Array, "batch seq embed"]:
+    def __call__(self, x: Float[Array, "*where width"]) -> Float[Array, "*where width"]:
         """Return `x` normalised, in the compute dtype."""
         y = x.astype(jnp.float32)
         if self.kind == "layer":
@@ -112,18 +114,23 @@ class Mlp(nnx.Module):
         self.gate = linear(spec.embed, spec.mlp, spec.initializer_std) if spec.gated_mlp else None
         self.down = linear(spec.mlp, spec.embed, down_std)
 
-    def __call__(self, x: Float[Array, "batch seq embed"]) -> Float[Array, "batch seq embed"]:
+    def __call__(
+        self, x: Float[Array, "batch seq embed"], dropout_key: Key[Array, ""] | None = None
+    ) -> Float[Array, "batch seq embed"]:
         """Return what the MLP adds to the residual stream."""
+        up = self.up(x, dropout_key)
         if self.gate is None:
-            return self.down(activate(self.activation, self.up(x)))
-        return self.down(activate(self.activation, self.gate(x)) * self.up(x))
+            return self.down(activate(self.activation, up), dropout_key)
+        return self.down(activate(self.activation, self.gate(x, dropout_key)) * up, dropout_key)
 
 
 def activate(kind: Activation, x: Float[Array, "*axes"]) -> Float[Array, "*axes"]:
-    """Return GELU (arXiv 1606.08415, section 2, with its tanh form) or SiLU (the same, section 4) of each element.
+    """Return GELU (arXiv 1606.08415, section 2, with its tanh form), SiLU (the same, section 4) or ReLU.
 
-    At x = 1: gelu_tanh 0.8412, gelu 0.8413, silu 0.7311.
+    At x = 1: gelu_tanh 0.8412, gelu 0.8413, silu 0.7311, relu 1.
     """
+    if kind == "relu":
+        return jax.nn.relu(x)
     if kind == "silu":
         return jax.nn.silu(x)
     return jax.nn.gelu(x, approximate=kind == "gelu_tanh")

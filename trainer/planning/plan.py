@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from evidence.run.hashes import sha256_json
+from schemas.catalog import VERSION
 from schemas.problems.problem import Problem, ProblemError
 from trainer.config.tree import Config, document_of
 from trainer.model.spec import ModelSpec
@@ -42,7 +43,7 @@ def plan_run(
     parts = estimate(config, spec, params, platform=devices.platform, devices=len(devices.list), asked=asked)
     need = sum(part.bytes for part in parts)
     return {
-        "schema_version": "1.0",
+        "schema_version": VERSION,
         "made_at": now(),
         "config_sha256": sha256_json(document_of(config)),
         "target": {

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import optax
 
+from schemas.catalog import VERSION
 from trainer.config.tree import Config
 from trainer.loop import effective
 from trainer.loop.optimizer import build_schedule, learning_rate_at, recognised_optimizer
@@ -35,7 +36,7 @@ def first_manifest(
 ) -> dict[str, Any]:
     """Return the document `run_manifest.json` of a run that has just begun."""
     return {
-        "schema_version": "1.0",
+        "schema_version": VERSION,
         "run_id": run_id,
         "mode": config.mode,
         "status": "running",

@@ -1,7 +1,4 @@
-"""`trainproof compare` as a whole: the comparison, the gate behind it, and the exit code of both.
-
-What lives here: the order, and the words of the gate. What does not: any figure (`evidence.compare.comparison`, `evidence.compare.gate`).
-"""
+"""`trainproof compare` as a whole: the comparison, the gate behind it, and the exit code of both."""
 
 from __future__ import annotations
 

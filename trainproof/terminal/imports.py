@@ -1,7 +1,4 @@
-"""Imports and folders of other tools in words: what is known, from where, and what is not.
-
-What lives here: wording and alignment. What does not: any figure or finding (`evidence.records.foreign`, `evidence.judge.judgement`).
-"""
+"""Imports and folders of other tools in words: what is known, from where, and what is not."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from schemas.catalog import schema
+from schemas.catalog import VERSION, schema
 from schemas.reading.values import at
 
 Kind = Literal["choice", "switch", "integer", "number", "text"]
@@ -108,7 +108,7 @@ def with_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
     Keys that the schema does not know are kept at the end, and what stands where a group should is kept in its place,
     so that checking can name them.
     """
-    full: dict[str, Any] = {"schema_version": config.get("schema_version", "1.0")}
+    full: dict[str, Any] = {"schema_version": config.get("schema_version", VERSION)}
     for field in fields():
         given = states(config, field.path)
         if given or not field.required:

@@ -17,8 +17,9 @@ from dashboard.shared.words.text import plain
 from dashboard.views.launch.logic.missing_names import absent
 from dashboard.views.launch.parts import config_form, jobs, plan_answer
 from evidence.bundle.secrets.masking import visible
-from launch import program, queue
+from launch import program
 from launch.jobs import CONFIG
+from schemas.reading.yaml_text import write_yaml
 from schemas.validate import check_value
 
 _EARLIER = 100
@@ -88,7 +89,7 @@ def _result(edited: Mapping[str, Any]) -> None:
     force = gate.may_operate() and _start(resolved, sound=sound)
     problems.show(found)
     name = Path(f"{config.get('name', 'run')}.yaml")
-    text = queue.config_text(resolved)
+    text = write_yaml(dict(resolved))
     st.caption(f"The same from a terminal in {plain(str(Path.cwd()))}, with the configuration below saved there")
     st.code(
         visible(program.shown(program.train_arguments(name, state.root() / name.stem, force=force))),

@@ -1,8 +1,4 @@
-"""The two lists of a bundle: MANIFEST.sha256 for any machine, bundle_manifest.json for ours.
-
-What lives here: writing and reading them, and the content digest. What does not: comparing them with an archive
-(`evidence.bundle.integrity`).
-"""
+"""The two lists of a bundle: MANIFEST.sha256 for any machine, bundle_manifest.json for ours."""
 
 from __future__ import annotations
 
@@ -19,6 +15,7 @@ import evidence
 import schemas
 from evidence.bundle.format.layout import RUNS
 from evidence.run.hashes import sha256_file
+from schemas.catalog import VERSION
 
 PROGRAM = "trainproof"
 _LINE = re.compile(r"([0-9a-f]{64})  (\S.*)")
@@ -106,7 +103,7 @@ def bundle_manifest(
     """Return bundle_manifest.json: `files` are all files but the two lists themselves."""
     ordered = sorted(files, key=lambda file: file.path)
     return {
-        "schema_version": "1.0",
+        "schema_version": VERSION,
         "made_by": {"name": PROGRAM, "version": program_version(), "build": program_build()},
         "content_sha256": content_sha256(ordered),
         "partial": partial,

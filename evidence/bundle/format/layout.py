@@ -1,7 +1,6 @@
 """What a bundle holds and under which names, and which files of a run folder go into it.
 
-What lives here: names, and the walk through a run folder. What does not: whether a run may be packed
-(`evidence.bundle.inspection`). Inside a bundle:
+Inside a bundle:
 
     MANIFEST.sha256        every other file with its SHA-256, as `sha256sum -c` reads it
     REPORT.html            the runs for a reader

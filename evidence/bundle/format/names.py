@@ -1,8 +1,4 @@
-"""Which paths may stand in a bundle: those that mean the same file on every system.
-
-What lives here: judgement of one path, for packing and for verifying alike. What does not: clashes between several
-paths (`evidence.bundle.zip.hostile`).
-"""
+"""Which paths may stand in a bundle: those that mean the same file on every system."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What each code of family TP8xx means: the bundle, from folder to zip and back.
-
-What lives here: the codes, their explanation, and the problem that each makes. What does not: the checks (`hostile`,
-`inspection`, `integrity`).
-"""
+"""What each code of family TP8xx means: the bundle, from folder to zip and back."""
 
 from __future__ import annotations
 

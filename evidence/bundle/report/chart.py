@@ -1,7 +1,6 @@
 """Line plots and intervals as inline SVG: no script, no network, sharp in print.
 
-What lives here: axes with round ticks, a line with gaps, an interval on a scale from 0 to 1. What does not: what is
-drawn (`evidence.bundle.report.page`). Colours come from the page through CSS classes; lengths are in SVG user units.
+Colours come from the page through CSS classes; lengths are in SVG user units.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """ro-crate-metadata.json: the runs of a bundle in the words of RO-Crate 1.1 and the Process Run Crate 0.5.
 
-What lives here: which entity says what. It is a description for archives and their search, made of the documents beside
-it, so that a verifier can write it again and compare. Hashes stay in MANIFEST.sha256: the vocabulary of 1.1 has no word
-for them, and a crate proves nothing. A bundle names neither people nor licence; where the standard asks for them, an
-entity says that they are not stated.
+It is a description for archives and their search, made of the documents beside it, so that a verifier can write it
+again and compare. Hashes stay in MANIFEST.sha256: the vocabulary of 1.1 has no word for them, and a crate proves
+nothing. A bundle names neither people nor licence; where the standard asks for them, an entity says that they are not
+stated.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """REPORT.html: the runs of a bundle for a reader, on screen or paper, without network or script.
 
-What lives here: what stands on the page and in which order. What does not: figures (`evidence.judge.headlines`), drawing
-(`evidence.bundle.report.chart`) and looks (`evidence.bundle.report.style`). The page follows from the run documents alone, so
-a verifier can write it again and compare. All text from documents is escaped: a run may come from anyone.
+The page follows from the run documents alone, so a verifier can write it again and compare. All text from documents
+is escaped: a run may come from anyone.
 """
 
 from __future__ import annotations

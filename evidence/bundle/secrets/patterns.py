@@ -1,8 +1,7 @@
 """What secrets and personal details look like: one `Pattern` each, with the text that gives it away.
 
-What lives here: the table. What does not: scanning (`evidence.bundle.secrets.scan`). Shapes are those that the issuers
-document or that their tools accept; where a value has no shape of its own (32 or 40 hexadecimal digits), the name
-beside it must tell.
+Shapes are those that the issuers document or that their tools accept; where a value has no shape of its own (32 or 40
+hexadecimal digits), the name beside it must tell.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Redaction: copies of run folders in which secrets and home folders are masked; the runs themselves stay as they are.
 
-What lives here: masking, and what may be masked. What does not: what a secret looks like
-(`evidence.bundle.secrets.patterns`) and what a verifier makes of a masked file (`evidence.bundle.judgement`). Files from
-which results and scores are computed are never masked: a bundle must not hold a number that nobody can compute again.
+Files from which results and scores are computed are never masked: a bundle must not hold a number that nobody can
+compute again.
 """
 
 from __future__ import annotations

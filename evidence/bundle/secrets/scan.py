@@ -1,9 +1,7 @@
 """Finding secrets and personal details in files before they are handed to others.
 
-What lives here: a scanner that reads files of any size in blocks. What does not: what to look for
-(`evidence.bundle.secrets.patterns`) and what follows from a find (`evidence.bundle.inspection`). Hashes, commits and ids
-are no secrets: every pattern asks for a telling prefix or a telling name beside the value. A plain substring search
-finds the few places where the exact pattern is then tried, which is what makes the scan fast.
+Hashes, commits and ids are no secrets: every pattern asks for a telling prefix or a telling name beside the value. A
+plain substring search finds the few places where the exact pattern is then tried, which is what makes the scan fast.
 """
 
 from __future__ import annotations

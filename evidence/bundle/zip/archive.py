@@ -1,9 +1,8 @@
 """A strict zip reader: it accepts one reading of an archive, or none.
 
-What lives here: the byte layout of a zip (APPNOTE.TXT 6.3.10, its sections named at each structure) and its entries.
-What does not: their content (`evidence.bundle.zip.content`), and judgement of names and sizes (`evidence.bundle.zip.hostile`).
-Python's `zipfile` is not used for reading: it repairs what it meets (`..` is dropped, the last of two equal names wins,
-junk before and after is skipped), so it and another tool may see different files in one archive. Here that is an error.
+The byte layout is that of APPNOTE.TXT 6.3.10, its sections named at each structure. Python's `zipfile` is not used
+for reading: it repairs what it meets (`..` is dropped, the last of two equal names wins, junk before and after is
+skipped), so it and another tool may see different files in one archive. Here that is an error.
 """
 
 from __future__ import annotations

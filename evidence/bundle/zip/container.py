@@ -1,8 +1,8 @@
 """The one byte form in which we write a zip, and whether an archive has it.
 
-What lives here: headers made from name, size and checksum alone, entries in the order of names, nothing compressed. So
-the same content gives the same bytes on every machine and with every version of Python and zlib
-(why: docs/decisions/bundle-format.md). What does not: reading archives of any form (`evidence.bundle.zip.archive`).
+Headers are made from name, size and checksum alone, entries lie in the order of names, and nothing is compressed. So
+the same content gives the same bytes on every machine and with every version of Python and zlib (why:
+docs/decisions/bundle-format.md).
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""The content of one zip entry, in blocks, with every declared figure checked.
-
-What lives here: unpacking that never yields more than an entry declares. What does not: where entries are
-(`evidence.bundle.zip.archive`).
-"""
+"""The content of one zip entry, in blocks, with every declared figure checked."""
 
 from __future__ import annotations
 

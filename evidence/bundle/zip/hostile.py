@@ -1,8 +1,4 @@
-"""What is refused in an archive before a single byte of it is written to disk.
-
-What lives here: judgement of the structure, names, kinds and declared sizes; each refusal is a coded `Problem`.
-What does not: reading the structure (`evidence.bundle.zip.archive`), and the content itself (`evidence.bundle.verify`).
-"""
+"""What is refused in an archive before a single byte of it is written to disk."""
 
 from __future__ import annotations
 

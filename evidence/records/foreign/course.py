@@ -1,7 +1,4 @@
-"""The course of a run's training loss: the rows of each log, and those of a log that another one goes on from.
-
-What lives here: which rows belong to one course. What does not: what they are held against (`contradictions`).
-"""
+"""The course of a run's training loss: the rows of each log, and those of a log that another one goes on from."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""JSON and YAML documents of unknown shape: every value whose key says what it is, wherever it stands.
-
-What lives here: walking a document, flat, nested or with a list per checkpoint. What does not: parsing (`structured`),
-names (`keys`), and the files whose shape is known (`trainer`, `tracking`).
-"""
+"""JSON and YAML documents of unknown shape: every value whose key says what it is, wherever it stands."""
 
 from __future__ import annotations
 

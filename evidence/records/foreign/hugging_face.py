@@ -1,7 +1,4 @@
-"""`trainer_state.json` of the Hugging Face Trainer: its log, and what it states about the run.
-
-What lives here: the one document. What does not: its summaries (`documents`) and its console output (`console`).
-"""
+"""`trainer_state.json` of the Hugging Face Trainer: its log, and what it states about the run."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """From the names that tools and people give to things, to ours.
 
-What lives here: the table of names. A name that could mean two things maps to none, or to a name that says so
-(`result.loss` is a loss of which nobody says which). What does not: walking documents and lines.
+A name that could mean two things maps to none, or to a name that says so (`result.loss` is a loss of which nobody
+says which).
 """
 
 from __future__ import annotations

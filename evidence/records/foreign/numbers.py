@@ -1,7 +1,4 @@
-"""Numbers as people and tools print them, and when two printed figures state the same.
-
-What lives here: literals and precision. What does not: which number is which figure (`keys`).
-"""
+"""Numbers as people and tools print them, and when two printed figures state the same."""
 
 from __future__ import annotations
 

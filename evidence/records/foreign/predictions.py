@@ -1,7 +1,4 @@
-"""Answers of a model under other people's field names, as JSON, JSON lines or a table.
-
-What lives here: which fields mean what, and when rows are answers at all and not a data set. What does not: parsing.
-"""
+"""Answers of a model under other people's field names, as JSON, JSON lines or a table."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Files of values: JSON, JSON lines, YAML and CSV parsed, and handed to whoever knows their shape.
-
-What lives here: parsing other people's files with their problems as warnings, and the choice by shape. What does not:
-the shapes (`documents`, `trainer`, `predictions`).
-"""
+"""Files of values: JSON, JSON lines, YAML and CSV parsed, and handed to whoever knows their shape."""
 
 from __future__ import annotations
 

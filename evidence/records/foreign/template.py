@@ -1,7 +1,4 @@
-"""What is only an example, an expected output or an empty form, so that no result is ever read from it.
-
-What lives here: the words by which such a text is known. What does not: reading the rest (`console`, `documents`).
-"""
+"""What is only an example, an expected output or an empty form, so that no result is ever read from it."""
 
 from __future__ import annotations
 

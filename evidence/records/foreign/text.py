@@ -1,7 +1,6 @@
 r"""Bytes of any encoding to numbered lines, for logs of others: UTF-16, marks, bare CR, mojibake.
 
-What lives here: decoding and cutting into lines. What does not: what the lines mean. Our own documents are read by
-`schemas.reading.text`, which refuses what is taken here.
+Our own documents are read by `schemas.reading.text`, which refuses what is taken here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""MLflow's file store and the plain files of a W&B run, and which of several runs or copies in a folder is read.
-
-What lives here: `mlruns/<experiment>/<run>/{meta.yaml, metrics, params, tags}`, `wandb-summary.json`, and older copies
-of a `trainer_state.json`. What does not: W&B's configuration, metadata and log, which are read as any other.
-"""
+"""MLflow's file store and the plain files of a W&B run, and which of several runs or copies in a folder is read."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The one view of a folder that another tool wrote: facts, metric rows, scores and predictions, each with its source.
-
-What lives here: the types. What does not: reading them from files (the other modules), or judging them (`judgement`).
-"""
+"""A folder that another tool wrote, as one view: facts, metric rows, scores and answers, each with its source."""
 
 from __future__ import annotations
 
@@ -15,6 +12,10 @@ from schemas.problems.problem import Problem
 Scalar = str | int | float | bool
 How = Literal["stated", "inferred"]
 """stated: the source says it in so many words. inferred: it follows from what the source says; a note says how."""
+
+_PLACES = ("step", "epoch", "learning_rate")
+_RESULTS = ("result.last_loss", "result.mean_loss", "result.best_loss", "result.first_loss", "result.loss")
+_ABOUT_A_RUN = ("model.", "training.", "dataset.", "result.", "run.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,6 +172,30 @@ class ForeignRun:
     def predictions(self) -> tuple[Prediction, ...]:
         """Every answer, in the order of files."""
         return tuple(one for reading in self.files.values() for one in reading.predictions)
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether any number or answer in the folder came from a model, as far as the folder says."""
+        rows = any(
+            value is not None for row in self.metrics for name, value in row.values.items() if name not in _PLACES
+        )
+        return rows or bool(self.scores or self.predictions or any(self.facts_named(name) for name in _RESULTS))
+
+    @property
+    def shows_a_run(self) -> bool:
+        """Whether the folder shows that a program ran: a log of its own words, rows, or answers."""
+        logs = any(reading.tool == "console log" and reading.facts for reading in self.files.values())
+        return logs or self.is_measured
+
+    @property
+    def looks_like_run(self) -> bool:
+        """Whether the folder holds more than configurations and documents about something else."""
+        if self.shows_a_run or self.templates or self.tools.keys() & {"TensorBoard", "MLflow", "Weights & Biases"}:
+            return True
+        return any(
+            reading.tool != "configuration" and any(fact.name.startswith(_ABOUT_A_RUN) for fact in reading.facts)
+            for reading in self.files.values()
+        )
 
     def all_problems(self) -> Iterator[Problem]:
         """Yield the problems of reading: of the folder, then of each file."""

@@ -84,7 +84,7 @@ def steps_fit_status(facts: Facts) -> Iterator[Problem]:
 def lost_loss_ends_the_run(facts: Facts) -> Iterator[Problem]:
     """Yield a problem where rows follow a loss that is not finite, or the run did not fail on it."""
     rows = facts.metrics or []
-    for index in where(np.isnan(facts.columns.loss))[:1]:
+    for index in where(np.isnan(facts.columns["loss"]))[:1]:
         step, following = rows[index]["step"], len(rows) - index - 1
         if following:
             what = f"The loss at step {step} is null, and {following} rows follow."

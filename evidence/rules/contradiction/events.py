@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 from evidence.records.facts import Document, Facts
 from evidence.records.values import found
-from evidence.rules.integrity import SEALED
 from evidence.run import layout
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule
@@ -20,6 +19,7 @@ OTHER_EVENTS = Rule(
     fix="Restore log.jsonl as the run wrote it.",
 )
 
+SEALED = "run_sealed"
 IN_ORDER = ("run_started", "devices_chosen", "planned", "compiled", "trained", "evaluated", SEALED)
 """Events of the trainer in the order of their first occurrence."""
 _OF_EVERY_RUN = {"run_started", "devices_chosen", "planned", "compiled", "trained", SEALED}

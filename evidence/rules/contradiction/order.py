@@ -84,7 +84,7 @@ def rows_are_written_in_order(facts: Facts) -> Iterator[Problem]:
     """Yield problems for rows and events outside the time of the run, or before the row above them."""
     if facts.manifest is None:
         return
-    if facts.metrics and not _surely_in_order(facts.columns.seconds, facts.manifest):
+    if facts.metrics and not _surely_in_order(facts.columns["seconds"], facts.manifest):
         yield from first_few(_times_in_order(facts, facts.manifest, layout.METRICS, facts.metrics))
     yield from first_few(_times_in_order(facts, facts.manifest, layout.LOG, facts.log or []))
 
@@ -118,7 +118,7 @@ def durations_fit(facts: Facts) -> Iterator[Problem]:
     rows, result = facts.metrics, facts.manifest["result"]
     first = facts.manifest["parent"]["step"] if facts.manifest["parent"] else 0
     columns = facts.columns
-    of_steps = math.fsum((columns.step_seconds * np.diff(columns.step, prepend=first)).tolist())
+    of_steps = math.fsum((columns["step_seconds"] * np.diff(columns["step"], prepend=first)).tolist())
     loop = result["train_seconds"]
     if loop is not None and of_steps > _allowed(loop):
         yield _too_long(facts, f"The steps of metrics.jsonl take {of_steps:.1f} s", f"train_seconds is {loop:.1f} s")
@@ -183,7 +183,7 @@ def _times_in_order(facts: Facts, manifest: Document, name: str, rows: Iterable[
 
 
 def _steps_going_back(facts: Facts) -> Iterator[Problem]:
-    step = facts.columns.step
+    step = facts.columns["step"]
     above = np.maximum.accumulate(np.concatenate([[0.0], step]))[:-1]
     for index in where(step <= above):
         what = f"Step {step[index]:.0f} stands below step {above[index]:.0f}."

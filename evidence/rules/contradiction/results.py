@@ -134,7 +134,7 @@ def memory_is_a_peak(facts: Facts) -> Iterator[Problem]:
     if facts.manifest is None or facts.metrics is None:
         return
     yield from _reported_now_and_then(facts, facts.manifest["devices"]["platform"])
-    memory = np.nan_to_num(facts.columns.device_memory_bytes)
+    memory = np.nan_to_num(facts.columns["device_memory_bytes"])
     peaks = np.maximum.accumulate(memory)
     yield from first_few(
         _row_problem(
@@ -161,7 +161,7 @@ def memory_is_a_peak(facts: Facts) -> Iterator[Problem]:
 
 def _reported_now_and_then(facts: Facts, platform: str) -> Iterator[Problem]:
     """Yield a problem where some rows state device memory and others do not, or a CPU states any."""
-    stated = ~np.isnan(facts.columns.device_memory_bytes)
+    stated = ~np.isnan(facts.columns["device_memory_bytes"])
     if not stated.any() or (stated.all() and platform != "cpu"):
         return
     reason = "a cpu reports none" if platform == "cpu" else "other rows state none"
@@ -181,7 +181,7 @@ def _confused_with(name: str, stated: Any, computed: Document) -> str:
 
 def _wrong_tokens(facts: Facts, rows: Sequence[Document], tokens_per_step: int) -> Iterator[Problem]:
     columns = facts.columns
-    for index in where(columns.tokens_seen != columns.step * tokens_per_step):
+    for index in where(columns["tokens_seen"] != columns["step"] * tokens_per_step):
         row = rows[index]
         right = row["step"] * tokens_per_step
         what = f"tokens_seen is {row['tokens_seen']} at step {row['step']}; {tokens_per_step} per step give {right}."
@@ -189,7 +189,7 @@ def _wrong_tokens(facts: Facts, rows: Sequence[Document], tokens_per_step: int) 
 
 
 def _wrong_speed(facts: Facts, rows: Sequence[Document], tokens_per_step: int) -> Iterator[Problem]:
-    tokens = facts.columns.tokens_per_second * facts.columns.step_seconds
+    tokens = facts.columns["tokens_per_second"] * facts.columns["step_seconds"]
     for index in where(abs(tokens - tokens_per_step) > _SPEED_TOLERANCE * tokens_per_step):
         row = rows[index]
         what = (
@@ -200,7 +200,7 @@ def _wrong_speed(facts: Facts, rows: Sequence[Document], tokens_per_step: int) -
 
 
 def _wrong_rate(facts: Facts, rows: Sequence[Document], peak: float) -> Iterator[Problem]:
-    for index in where(facts.columns.learning_rate > peak * (1 + _FLOAT32)):
+    for index in where(facts.columns["learning_rate"] > peak * (1 + _FLOAT32)):
         what = f"learning_rate is {rows[index]['learning_rate']:g}; the manifest states a peak of {peak:g}."
         yield _row_problem(facts, OTHER_RATE, index + 1, "learning_rate", what, expected=f"at most {peak:g}")
 
@@ -216,8 +216,8 @@ def _wrong_final_rate(facts: Facts, rows: Sequence[Document], training: Document
 
 def _off_schedule(facts: Facts, rows: Sequence[Document], declared: Document, steps: int) -> Iterator[Problem]:
     tolerance = _SCHEDULE_FRACTION * declared["learning_rate"]
-    right = learning_rates(declared, facts.columns.step, steps)
-    for index in where(abs(facts.columns.learning_rate - right) > tolerance):
+    right = learning_rates(declared, facts.columns["step"], steps)
+    for index in where(abs(facts.columns["learning_rate"] - right) > tolerance):
         row, rate = rows[index], f"{right[index]:g}"
         what = f"learning_rate is {row['learning_rate']:g} at step {row['step']}; config.yaml gives {rate}."
         yield _row_problem(facts, OTHER_RATE, index + 1, "learning_rate", what, expected=rate)

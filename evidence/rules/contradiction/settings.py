@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
 
+from evidence.records.effective import PLACES, agreements, effective_of, pointer_of, stated_elsewhere
 from evidence.records.facts import Document, Facts
 from evidence.records.values import found, same, value_at, where
 from evidence.run import layout
@@ -38,9 +38,13 @@ OTHER_PLAN = Rule(
     meaning="plan.json is made for the run's own configuration and devices before it starts.",
     fix="Restore the plan that the run wrote.",
 )
-
-_FLOAT32 = 1e-6
-"""Relative error of a learning rate that went through float32."""
+NOT_ONE_VALUE = Rule(
+    code="TP377",
+    severity="error",
+    title="Effective value stated in two ways",
+    meaning="The manifest's group `effective` repeats, under the configuration's keys, what its other groups state.",
+    fix="Restore the manifest that the run wrote.",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,39 +54,17 @@ class Pair:
     Attributes:
         declared: Pointer in the document that declares it.
         effective: Pointer in the manifest.
-        by_name: Compare only the last part of paths: the manifest names a file, the configuration how to reach it.
         if_stated: Compare only where both state a value; null leaves the choice to the program.
     """
 
     declared: str
     effective: str
-    by_name: bool = False
     if_stated: bool = False
 
 
-CONFIG_PAIRS = (
-    Pair(declared="/mode", effective="/mode"),
-    Pair(declared="/seed", effective="/training/seed"),
-    Pair(declared="/model/name", effective="/model/name"),
-    Pair(declared="/model/revision", effective="/model/revision", if_stated=True),
-    Pair(declared="/model/weights", effective="/model/weights", if_stated=True),
-    Pair(declared="/data/dataset", effective="/dataset/name", by_name=True),
-    Pair(declared="/data/generated_rows", effective="/dataset/generated_rows"),
-    Pair(declared="/data/max_length", effective="/training/sequence_length"),
-    Pair(declared="/method/kind", effective="/training/method"),
-    Pair(declared="/optimizer/name", effective="/training/optimizer/name"),
-    Pair(declared="/optimizer/schedule", effective="/training/schedule/name"),
-    Pair(declared="/optimizer/warmup_steps", effective="/training/schedule/warmup_steps"),
-    Pair(declared="/batch/microbatch_size", effective="/training/microbatch_size"),
-    Pair(declared="/batch/accumulation_steps", effective="/training/accumulation_steps"),
-    Pair(declared="/precision/params", effective="/model/dtypes/params"),
-    Pair(declared="/precision/compute", effective="/model/dtypes/compute"),
-    Pair(declared="/memory/remat", effective="/training/remat"),
-    Pair(declared="/memory/loss_chunk_tokens", effective="/training/loss_chunk_tokens"),
-    Pair(declared="/mesh/device", effective="/devices/requested"),
-    Pair(declared="/mesh/devices", effective="/devices/count", if_stated=True),
-    Pair(declared="/limits/steps", effective="/training/steps_planned"),
-)
+_HELD_ELSEWHERE = frozenset({"memory.donate", "mesh.shard_params", "mesh.device"})
+"""Keys with a check of their own: a compiler may decline the first two, the platform is held against the request."""
+
 PLAN_PAIRS = (
     Pair(declared="/target/platform", effective="/devices/platform"),
     Pair(declared="/target/name", effective="/devices/kind"),
@@ -95,29 +77,29 @@ PLAN_PAIRS = (
 def declared_is_effective(facts: Facts) -> Iterator[Problem]:
     """Yield a problem for each setting of config.yaml that the manifest states otherwise."""
     if facts.config is not None and facts.manifest is not None:
-        yield from _differences(facts, NOT_WHAT_RAN, layout.CONFIG, facts.config, CONFIG_PAIRS)
+        for key, agreement in agreements(facts.config, facts.manifest).items():
+            if agreement.state == "differs" and key not in _HELD_ELSEWHERE:
+                yield _not_what_ran(facts, key, agreement.declared, agreement.effective, agreement.pointer)
+        device, requested = facts.config.get("mesh", {}).get("device"), facts.manifest["devices"]["requested"]
+        if device is not None and device != requested:
+            yield _not_what_ran(facts, "mesh.device", device, requested, "/devices/requested")
 
 
-def learning_rate_is_effective(facts: Facts) -> Iterator[Problem]:
-    """Yield a problem where the schedule's peak is not the learning rate that was asked for.
+def _not_what_ran(facts: Facts, key: str, declared: Any, effective: Any, pointer: str) -> Problem:
+    what = f"The manifest states {shown(effective)}; config.yaml states {shown(declared)} at /{key.replace('.', '/')}."
+    return found(facts.folder, NOT_WHAT_RAN, layout.MANIFEST, what, expected=shown(declared), pointer=pointer)
 
-    A warm-up longer than the run never reaches it; then the peak may only not be above it.
-    """
-    asked = (facts.config or {}).get("optimizer", {}).get("learning_rate")
-    if asked is None or facts.training is None:
+
+def effective_group_follows(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem for each value of the group `effective` that another group of the manifest states otherwise."""
+    if facts.manifest is None or "effective" not in facts.manifest:
         return
-    schedule = facts.training["schedule"]
-    peak = schedule["peak_learning_rate"]
-    reached = schedule["warmup_steps"] <= facts.training["steps_planned"]
-    if peak > asked * (1 + _FLOAT32) or (reached and peak < asked * (1 - _FLOAT32)):
-        yield found(
-            facts.folder,
-            NOT_WHAT_RAN,
-            layout.MANIFEST,
-            f"The manifest states a peak learning rate of {peak}; config.yaml asks for {asked}.",
-            expected=shown(asked),
-            pointer="/training/schedule/peak_learning_rate",
-        )
+    group = effective_of(facts.manifest)
+    for key, stated in stated_elsewhere(facts.manifest).items():
+        if key in group and not same(group[key], stated):
+            what = f"The group states {shown(group[key])}; /{PLACES[key].replace('.', '/')} states {shown(stated)}."
+            pointer = pointer_of(facts.manifest, key)
+            yield found(facts.folder, NOT_ONE_VALUE, layout.MANIFEST, what, expected=shown(stated), pointer=pointer)
 
 
 def donation_is_effective(facts: Facts) -> Iterator[Problem]:
@@ -156,7 +138,7 @@ def recording_is_as_declared(facts: Facts) -> Iterator[Problem]:
     if every and facts.training is not None and facts.manifest is not None:
         first = facts.manifest["parent"]["step"] + 1 if facts.manifest["parent"] else 1
         kept = (first, facts.training["steps_planned"], facts.training["steps_done"])  # the last, and one stopped at
-        steps = facts.columns.step
+        steps = facts.columns["step"]
         for index in where((steps % every != 0) & ~np.isin(steps, kept))[:1]:
             what = f"Step {steps[index]:.0f} has a row; config.yaml asks for one every {every} steps."
             yield found(facts.folder, NOT_WHAT_RAN, layout.METRICS, what, line=index + 1, pointer="/step")
@@ -184,7 +166,7 @@ def plan_is_of_this_run(facts: Facts) -> Iterator[Problem]:
     if facts.plan is None:
         return
     if facts.manifest is not None:
-        yield from _differences(facts, OTHER_PLAN, layout.PLAN, facts.plan, PLAN_PAIRS)
+        yield from _of_other_run(facts, facts.plan)
     if facts.config is not None and facts.plan["config_sha256"] != sha256_json(facts.config):
         yield found(
             facts.folder,
@@ -196,35 +178,24 @@ def plan_is_of_this_run(facts: Facts) -> Iterator[Problem]:
         )
 
 
-def _differences(
-    facts: Facts, rule: Rule, name: str, declaring: Document, pairs: tuple[Pair, ...]
-) -> Iterator[Problem]:
-    for pair in pairs:
+def _of_other_run(facts: Facts, plan: Document) -> Iterator[Problem]:
+    for pair in PLAN_PAIRS:
         try:
-            declared, effective = value_at(declaring, pair.declared), value_at(facts.manifest, pair.effective)
+            declared, effective = value_at(plan, pair.declared), value_at(facts.manifest, pair.effective)
         except KeyError:
-            continue  # A configuration may leave keys out, and a manifest groups that were never built.
+            continue  # Some groups of the manifest were never built.
         if pair.if_stated and (declared is None or effective is None):
             continue
-        if not same(_compared(declared, pair), _compared(effective, pair)):
-            yield found(
-                facts.folder,
-                rule,
-                layout.MANIFEST,
-                f"The manifest states {shown(effective)}; {name} states {shown(declared)} at {pair.declared}.",
-                expected=shown(declared),
-                pointer=pair.effective,
-            )
+        if not same(declared, effective):
+            what = f"The manifest states {shown(effective)}; plan.json states {shown(declared)} at {pair.declared}."
+            expected = shown(declared)
+            yield found(facts.folder, OTHER_PLAN, layout.MANIFEST, what, expected=expected, pointer=pair.effective)
 
 
-def _compared(value: Any, pair: Pair) -> Any:
-    return PurePosixPath(value).name if pair.by_name and isinstance(value, str) else value
-
-
-RULES = (NOT_WHAT_RAN, NOT_DONATED, OTHER_PLAN)
+RULES = (NOT_WHAT_RAN, NOT_DONATED, OTHER_PLAN, NOT_ONE_VALUE)
 CHECKS = (
     declared_is_effective,
-    learning_rate_is_effective,
+    effective_group_follows,
     donation_is_effective,
     what_was_switched_off_stays_off,
     recording_is_as_declared,

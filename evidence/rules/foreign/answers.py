@@ -1,7 +1,7 @@
 """What stands beside a model's answers, held against them: scores, their number, and the marks of the answers.
 
-Only what must follow is held against them: a score of a baseline, of a part of the items or of another set may differ,
-and a grader may count as right what is written in another way. What does not live here: the grade (`judgement`).
+Only what must follow is held against them: a score of a baseline, of a part of the items or of another set may
+differ, and a grader may count as right what is written in another way.
 """
 
 from __future__ import annotations

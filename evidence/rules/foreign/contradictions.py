@@ -1,7 +1,6 @@
 """What the sources of a foreign folder state against each other: facts, losses, and the end of the run.
 
-Nothing is resolved here: each contradiction names both places. What does not live here: what stands against a model's
-answers (`answers`), and the grade (`judgement`).
+Nothing is resolved here: each contradiction names both places.
 """
 
 from __future__ import annotations

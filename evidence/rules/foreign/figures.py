@@ -1,7 +1,6 @@
 """The few figures by which a foreign run is known in lists and reports, as far as its sources state them without doubt.
 
-What lives here: choosing them. Where sources contradict each other, the figure is None: nobody can say which is right.
-What does not: the table of every fact (`trainproof.terminal.imports`).
+Where sources contradict each other, the figure is None: nobody can say which is right.
 """
 
 from __future__ import annotations

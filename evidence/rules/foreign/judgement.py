@@ -1,8 +1,4 @@
-"""What a foreign folder is worth, and everything that was found in it.
-
-What lives here: findings of a whole view, and its grade with the reasons. What does not: reading (`read`), and whether
-an import is intact (`evidence.rules.imported`).
-"""
+"""What a foreign folder is worth, and everything that was found in it."""
 
 from __future__ import annotations
 
@@ -24,8 +20,6 @@ Worth = Literal["measured", "partial", "template", "contradictory", "not a run"]
 
 MOST_REASONS = 5
 
-_RESULTS = ("result.last_loss", "result.mean_loss", "result.best_loss", "result.first_loss", "result.loss")
-
 _DAMAGE = (rules.NOT_READ.code, "TP101", "TP105", "TP106", "TP107", "TP108")
 """Findings after which some of a file is missing."""
 
@@ -36,36 +30,10 @@ _ENOUGH_ANSWERS = 5
 def findings_of(view: ForeignRun) -> list[Problem]:
     """Return every finding of a view, worst first: of reading, contradictions, and what answers look like."""
     problems = [*view.all_problems(), *contradictions(view), *_constant_answers(view)]
-    if not is_measured(view):
+    if not view.is_measured:
         what = "No file holds a loss, a score or an answer."
         problems.append(problem_of(rules.NOTHING_MEASURED, file=str(view.path), what=what))
     return list(worst_first(problems))
-
-
-def is_measured(view: ForeignRun) -> bool:
-    """Return whether any number or answer in the folder came from a model, as far as the folder says."""
-    rows = any(value is not None for row in view.metrics for name, value in row.values.items() if name not in _PLACES)
-    return rows or bool(view.scores or view.predictions or any(view.facts_named(name) for name in _RESULTS))
-
-
-_PLACES = ("step", "epoch", "learning_rate")
-
-
-def has_run(view: ForeignRun) -> bool:
-    """Return whether the folder shows that a program ran: a log of its own words, rows, or answers."""
-    logs = any(reading.tool == "console log" and reading.facts for reading in view.files.values())
-    return logs or is_measured(view)
-
-
-def looks_like_run(view: ForeignRun) -> bool:
-    """Return whether a folder holds more than configurations and documents about something else."""
-    if has_run(view) or view.templates or view.tools.keys() & {"TensorBoard", "MLflow", "Weights & Biases"}:
-        return True
-    about = ("model.", "training.", "dataset.", "result.", "run.")
-    return any(
-        reading.tool != "configuration" and any(fact.name.startswith(about) for fact in reading.facts)
-        for reading in view.files.values()
-    )
 
 
 def worth_of(view: ForeignRun, findings: Sequence[Problem]) -> tuple[Worth, tuple[str, ...]]:
@@ -75,15 +43,15 @@ def worth_of(view: ForeignRun, findings: Sequence[Problem]) -> tuple[Worth, tupl
     they could be wrong about. Nothing read from another tool is `verified`.
     """
     contradicting = [problem for problem in findings if problem.code.startswith("TP3") and problem.severity == "error"]
-    if not looks_like_run(view):
+    if not view.looks_like_run:
         return "not a run", ("Nothing in the folder is recognised as part of a run.",)
-    if not has_run(view):
+    if not view.shows_a_run:
         return "template", (*_unmeasured(findings), *(problem.what for problem in contradicting[:MOST_REASONS]))
     if contradicting:
         more = len(contradicting) - MOST_REASONS
         told = tuple(problem.what for problem in contradicting[:MOST_REASONS])
         return "contradictory", (*told, f"{more} more.") if more > 0 else told
-    if not is_measured(view):
+    if not view.is_measured:
         return "template", _unmeasured(findings)
     if reasons := tuple(_unfinished(view)):
         return "partial", reasons

@@ -1,8 +1,7 @@
 """When two places state the same fact, and when they speak of two: an honest folder says many things of one name.
 
 A base model and the model that came of it, a setting of the training and one of its data, the types of weights and of
-computing: where a source does not say which is meant, nothing is held against it. What does not live here: the
-findings (`contradictions`).
+computing: where a source does not say which is meant, nothing is held against it.
 """
 
 from __future__ import annotations

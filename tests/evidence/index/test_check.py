@@ -294,5 +294,5 @@ def test_every_code_is_of_its_family_and_stands_once() -> None:
 def test_every_code_is_met_by_some_case() -> None:
     cases = Path(__file__).parents[2] / "cases"
     text = "".join(path.read_text("utf-8") for path in cases.rglob("problem.txt"))
-    text += "".join(path.read_text("utf-8") for path in Path(__file__).parent.rglob("test_*.py"))
+    text += "".join(path.read_text("utf-8") for path in Path(__file__).parents[1].rglob("test_*.py"))
     assert [rule.code for rule in RULES if rule.code not in text] == []

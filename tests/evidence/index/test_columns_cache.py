@@ -14,7 +14,8 @@ from evidence.index import columns_cache as kept_columns
 from evidence.index.columns_cache import default_folder, keep, kept, signature_of
 from evidence.index.runs import RunIndex
 from evidence.run.layout import METRICS
-from schemas.reading.columns import NUMBERS, columns_of
+from schemas.reading.columns import columns_of
+from schemas.row_fields import number_names
 from schemas.reading.rows import read_rows
 
 
@@ -32,8 +33,8 @@ def test_index_keeps_and_a_page_reads_the_same(tmp_path: Path) -> None:
     table = kept(folder, long / METRICS)
     assert table is not None
     columns = columns_of(read_rows(long / METRICS, "metric_row").values)
-    for name, kept_column in zip((*NUMBERS, "seconds"), table, strict=True):
-        np.testing.assert_array_equal(kept_column, getattr(columns, name))
+    for name, kept_column in zip((*number_names(), "seconds"), table, strict=True):
+        np.testing.assert_array_equal(kept_column, columns[name])
     assert kept(folder, short / METRICS) is None
     fast, slow = Tail(long / METRICS, columns_in=folder).series(), Tail(long / METRICS).series()
     assert fast.columns.keys() == slow.columns.keys()

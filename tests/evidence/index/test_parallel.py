@@ -66,7 +66,7 @@ def test_who_is_interrupted_waits_for_no_process(folders: list[Path], tmp_path: 
     slow.write_text("#!/bin/sh\ncat > /dev/null\n")  # It answers nothing until its own reader has gone.
     slow.chmod(0o755)
     code = (
-        "import sys; from pathlib import Path; from evidence import many\n"
+        "import sys; from pathlib import Path; from evidence.index import parallel as many\n"
         "many.WORTH_A_PROCESS, many.BATCH, many.FIRST, many._processors = 2, 2, 1, lambda: 3\n"
         "sys.executable = sys.argv[1]\n"
         "batches = many.read_batches([Path(name) for name in sys.argv[2:]])\n"

@@ -2,7 +2,7 @@
 
 A case is a folder. `valid/<name>/run.json` says how the run is written and what its grade is. `change.json` in
 `broken/<name>` says what is done to a valid run; `problem.txt` beside it is the grade and every finding, word for word.
-After a wanted change of words, write them anew with `WRITE_CASES=1 pytest tests/evidence/rules/test_broken_runs.py` and read
+After a wanted change of words, run this file with `WRITE_CASES=1` to write them anew, and read
 the difference.
 """
 

@@ -34,7 +34,7 @@ from trainer.loop.step import TrainState
 from trainer.recorder.progress import Watch
 from trainer.recorder.recorder import Recorder, claim, now
 from trainer.run import Order, run
-from trainproof.verbs.train_order import TrainFlags, order_of
+from trainproof.train_order import TrainFlags, order_of
 
 pytestmark = pytest.mark.slow
 

@@ -7,10 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny_models import logits, random_model
+from tiny_models import GEMMA, logits, random_model
 
+from trainer.model.families import spec_from_config
 from trainer.model.params import bind
-from trainer.model.spec import ModelSpec
+from trainer.model.spec import Dynamic, LongRope, ModelSpec, Rope
 
 
 def twin(spec: ModelSpec, params: dict, tokens: np.ndarray) -> np.ndarray:
@@ -19,7 +20,7 @@ def twin(spec: ModelSpec, params: dict, tokens: np.ndarray) -> np.ndarray:
     x = p["tokens.table"][tokens]
     if spec.scale_embeddings:
         x = x * math.sqrt(spec.embed)
-    if spec.positions == "learned":
+    if spec.learned_positions:
         x = x + p["positions.table"][: len(tokens)]
     for index in range(spec.layers):
         at = f"layers.{index}."
@@ -48,7 +49,7 @@ def twin_rotate(spec, vector, position):
     half = len(vector) // 2
     turned = np.empty_like(vector)
     for i in range(half):
-        angle = position * spec.rope_theta ** (-2 * i / len(vector))
+        angle = position * spec.blocks[0].rope.theta ** (-2 * i / len(vector))
         a, b = vector[i], vector[i + half]
         turned[i], turned[i + half] = (
             a * math.cos(angle) - b * math.sin(angle),
@@ -66,7 +67,7 @@ def twin_attention(spec, p, at, x):
     for head in range(spec.heads):
         shared = head * spec.kv_heads // spec.heads
         for position in range(len(x)):
-            turn = (lambda v, at: twin_rotate(spec, v, at)) if spec.positions == "rotary" else (lambda v, at: v)
+            turn = (lambda v, at: twin_rotate(spec, v, at)) if spec.blocks[0].rope else (lambda v, at: v)
             asked = turn(query[position, head], position)
             scores = [
                 asked @ turn(keys[other, shared], other) / math.sqrt(spec.head_dim) for other in range(position + 1)
@@ -109,6 +110,46 @@ def test_right_padding_changes_nothing(spec):
     np.testing.assert_allclose(logits(graphdef, params, padded)[:, :7], logits(graphdef, params, TOKENS), atol=1e-5)
 
 
+PACKED = np.array([[3, 1, 4, 1, 5, 22, 0, 6, 6, 0, 0]], np.int32)
+SEGMENTS = np.array([[1, 1, 1, 1, 1, 2, 2, 2, 2, 0, 0]], np.int32)
+
+
+def with_blocks(spec: ModelSpec, **choices) -> ModelSpec:
+    return replace(spec, blocks=tuple(replace(block, **choices) for block in spec.blocks))
+
+
+@pytest.mark.parametrize("window", [None, 3])
+def test_packed_texts_are_computed_as_if_alone(spec, window):
+    graphdef, params = random_model(with_blocks(spec, window=window))
+    decoder = bind(graphdef, params)
+    packed = decoder.logits(decoder.hidden(jnp.asarray(PACKED), jnp.asarray(SEGMENTS)))
+    for text in (PACKED[:, :5], PACKED[:, 5:9]):
+        at = 0 if text.shape[1] == 5 else 5
+        np.testing.assert_allclose(packed[:, at : at + text.shape[1]], logits(graphdef, params, text), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "stretch",
+    [
+        Dynamic(factor=2.0, positions=4),
+        LongRope(short_factors=(1.0, 1.5, 2.0), long_factors=(2.0, 3.0, 4.0), positions=4, attention_factor=1.1),
+    ],
+)
+def test_what_a_stretch_sees_of_a_packed_text_is_that_text_alone(stretch):
+    spec = with_blocks(spec_from_config(GEMMA), rope=Rope(stretch=stretch))
+    test_packed_texts_are_computed_as_if_alone(spec, None)
+
+
+def test_with_a_window_a_token_sees_no_further():
+    spec = with_blocks(spec_from_config(GEMMA), window=3)
+    graphdef, params = random_model(replace(spec, blocks=spec.blocks[:1]))
+    other = TOKENS.copy()
+    other[:, 2] = 11
+    before, after = logits(graphdef, params, TOKENS), logits(graphdef, params, other)
+    changed = np.abs(before - after).max(axis=(0, 2)) > 1e-4
+    assert changed.tolist() == [False, False, True, True, True, False, False]
+
+
 def test_logits_of_chunks_are_those_of_the_whole(spec):
     graphdef, params = random_model(spec)
     decoder = bind(graphdef, params)
@@ -135,7 +176,7 @@ def mean_square(graphdef, params, tokens):
 
 
 def test_remat_changes_no_gradient(spec):
-    spec = replace(spec, layers=1)
+    spec = replace(spec, blocks=spec.blocks[:1])
     plain, params = random_model(spec, remat="none")
     layerwise, _ = random_model(spec, remat="layer")
     gradients = [

@@ -5,8 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from trainer.model.attention import attend, rotate
+from trainer.model.attention import attend
 from trainer.model.layers import Dtypes, Norm, activate
+from trainer.model.rope import angles, rotate
+from trainer.model.spec import Rope
 
 FLOAT32 = Dtypes(params=jnp.float32, compute=jnp.float32)
 
@@ -16,6 +18,7 @@ FLOAT32 = Dtypes(params=jnp.float32, compute=jnp.float32)
     [
         ("layer", 1.0, [-1.0, 1.0]),
         ("layer", 3.0, [-3.0, 3.0]),
+        ("rms", 1.0, [0.8485281, 1.1313708]),
         ("rms_one_plus", 0.0, [0.8485281, 1.1313708]),
         ("rms_one_plus", 1.0, [1.6970563, 2.2627417]),
     ],
@@ -64,20 +67,23 @@ def test_scores_are_divided_by_the_root_of_the_head():
     np.testing.assert_allclose(attend(query, keys, values, jnp.ones((1, 1, 2), bool)).ravel(), [9.0] * 4, rtol=1e-6)
 
 
+def turned(x, position, theta):
+    at = jnp.array([[position]])
+    return rotate(x, *angles(Rope(theta=theta), x.shape[-1], at, at + 1))
+
+
 def test_rotation_turns_pairs_of_halves():
     x = jnp.array([1.0, 0.0, 0.0, 2.0]).reshape(1, 1, 1, 4)
-    turned = rotate(x, jnp.array([[3]]), theta=100.0)
     # Pair 0 is (1, 0), turned by 3; pair 1 is (0, 2), turned by 3 / sqrt(100).
     expected = [np.cos(3), -2 * np.sin(0.3), np.sin(3), 2 * np.cos(0.3)]
-    np.testing.assert_allclose(turned.ravel(), expected, rtol=1e-6)
+    np.testing.assert_allclose(turned(x, 3, 100.0).ravel(), expected, rtol=1e-6)
 
 
 def test_rotated_products_depend_on_the_distance_only():
     query, key = jax.random.normal(jax.random.key(0), (2, 1, 1, 1, 8))
 
     def score(at: int, other: int) -> float:
-        turned = [rotate(x, jnp.array([[p]]), 10.0) for x, p in ((query, at), (key, other))]
-        return float(jnp.sum(turned[0] * turned[1]))
+        return float(jnp.sum(turned(query, at, 10.0) * turned(key, other, 10.0)))
 
     assert score(7, 3) == pytest.approx(score(104, 100), rel=1e-4)
     assert score(7, 3) != pytest.approx(score(7, 4), rel=0.05)

@@ -1,23 +1,31 @@
-"""The families of models that exist here, one file each, in one table.
+"""The families of models that are computed here: one file each, found by its `Family` objects.
 
 A family says how its config.json becomes a `ModelSpec` and how its files name tensors; the forward pass is the same
-decoder for all. To add one (Llama, Mistral, Gemma 2 and 3, Qwen): write its file like `gemma.py`, add what is new in it
-to `ModelSpec` and the decoder, and put it into FAMILIES.
+decoder for all. To add one, write its file like `qwen3.py`; what is new in it goes into `ModelSpec` and the decoder.
 """
 
 from __future__ import annotations
 
 import difflib
+import importlib
+import pkgutil
 from collections.abc import Mapping
 from typing import Any
 
 from schemas.problems.problem import Problem, ProblemError
-from trainer.model.families import gemma, gpt2
 from trainer.model.families.config_reader import ConfigReader
 from trainer.model.families.family import Family
 from trainer.model.spec import ModelSpec
 
-FAMILIES: Mapping[str, Family] = {family.model_type: family for family in (gpt2.FAMILY, gemma.FAMILY)}
+
+def found_families() -> dict[str, Family]:
+    """Return every `Family` in this folder's files, by `model_type`."""
+    modules = [importlib.import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__)]
+    families = [value for module in modules for value in vars(module).values() if isinstance(value, Family)]
+    return {family.model_type: family for family in sorted(families, key=lambda family: family.model_type)}
+
+
+FAMILIES: Mapping[str, Family] = found_families()
 
 
 def spec_from_config(config: Mapping[str, Any], *, file: str = "config.json") -> ModelSpec:

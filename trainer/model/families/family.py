@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from trainer.model.families.config_reader import ConfigReader
 from trainer.model.spec import ModelSpec
@@ -48,3 +48,9 @@ class Family:
 
     buffers: str
     """Regular expression for tensors without the prefix that hold no parameter and are passed over."""
+
+    prefixes: Mapping[str, str] = field(default_factory=dict)
+    """Other beginnings of names in its files, and what they are read as."""
+
+    text_key: str | None = None
+    """Key of config.json under which the text model's own config stands. None: it is the whole document."""

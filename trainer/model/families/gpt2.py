@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from trainer.model.families.config_reader import MOST_LAYERS, ConfigReader
 from trainer.model.families.family import Family, TensorLink
-from trainer.model.spec import ModelSpec
+from trainer.model.spec import BlockSpec, ModelSpec
 
 
 def read_config(config: ConfigReader) -> ModelSpec:
@@ -21,21 +21,21 @@ def read_config(config: ConfigReader) -> ModelSpec:
     return ModelSpec(
         family=FAMILY.model_type,
         vocab=config.size("vocab_size"),
-        layers=config.size("n_layer", most=MOST_LAYERS),
+        blocks=(BlockSpec(),) * config.size("n_layer", most=MOST_LAYERS),
         embed=embed,
         heads=heads,
         kv_heads=heads,
         head_dim=max(embed // heads, 1),
         mlp=config.size("n_inner", 4 * embed),
         max_positions=config.size("n_positions"),
-        positions="learned",
+        learned_positions=True,
         norm="layer",
         norm_epsilon=config.number("layer_norm_epsilon", 1e-5),
         activation=config.activation("activation_function", "gelu_new"),
         gated_mlp=False,
         attention_bias=True,
+        output_bias=True,
         mlp_bias=True,
-        scale_embeddings=False,
         tied_head=config.flag("tie_word_embeddings", default=True),
         initializer_std=config.number("initializer_range", 0.02),
         scale_residual_init=True,

@@ -18,6 +18,7 @@ from dashboard.shared.words.grades import JOBS
 from launch import queue
 from launch.jobs import ANY_DEVICE, OUTPUT, Job
 from launch.output import tail
+from launch.places import local
 from launch.resuming import can_resume
 from schemas.reading.values import number_at
 
@@ -42,11 +43,11 @@ def _body(root: Path, *, was_active: bool) -> None:
     if was_active and not active:
         st.rerun()
     waiting = [job for job in active if job.state == "waiting"]
-    if waiting and not queue.is_worked_on(root):
+    if waiting and not local.is_worked_on(root):
         markup.note("Jobs wait, and nobody works through the queue: the machine or its worker was stopped.")
         if may_operate() and st.button("Continue the queue", type="primary"):
             with trying("The queue could not be continued"):
-                queue.start_worker(root)
+                local.start_worker(root)
                 st.rerun()
     elif waiting and len(waiting) == len(active) and (free := _free_bytes(root)) < LEAST_FREE_BYTES:
         markup.note(

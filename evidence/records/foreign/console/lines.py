@@ -1,7 +1,4 @@
-"""The forms of single lines in training logs: Python dicts, step and loss in words, progress bars, `key: value`.
-
-What lives here: one line to values. What does not: what lines mean together (`console`).
-"""
+"""The forms of single lines in training logs: Python dicts, step and loss in words, progress bars, `key: value`."""
 
 from __future__ import annotations
 

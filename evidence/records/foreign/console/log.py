@@ -1,8 +1,4 @@
-"""Console logs: metric rows in any of their forms, the stages they belong to, and what the program said of itself.
-
-What lives here: what lines mean one after another. What does not: the forms of lines (`console_lines`), and which parts
-of a log are only examples (`template`).
-"""
+"""Console logs: metric rows in any of their forms, the stages they belong to, and what the program said of itself."""
 
 from __future__ import annotations
 

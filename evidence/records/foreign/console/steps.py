@@ -1,7 +1,4 @@
-"""Steps that rows of a log were given from a progress bar, and which of them the bar cannot have meant.
-
-What lives here: that judgement. What does not: reading bars and rows (`console`).
-"""
+"""Steps that rows of a log were given from a progress bar, and which of them the bar cannot have meant."""
 
 from __future__ import annotations
 

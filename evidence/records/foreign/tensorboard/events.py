@@ -1,7 +1,6 @@
 """TensorBoard event files: the scalars, by step.
 
-Fields from tensorflow/core/util/event.proto and tensorflow/core/framework/{summary,tensor}.proto. What does not live
-here: framing and wire format (`tfrecord`).
+Fields from tensorflow/core/util/event.proto and tensorflow/core/framework/{summary,tensor}.proto.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """TFRecord framing and the few fields of protocol buffers that TensorBoard's event files need. No TensorFlow.
 
 A record is: length (8 bytes, little endian), masked CRC-32C of the length (4), data, masked CRC-32C of the data (4).
-Source: tensorflow/core/lib/io/record_writer.h. What does not live here: what an event means (`tensorboard`).
+Source: tensorflow/core/lib/io/record_writer.h.
 """
 
 from __future__ import annotations

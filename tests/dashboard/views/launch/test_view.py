@@ -24,6 +24,7 @@ from evidence.bundle.secrets.masking import visible
 from evidence.run.lock import RunLock
 from launch import planning, queue
 from launch.jobs import OUTPUT, Job, enqueue, jobs, mark_ended, new_job_folder, read_job
+from launch.places import local
 
 
 def job_in(root: Path, run: str = "a-run", exit_code: int | None = None, output: str = "") -> Job:
@@ -113,7 +114,7 @@ def test_one_that_was_started_a_moment_ago_is_not_said_to_be_left_alone(opened: 
     finally:
         wait_for(lambda: jobs(root)[0].started is not None)
         queue.kill(jobs(root)[0])
-        wait_for(lambda: not queue.is_worked_on(root))
+        wait_for(lambda: not local.is_worked_on(root))
 
 
 @contextmanager

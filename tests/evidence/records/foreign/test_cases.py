@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from evidence.judge.judgement import report_of
-from evidence.records.foreign.read import read_foreign
 from evidence.records.foreign.view import ForeignRun
 from evidence.records.ours import read_run
+from evidence.records.theirs import read_foreign
 from schemas.problems.render import as_text
 
 CASES = sorted(path.parent for path in (Path(__file__).parents[3] / "cases" / "foreign").glob("*/folder"))

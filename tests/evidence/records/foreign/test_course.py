@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from evidence.records.foreign.course import course_of
-from evidence.records.foreign.read import read_foreign
 from evidence.records.foreign.view import MetricRow, Source
 from evidence.records.ours import read_run
+from evidence.records.theirs import read_foreign
 from evidence.rules.foreign.figures import Figures, figures_of
 from trainproof.terminal.runs import run_text
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from event_files import event, masked_crc, record
 
-from evidence.records.foreign.read import LARGEST_BYTES, read_foreign
 from evidence.records.foreign.tensorboard import events as tensorboard
 from evidence.records.foreign.tensorboard.events import read_events
 from evidence.records.foreign.tensorboard.tfrecord import MOST_BYTES
+from evidence.records.theirs import LARGEST_BYTES, read_foreign
 from schemas.reading.limits import LARGEST_DOCUMENT, MOST_VALUES
 
 

@@ -5,7 +5,8 @@ from tiny_models import GEMMA, GPT2
 
 from schemas.problems.problem import Problem, ProblemError
 from trainer.model.families import FAMILIES, spec_from_config
-from trainer.model.spec import ModelSpec
+from trainer.model.families.config_reader import ACTIVATIONS
+from trainer.model.spec import BlockSpec, ModelSpec, Rope
 
 
 def problems_of(config, file="models/m/config.json"):
@@ -13,6 +14,10 @@ def problems_of(config, file="models/m/config.json"):
         spec_from_config(config, file=file)
     assert refusal.value.exit_code == 2
     return refusal.value.problems
+
+
+ACTIVATION_NAMES = ", ".join(ACTIVATIONS)
+TURNED = (BlockSpec(rope=Rope(theta=500.0)),) * 2
 
 
 def without(config, *keys):
@@ -31,19 +36,20 @@ def test_gpt2_as_published():
     assert spec_from_config(published) == ModelSpec(
         family="gpt2",
         vocab=50257,
-        layers=12,
+        blocks=(BlockSpec(),) * 12,
         embed=768,
         heads=12,
         kv_heads=12,
         head_dim=64,
         mlp=3072,
         max_positions=1024,
-        positions="learned",
+        learned_positions=True,
         norm="layer",
         norm_epsilon=1e-5,
         activation="gelu_tanh",
         gated_mlp=False,
         attention_bias=True,
+        output_bias=True,
         mlp_bias=True,
         scale_embeddings=False,
         tied_head=True,
@@ -73,20 +79,19 @@ def test_gemma_2b_as_published():
     assert spec_from_config(published) == ModelSpec(
         family="gemma",
         vocab=256000,
-        layers=18,
+        blocks=(BlockSpec(rope=Rope()),) * 18,
         embed=2048,
         heads=8,
         kv_heads=1,
         head_dim=256,
         mlp=16384,
         max_positions=8192,
-        positions="rotary",
-        rope_theta=10000.0,
         norm="rms_one_plus",
         norm_epsilon=1e-6,
         activation="gelu_tanh",
         gated_mlp=True,
         attention_bias=False,
+        output_bias=False,
         mlp_bias=False,
         scale_embeddings=True,
         tied_head=True,
@@ -107,10 +112,10 @@ def test_gemma_2b_as_published():
         (GPT2 | {"scale_attn_weights": True, "quantization_config": None}, "heads", 2),
         (GEMMA | {"hidden_act": "silu", "hidden_activation": "silu"}, "activation", "silu"),
         (GEMMA | {"hidden_act": "gelu", "hidden_activation": "gelu_pytorch_tanh"}, "activation", "gelu_tanh"),
-        (GEMMA | {"rope_parameters": {"type": "default"}, "rope_theta": 500.0}, "rope_theta", 500.0),
+        (GEMMA | {"rope_parameters": {"type": "default"}, "rope_theta": 500.0}, "blocks", TURNED),
         (GEMMA | {"hidden_act": "silu"}, "activation", "silu"),
-        (GEMMA | {"rope_theta": 500}, "rope_theta", 500.0),
-        (GEMMA | {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}}, "rope_theta", 500.0),
+        (GEMMA | {"rope_theta": 500}, "blocks", TURNED),
+        (GEMMA | {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}}, "blocks", TURNED),
         (GEMMA | {"attention_bias": True}, "attention_bias", True),
         (without(GEMMA, "num_key_value_heads"), "kv_heads", 4),
     ],
@@ -119,19 +124,21 @@ def test_every_key_has_its_effect(config, field, value):
     plain = spec_from_config(GPT2 if config["model_type"] == "gpt2" else GEMMA)
     changed = spec_from_config(config)
     assert getattr(changed, field) == value
-    assert {key for key in vars(plain) if vars(plain)[key] != vars(changed)[key]} <= {field}
+    # One key decides about both biases.
+    both = {"attention_bias", "output_bias"} if field == "attention_bias" else {field}
+    assert {key for key in vars(plain) if vars(plain)[key] != vars(changed)[key]} <= both
 
 
 def test_an_unknown_family_is_refused_by_name():
-    assert problems_of({"model_type": "gemma2"}) == (
+    assert problems_of({"model_type": "gemma4"}) == (
         Problem(
             code="TP041",
             severity="error",
             file="models/m/config.json",
             pointer="/model_type",
-            what="`model_type` is 'gemma2'; no such family of models is implemented here.",
-            why="Each family names its tensors and computes in its own way. Implemented: gemma, gpt2.",
-            expected="gemma, gpt2",
+            what="`model_type` is 'gemma4'; no such family of models is implemented here.",
+            why=f"Each family names its tensors and computes in its own way. Implemented: {', '.join(FAMILIES)}.",
+            expected=", ".join(FAMILIES),
             next="The nearest is gemma, which is another architecture. Choose a model of one of these families, or a "
             "built-in model.",
         ),
@@ -148,16 +155,15 @@ def test_an_unknown_family_is_refused_by_name():
 
 
 def test_the_whole_refusal_of_a_value():
-    assert problems_of(GPT2 | {"activation_function": "relu"}) == (
+    assert problems_of(GPT2 | {"activation_function": "mish"}) == (
         Problem(
             code="TP042",
             severity="error",
             file="models/m/config.json",
             pointer="/activation_function",
-            what='`activation_function` is "relu"; '
-            "this decoder needs one of gelu_new, gelu_pytorch_tanh, gelu, silu, swish.",
+            what=f'`activation_function` is "mish"; this decoder needs one of {ACTIVATION_NAMES}.',
             why="Another value would make a model that computes something else than its files were trained for.",
-            expected="one of gelu_new, gelu_pytorch_tanh, gelu, silu, swish",
+            expected=f"one of {ACTIVATION_NAMES}",
             next="Choose a model whose config.json has such a value, or a built-in model.",
         ),
     )
@@ -185,25 +191,22 @@ def test_the_whole_refusal_of_a_value():
         ),
         (
             GEMMA | {"rope_scaling": {"type": "linear"}},
-            '`rope_scaling` is {"type": "linear"}; this decoder needs nothing.',
+            "`rope_scaling.factor` is missing; this decoder needs a number above 0.",
         ),
         (
             GEMMA | {"rope_parameters": {"rope_type": "yarn"}},
-            '`rope_parameters` is {"rope_type": "yarn"}; this decoder needs {"rope_type": "default", "rope_theta": …}.',
+            "`rope_parameters.factor` is missing; this decoder needs a number above 0.",
         ),
         (
-            GEMMA | {"rope_parameters": {"type": "linear", "factor": 4}},
+            GEMMA | {"rope_parameters": {"type": "mrope", "mrope_section": [1, 1, 1]}},
             (
-                '`rope_parameters` is {"type": "linear", "factor": 4}; this decoder needs '
-                '{"rope_type": "default", "rope_theta": …}.'
+                '`rope_parameters.type` is "mrope"; this decoder needs one of '
+                "default, linear, dynamic, llama3, yarn, longrope."
             ),
         ),
         (
             GEMMA | {"rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 4}}},
-            (
-                '`rope_parameters` is {"full_attention": {"rope_type": "linear", "factor": 4}}; this decoder needs '
-                '{"rope_type": "default", "rope_theta": …}.'
-            ),
+            '`rope_parameters.full_attention` is {"rope_type": "linear", "factor": 4}; this decoder needs nothing.',
         ),
         (
             GEMMA | {"hidden_act": "silu", "hidden_activation": "gelu_pytorch_tanh"},
@@ -226,7 +229,7 @@ def test_the_whole_refusal_of_a_value():
         ),
         (
             GEMMA | {"rope_parameters": {"rope_theta": -1}},
-            "`rope_theta` is -1; this decoder needs a number above 0.",
+            "`rope_parameters.rope_theta` is -1; this decoder needs a number above 0.",
         ),
         (
             GEMMA | {"use_bidirectional_attention": True},
@@ -244,8 +247,8 @@ def test_what_is_not_implemented_is_refused(config, what):
 
 
 def test_all_problems_come_at_once():
-    found = problems_of(without(GEMMA, "hidden_size") | {"head_dim": 5, "attention_bias": "yes", "hidden_act": "relu"})
-    assert [problem.pointer for problem in found] == ["/head_dim", "/hidden_size", "/hidden_act", "/attention_bias"]
+    found = problems_of(without(GEMMA, "hidden_size") | {"head_dim": 5, "attention_bias": "yes", "hidden_act": "mish"})
+    assert [problem.pointer for problem in found] == ["/attention_bias", "/hidden_size", "/head_dim", "/hidden_act"]
 
 
 @pytest.mark.parametrize("config", [GPT2, GEMMA, GEMMA | {"attention_bias": True, "tie_word_embeddings": False}])

@@ -1,6 +1,6 @@
 """A folder that another tool wrote, read whole: every file goes to the reader that its name and content ask for.
 
-`read_foreign` never raises on what the folder holds. What does not live here: the readers, and the judgement.
+`read_foreign` never raises on what the folder holds.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from evidence.records.foreign.tensorboard.events import is_event_file, read_even
 from evidence.records.foreign.text import Text, read_text
 from evidence.records.foreign.tracking import is_of_mlflow, read_mlflow, read_wandb_summary, superseded
 from evidence.records.foreign.view import FileReading, ForeignRun
-from evidence.records.unreadable import NOT_A_FILE, UNREADABLE_FOLDER, too_deep
 from evidence.run import layout
+from evidence.run.unreadable import NOT_A_FILE, UNREADABLE_FOLDER, too_deep
 from schemas.problems.problem import Problem
 from schemas.problems.rule import problem_of
 from schemas.problems.words import counted, listed

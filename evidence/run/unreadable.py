@@ -1,4 +1,4 @@
-"""TP206 and TP209: what keeps a folder from being read at all. `evidence.records.ours` finds these; the table names them."""
+"""TP206 and TP209: what keeps a folder from being read at all."""
 
 from __future__ import annotations
 

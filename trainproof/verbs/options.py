@@ -1,0 +1,13 @@
+"""Options that several verbs have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text.")]
+Settings = Annotated[list[str] | None, typer.Option("--set", help="Any key, as in --set limits.steps=200.")]
+Root = Annotated[Path, typer.Option(help="Folder of runs.")]
+RUNS = Path("submission_runs")

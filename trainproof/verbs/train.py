@@ -1,0 +1,53 @@
+"""The verb `train`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from evidence.run.extras import need
+from trainproof.verbs.options import Settings
+
+
+def train(
+    config: Annotated[Path | None, typer.Option(help="Configuration file.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Run folder; new, or empty. Default: submission_runs/<id>.")
+    ] = None,
+    smoke_config: Annotated[Path | None, typer.Option(help="Second file whose keys win; makes it a smoke run.")] = None,
+    smoke_steps: Annotated[int | None, typer.Option(help="Steps of a smoke run.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="Built-in dataset or JSONL file.")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, gpu or tpu; a missing one is refused.")] = None,
+    save_every_steps: Annotated[int | None, typer.Option(help="Steps between checkpoints.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of weights and data order.")] = None,
+    settings: Settings = None,
+    resume: Annotated[Path | None, typer.Option(help="Continue from the newest checkpoint of this run folder.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Start although the plan says it does not fit.")] = False,
+) -> None:
+    """Train a model and record the run."""
+    need("train", "train")
+    from trainer.loop.stop import ending_at_once
+
+    with ending_at_once("train"):
+        from trainer.recorder.progress import Watch
+        from trainer.run import run
+        from trainproof.train_order import TrainFlags, order_of
+
+        flags = TrainFlags(
+            config=config,
+            resume=resume,
+            output=output,
+            smoke_config=smoke_config,
+            smoke_steps=smoke_steps,
+            dataset=dataset,
+            device=device,
+            save_every_steps=save_every_steps,
+            seed=seed,
+            settings=settings or (),
+            force=force,
+        )
+        with Watch() as watch:
+            code = run(order_of(flags), watch)
+    raise typer.Exit(code)

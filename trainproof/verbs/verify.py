@@ -1,0 +1,28 @@
+"""The verb `verify`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trainproof.verbs.options import AsJson
+
+
+def verify(
+    bundle: Annotated[Path, typer.Argument(help="The zip.")],
+    signature: Annotated[Path | None, typer.Option(help="Its signature. Default with a key: the zip's .sig.")] = None,
+    public_key: Annotated[Path | None, typer.Option(help="Public key of whoever is to have signed it.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check a bundle with nothing but the zip: hashes, documents, cross-checks, grades. Exit 1: it does not hold."""
+    from evidence.run.write import as_json_text
+    from trainproof.terminal.bundles import progress_bar, verdict_dict, verdict_on, verdict_text
+    from trainproof.terminal.signatures import with_signature
+
+    with progress_bar("Verifying") as progress:
+        verdict = with_signature(verdict_on(bundle, progress), signature, public_key)
+    sys.stdout.write(as_json_text(verdict_dict(verdict)) if as_json else verdict_text(verdict))
+    raise typer.Exit(0 if verdict.ok else 1)
