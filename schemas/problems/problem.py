@@ -5,9 +5,9 @@ A check makes a problem of its `Rule` (`schemas.problems.rule`); `schemas.proble
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Literal
 
 Severity = Literal["error", "warning", "note"]
@@ -52,13 +52,20 @@ class ProblemError(Exception):
         super().__init__("; ".join(problem.what for problem in self.problems))
 
 
-@contextmanager
-def gather(problems: list[Problem]) -> Iterator[None]:
-    """Add what is refused inside to `problems` and go on behind it, so that several checks are reported together."""
-    try:
-        yield
-    except ProblemError as error:
-        problems.extend(error.problems)
+class Gathering:
+    """Adds what is refused inside to `problems` and goes on behind it, so that several checks are reported together."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        self._problems = problems
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if isinstance(error, ProblemError):
+            self._problems.extend(error.problems)
+        return isinstance(error, ProblemError)
 
 
 def worst_first(problems: Iterable[Problem]) -> tuple[Problem, ...]:

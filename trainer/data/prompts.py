@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule, problem_of
@@ -26,6 +27,15 @@ NO_TOKEN = Rule(
 )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What an evaluation asks, as far as it decides its memory."""
+
+    prompts: int
+    longest_tokens: int
+    """Of the longest prompt."""
+
+
 def prompts_of(items: RowFile, form: PromptForm, tokenizer: Tokenizer) -> list[list[int]]:
     """Return each item's prompt as the model was taught to be asked, open at the end.
 
@@ -42,7 +52,7 @@ def prompts_of(items: RowFile, form: PromptForm, tokenizer: Tokenizer) -> list[l
 def refused_prompts(
     prompts: Sequence[Sequence[int]], items: RowFile, *, model: str, max_positions: int, max_new_tokens: int
 ) -> list[Problem]:
-    """Return the problem of outputs so long that no prompt has room beside them, or of prompts of which none has a token.
+    """Return the problem of outputs that leave no prompt room, or of prompts of which none has a token.
 
     A single prompt that is too long, or has no token at all, is an error of its row: the others are answered.
 
@@ -69,8 +79,8 @@ def refused_prompts(
             NO_ROOM,
             file=model,
             pointer="/evaluation/max_new_tokens",
-            what=f"evaluation.max_new_tokens is {max_new_tokens} and the shortest prompt of {items.name} has {shortest} "
-            f"tokens; {model} has {max_positions} positions.",
+            what=f"evaluation.max_new_tokens is {max_new_tokens} and the shortest prompt of {items.name} has "
+            f"{shortest} tokens; {model} has {max_positions} positions.",
             next=most if for_one > 0 else shorter,
         )
     ]

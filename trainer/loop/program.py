@@ -1,12 +1,13 @@
-"""The programs of a run by name, each built from shapes: nothing runs that was not planned.
+"""The programs of a run by name, each built from shapes: a plan can compile the list that a run calls.
 
 | name | from | to |
 |---|---|---|
-| start | all parameters, used up | the first state, frozen parameters |
-| restore | all parameters, used up | frozen parameters; the state comes from a checkpoint |
+| draw | – | random parameters, where no files hold them |
+| restore | – | the frozen ones of them; the state comes from a checkpoint |
+| start | trained parameters, used up | the state before the first step |
 | train | state (used up where it is donated), frozen parameters, batch | the next state, what the step measured |
 | decode | all parameters, prompts | what the model writes |
-| export | all parameters | those of the plain model |
+| export | all parameters, used up | those of the plain model that they make together |
 """
 
 from __future__ import annotations
@@ -18,16 +19,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax.sharding import Mesh
 
-from trainer.config.tree import Config
+from trainer.data.prompts import Asked
 from trainer.generate.decode import decode, padded
 from trainer.loop.mesh import batch_sharding
-from trainer.loop.optimizer import build_optimizer
-from trainer.loop.state import divided, placed, state_shapes
-from trainer.loop.step import LossSums, Params, build_step
+from trainer.loop.state import optimizer_of, placed, random_params, shardings_of, state_shapes
+from trainer.loop.step import LossSums, Params, build_step, first_state
+from trainer.loop.task import Task
 from trainer.methods.method import joined, split
-from trainer.methods.model import Model
 from trainer.model.decoder import Decoder
 from trainer.model.params import bind
 from trainer.objectives.objective import Microbatch, Objective, Sums
@@ -63,80 +62,105 @@ class Program:
         return Compiled(call=traced.lower().compile(), jaxpr=traced.jaxpr, seconds=time.perf_counter() - began)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What an evaluation asks, as far as it decides its program."""
-
-    prompts: int
-    longest_tokens: int
-    """Of the longest prompt."""
-
-
-def programs_of(
-    model: Model, objective: Objective, config: Config, mesh: Mesh, *, asked: Asked | None = None
-) -> dict[str, Program]:
-    """Return the programs of a run; `decode` is among them where something is asked."""
-    params, state = placed(model.shapes, config, mesh), state_shapes(model, config, mesh)
-    trained, frozen = split(model.method, params)
-    of_params, of_state, of_frozen = (jax.tree.map(lambda leaf: leaf.sharding, tree) for tree in (params, state, frozen))
+def programs_of(task: Task, *, asked: Asked | None = None) -> dict[str, Program]:
+    """Return the programs of a run: `decode` where something is asked, `draw` and `restore` where no files are read."""
     found = {
-        "start": Program(
-            function=jax.jit(
-                lambda tree: divided(tree, model, config), donate_argnums=(0,), out_shardings=(of_state, of_frozen)
-            ),
-            arguments=(params,),
-            settings={},
-        ),
-        "restore": Program(
-            function=jax.jit(
-                lambda tree: split(model.method, tree)[1], donate_argnums=(0,), out_shardings=of_frozen
-            ),
-            arguments=(params,),
-            settings={},
-        ),
-        "train": train_program(model, objective, config, mesh),
-        "export": Program(function=jax.jit(model.method.merged), arguments=(params,), settings={}),
+        "start": start_program(task),
+        "train": train_program(task),
+        "export": export_program(task),
     }
+    if not task.model.reads_weights:
+        found |= {"draw": draw_program(task), "restore": draw_program(task, frozen=True)}
     if asked is not None:
-        found["decode"] = decode_program(model, config, mesh, asked)
+        found["decode"] = decode_program(task, asked)
     return found
 
 
-def train_program(model: Model, objective: Objective, config: Config, mesh: Mesh) -> Program:
-    """Return one optimizer step."""
-    state = state_shapes(model, config, mesh)
-    frozen = split(model.method, placed(model.shapes, config, mesh))[1]
-    optimizer = build_optimizer(config.optimizer, steps=config.limits.steps)
-    step = build_step(
-        loss_of(model.graphdef, objective), optimizer, max_grad_norm=config.optimizer.max_grad_norm, seed=config.seed
+def draw_program(task: Task, *, frozen: bool = False) -> Program:
+    """Return the random parameters before the first step, or only those that stay as they are drawn."""
+
+    def drawn() -> Params:
+        params = random_params(task)
+        return split(task.model.method, params)[1] if frozen else params
+
+    shapes = placed(task.model.frozen if frozen else task.model.shapes, task)
+    return Program(function=jax.jit(drawn, out_shardings=shardings_of(shapes)), arguments=(), settings={})
+
+
+def start_program(task: Task) -> Program:
+    """Return the state before the first step; trained parameters become its own, so that they never exist twice."""
+    optimizer = optimizer_of(task)
+    state = state_shapes(task)
+    function = jax.jit(
+        lambda trained: first_state(trained, optimizer), donate_argnums=(0,), out_shardings=shardings_of(state)
     )
-    sharding = batch_sharding(mesh)
+    return Program(function=function, arguments=(state.trained,), settings={})
+
+
+def export_program(task: Task) -> Program:
+    """Return the parameters of the plain model that trained and frozen ones make together."""
+    plain = jax.eval_shape(task.model.method.merged, task.model.shapes)
+    kept, added = parted(placed(task.model.shapes, task), plain)
+    function = jax.jit(
+        lambda kept, added: task.model.method.merged({**kept, **added}),
+        donate_argnums=(0,),
+        out_shardings=shardings_of(placed(plain, task)),
+    )
+    return Program(function=function, arguments=(kept, added), settings={})
+
+
+def parted(params: Params, plain: Params) -> tuple[Params, Params]:
+    """Return the parameters that a plain model has too, and the others."""
+    kept = {name: value for name, value in params.items() if name in plain}
+    return kept, {name: value for name, value in params.items() if name not in plain}
+
+
+def exported(params: Params, task: Task) -> Params:
+    """Return the parameters of the plain model that all of these make together; they are used up."""
+    plain: Params = jax.eval_shape(task.model.method.merged, task.model.shapes)
+    found: Params = export_program(task).compile().call(*parted(params, plain))
+    return found
+
+
+def train_program(task: Task) -> Program:
+    """Return one optimizer step."""
+    state = state_shapes(task)
+    frozen = placed(task.model.frozen, task)
+    optimizer = optimizer_of(task)
+    config = task.config
+    step = build_step(
+        loss_of(task.model.graphdef, task.objective),
+        optimizer,
+        max_grad_norm=config.optimizer.max_grad_norm,
+        seed=config.seed,
+    )
+    sharding = batch_sharding(task.mesh)
     batch = {
         name: jax.ShapeDtypeStruct((config.batch.accumulation_steps, *shape.shape), shape.dtype, sharding=sharding)
-        for name, shape in objective.described(config.batch.microbatch_size * mesh.size).items()
+        for name, shape in task.objective.described(config.batch.microbatch_size * task.mesh.size).items()
     }
     jitted = jax.jit(
         step,
         donate_argnums=(0,) if config.memory.donate else (),
-        out_shardings=(jax.tree.map(lambda leaf: leaf.sharding, state), None),
+        out_shardings=(shardings_of(state), None),
     )
     return Program(function=jitted, arguments=(state, frozen, batch), settings={})
 
 
-def decode_program(model: Model, config: Config, mesh: Mesh, asked: Asked) -> Program:
+def decode_program(task: Task, asked: Asked) -> Program:
     """Return the answer to one batch of prompts, as `generate` asks for it."""
-    rows, width = min(config.evaluation.batch_size, asked.prompts), padded(asked.longest_tokens)
-    described = jax.ShapeDtypeStruct
+    rows, width = min(task.config.evaluation.batch_size, asked.prompts), padded(asked.longest_tokens)
+    described: Any = jax.ShapeDtypeStruct
     return Program(
         function=decode,
         arguments=(
-            model.graphdef,
-            placed(model.shapes, config, mesh),
+            task.model.graphdef,
+            placed(task.model.shapes, task),
             described((rows, width), jnp.int32),
             described((rows,), jnp.int32),
             described((), jnp.int32),
         ),
-        settings={"max_new_tokens": config.evaluation.max_new_tokens},
+        settings={"max_new_tokens": task.config.evaluation.max_new_tokens},
     )
 
 

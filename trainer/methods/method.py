@@ -19,6 +19,9 @@ class Method:
     kind: str
     """The name in `method.kind`."""
 
+    shapes_follow: tuple[str, ...] = ("kind",)
+    """Keys of the configuration's group `method` from which the shapes of the trained parameters follow."""
+
     def is_trained(self, name: str) -> bool:
         """Return whether the parameter of this name learns."""
         raise NotImplementedError

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from flax import nnx
 
-from schemas.problems.problem import Problem, gather
+from schemas.problems.problem import Gathering, Problem
 from schemas.problems.rule import Rule, problem_of
 from trainer.config.tree import Config
 from trainer.methods import method_of
@@ -17,7 +17,9 @@ from trainer.model.files.loading import refuse_unusable_weights
 from trainer.model.files.source import ModelSource, resolve
 from trainer.model.params import Params, flatten
 
-NO_WEIGHTS = Rule("TP060", "No weights to read", "A built-in model has no pretrained weights.", "Leave model.weights out.")
+NO_WEIGHTS = Rule(
+    "TP060", "No weights to read", "A built-in model has no pretrained weights.", "Leave model.weights out."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +34,11 @@ class Model:
     method: Method
     reads_weights: bool
     """Whether the first parameters come from files: else they are drawn."""
+
+    @property
+    def origin(self) -> str:
+        """Where its first parameters come from: `pretrained` or `random`."""
+        return "pretrained" if self.reads_weights else "random"
 
     @property
     def trained(self) -> Params:
@@ -52,9 +59,7 @@ def model_of(config: Config, source: ModelSource) -> Model:
     )
     graphdef, shapes = flatten(decoder)
     reads_weights = config.model.weights != "random" and source.weights == "pretrained"
-    return Model(
-        source=source, graphdef=graphdef, shapes=shapes, method=method_of(config), reads_weights=reads_weights
-    )
+    return Model(source=source, graphdef=graphdef, shapes=shapes, method=method_of(config), reads_weights=reads_weights)
 
 
 def read_model(config: Config, problems: list[Problem], *, with_weights: bool = True) -> Model | None:
@@ -66,14 +71,14 @@ def read_model(config: Config, problems: list[Problem], *, with_weights: bool = 
         with_weights: see that its weights can be read. A run that is continued has them in its checkpoint.
     """
     model = None
-    with gather(problems):
+    with Gathering(problems):
         source = resolve(config.model.name, config.model.revision, with_weights=with_weights)
         model = model_of(config, source)
     if model is None:
         return None
     problems += absent_weights(config, model.source)
     if with_weights and model.reads_weights:
-        with gather(problems):
+        with Gathering(problems):
             refuse_unusable_weights(model.source, model.shapes)
     return model
 

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from evidence.run import layout
-from schemas.problems.problem import Problem, ProblemError, gather
+from schemas.problems.problem import Gathering, Problem, ProblemError
 from schemas.problems.render import as_sentence
 from schemas.problems.rule import Rule, problem_of
 from trainer.config.tree import Config
 from trainer.data.dev_reasoning import generate_rows
 from trainer.data.encode import EncodedData, Tokenizer, first_examples
-from trainer.data.prompts import odd_items, prompts_of, refused_prompts
-from trainer.data.render import PromptForm, form_of, prompt_of, question_of
+from trainer.data.prompts import Asked, odd_items, prompts_of, refused_prompts
+from trainer.data.render import FORM, PromptForm, form_of, prompt_of, question_of
 from trainer.data.rows import GENERATED, RowFile, read_dataset, read_eval_set
 from trainer.data.source import RowSource, rows_in_memory
 from trainer.methods.model import Model
@@ -22,9 +22,6 @@ from trainer.recorder.recorder import Recorder
 
 GENERATOR_SEED_OFFSET = 1_000_003
 """Added to the run's seed for generated rows, so that they never repeat the committed file's own seed."""
-
-FORM = "prompt_form"
-"""Event of the log that states how prompts are put to the model."""
 
 TOO_LONG = Rule(
     "TP061", "Sequence too long", "data.max_length exceeds the model's positions.", "Lower data.max_length."
@@ -61,6 +58,13 @@ class Data:
     """What is asked. None: nothing is evaluated."""
     warnings: tuple[Problem, ...]
     """What is odd about rows and items and keeps nobody from using them."""
+
+    @property
+    def asked(self) -> Asked | None:
+        """How much is asked. None: nothing."""
+        if self.items is None:
+            return None
+        return Asked(prompts=len(self.items.prompts), longest_tokens=max(map(len, self.items.prompts)))
 
     def document(self) -> dict[str, Any]:
         """Return the manifest's group `dataset`."""
@@ -110,22 +114,22 @@ def read_data(
     tokenizer = dataset = items = file = encoded = None
     too_long: list[Problem] = []
     if model is not None:
-        with gather(problems):
+        with Gathering(problems):
             tokenizer = model.source.tokenizer()
         problems += (too_long := too_long_sequences(config, model))
-    with gather(problems):
+    with Gathering(problems):
         dataset, rows = read_training_rows(config)
-    with gather(problems):
+    with Gathering(problems):
         file = read_eval_set(config.evaluation.eval_set) if config.evaluation.eval_set else None
     if dataset is None or model is None or tokenizer is None:
         return None
     form, positions = form_of(rows), model.source.spec.max_positions
     if file is not None:
-        with gather(problems):
+        with Gathering(problems):
             items = Items(file=file, prompts=prompts_of(file, form, tokenizer))
             problems += unanswerable(config, items, max_positions=positions)
     if not too_long:  # rows of a length that nobody means need not be made
-        with gather(problems):
+        with Gathering(problems):
             encoded = objective.encode(
                 rows,
                 tokenizer,

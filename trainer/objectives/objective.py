@@ -74,5 +74,9 @@ class Objective(Protocol):
         """Return the sums of a microbatch."""
 
     @property
+    def chunk_positions(self) -> int | None:
+        """Positions of each sequence whose logits exist at one time. None: all."""
+
+    @property
     def rematerialised_blocks(self) -> int:
         """Blocks of its own that the backward pass computes again; the model's layers are told from them."""
