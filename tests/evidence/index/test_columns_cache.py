@@ -15,8 +15,8 @@ from evidence.index.columns_cache import default_folder, keep, kept, signature_o
 from evidence.index.runs import RunIndex
 from evidence.run.layout import METRICS
 from schemas.reading.columns import columns_of
-from schemas.row_fields import number_names
 from schemas.reading.rows import read_rows
+from schemas.row_fields import number_names
 
 
 @pytest.fixture(autouse=True)
