@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int
@@ -20,6 +20,7 @@ HostBatch = dict[str, np.ndarray]
 """Arrays by name, in the host's memory."""
 
 
+@runtime_checkable
 class Source(Protocol):
     """What a run learns from."""
 

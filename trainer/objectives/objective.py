@@ -7,7 +7,7 @@ it and know none by name. Which parameters learn is a method's question (`traine
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 from jaxtyping import Array, Float
@@ -35,6 +35,7 @@ class Sums(NamedTuple):
     """Further sums by name, divided by the weight too. One whose name is a field of a metric row is written there."""
 
 
+@runtime_checkable
 class Objective(Protocol):
     """What is minimised, and what it needs of rows."""
 

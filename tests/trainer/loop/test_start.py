@@ -2,80 +2,75 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jax
 import pytest
+from tasks import inputs_of, task_of
 
-from trainer.assemble import continued_from, first_params
 from trainer.config.tree import Config, Mesh, Model, Optimizer, Precision
-from trainer.loop.program import compile_program, compile_start, start_state, state_shapes
-from trainer.loop.step import Batch
+from trainer.loop.initial import initial_params, restored_state
+from trainer.loop.program import start_program, train_program
+from trainer.loop.state import state_shapes
 from trainer.model.files.export import export
-from trainer.prepare import prepare
 from trainer.recorder.progress import Watch
-from trainer.run import Order, run
+from trainer.run import RunRequest, run
 
 
-def buffers(tree) -> set[int]:
+def buffers(tree: Any) -> set[int]:
     return {shard.data.unsafe_buffer_pointer() for leaf in jax.tree.leaves(tree) for shard in leaf.addressable_shards}
 
 
-def bytes_of(tree) -> int:
+def bytes_of(tree: Any) -> int:
     """Return the bytes of arrays or shapes on one device."""
-    shards = [leaf.sharding.shard_shape(leaf.shape) for leaf in jax.tree.leaves(tree)]
-    sizes = [jax.ShapeDtypeStruct(shape, leaf.dtype) for shape, leaf in zip(shards, jax.tree.leaves(tree), strict=True)]
-    return sum(size.size * size.dtype.itemsize for size in sizes)
+    shards = [jax.ShapeDtypeStruct(leaf.sharding.shard_shape(leaf.shape), leaf.dtype) for leaf in jax.tree.leaves(tree)]
+    return sum(shard.size * shard.dtype.itemsize for shard in shards)
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "adafactor"])
 @pytest.mark.parametrize("stored", ["float32", "bfloat16"])
 @pytest.mark.parametrize("devices", [1, 4])
 def test_by_the_compiler_a_start_needs_one_state(optimizer: str, stored: str, devices: int, config: Config):
-    changed = replace(
-        config,
-        optimizer=Optimizer(name=optimizer),
-        precision=Precision(params=stored),
-        mesh=Mesh(device="cpu", devices=devices),
+    task = task_of(
+        replace(
+            config,
+            optimizer=Optimizer(name=optimizer),
+            precision=Precision(params=stored),
+            mesh=Mesh(device="cpu", devices=devices),
+        )
     )
-    prepared = prepare(changed, forced=False)
-    _, params, _ = first_params(changed, prepared.source, prepared.devices)
-    figure = compile_start(params, changed, prepared.devices).memory_analysis()
-    assert figure.alias_size_in_bytes == bytes_of(params)
+    state = state_shapes(task)
+    figure = start_program(task).compile().call.memory_analysis()
+    assert figure.alias_size_in_bytes == bytes_of(state.trained)
     peak = (
         figure.argument_size_in_bytes
         + figure.output_size_in_bytes
         + figure.temp_size_in_bytes
         - figure.alias_size_in_bytes
     )
-    assert peak <= 1.01 * bytes_of(state_shapes(params, changed, prepared.devices)) + 1024
+    assert peak <= 1.01 * bytes_of(state) + 1024
 
 
 @pytest.mark.parametrize("devices", [1, 4])
-@pytest.mark.parametrize("weights", ["drawn", "loaded"])
+@pytest.mark.parametrize("weights", ["random", "pretrained"])
 def test_a_new_state_has_the_params_own_buffers(weights: str, devices: int, config: Config, tmp_path: Path):
-    changed = replace(config, mesh=Mesh(device="cpu", devices=devices))
-    prepared = prepare(changed, forced=False)
-    if weights == "loaded":
-        _, drawn, _ = first_params(changed, prepared.source, prepared.devices)
-        export(tmp_path / "model", drawn, prepared.source)
-        changed = replace(changed, model=Model(name=str(tmp_path / "model")))
-        prepared = prepare(changed, forced=False)
-    _, params, origin = first_params(changed, prepared.source, prepared.devices)
-    assert origin == ("pretrained" if weights == "loaded" else "random")
+    task = task_of(replace(config, mesh=Mesh(device="cpu", devices=devices)))
+    if weights == "pretrained":
+        export(tmp_path / "model", initial_params(task), task.model.source)
+        task = task_of(replace(task.config, model=Model(name=str(tmp_path / "model"))))
+    assert task.model.origin == weights
+    params = initial_params(task)
     before = buffers(params)
-    state = start_state(params, changed, prepared.devices)
+    state = start_program(task).compile().call(params)
     assert len(before) == devices * len(params)
-    assert buffers(state.params) == before
+    assert buffers(state.trained) == before
 
 
 def test_a_resumed_state_is_updated_in_its_own_buffers(config: Config, tmp_path: Path):
     with Watch(quiet=True) as watch:
-        assert run(Order(config=config, folder=tmp_path / "run", command=["trainproof"]), watch) == 0
-    prepared = prepare(config, forced=False)
-    start = continued_from(tmp_path / "run", prepared)
-    before = buffers(start.state)
-    program = compile_program(start.graphdef, start.state, config, prepared.devices)
-    rows = prepared.data
-    batch = Batch(rows.tokens[:4].reshape(1, 4, -1), rows.loss_mask[:4].reshape(1, 4, -1))
-    after, _ = program.step(start.state, batch)
+        assert run(RunRequest(config=config, folder=tmp_path / "run", command=["trainproof"]), watch) == 0
+    task, data = inputs_of(config)
+    states, frozen = restored_state(tmp_path / "run", task)
+    before = buffers(states[0])
+    after, _ = train_program(task).compile().call(states.pop(), frozen, data.source.batch(0))
     assert buffers(after) == before
