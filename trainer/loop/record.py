@@ -71,9 +71,7 @@ def record_program(
 def model_group(task: Task, program: Compiled, state: TrainState, frozen: Params, *, weights: str) -> dict[str, Any]:
     """Return the group `model`; element types are those of most parameters and of the traced products."""
     params = joined(state.trained, frozen)
-    stored = Counter[str]()
-    for value in params.values():
-        stored[str(value.dtype)] += value.size
+    trained = {"trained": most_common_dtype(state.trained)} if frozen else {}
     return {
         "name": task.config.model.name,
         "revision": task.model.source.revision,
@@ -82,11 +80,16 @@ def model_group(task: Task, program: Compiled, state: TrainState, frozen: Params
         "trainable_parameters": parameter_count(state.trained),
         "weights": weights,
         "weights_sha256": params_sha256(params),
-        "dtypes": {
-            "params": stored.most_common(1)[0][0],
-            "compute": effective.compute_dtype(program.jaxpr),
-        },
+        "dtypes": {"params": most_common_dtype(params), **trained, "compute": effective.compute_dtype(program.jaxpr)},
     }
+
+
+def most_common_dtype(params: Params) -> str:
+    """Return the element type of most numbers."""
+    stored = Counter[str]()
+    for value in params.values():
+        stored[str(value.dtype)] += value.size
+    return stored.most_common(1)[0][0]
 
 
 def training_group(task: Task, program: Compiled, state: TrainState, *, forced: bool) -> dict[str, Any]:

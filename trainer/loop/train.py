@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import jax
 from jaxtyping import Array
 
+from schemas.row_fields import row_fields
 from trainer.data.source import Source
 from trainer.loop.checkpoint.saving import Checkpoints
 from trainer.loop.mesh import batch_sharding
@@ -112,11 +113,16 @@ class Loop:
                 "step_seconds": seconds,
                 "tokens_per_second": self.task.tokens_per_step / seconds,
                 "device_memory_bytes": device_memory_bytes(list(self.task.mesh.devices.flat)),
-                **{name: finite_or_none(value) for name, value in metrics.named.items()},
+                **self.named(metrics),
                 "time": now(),
             }
         )
         self.progress(done, self.task.config.limits.steps, loss)
+
+    def named(self, metrics: StepMetrics) -> dict[str, float | None]:
+        """Return the objective's figures that are fields of a row."""
+        fields = {field.name for field in row_fields()}
+        return {name: finite_or_none(value) for name, value in metrics.named.items() if name in fields}
 
     def save(self, state: TrainState) -> None:
         """Write a checkpoint, after everything recorded so far is on disk."""
