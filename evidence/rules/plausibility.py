@@ -206,7 +206,7 @@ def optimizer_state_fits(facts: Facts) -> Iterator[Problem]:
     optimizer, parameters = facts.training["optimizer"], facts.model["trainable_parameters"]
     stated = optimizer["state_bytes_per_parameter"]
     if parameters and not same(optimizer["state_bytes"] / parameters, stated):
-        what = f"{optimizer['state_bytes']} bytes for {parameters} trained parameters are not {stated:g} bytes for each."
+        what = f"{optimizer['state_bytes']} bytes for {parameters} trained parameters are not {stated:g} for each."
         yield _state(facts, what)
     elif optimizer["name"] == "adamw" and stated < _ADAMW_BYTES:
         yield _state(facts, f"The state of adamw has {stated:g} bytes for each parameter.")

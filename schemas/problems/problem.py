@@ -5,12 +5,15 @@ A check makes a problem of its `Rule` (`schemas.problems.rule`); `schemas.proble
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal
 
 Severity = Literal["error", "warning", "note"]
+
+Lines = Callable[[str], int | None]
+"""Takes a JSON Pointer and returns the line of that value, counted from 1, or None if it is unknown."""
 
 RANK: dict[Severity, int] = {"error": 0, "warning": 1, "note": 2}
 
@@ -76,3 +79,8 @@ def worst_first(problems: Iterable[Problem]) -> tuple[Problem, ...]:
 def pointer_to(path: Iterable[str | int]) -> str:
     """Return the JSON Pointer of a path: `["a/b", 0]` becomes `/a~1b/0`."""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
+
+
+def unknown_lines(_pointer: str) -> int | None:
+    """Return None: the `Lines` of something that has none."""
+    return None

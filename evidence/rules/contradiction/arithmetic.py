@@ -72,7 +72,7 @@ def manifest_adds_up(facts: Facts) -> Iterator[Problem]:
 
 
 def _state_bytes(facts: Facts, training: Document, model: Document) -> Iterator[Problem]:
-    """Yield a problem where the state of a run that is not split is not its trained parameters and their optimizer state."""
+    """Yield a problem where an unsplit state is not as large as trained parameters and optimizer state."""
     size = _ITEM_BYTES.get(model["dtypes"].get("trained", model["dtypes"]["params"]))
     stated = training["donation"]["state_bytes"]
     if size is None or training["mesh"]["shard_params"]:
