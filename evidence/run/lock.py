@@ -12,8 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from evidence.run import platform
 from evidence.run.layout import LOCK
-from evidence.run.system import is_locked, lock, opened
 from schemas.problems.problem import Problem, ProblemError
 
 _PATIENCE_SECONDS = 0.5
@@ -47,12 +47,9 @@ class RunLock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._descriptor is not None:
-            holds = self.holds()
-            if os.name == "nt":  # An open file cannot be removed there.
-                os.close(self._descriptor)
-            if holds:
-                self._path.unlink(missing_ok=True)
-            if os.name != "nt":
+            if self.holds():
+                platform.remove_held(self._path, self._descriptor)
+            else:
                 os.close(self._descriptor)
             self._descriptor = None
 
@@ -62,23 +59,23 @@ class RunLock:
 
 
 def is_alive(folder: Path) -> bool:
-    """Return whether some process holds the run folder now; a folder that cannot be read is held by none."""
+    """Return whether some process holds the run folder now. A folder that cannot be looked into is held by nobody."""
     try:
-        descriptor = opened(Path(folder) / LOCK, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
+        descriptor = platform.open_lock(Path(folder) / LOCK, create=False)
     except OSError:
         return False
     try:
-        return is_locked(descriptor)
+        return platform.is_locked(descriptor)
     finally:
         os.close(descriptor)
 
 
 def _held(path: Path) -> int | None:
-    """Return a descriptor of the lock file with the lock on it, None if another process has it."""
-    descriptor = opened(path, os.O_RDWR | os.O_CREAT)
+    """Return a descriptor of the lock file with the lock on it, None where another process has it."""
+    descriptor = platform.open_lock(path, create=True)
     try:
         # The last holder may have removed the file after we opened it: then this lock guards nothing.
-        if lock(descriptor) and _is_file_of(descriptor, path):
+        if platform.lock(descriptor) and _is_file_of(descriptor, path):
             return descriptor
     except OSError:
         os.close(descriptor)

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence.bundle.build import BuildReport
-from evidence.bundle.format.codes import UNREADABLE
-from evidence.bundle.format.rules import refusal
+from evidence.bundle.format.rules import UNREADABLE, refusal
 from evidence.bundle.secrets.redact import Redaction
 from evidence.bundle.verify import Verdict, VerifiedRun, verify_bundle
 from evidence.bundle.zip.content import Progress
