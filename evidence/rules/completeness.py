@@ -25,7 +25,7 @@ BYSTANDER = Rule(
     code="TP502",
     severity="note",
     title="Folder that is not a run",
-    meaning="It stands among runs and holds none of the files that a run writes, so it was not graded.",
+    meaning="The folder is among runs and holds none of the files that a run writes, so it was not graded.",
     fix="Nothing to do, unless a run should be here.",
 )
 NO_MANIFEST = Rule(
@@ -95,7 +95,7 @@ ROWS_MISSING = Rule(
     code="TP512",
     severity="error",
     title="Steps missing between rows",
-    meaning="Rows stand `recording.log_every_steps` steps apart, and the first step has one.",
+    meaning="Rows are `recording.log_every_steps` steps apart, and the first step has one.",
     fix="Restore metrics.jsonl as the run wrote it.",
 )
 KILLED = Rule(

@@ -37,7 +37,7 @@ MISSING = Rule(
     code="TP203",
     severity="error",
     title="Listed file missing",
-    meaning="The run wrote this file and listed it, and it is no longer there.",
+    meaning="The run wrote this file and listed it, and now it is missing.",
     fix="Restore the file; if it is lost, run again.",
 )
 UNLISTED = Rule(
@@ -126,7 +126,7 @@ def artifacts_match(facts: Facts) -> Iterator[Problem]:
                 facts.folder,
                 MISSING,
                 layout.MANIFEST,
-                f"{path} is listed and not in the folder.",
+                f"{path} is listed and missing from the folder.",
                 expected=f"{path} with {artifact['bytes']} bytes",
                 pointer=pointer,
             )

@@ -18,7 +18,7 @@ ZERO_LOSS = Rule(
     code="TP401",
     severity="error",
     title="Loss of exactly 0",
-    meaning="A cross-entropy is 0 only if nothing is supervised or the answer stands in the input.",
+    meaning="A cross-entropy is 0 only if nothing is supervised or the answer is in the input.",
     fix="Look at first_examples.json: which tokens are supervised? Repair the data and run again.",
 )
 CONSTANT_LOSS = Rule(

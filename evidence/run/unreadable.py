@@ -24,9 +24,7 @@ UNREADABLE_FOLDER = Rule(
 )
 
 
-NO_SUCH_PATH = Rule(
-    "TP091", "No such path", "A run, folder or document that was named is not there.", "Check the path."
-)
+NO_SUCH_PATH = Rule("TP091", "No such path", "A run, folder or document that was named is missing.", "Check the path.")
 
 
 def no_such_run(folder: Path) -> Problem:
@@ -38,7 +36,7 @@ def no_such_run(folder: Path) -> Problem:
 
 def too_deep(folder: Path) -> Problem:
     """Return the problem of a folder inside more others than any run has."""
-    what = f"The folder stands in more than {DEEPEST} others of the run; it was not looked into."
+    what = f"The folder is nested more than {DEEPEST} levels deep in the run; it was not read."
     return problem_of(
         UNREADABLE_FOLDER, file=str(folder), what=what, next="Check that this is the folder that is meant."
     )

@@ -16,7 +16,7 @@ OTHER_IN_LOG = Rule(
     code="TP360",
     severity="error",
     title="Log states something else",
-    meaning="The event was logged when it happened; the document states the same fact otherwise.",
+    meaning="The event was logged when it happened; the document states the same fact differently.",
     fix="Restore log.jsonl and the document as the run wrote them.",
 )
 

@@ -38,7 +38,7 @@ OTHER_GENERATION = Rule(
     code="TP353",
     severity="error",
     title="Generation settings that were changed",
-    meaning="The hash of the generation settings follows from the other fields beside it.",
+    meaning="The hash of the generation settings follows from the other fields of its group.",
     fix="Restore eval_summary.json as the evaluation wrote it, or evaluate again.",
 )
 OTHER_EVALUATION = Rule(
