@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from evidence.bundle.format.codes import REDACTED
 from evidence.bundle.format.layout import RUNS
-from evidence.bundle.format.rules import refusal
+from evidence.bundle.format.rules import REDACTED, refusal
 from evidence.bundle.secrets.redact import Redaction
 from evidence.judge.grade import Grade
 from evidence.judge.judgement import Judged, judge, together
