@@ -5,9 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 from evidence.records.ours import Run, read_existing_run
+from evidence.run.unreadable import NO_SUCH_PATH
 from launch.jobs import Job, jobs
 from launch.resuming import can_resume
 from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.rule import Rule, problem_of
+
+NO_CHECKPOINT = Rule(
+    "TP050",
+    "No checkpoint",
+    "A run can be continued if it is in this root, stopped before its end, and has a complete checkpoint.",
+    "`trainproof runs` shows the status of each run; `trainproof queue retry` starts one anew.",
+)
 
 
 def job_named(root: Path, name: str) -> Job:
@@ -36,21 +45,14 @@ def resumable(root: Path, folder: Path) -> tuple[Run, Job | None]:
 
 
 def _no_job(root: Path, name: str) -> Problem:
-    return Problem(
-        code="TP091",
-        severity="error",
+    return problem_of(
+        NO_SUCH_PATH,
         file=str(root),
         what=f"The queue of this root has no job {name}.",
         next="`trainproof queue list` names the jobs; --root names another folder of runs.",
+        why=None,
     )
 
 
 def _not_resumable(root: Path, folder: Path) -> Problem:
-    return Problem(
-        code="TP050",
-        severity="error",
-        file=str(folder),
-        what=f"The run cannot be continued by the queue of {root}.",
-        why="A run can be continued if it is in this root, stopped before its end, and has a complete checkpoint.",
-        next="`trainproof runs` shows the status of each run; `trainproof queue retry` starts one anew.",
-    )
+    return problem_of(NO_CHECKPOINT, file=str(folder), what=f"The run cannot be continued by the queue of {root}.")

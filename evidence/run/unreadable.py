@@ -8,6 +8,13 @@ from evidence.run.layout import DEEPEST
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule, problem_of
 
+NO_SUCH_PATH = Rule(
+    "TP091",
+    "No such path",
+    "A run, folder or document that was named is not there.",
+    "Check the path; `trainproof runs` lists the runs there are.",
+)
+
 NOT_A_FILE = Rule(
     code="TP206",
     severity="error",
