@@ -20,7 +20,7 @@ from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
 from trainer.config.load import load_config
 from trainer.recorder.progress import Watch
-from trainer.run import Order, run
+from trainer.run import RunRequest, run
 from trainproof.terminal.bundles import build_text, verdict_text
 
 DEMO_UNFINISHED = Rule(
@@ -39,7 +39,7 @@ class DemoRun:
     """One run of the demo."""
 
     name: str
-    """Name of its folder, unless it is trained anew beside an earlier one."""
+    """Name of its folder, unless it is trained again beside an earlier one."""
     what: str
     overlay: Path | None = None
 
@@ -59,7 +59,7 @@ def carry_out(root: Path, *, again: bool, watch: Watch) -> int:
 
     Args:
         root: folder of runs.
-        again: train anew beside runs that are there.
+        again: train again, beside the runs that exist.
         watch: shows what happens.
     """
     folders = [trained(demo_run, root, again=again, watch=watch) for demo_run in DEMO_RUNS]
@@ -77,21 +77,21 @@ def carry_out(root: Path, *, again: bool, watch: Watch) -> int:
 
 
 def trained(demo_run: DemoRun, root: Path, *, again: bool, watch: Watch) -> Path:
-    """Return the folder of a finished run of the demo, training it if there is none.
+    """Return the folder of a finished run of the demo, training it if it does not exist.
 
     Raises:
         ProblemError: the run failed or was interrupted; its exit code.
     """
     folder = root / demo_run.name
     if read_run(folder).status == "succeeded" and not again:
-        watch.say(f"{folder} is there already; --again trains anew")
+        watch.say(f"{folder} exists already; --again trains it again")
         return folder
     if folder.exists():
         folder = root / new_run_id(demo_run.name, datetime.now(UTC))
     watch.say(f"\n{demo_run.what[0].upper()}{demo_run.what[1:]}")
     config = CONFIGS / "demo.yaml"
     flags = {"mode": "smoke"} if demo_run.overlay else {}
-    order = Order(
+    order = RunRequest(
         config=load_config(config, overlay=demo_run.overlay, flags=flags),
         folder=folder,
         command=["trainproof", "demo", *(["--again"] if again else [])],

@@ -14,7 +14,7 @@ from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
 from trainer.config.load import load_config
 from trainer.config.tree import Config
-from trainer.run import Order
+from trainer.run import RunRequest
 
 NOTHING_TO_TRAIN = Rule(
     "TP003",
@@ -60,7 +60,7 @@ class TrainFlags:
         }
 
 
-def order_of(flags: TrainFlags) -> Order:
+def order_of(flags: TrainFlags) -> RunRequest:
     """Return what the flags ask for.
 
     Raises:
@@ -68,7 +68,7 @@ def order_of(flags: TrainFlags) -> Order:
     """
     config = resolved_config(flags)
     folder = flags.output or RUNS / new_run_id(config.name, datetime.now(UTC))
-    return Order(
+    return RunRequest(
         config=config,
         folder=folder,
         command=["trainproof", *sys.argv[1:]],

@@ -14,7 +14,12 @@ NO_SUCH_PATH = Rule(
     "A run, folder or document that was named is not there.",
     "Check the path; `trainproof runs` lists the runs there are.",
 )
-
+NO_CHECKPOINT = Rule(
+    "TP050",
+    "No checkpoint",
+    "A run can be continued if it is in its root, stopped before its end, and has a complete checkpoint.",
+    "Use the machine where it ran, or start anew; `trainproof runs` shows the status of each run.",
+)
 NOT_A_FILE = Rule(
     code="TP206",
     severity="error",

@@ -20,7 +20,7 @@ from schemas.problems.rule import Rule, problem_of
 from trainer.model.families.family import TensorLink
 from trainer.model.files.source import ModelSource
 from trainer.model.files.tensors import Tensor, open_tensors, unreadable
-from trainer.model.params import Params
+from trainer.model.params import Params, owned
 
 OTHER_MODEL = Rule(
     "TP044",
@@ -60,7 +60,7 @@ def load_params(source: ModelSource, wanted: Wanted) -> Params:
             for param, value in parts(tensors[name].read(), link, wanted):
                 if not is_finite(value) and name not in spoiled:
                     spoiled.append(name)
-                params[param] = jax.device_put(value, wanted[param].sharding)
+                params[param] = owned(jax.device_put(value, wanted[param].sharding))
     if spoiled:
         what = f"Tensors of {source.name} hold numbers that are not finite: {', '.join(sorted(spoiled))}."
         raise unreadable(source.folder, what, "A model with one of them computes no loss; it was saved after it broke.")
