@@ -23,8 +23,15 @@ from evidence.run.disk import not_written
 from evidence.run.write import write_json
 from schemas.catalog import VERSION, schema
 from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems.rule import Rule, problem_of
 from schemas.validate import read_rows
+
+CANNOT_IMPORT = Rule(
+    "TP096",
+    "Folder that cannot be imported",
+    "An import needs a folder of another tool in which a log, metrics, scores or answers are recognised.",
+    "Give the folder that the other tool wrote, and a name of letters, digits, dot, underscore and hyphen.",
+)
 
 READERS = 2
 """Version of the readers: raised whenever the same files would be read in another way."""
@@ -140,7 +147,7 @@ def _refuse(folder: Path, name: str, run_id: str, root: Path) -> None:
 
 
 def _usage(folder: Path, what: str, then: str) -> Problem:
-    return Problem(code="TP096", severity="error", file=str(folder), what=what, next=then)
+    return problem_of(CANNOT_IMPORT, file=str(folder), what=what, next=then, why=None)
 
 
 def _copy(folder: Path, target: Path) -> tuple[list[dict[str, Any]], list[Problem]]:

@@ -6,7 +6,15 @@ import errno
 import shutil
 from pathlib import Path
 
-from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.problem import ProblemError
+from schemas.problems.rule import Rule, problem_of
+
+OUTPUT_NOT_WRITTEN = Rule(
+    "TP089",
+    "Output not written",
+    "What was there before is as it was, and nothing is left half made.",
+    "Free space, or give another place; what was there before is as it was.",
+)
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -30,12 +38,5 @@ def not_written(error: OSError, where: Path, *, what: str) -> ProblemError:
         reason, then = "the disk is full", f"Free space there ({free:,} bytes are left), or give another place."
     else:
         reason, then = f"{error.strerror or error}", "Give a place that you may write to."
-    problem = Problem(
-        code="TP089",
-        severity="error",
-        file=str(where),
-        what=f"{what} could not be written: {reason}.",
-        why="What was there before is as it was, and nothing is left half made.",
-        next=then,
-    )
+    problem = problem_of(OUTPUT_NOT_WRITTEN, file=str(where), what=f"{what} could not be written: {reason}.", next=then)
     return ProblemError([problem], exit_code=2)

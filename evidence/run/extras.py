@@ -9,6 +9,11 @@ from __future__ import annotations
 from typing import Literal
 
 from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.rule import Rule, problem_of
+
+MISSING_EXTRA = Rule(
+    "TP095", "Extra not installed", "The verb needs a package that an extra installs.", "Install the extra."
+)
 
 Extra = Literal["train", "dashboard", "queue", "frame", "sign"]
 
@@ -82,9 +87,8 @@ def _packages(extra: Extra) -> list[str]:
 
 def _not_installed(verb: str, names: list[str], extras: list[Extra]) -> Problem:
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return Problem(
-        code="TP095",
-        severity="error",
+    return problem_of(
+        MISSING_EXTRA,
         file="",
         what=f"`trainproof {verb}` needs packages that are not installed: {', '.join(names[:_SHOWN])}{more}.",
         why="They are large, and judging a run works without them; so they come with an extra.",

@@ -15,11 +15,26 @@ from pathlib import Path
 from typing import Any
 
 from evidence.run import layout
+from evidence.run.unreadable import NO_SUCH_PATH
 from evidence.run.write import write_json
 from schemas.catalog import VERSION, schema
 from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.rule import Rule, problem_of
 from schemas.problems.words import shown
 from schemas.validate import read_document
+
+INVALID_NOTE = Rule(
+    "TP097",
+    "Tag or note that cannot be kept",
+    "A tag is one word of at most 40 characters; a note has at most 10,000.",
+    "Write it as one word, for example with a hyphen: first-try.",
+)
+NOTES_NOT_CHANGED = Rule(
+    "TP098",
+    "Notes that cannot be changed",
+    "notes.json is not valid, so that writing over it would lose what somebody wrote there, or cannot be written.",
+    "Correct it, or move it away; then change the notes again.",
+)
 
 LONGEST_NOTE = 10_000
 """Characters of a note that are taken; a longer text belongs in a file of its own."""
@@ -125,7 +140,7 @@ def change_problems(change: Change) -> list[Problem]:
         what = f"The note has {len(change.note):,} characters."
         then = "Shorten it, or keep it in a file beside the runs."
         expected = f"at most {LONGEST_NOTE:,} characters"
-        problems.append(Problem(code="TP097", severity="error", file="", what=what, expected=expected, next=then))
+        problems.append(problem_of(INVALID_NOTE, file="", what=what, expected=expected, next=then, why=None))
     return problems
 
 
@@ -170,31 +185,24 @@ def _as_document(notes: Notes) -> dict[str, Any]:
 
 
 def _bad_tag(tag: str) -> Problem:
-    return Problem(
-        code="TP097",
-        severity="error",
+    return problem_of(
+        INVALID_NOTE,
         file="",
         what=f"{shown(tag)} cannot be a tag.",
         expected="one word of at most 40 characters, without spaces, quotation marks and any of , : ; < > = | \\ `",
-        next="Write it as one word, for example with a hyphen: first-try.",
+        why=None,
     )
 
 
 def _not_ours(path: Path, what: str) -> Problem:
-    return Problem(
-        code="TP098",
-        severity="error",
-        file=str(path),
-        what=what,
-        why="To write over it would lose what somebody wrote there.",
-        next="Correct it, or move it away; then change the notes again.",
+    return problem_of(
+        NOTES_NOT_CHANGED, file=str(path), what=what, why="To write over it would lose what somebody wrote there."
     )
 
 
 def _cannot_write(path: Path, error: OSError) -> Problem:
-    return Problem(
-        code="TP098",
-        severity="error",
+    return problem_of(
+        NOTES_NOT_CHANGED,
         file=str(path),
         what=f"notes.json cannot be written: {error.strerror or error}.",
         why="The notes are as they were.",
@@ -203,10 +211,4 @@ def _cannot_write(path: Path, error: OSError) -> Problem:
 
 
 def _no_folder(folder: Path) -> Problem:
-    return Problem(
-        code="TP091",
-        severity="error",
-        file=str(folder),
-        what=f"{folder} is not a run: there is no such folder.",
-        next="Check the path; `trainproof runs` lists the runs there are.",
-    )
+    return problem_of(NO_SUCH_PATH, file=str(folder), what=f"{folder} is not a run: there is no such folder.", why=None)
