@@ -136,7 +136,7 @@ def _checklist(items: Sequence[ChecklistItem]) -> None:
                     f"{_SIGNS[item.state].symbol} {item.state}",
                     item.run,
                     item.what,
-                    *map(markup.words, (item.detail, on_page(item.next))),
+                    *(markup.words(on_page(text)) for text in (item.detail, item.next)),
                 )
                 for item in (*open_items, *(item for item in items if item.state == "ok"))
             ],

@@ -65,7 +65,11 @@ def _points(runs: Sequence[RunSummary], shown: scatter.Scatter, title: str) -> l
     """Draw the picture and return the numbers of the runs whose points are chosen."""
     picked = st.echarts_chart(
         scatter.drawing(
-            shown, [visible(run.path.name) for run in runs], curves.palette(len(shown.members)), ink=_ink()
+            shown,
+            [visible(run.path.name) for run in runs],
+            curves.palette(len(shown.members)),
+            ink=_ink(),
+            words=curves.ink(),
         ),
         height=scatter.HEIGHT,
         # What is chosen is kept by number, so that other points make another picture.
@@ -101,7 +105,7 @@ def draw_parallel(runs: Sequence[RunSummary]) -> None:
     first, second, *_ = curves.palette(2)
     with chart:
         st.echarts_chart(
-            parallel.drawing(scales, colour=first, chosen_colour=second, chosen=chosen),
+            parallel.drawing(scales, colour=first, chosen_colour=second, chosen=chosen, words=curves.ink()),
             height=parallel.HEIGHT,
             key="parallel",
             alt=f"Parallel coordinates of {', '.join(names)}, one line for each run",
