@@ -11,7 +11,7 @@ from schemas.problems.rule import Rule, problem_of
 NO_SUCH_PATH = Rule(
     "TP091",
     "No such path",
-    "A run, folder or document that was named is not there.",
+    "A run, folder or document that was named is missing.",
     "Check the path; `trainproof runs` lists the runs there are.",
 )
 NO_CHECKPOINT = Rule(
@@ -36,14 +36,10 @@ UNREADABLE_FOLDER = Rule(
 )
 
 
-NO_SUCH_PATH = Rule("TP091", "No such path", "A run, folder or document that was named is missing.", "Check the path.")
-
-
 def no_such_run(folder: Path) -> Problem:
     """Return the problem of a run folder that was named and is missing."""
     what = f"{folder} is not a run: there is no such folder."
-    then = "Check the path; `trainproof runs` lists the runs there are."
-    return problem_of(NO_SUCH_PATH, file=str(folder), what=what, why=None, next=then)
+    return problem_of(NO_SUCH_PATH, file=str(folder), what=what, why=None)
 
 
 def too_deep(folder: Path) -> Problem:

@@ -145,7 +145,6 @@ def _no_file(path: Path) -> Problem:
         what="This is not a file." if path.exists() else "This does not exist.",
         why=None,
         next="Give the path of a bundle, a zip that `trainproof package` built.",
-        why=None,
     )
 
 
