@@ -36,8 +36,8 @@ def controls() -> View:
         selection_mode="multi",
         key="scale",
         bind="query-params",
-        help="A logarithmic scale of loss and gradient norm, or of what runs along the bottom. Without outliers, each "
-        "panel shows its middle 98 of 100 values; how many points lie outside is said below.",
+        help="A logarithmic scale of loss and gradient norm, or of the x axis. Without outliers, each panel "
+        "shows the middle 98 of 100 values; the number of points outside is stated below.",
     )
     smoothing = st.segmented_control(
         "Smoothing",
