@@ -19,13 +19,13 @@ from schemas.problems.render import as_text
 from trainer.config.tree import Checkpoint, Config, Evaluation, Limits, Method, Model, Precision
 from trainer.export_run import export_run
 from trainer.loop.initial import initial_params, restored_state
-from trainer.loop.program import train_program
+from trainer.loop.program import start_program, train_program
 from trainer.loop.state import state_shapes
 from trainer.methods.method import joined
 from trainer.model.adapters.reading import read_adapter
 from trainer.model.files.export import export
 from trainer.model.files.source import resolve
-from trainer.model.lora import is_lora
+from trainer.model.lora import is_lora, lora_names
 from trainer.model.params import bind
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
@@ -77,8 +77,6 @@ def test_a_step_changes_adapters_and_leaves_the_base(low: Config):
     before = {name: np.asarray(value) for name, value in params.items()}
     trained = {name: value for name, value in params.items() if is_lora(name)}
     frozen = {name: value for name, value in params.items() if not is_lora(name)}
-    from trainer.loop.program import start_program
-
     state = start_program(task).compile().call(trained)
     after, _ = train_program(task).compile().call(state, frozen, data.source.batch(0))
     changed = {name for name, value in after.trained.items() if np.any(np.asarray(value) != before[name])}
@@ -131,8 +129,12 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one_with_dropout_too(
     plain = task_of(replace(low, method=Method(), model=Model(name=source.name)))
     np.testing.assert_allclose(logits(plain.model.graphdef, initial_params(plain)), own, atol=0.03)
     adapter = read_adapter(export_run(rest.folder, None, QUIET, adapter=True), task.model.source)
-    for name, value in state.trained.items():
-        np.testing.assert_array_equal(adapter.params[name], np.asarray(value), err_msg=name)
+    for name, lora in task.model.adapters.items():
+        ours, theirs = (
+            [np.asarray(params[each]) for each in lora_names(name)] for params in (state.trained, adapter.params)
+        )
+        moved, read = lora.scale * ours[0] @ ours[1], adapter.loras[name].scale * theirs[0] @ theirs[1]
+        np.testing.assert_allclose(read, moved, atol=1e-7, err_msg=name)
 
 
 def test_a_checkpoint_beside_another_base_is_refused(low: Config, order_of: Callable[..., RunRequest], tmp_path: Path):
