@@ -25,7 +25,7 @@ from trainer.model.lora import Lora, is_lora
 ALL = "all"
 
 NO_TARGET = Rule(
-    "TP064",
+    "TP067",
     "No such projection",
     "A target of method.targets is the name of no projection of the model, so nothing would be trained there.",
     "Name projections of the model, or set method.targets to all.",

@@ -185,7 +185,7 @@ def test_a_target_that_is_no_projection_is_refused(low: Config):
         "or all.\n"
     )
     assert refusal(lambda: task_of(replace(low, method=replace(LORA, targets="q_proj,quary")))) == "".join(
-        f"error TP064: tiny-gpt2 at /method/targets: The target {target} of method.targets is the name of no "
+        f"error TP067: tiny-gpt2 at /method/targets: The target {target} of method.targets is the name of no "
         f"projection of tiny-gpt2.\n{expected}  Next: Did you mean {close}?\n"
         for target, close in (("q_proj", "c_proj"), ("quary", "query"))
     )
