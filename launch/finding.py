@@ -14,7 +14,7 @@ def job_named(root: Path, name: str) -> Job:
     """Return the newest job of this id, or the newest that writes the run of this name.
 
     Raises:
-        ProblemError: There is none (exit code 2).
+        ProblemError: No job has that name (exit code 2).
     """
     found = [job for job in jobs(root) if name in {job.job_id, job.run}]
     if not found:
@@ -52,5 +52,5 @@ def _not_resumable(root: Path, folder: Path) -> Problem:
         file=str(folder),
         what=f"The run cannot be continued by the queue of {root}.",
         why="A run can be continued if it is in this root, stopped before its end, and has a complete checkpoint.",
-        next="`trainproof runs` shows the status of each run; `trainproof queue retry` starts one anew.",
+        next="`trainproof runs` shows the status of each run; `trainproof queue retry` starts one again.",
     )
