@@ -20,6 +20,7 @@ from trainer.model.files.loading import load_params
 from trainer.model.files.source import ModelSource, resolve
 from trainer.model.lora import Lora, is_lora, lora_names
 from trainer.model.params import Params, flatten
+from trainer.model.quantised import dequantise
 
 BAD_MERGE = Rule(
     "TP066",
@@ -38,9 +39,22 @@ def merged(params: Mapping[str, Any], loras: Mapping[str, Lora]) -> Params:
         params: of a decoder with adapters, by name.
         loras: the adapters, by the name of their projection.
     """
-    base = {name: value for name, value in params.items() if not is_lora(name)}
+    base = dense({name: value for name, value in params.items() if not is_lora(name)})
     own = {name: value for name, value in params.items() if is_lora(name)}
     return with_adapters(base, [(Adapter(loras=dict(loras), params=own), 1.0)])
+
+
+def dense(params: Mapping[str, Any]) -> Params:
+    """Return parameters with every quantised kernel in the type of the token table, as an export writes it."""
+    dtype = params["tokens.table"].dtype
+    found: Params = {}
+    for name, value in params.items():
+        if name.endswith(".codes"):
+            projection = name.removesuffix(".codes")
+            found[f"{projection}.kernel"] = dequantise(value, params[f"{projection}.scales"], dtype)
+        elif not name.endswith(".scales"):
+            found[name] = value
+    return dict(sorted(found.items()))
 
 
 def with_adapters(params: Mapping[str, Any], adapters: Sequence[tuple[Adapter, float]]) -> Params:
