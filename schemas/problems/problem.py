@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Literal
 
 Severity = Literal["error", "warning", "note"]
@@ -52,6 +53,22 @@ class ProblemError(Exception):
         self.problems: tuple[Problem, ...] = worst_first(problems)
         self.exit_code = exit_code
         super().__init__("; ".join(problem.what for problem in self.problems))
+
+
+class Gathering:
+    """Adds what is refused inside to `problems` and goes on behind it, so that several checks are reported together."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        self._problems = problems
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if isinstance(error, ProblemError):
+            self._problems.extend(error.problems)
+        return isinstance(error, ProblemError)
 
 
 def worst_first(problems: Iterable[Problem]) -> tuple[Problem, ...]:

@@ -21,7 +21,7 @@ from trainer.model.families.family import TensorLink
 from trainer.model.files.quantised import EightBit, FourBit
 from trainer.model.files.source import ModelSource
 from trainer.model.files.tensors import Tensor, open_tensors, unreadable
-from trainer.model.params import Params
+from trainer.model.params import Params, owned
 from trainer.model.quantised import Kind, quantise_on_device, quantised_names
 
 OTHER_MODEL = Rule(
@@ -105,7 +105,7 @@ def kept_as_it_is(stored: Tensor, link: TensorLink, wanted: Wanted) -> list[tupl
 def placed(name: str, value: NDArray[Any], wanted: Wanted) -> Params:
     """Return a parameter on its devices; a kernel that is to be kept in few bits as its codes and magnitudes."""
     if name in wanted:
-        return {name: jax.device_put(value, wanted[name].sharding)}
+        return {name: owned(jax.device_put(value, wanted[name].sharding))}
     names = quantised_names(name.removesuffix(".kernel"))
     kind: Kind = "int8" if wanted[names[0]].dtype == np.int8 else "nf4"
     made = quantise_on_device(value, kind)
@@ -114,7 +114,8 @@ def placed(name: str, value: NDArray[Any], wanted: Wanted) -> Params:
 
 def shape_of(name: str, wanted: Wanted) -> tuple[int, ...]:
     """Return the shape of a parameter, also of a kernel that is to be kept in few bits."""
-    return wanted[name if name in wanted else quantised_names(name.removesuffix(".kernel"))[0]].shape
+    held = name if name in wanted else quantised_names(name.removesuffix(".kernel"))[0]
+    return tuple(wanted[held].shape)
 
 
 def parts(tensor: NDArray[Any], link: TensorLink, wanted: Wanted) -> Iterator[tuple[str, NDArray[Any]]]:
