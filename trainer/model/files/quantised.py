@@ -107,9 +107,12 @@ class FourBit:
         kind, size, dtype = (self.state.get(key) for key in ("quant_type", "blocksize", "dtype"))
         self.require(kind in KINDS, f"its quant_type is {kind!r}; {' and '.join(KINDS)} are read")
         self.require(size in BLOCK_SIZES, f"its blocksize is {size!r}; {', '.join(map(str, BLOCK_SIZES))} are read")
-        self.require(dtype in DTYPES, f"its dtype is {dtype!r}; {', '.join(DTYPES)} are read")
+        self.require(
+            isinstance(dtype, str) and dtype in DTYPES, f"its dtype is {dtype!r}; {', '.join(DTYPES)} are read"
+        )
         shape = self.state.get("shape")
-        self.require(isinstance(shape, list) and all(type(each) is int and each > 0 for each in shape), "no shape")
+        is_shape = isinstance(shape, list) and all(type(each) is int and each > 0 for each in shape)
+        self.require(is_shape, f"its shape is {shape!r}")
         count, stored = math.prod(self.shape), math.prod(self.codes.shape) * ITEM_BYTES.get(self.codes.dtype, 0)
         wanted_bytes = -(-count // 2)
         self.require(stored == wanted_bytes, f"its codes need {wanted_bytes:,} bytes, and {stored:,} are there")

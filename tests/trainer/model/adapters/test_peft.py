@@ -126,6 +126,8 @@ def test_several_adapters_are_merged_by_their_weights_and_a_tied_head_stays_tied
         ({"layer_replication": [[0, 2]]}, "`layer_replication` is [[0, 2]]; adapters with it are not computed here."),
         ({"new_option": 3}, "`new_option` is 3; adapters with it are not computed here."),
         ({"r": 0}, "`r` is 0, which it cannot be."),
+        ({"rank_pattern": {"(": 2}}, '`rank_pattern` is {"(": 2}, which it cannot be.'),
+        ({"alpha_pattern": {"q_proj": "2"}}, '`alpha_pattern` is {"q_proj": "2"}, which it cannot be.'),
         ({"lora_alpha": "8"}, '`lora_alpha` is "8", which it cannot be.'),
     ],
 )
