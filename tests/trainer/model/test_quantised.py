@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental import topologies
+from jax.sharding import SingleDeviceSharding
 from tiny_models import logits
 
 from trainer.model.adapters.merging import dense, merged
@@ -90,3 +92,33 @@ def test_the_gradient_of_an_adapter_is_that_over_the_kernel_held_still():
         np.testing.assert_allclose(first[name], second[name], rtol=1e-4, atol=1e-6)
     whole = merged({**kept, **own}, lora)
     assert sorted(whole) == sorted(structure("llama-nf4")[2])
+
+
+def tpu_v5e() -> SingleDeviceSharding:
+    """Return a TPU v5e that exists for the compiler alone."""
+    pytest.importorskip("libtpu", reason="the TPU's compiler is in the extra `plan`")
+    chip = topologies.get_topology_desc("v5e:1x1", "tpu", chips_per_host_bounds=(1, 1, 1)).devices[0]
+    return SingleDeviceSharding(chip)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "codes"), [("nf4", jnp.uint4), ("int8", jnp.int8)])
+def test_on_a_tpu_no_dense_copy_of_a_quantised_kernel_is_made(kind, codes):
+    """Two codes packed into a byte would need 128 MiB here; looked up in 16 values they are fused into the product."""
+    chip = tpu_v5e()
+    inputs, outputs = 2048, 8192
+    blocks = inputs // 64 if kind == "nf4" else 1
+    arguments = [
+        jax.ShapeDtypeStruct(shape, dtype, sharding=chip)
+        for shape, dtype in (
+            ((512, inputs), jnp.bfloat16),
+            ((inputs, outputs), codes),
+            ((blocks, outputs), jnp.float32),
+        )
+    ]
+    product = jax.jit(lambda x, codes, scales: x @ dequantise(codes, scales, jnp.bfloat16))
+    memory = product.lower(*arguments).compile().memory_analysis()
+    assert memory.temp_size_in_bytes < 2**20
+    bits = 4 if kind == "nf4" else 8
+    stored = inputs * outputs * bits // 8 + blocks * outputs * 4 + 512 * inputs * 2
+    assert memory.argument_size_in_bytes == pytest.approx(stored, rel=0.01)
