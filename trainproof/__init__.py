@@ -4,6 +4,7 @@
 
     runs = trainproof.frame("submission_runs")          # one row a run: grade, score, settings, figures
     curve = trainproof.metrics("submission_runs/mine")  # one row a step
+    model = trainproof.load_model("my-model")           # a folder or a name on the hub; model(ids) gives logits
 
 Each name is imported when it is first used, so that `import trainproof` costs nothing.
 """
@@ -14,12 +15,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trainer.generate.language_model import generate, load_model
     from trainproof.tables import check, frame, metrics, read_run
 
-__all__ = ["check", "frame", "metrics", "read_run"]
+__all__ = ["check", "frame", "generate", "load_model", "metrics", "read_run"]
 
-_HOMES = {"check": "tables", "frame": "tables", "metrics": "tables", "read_run": "tables"}
-"""The module of this package that has each name."""
+_HOMES = {
+    **dict.fromkeys(("check", "frame", "metrics", "read_run"), "trainproof.tables"),
+    **dict.fromkeys(("generate", "load_model"), "trainer.generate.language_model"),
+}
+"""The module that has each name."""
 
 
 def __getattr__(name: str) -> Any:
@@ -31,7 +36,7 @@ def __getattr__(name: str) -> Any:
 
     if sentence := stranger():
         raise ImportError(sentence)
-    return getattr(import_module(f"trainproof.{_HOMES[name]}"), name)
+    return getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:
