@@ -136,7 +136,7 @@ def _missing(runs: Sequence[RunSummary], scales: Sequence[Scale]) -> None:
     gone = sum(any(scale.places[index] is None for scale in scales) for index in range(len(runs)))
     if gone:
         markup.note(
-            f"{gone:,} of {counted(len(runs), 'run')} {'is' if gone == 1 else 'are'} incomplete here: a value is missing."
+            f"{gone:,} of {counted(len(runs), 'run')} {'is' if gone == 1 else 'are'} incomplete: a value is missing."
         )
 
 

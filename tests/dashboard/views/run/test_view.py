@@ -17,8 +17,7 @@ from changed_schema import changed_schema, with_row_field
 from pages import Open, labels, press, said
 from synthetic import write_rows, write_run
 
-from dashboard.shared.charts.curves_csv import curves_csv
-from dashboard.shared.charts.line import Line
+from dashboard.shared.charts.line import Line, curves_csv
 from dashboard.shared.reading.series import Tail
 from dashboard.shared.session import state
 from evidence.index.runs import index_runs
