@@ -9,9 +9,8 @@ from dataclasses import replace
 import streamlit as st
 
 from dashboard.shared.charts.curves import Plot, View, plot
-from dashboard.shared.charts.curves_csv import curves_csv
 from dashboard.shared.charts.echarts import drawing
-from dashboard.shared.charts.line import DASHES, Line
+from dashboard.shared.charts.line import DASHES, Line, curves_csv
 from dashboard.shared.charts.panels import axes
 from dashboard.shared.charts.svg import svg
 
@@ -36,8 +35,8 @@ def controls() -> View:
         selection_mode="multi",
         key="scale",
         bind="query-params",
-        help="A logarithmic scale of loss and gradient norm, or of what runs along the bottom. Without outliers, each "
-        "panel shows its middle 98 of 100 values; how many points lie outside is said below.",
+        help="A logarithmic scale of loss and gradient norm, or of the x axis. Without outliers, each panel "
+        "shows the middle 98 of 100 values; the number of points outside is stated below.",
     )
     smoothing = st.segmented_control(
         "Smoothing",
