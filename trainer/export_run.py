@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from evidence.run import layout
-from evidence.run.disk import not_written
+from evidence.run.write import not_written
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
 from trainer.data.encode import end_token_id

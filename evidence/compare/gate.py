@@ -20,13 +20,6 @@ from evidence.scores.recompute import result_of, scores_of
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
 
-UNCLEAR_REQUIREMENT = Rule(
-    "TP094",
-    "Requirement that cannot be understood",
-    "A requirement is a figure of a run, a sign and a number; a baseline comes with a margin.",
-    'Write it as in --require "exact_match>=0.4", or --baseline RUN --no-worse-than 0.02.',
-)
-
 SCORES = ("exact_match", "format_compliance")
 """Metrics of eval_summary.json."""
 COMPUTED = ("first_loss", "last_loss", "mean_loss", "best_loss", "best_step", "tokens_seen")
@@ -46,6 +39,14 @@ _NEXT = 'Write figure, sign and number, as in --require "exact_match>=0.4" or --
 
 _Figure = tuple[float, str]
 """A value, and of how many items it is."""
+
+
+NOT_A_REQUIREMENT = Rule(
+    "TP094",
+    "Requirement that cannot be understood",
+    "A requirement is a figure of a run, a sign and a number; a baseline comes with a margin.",
+    'Write it as in --require "exact_match>=0.4", or --baseline RUN --no-worse-than 0.02.',
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,4 +194,4 @@ def _line(name: str, grade: str, requirement: Requirement, figure: _Figure | Non
 
 
 def _problem(what: str, then: str) -> Problem:
-    return problem_of(UNCLEAR_REQUIREMENT, file="", what=what, next=then, why=None)
+    return problem_of(NOT_A_REQUIREMENT, file="", what=what, why=None, next=then)

@@ -92,4 +92,4 @@ def _unusable(path: Path) -> list[Problem]:
         then = "Give a run folder, a folder of runs, or a document under the name that a run gives it."
     else:
         return []
-    return [problem_of(NO_SUCH_PATH, file=str(path), what=what, next=then, why=None)]
+    return [problem_of(NO_SUCH_PATH, file=str(path), what=what, why=None, next=then)]

@@ -246,13 +246,9 @@ def _unreadable(root: Path, error: OSError) -> RunSummary:
 
 
 def _no_folder(root: Path) -> Problem:
-    return problem_of(
-        NO_SUCH_PATH,
-        file=str(root),
-        what=f"{root} is not a folder of runs: there is no such folder.",
-        next="Check the path; `trainproof demo` makes two runs in submission_runs.",
-        why=None,
-    )
+    what = f"{root} is not a folder of runs: there is no such folder."
+    then = "Check the path; `trainproof demo` makes two runs in submission_runs."
+    return problem_of(NO_SUCH_PATH, file=str(root), what=what, why=None, next=then)
 
 
 def _when(summary: RunSummary) -> tuple[datetime, str]:

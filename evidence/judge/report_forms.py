@@ -15,11 +15,8 @@ from schemas.problems.rule import Rule, problem_of
 from schemas.problems.visible import as_lines
 from schemas.problems.words import counted, listed
 
-SEVERAL_OUTPUT_FORMS = Rule(
-    "TP092",
-    "Several output forms",
-    "One output has one form.",
-    "Give one of them; run the command again for another form.",
+SEVERAL_FORMS = Rule(
+    "TP092", "Several output forms", "One output has one form.", "Give one of --json, --github, --sarif, --junit."
 )
 
 
@@ -69,7 +66,9 @@ def grades_json(reports: Sequence[RunReport]) -> list[dict[str, Any]]:
 
 def _one_form_at_a_time(forms: Sequence[str]) -> Problem:
     asked = listed([f"--{form}" for form in forms], last="and")
-    return problem_of(SEVERAL_OUTPUT_FORMS, file="", what=f"{asked} were given; one output has one form.", why=None)
+    what = f"{asked} were given; one output has one form."
+    then = "Give one of them; run the command again for another form."
+    return problem_of(SEVERAL_FORMS, file="", what=what, why=None, next=then)
 
 
 def _verdict(run: RunReport) -> str:

@@ -17,12 +17,7 @@ from evidence.run.layout import LOCK
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
 
-FOLDER_IN_USE = Rule(
-    "TP090",
-    "Folder in use",
-    "Two writers would mix their rows, and neither could be graded.",
-    "Wait for that run to end, or give another --output.",
-)
+IN_USE = Rule("TP090", "Folder in use", "Another process is writing the run folder.", "Wait, or use another --output.")
 
 _PATIENCE_SECONDS = 0.5
 """How long a new holder waits: `is_alive` in another process holds the lock for an instant to look at it."""
@@ -102,8 +97,7 @@ def _is_file_of(descriptor: int, path: Path) -> bool:
 
 def _in_use(path: Path) -> Problem:
     holder = path.read_text("utf-8", "replace").strip() if path.is_file() else ""
-    return problem_of(
-        FOLDER_IN_USE,
-        file=str(path.parent),
-        what=f"Another process is writing this run folder{f' (process {holder})' if holder else ''}.",
-    )
+    what = f"Another process is writing this run folder{f' (process {holder})' if holder else ''}."
+    why = "Two writers would mix their rows, and neither could be graded."
+    then = "Wait for that run to end, or give another --output."
+    return problem_of(IN_USE, file=str(path.parent), what=what, why=why, next=then)

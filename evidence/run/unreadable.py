@@ -8,12 +8,6 @@ from evidence.run.layout import DEEPEST
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule, problem_of
 
-NO_SUCH_PATH = Rule(
-    "TP091",
-    "No such path",
-    "A run, folder or document that was named is not there.",
-    "Check the path; `trainproof runs` lists the runs there are.",
-)
 NO_CHECKPOINT = Rule(
     "TP050",
     "No checkpoint",
@@ -34,6 +28,18 @@ UNREADABLE_FOLDER = Rule(
     meaning="What cannot be read cannot be checked.",
     fix="Check that the folder exists and that you may read it.",
 )
+
+
+NO_SUCH_PATH = Rule(
+    "TP091", "No such path", "A run, folder or document that was named is not there.", "Check the path."
+)
+
+
+def no_such_run(folder: Path) -> Problem:
+    """Return the problem of a run folder that was named and is missing."""
+    what = f"{folder} is not a run: there is no such folder."
+    then = "Check the path; `trainproof runs` lists the runs there are."
+    return problem_of(NO_SUCH_PATH, file=str(folder), what=what, why=None, next=then)
 
 
 def too_deep(folder: Path) -> Problem:

@@ -143,8 +143,8 @@ def _no_file(path: Path) -> Problem:
         NO_SUCH_PATH,
         file=str(path),
         what="This is not a file." if path.exists() else "This does not exist.",
-        next="Give the path of a bundle, a zip that `trainproof package` built.",
         why=None,
+        next="Give the path of a bundle, a zip that `trainproof package` built.",
     )
 
 
