@@ -22,7 +22,7 @@ from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
 from trainproof.terminal.bundles import build_text, verdict_text
 
-CONFIGS = Path(__file__).parents[1] / "trainer" / "configs"
+CONFIGS = Path(__file__).parents[2] / "trainer" / "configs"
 BUNDLES = Path("bundles")
 
 
