@@ -33,7 +33,7 @@ from trainer.objectives.data import Data
 from trainer.planning.devices import choose_devices
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
-from trainproof.train_order import TrainFlags, order_of
+from trainproof.orders.train import TrainFlags, order_of
 
 BASE = """
 name: base
