@@ -10,7 +10,7 @@ from schemas.problems.rule import Rule
 
 def error(code: str, title: str, meaning: str, fix: str) -> Rule:
     """Return a rule whose findings are errors, as nearly all of these families are."""
-    return Rule(code=code, severity="error", title=title, meaning=meaning, fix=fix)
+    return Rule(code, title, meaning, fix)
 
 
 RULES: tuple[Rule, ...] = (

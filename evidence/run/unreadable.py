@@ -15,18 +15,16 @@ NO_CHECKPOINT = Rule(
     "Use the machine where it ran, or start anew; `trainproof runs` shows the status of each run.",
 )
 NOT_A_FILE = Rule(
-    code="TP206",
-    severity="error",
-    title="Not a regular file",
-    meaning="Evidence is read from regular files inside the folder only, so that it cannot point elsewhere.",
-    fix="Put the file itself in its place.",
+    "TP206",
+    "Not a regular file",
+    "Evidence is read from regular files inside the folder only, so that it cannot point elsewhere.",
+    "Put the file itself in its place.",
 )
 UNREADABLE_FOLDER = Rule(
-    code="TP209",
-    severity="error",
-    title="Folder cannot be read",
-    meaning="What cannot be read cannot be checked.",
-    fix="Check that the folder exists and that you may read it.",
+    "TP209",
+    "Folder cannot be read",
+    "What cannot be read cannot be checked.",
+    "Check that the folder exists and that you may read it.",
 )
 
 
@@ -48,6 +46,3 @@ def too_deep(folder: Path) -> Problem:
     return problem_of(
         UNREADABLE_FOLDER, file=str(folder), what=what, next="Check that this is the folder that is meant."
     )
-
-
-RULES = (NOT_A_FILE, UNREADABLE_FOLDER)
