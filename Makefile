@@ -2,18 +2,27 @@
 PYTHON ?= python3.11
 BIN := .venv/bin
 SERVE ?= 1
+# One more than there are cores: tests of pages and of the queue wait for other processes.
+WORKERS ?= $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 1)")
 
 # uv installs sources. Python keeps what it compiled of them beside them; where a shell or a container forbids it, every
 # command would compile them anew, which for training takes longer than all its imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check setup lock clean
+.PHONY: demo test nightly pictures check setup lock clean
 
 demo: setup ## train two small models, check, pack and verify them, then open the dashboard (SERVE=0 stops before that)
 	$(BIN)/trainproof demo $(if $(filter 0,$(SERVE)),--no-serve)
 
 test: setup ## run every test
-	$(BIN)/pytest --numprocesses auto --dist loadfile --durations 25
+	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 25
+
+nightly: setup ## what a push leaves out: every test with pip, and three hundred kills
+	TRAINPROOF_NIGHTLY=1 $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 25
+	$(BIN)/python benchmarks/kills.py
+
+pictures: setup ## take the pictures of every page into screenshots/
+	$(BIN)/pytest -m pictures tests/dashboard/browser
 
 check: setup ## format, lint, types and import contracts
 	$(BIN)/ruff format --check .

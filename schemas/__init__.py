@@ -1,8 +1,6 @@
-"""The contract: what every document of a run looks like, and what is said when one does not look so.
+"""The contract: the shape of each document of a run, and the words for a document of another shape.
 
-Reading order: `problems` (what was found), `render` (how it is said), `catalog` (which documents there are), `parse`
-(bytes to a value), `validate` (a value or a file against its schema), `rows` (the same for long JSONL files), `explain`
-(a violation of a schema in plain words), `rules` (every code with its meaning). The schemas are in `documents/`.
-
-What does not live here: anything that looks at two documents together. That is `evidence`.
+Reading order: `problems` (a problem, its rule, how both are written), `catalog` (which documents there are),
+`row_fields` (the fields of metrics.jsonl), `explain` (a violation of a schema in plain words), `reading` (bytes to
+JSON, YAML, rows and columns), `validate` (a value or a file against its schema). The schemas are in `documents/`.
 """

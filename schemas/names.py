@@ -1,6 +1,6 @@
-"""What the names of data and models in a configuration stand for: what is built in, a file, a folder, or on the hub.
+"""The names of data and models in a configuration: built in, a file, a folder, or on the hub.
 
-The trainer finds things by these rules; the launch form, which never imports it, says in the same words what is absent.
+The trainer finds things by these rules; the launch form, which never imports it, says the same when one is missing.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def no_model(name: str) -> Problem | None:
 
 
 def model_folder(name: str) -> Path | None:
-    """Return the folder that a model's name is, None where it is none."""
-    with suppress(RuntimeError):  # `~somebody` whom this machine does not know
+    """Return the folder that a model's name means, None where it is not a folder."""
+    with suppress(RuntimeError):  # the `~user` does not exist on this machine
         folder = Path(name).expanduser()
         return folder if folder.is_dir() else None
     return None

@@ -14,15 +14,14 @@ from typing import Any
 
 from schemas.catalog import VERSIONS, schema
 from schemas.explain.violations import violations
-from schemas.problems.problem import Problem, ProblemError, pointer_to, worst_first
+from schemas.problems.problem import Lines, Problem, ProblemError, pointer_to, unknown_lines, worst_first
 from schemas.problems.rule import Rule, problem_of
 from schemas.problems.words import listed, shown
 from schemas.reading.json_text import LONE_SURROGATE
-from schemas.reading.limits import LARGEST_DOCUMENT, MOST_VALUES, too_large, values_in
+from schemas.reading.limits import LARGEST_DOCUMENT, MOST_DIGITS, MOST_VALUES, too_large, values_in
 from schemas.reading.parse import parse_json, parse_yaml
-from schemas.reading.positions import MOST_DIGITS
 from schemas.reading.rows import Rows, read_rows
-from schemas.reading.text import Lines, Parsed, unknown_lines
+from schemas.reading.text import Parsed
 from schemas.reading.unreadable import cannot_read
 
 __all__ = ["Document", "Rows", "check_value", "read_document", "read_rows"]
@@ -62,9 +61,9 @@ class Document:
     """A document as it was read.
 
     Attributes:
-        value: the object, also if it has problems; None if there is none to be had.
+        value: the object, also if it has problems; None if the file does not hold one.
         problems: everything that is wrong with it, worst first.
-        lines: where each value stands in the file.
+        lines: the line of each value in the file.
     """
 
     value: dict[str, Any] | None
@@ -77,7 +76,7 @@ def read_document(path: str | Path, kind: str) -> Document:
 
     Args:
         path: the file; problems carry it as it is written here.
-        kind: a kind of document from `catalog`; `train_config` is read as YAML, of which JSON is a part.
+        kind: a kind of document from `catalog`; `train_config` is read as YAML, which includes JSON.
     """
     file = str(path)
     try:
@@ -126,7 +125,7 @@ def check_value(kind: str, value: Any, *, file: str, lines: Lines | None = None)
         kind: a kind from `catalog`.
         value: dicts, lists, strings, finite numbers, booleans and None; anything else is a problem too.
         file: the name that the problems carry.
-        lines: where each value stands in that file.
+        lines: the line of each value in that file.
 
     Example:
         >>> [problem.what for problem in check_value("eval_item", {"id": "a", "prompt": "1 + 1"}, file="set.jsonl")]

@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+import packaging_stamp
+import pytest
 from hypothesis import settings
 
 # Set before anything imports jax, which reads them once.
@@ -23,3 +25,15 @@ os.environ.pop("FORCE_COLOR", None)
 # The same examples at every run, so that a failure in CI is a failure here; long random searches are done by hand.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put files with slow tests first, so that no worker is left alone with one at the end; skip what is as tested."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+    if os.environ.get("TRAINPROOF_NIGHTLY") or not packaging_stamp.is_as_tested():
+        return
+    reason = "the packaging is as it was when this last passed; TRAINPROOF_NIGHTLY=1 runs it all the same"
+    for item in items:
+        if item.get_closest_marker("packaging"):
+            item.add_marker(pytest.mark.skip(reason=reason))

@@ -1,11 +1,12 @@
 """The run that another continues: whether it can be continued so, and what the new run says of it.
 
-Everything here is read from names, config.yaml and manifest; the checkpoint itself is opened by `assemble.py`.
+Everything here is read from names, config.yaml and manifest; `loop/initial.py` opens the checkpoint itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -14,12 +15,27 @@ from evidence.records.facts import facts_of
 from evidence.records.ours import read_run
 from evidence.run.layout import CONFIG, MANIFEST
 from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.rule import Rule, problem_of
 from schemas.problems.words import shown
 from trainer.config.load import load_config
 from trainer.config.tree import Config, document_of
 from trainer.evaluation.evaluate import is_evaluated
-from trainer.loop.checkpoint import latest_step, no_checkpoint
-from trainer.recorder.recorder import unfit_name
+from trainer.loop.checkpoint.restoring import latest_step, no_checkpoint
+from trainer.methods import method_of
+from trainer.recorder.recorder import Recorder, unfit_name
+
+ROWS_FOLLOW = "Which rows a step sees, and tokens_seen, follow from it for every step of the run, those before too."
+
+NO_STEP_LEFT = Rule(
+    "TP051", "No step left", "limits.steps counts from the first step of the first run.", "Raise limits.steps."
+)
+ANOTHER_STATE = Rule(
+    "TP052",
+    "Checkpoint of another state",
+    "A checkpoint holds params and opt_state of one model, optimizer and element type.",
+    "Continue it with the same ones, or begin anew.",
+)
+OTHER_ROWS = Rule("TP054", "Continued with other rows", ROWS_FOLLOW, "Continue it with the same ones, or begin anew.")
 
 
 def parent_of(resume: Path | None, config: Config) -> dict[str, Any] | None:
@@ -56,6 +72,8 @@ def changes_of_state(before: Config, after: Config) -> Iterator[tuple[str, Any, 
         yield "model.name", before.model.name, after.model.name
     if before.model.weights != after.model.weights:
         yield "model.weights", before.model.weights, after.model.weights
+    old, new = asdict(before.method), asdict(after.method)
+    yield from ((f"method.{key}", old[key], new[key]) for key in method_of(after).shapes_follow if old[key] != new[key])
     if before.optimizer.name != after.optimizer.name:
         yield "optimizer.name", before.optimizer.name, after.optimizer.name
     elif after.optimizer.name == "adafactor" and bool(before.optimizer.weight_decay) != bool(
@@ -77,7 +95,7 @@ def changes_of_rows(before: Config, after: Config) -> Iterator[tuple[str, Any, A
 
 
 OF_A_STEP = (
-    *("model.revision", "optimizer.", "batch.", "precision.compute"),
+    *("model.revision", "method.", "objective.", "optimizer.", "batch.", "precision.compute"),
     *("memory.remat", "memory.loss_chunk_tokens", "mesh.shard_params"),
 )
 """Beginnings of the keys by which a step computes what it computes, in every bit of it."""
@@ -107,9 +125,20 @@ def changes_of_steps(resume: Path, config: Config, devices: dict[str, Any]) -> l
     return changes
 
 
-def weights_of(resume: Path) -> str | None:
+def record_parent(recorder: Recorder, resume: Path, config: Config) -> None:
+    """Write down what the run goes on from, and what makes its steps others than those before."""
+    parent = recorder.manifest["parent"]
+    changes = changes_of_steps(resume, config, recorder.manifest["devices"])
+    what = f"goes on from step {parent['step']} of {parent['run_id']}"
+    if changes:
+        named = "; ".join(f"{each['key']} was {shown(each['before'])}, is {shown(each['after'])}" for each in changes)
+        what += f", whose steps were computed otherwise: {named}"
+    recorder.log("warning" if changes else "info", "continued", what, parent=parent, changes=changes)
+
+
+def weights_of(resume: Path | None) -> str | None:
     """Return where the parameters of the run to continue first came from, as far as its manifest states it."""
-    model = (manifest_of(resume) or {}).get("model")
+    model = None if resume is None else (manifest_of(resume) or {}).get("model")
     return model["weights"] if model else None
 
 
@@ -146,13 +175,11 @@ def no_step_left(resume: Path, step: int, config: Config) -> Problem:
     """Return the problem of a run that has all its steps; it may have been stopped before its evaluation."""
     unasked = config.evaluation.eval_set is not None and not is_evaluated(resume)
     evaluate = f" To answer {config.evaluation.eval_set} as it is: trainproof evaluate {resume}." if unasked else ""
-    return Problem(
-        code="TP051",
-        severity="error",
+    return problem_of(
+        NO_STEP_LEFT,
         file=str(resume),
         what=f"The newest checkpoint is at step {step} and limits.steps is {config.limits.steps}: no step is left.",
         expected=f"limits.steps above {step}",
-        why="limits.steps counts from the first step of the first run.",
         next=f"Raise it, as in --set limits.steps={2 * step}.{evaluate}",
     )
 
@@ -160,38 +187,30 @@ def no_step_left(resume: Path, step: int, config: Config) -> Problem:
 def another_state(resume: Path, key: str, before: Any, after: Any) -> Problem:
     """Return the problem of a setting under which the checkpoint is none of the new run."""
     as_given = shown(before).strip('"')
-    return Problem(
-        code="TP052",
-        severity="error",
+    return problem_of(
+        ANOTHER_STATE,
         file=str(resume / CONFIG),
         pointer="/" + key.replace(".", "/"),
         what=f"{key} is {shown(after)}; the run to continue has {shown(before)}.",
-        why="A checkpoint holds params and opt_state of one model, optimizer and element type.",
         next=f"Continue it with --set {key}={as_given}, or leave --resume out to begin anew.",
     )
 
 
-ROWS_FOLLOW = "Which rows a step sees, and tokens_seen, follow from it for every step of the run, those before too."
-
-
 def other_rows(resume: Path, key: str, before: Any, after: Any) -> Problem:
     """Return the problem of a setting under which the steps before would have seen other rows."""
-    return Problem(
-        code="TP054",
-        severity="error",
+    return problem_of(
+        OTHER_ROWS,
         file=str(resume / CONFIG),
         pointer="/" + key.replace(".", "/"),
         what=f"{key} is {shown(after)}; the run to continue has {shown(before)}.",
-        why=ROWS_FOLLOW,
         next=f"Continue it with --set {key}={shown(before)}, or leave --resume out to begin anew.",
     )
 
 
 def other_dataset(resume: Path, before: dict[str, Any], after: dict[str, Any]) -> Problem:
     """Return the problem of a dataset that is not the one that the run to continue read."""
-    return Problem(
-        code="TP054",
-        severity="error",
+    return problem_of(
+        OTHER_ROWS,
         file=str(resume / MANIFEST),
         pointer="/dataset/sha256",
         what=f"The dataset {after['name']} has {after['rows']} rows with the SHA-256 {after['sha256']}; the run to "
@@ -203,13 +222,11 @@ def other_dataset(resume: Path, before: dict[str, Any], after: dict[str, Any]) -
 
 def other_batch(resume: Path, before: int, after: int) -> Problem:
     """Return the problem of steps with another number of sequences, as on another number of devices."""
-    return Problem(
-        code="TP054",
-        severity="error",
+    return problem_of(
+        OTHER_ROWS,
         file=str(resume / MANIFEST),
         pointer="/training/batch_size",
         what=f"A step has {after} sequences over all devices; the run to continue has {before}.",
-        why=ROWS_FOLLOW,
         next=f"Set batch.microbatch_size and batch.accumulation_steps so that with the number of devices they make "
         f"{before}, or leave --resume out to begin anew.",
     )

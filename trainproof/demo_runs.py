@@ -19,7 +19,7 @@ from evidence.run.layout import new_run_id
 from schemas.problems.problem import Problem, ProblemError
 from trainer.config.load import load_config
 from trainer.recorder.progress import Watch
-from trainer.run import Order, run
+from trainer.run import RunRequest, run
 from trainproof.terminal.bundles import build_text, verdict_text
 
 CONFIGS = Path(__file__).parents[1] / "trainer" / "configs"
@@ -83,7 +83,7 @@ def trained(demo_run: DemoRun, root: Path, *, again: bool, watch: Watch) -> Path
     watch.say(f"\n{demo_run.what[0].upper()}{demo_run.what[1:]}")
     config = CONFIGS / "demo.yaml"
     flags = {"mode": "smoke"} if demo_run.overlay else {}
-    order = Order(
+    order = RunRequest(
         config=load_config(config, overlay=demo_run.overlay, flags=flags),
         folder=folder,
         command=["trainproof", "demo", *(["--again"] if again else [])],

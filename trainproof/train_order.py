@@ -13,7 +13,7 @@ from evidence.run.layout import CONFIG, new_run_id
 from schemas.problems.problem import Problem, ProblemError
 from trainer.config.load import load_config
 from trainer.config.tree import Config
-from trainer.run import Order
+from trainer.run import RunRequest
 
 RUNS = Path("submission_runs")
 
@@ -52,7 +52,7 @@ class TrainFlags:
         }
 
 
-def order_of(flags: TrainFlags) -> Order:
+def order_of(flags: TrainFlags) -> RunRequest:
     """Return what the flags ask for.
 
     Raises:
@@ -60,7 +60,7 @@ def order_of(flags: TrainFlags) -> Order:
     """
     config = resolved_config(flags)
     folder = flags.output or RUNS / new_run_id(config.name, datetime.now(UTC))
-    return Order(
+    return RunRequest(
         config=config,
         folder=folder,
         command=["trainproof", *sys.argv[1:]],

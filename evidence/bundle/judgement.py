@@ -10,13 +10,12 @@ from evidence.bundle.format.codes import REDACTED
 from evidence.bundle.format.layout import RUNS
 from evidence.bundle.format.rules import refusal
 from evidence.bundle.secrets.redact import Redaction
-from evidence.judge.grade import Grade, grade_of
-from evidence.judge.judgement import Judged, check_facts, judge, together
+from evidence.judge.grade import Grade
+from evidence.judge.judgement import Judged, judge, together
 from evidence.judge.report import RunReport
-from evidence.records.facts import Facts, facts_of
+from evidence.records.facts import facts_of
 from evidence.records.foreign.rules import ORIGINAL_CHANGED
 from evidence.records.ours import Run, read_run
-from evidence.rules.across import fingerprint_of
 from evidence.rules.integrity import CHANGED
 from evidence.run.layout import ORIGINAL
 from schemas.problems.problem import Problem, worst_first
@@ -68,25 +67,22 @@ def _judged(run: Run, redactions: Sequence[Redaction]) -> Judged:
     masked = {each.path.removeprefix(prefix): each for each in redactions if each.path.startswith(prefix)}
     if not masked:
         return judge(run)
-    facts = facts_of(run)
-    listed = _recorded(run, facts)
+    listed = _recorded(run)
     excused = {str(run.path / name) for name, each in masked.items() if listed.get(name) == each.sha256}
-    findings = [each for each in check_facts(run, facts) if each.code not in _OTHER_HASH or each.file not in excused]
-    grade = grade_of(run, facts, findings)
+    judged = judge(run, excused=lambda each: each.code in _OTHER_HASH and each.file in excused)
+    grade = judged.report.grade
     if grade.name == "verified":
         reason = f"Redacted for the bundle, so not as the run wrote it: {', '.join(sorted(masked))}."
         grade = Grade(name="measured", reasons=(reason,))
-    findings += [_told(run.path / name, each) for name, each in sorted(masked.items())]
-    report = RunReport(path=run.path, grade=grade, findings=worst_first(findings))
-    return Judged(report=report, fingerprint=fingerprint_of(facts))
+    remarks = [_told(run.path / name, each) for name, each in sorted(masked.items())]
+    report = RunReport(path=run.path, grade=grade, findings=worst_first((*judged.report.findings, *remarks)))
+    return replace(judged, report=report)
 
 
-def _recorded(run: Run, facts: Facts) -> dict[str, str]:
+def _recorded(run: Run) -> dict[str, str]:
     """Return the hashes that a run's manifest, or its import, records."""
-    recorded = {each["path"]: each["sha256"] for each in (facts.manifest or {}).get("artifacts", [])}
-    if run.is_import and run.imported and not any(problem.severity == "error" for problem in run.problems):
-        recorded |= {f"{ORIGINAL}/{each['path']}": each["sha256"] for each in run.imported["originals"]}
-    return recorded
+    recorded = {each["path"]: each["sha256"] for each in (facts_of(run).manifest or {}).get("artifacts", [])}
+    return recorded | {f"{ORIGINAL}/{name}": sha256 for name, sha256 in run.originals.items()}
 
 
 def _told(file: Path, redaction: Redaction) -> Problem:

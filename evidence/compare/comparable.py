@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
+from evidence.judge.record import Record
 from evidence.records.facts import Document, Facts
 from evidence.run import layout
 
@@ -12,18 +13,20 @@ NAMED = 3
 """How many items a reason names before it only counts them."""
 
 
-def refusals(first: str, a: Facts, second: str, b: Facts) -> tuple[str, ...]:
+def refusals(first: str, a: Record, second: str, b: Record) -> tuple[str, ...]:
     """Return why the scores of two runs cannot be compared, as sentences; empty if they can."""
     missing = [*_missing(first, a), *_missing(second, b)]
     if missing:
         return tuple(missing)
-    return (*_item_reasons(first, a.predictions or [], second, b.predictions or []), *_generation_reasons(a, b))
+    asked = _item_reasons(first, a.facts.predictions or [], second, b.facts.predictions or [])
+    return (*asked, *_generation_reasons(a.facts, b.facts))
 
 
-def _missing(name: str, facts: Facts) -> Iterator[str]:
+def _missing(name: str, record: Record) -> Iterator[str]:
     """Yield what a run lacks for any comparison of scores."""
-    if facts.run.foreign() is not None:
-        yield f"{name} is another tool's run: its answers were not scored here."
+    facts = record.facts
+    if record.unscored:
+        yield f"{name} is {record.unscored}."
     elif layout.PREDICTIONS not in facts.files:
         yield f"{name} was not evaluated: it has no {layout.PREDICTIONS}."
     elif facts.predictions is None:

@@ -12,11 +12,10 @@ from evidence.compare.smoke import SmokeCheck, smoke_check
 from evidence.judge.grade import Grade
 from evidence.judge.headlines import Headline, headlines
 from evidence.judge.judgement import report_of
+from evidence.judge.record import Record, record_of
 from evidence.judge.report import RunReport
-from evidence.judge.traced import traced
-from evidence.records.facts import Facts, facts_of
+from evidence.records.facts import facts_of
 from evidence.records.ours import Run
-from evidence.rules.foreign.figures import figures_of
 from evidence.scores.proportions import holm
 
 __all__ = ["Comparison", "Flip", "Pair", "ScoreDifference", "compare_runs", "is_right"]
@@ -52,6 +51,8 @@ class Comparison:
     """Settings that all runs share, of either document."""
     headlines: tuple[tuple[Headline, ...], ...]
     """The same figures in the same order for each run."""
+    withheld: tuple[tuple[str, ...], ...]
+    """Which figures of each run are not shown and why, as sentences; empty where none is kept back."""
     pairs: tuple[Pair, ...]
     """The first run against each of the others."""
     smoke: SmokeCheck | None
@@ -65,7 +66,7 @@ class Comparison:
 def compare_runs(runs: Sequence[Run], reports: Sequence[RunReport] | None = None) -> Comparison:
     """Return how runs differ, the first of them against each of the others.
 
-    A figure or a score that an error concerns counts as not measured (`evidence.judge.traced`).
+    A figure or a score that an error concerns counts as not measured (`evidence.judge.record`).
 
     Args:
         runs: Two or more runs, as read; what is not valid in them counts as not stated.
@@ -79,17 +80,19 @@ def compare_runs(runs: Sequence[Run], reports: Sequence[RunReport] | None = None
         raise ValueError(message)
     names = _names(runs)
     reports = reports or [report_of(run) for run in runs]
-    facts = [traced(facts_of(run), report.findings) for run, report in zip(runs, reports, strict=True)]
+    records = [record_of(facts_of(run), report.findings) for run, report in zip(runs, reports, strict=True)]
+    facts = [record.facts for record in records]
     grades = [report.grade for report in reports]
     settings = side_by_side(facts)
-    pairs = [_pair(names[0], facts[0], name, other) for name, other in zip(names[1:], facts[1:], strict=True)]
+    pairs = [_pair(names[0], records[0], name, other) for name, other in zip(names[1:], records[1:], strict=True)]
     return Comparison(
         names=names,
         grades=tuple(grades),
-        statuses=tuple(_status(run) for run in runs),
+        statuses=tuple(record.figures.status for record in records),
         differing=tuple(setting for setting in settings if not all_equal(setting.values)),
         equal=tuple(setting for setting in settings if all_equal(setting.values)),
-        headlines=tuple(headlines(fact) for fact in facts),
+        headlines=tuple(headlines(record) for record in records),
+        withheld=tuple(record.withheld for record in records),
         pairs=tuple(_with_holm(pairs)),
         smoke=smoke_check(names, facts, grades),
     )
@@ -101,15 +104,9 @@ def _names(runs: Sequence[Run]) -> tuple[str, ...]:
     return names if len(set(names)) == len(names) else tuple(str(run.path) for run in runs)
 
 
-def _status(run: Run) -> str | None:
-    """Return how a run ended; of another tool's run, as its files state it."""
-    view = run.foreign()
-    return run.status if view is None else figures_of(view).status
-
-
-def _pair(first: str, a: Facts, second: str, b: Facts) -> Pair:
+def _pair(first: str, a: Record, second: str, b: Record) -> Pair:
     reasons = refusals(first, a, second, b)
-    score = None if reasons else score_difference(a.predictions or [], b.predictions or [])
+    score = None if reasons else score_difference(a.facts.predictions or [], b.facts.predictions or [])
     return Pair(first=first, second=second, score=score, refused=reasons)
 
 

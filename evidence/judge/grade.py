@@ -71,11 +71,9 @@ class Grade:
     reasons: tuple[str, ...]
 
 
-def grade_of(run: Run, facts: Facts, findings: Sequence[Problem]) -> Grade:
-    """Return the grade of a run, from its facts and the problems that `check_facts` has found."""
-    errors = [problem for problem in findings if problem.severity == "error"]
-    if (view := run.foreign()) is not None:
-        return _grade_of_foreign(view, findings)
+def grade_of(facts: Facts, findings: Sequence[Problem]) -> Grade:
+    """Return the grade of a run of trainproof, from its facts and everything that was found in it."""
+    run, errors = facts.run, [problem for problem in findings if problem.severity == "error"]
     if not run.is_run:
         return Grade(name="not a run", reasons=sentences(errors) or ("The folder holds nothing that a run writes.",))
     contradictions = [problem for problem in errors if _contradicts(problem)]
@@ -90,7 +88,7 @@ def grade_of(run: Run, facts: Facts, findings: Sequence[Problem]) -> Grade:
     return Grade(name="verified", reasons=(VERIFIED,))
 
 
-def _grade_of_foreign(view: ForeignRun, findings: Sequence[Problem]) -> Grade:
+def grade_of_foreign(view: ForeignRun, findings: Sequence[Problem]) -> Grade:
     """Return what a folder of another tool, or an import of one, is worth: `measured` at best."""
     changed = [problem for problem in findings if problem.code in {rule.code for rule in NOT_INTACT}]
     if changed:
@@ -153,9 +151,10 @@ def _unproven(facts: Facts) -> tuple[str, ...]:
     reasons = []
     code = facts.manifest["code"]
     if code["commit"] is None:
-        reasons.append("The commit of the code is not known: it did not run from a git checkout.")
+        reasons.append("The commit of the code is not known: neither a git checkout nor an installation states it.")
     elif code["dirty"]:
-        reasons.append(f"The code differed from the commit {code['commit'][:12]} that it states.")
+        edited = f": {', '.join(code['differs'])}" if code.get("differs") else ""
+        reasons.append(f"The code differed from the commit {code['commit'][:12]} that it states{edited}.")
     if layout.EVAL_SUMMARY not in facts.files:
         reasons.append("There is no evaluation.")
     elif facts.eval_summary is not None and facts.eval_summary["status"] == "partial":

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from evidence.judge.grade import Grade, grade_of, sentences
+from evidence.judge.grade import Grade, grade_of, grade_of_foreign, sentences
 from evidence.judge.report import RunReport
 from evidence.records.facts import Facts, facts_of
 from evidence.records.ours import Run
@@ -20,20 +20,7 @@ from schemas.problems.rule import problem_of
 
 def check_run(run: Run) -> list[Problem]:
     """Return every problem of a run, worst first: shapes, hashes, and everything that must agree."""
-    return check_facts(run, facts_of(run))
-
-
-def check_facts(run: Run, facts: Facts) -> list[Problem]:
-    """Return what `check_run` returns, from facts that are there already."""
-    if (view := run.foreign()) is not None:
-        return list(worst_first(run.with_line(problem) for problem in foreign_findings(run, view)))
-    if not run.is_run:
-        what = f"{run.path.name or run.path} holds none of the files that a run writes."
-        return list(run.problems) or [problem_of(NOT_A_RUN, file=str(run.path), what=what)]
-    problems = [*run.problems, *run.row_problems(), *placeholders(run)]
-    for check in CHECKS:
-        problems.extend(map(run.with_line_of_row, check(facts)))
-    return list(worst_first(run.with_line(problem) for problem in problems))
+    return list(judge(run).report.findings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,12 +31,28 @@ class Judged:
     fingerprint: Fingerprint
 
 
-def judge(run: Run) -> Judged:
-    """Return what `report_of` returns, and what `together` needs to hold the run against others."""
-    facts = facts_of(run)
-    findings = tuple(check_facts(run, facts))
-    report = RunReport(path=run.path, grade=grade_of(run, facts, findings), findings=findings)
-    return Judged(report=report, fingerprint=fingerprint_of(facts))
+def judge(run: Run, *, excused: Callable[[Problem], bool] = lambda _: False) -> Judged:
+    """Return what `report_of` returns, and what `together` needs to compare the run with others.
+
+    Args:
+        run: The run, as read.
+        excused: Whether a finding is passed over.
+    """
+    facts, view = facts_of(run), run.foreign()
+    found = _found_in_ours(run, facts) if view is None else foreign_findings(run, view)
+    findings = worst_first(run.with_line(problem) for problem in found if not excused(problem))
+    grade = grade_of(facts, findings) if view is None else grade_of_foreign(view, findings)
+    return Judged(report=RunReport(path=run.path, grade=grade, findings=findings), fingerprint=fingerprint_of(facts))
+
+
+def _found_in_ours(run: Run, facts: Facts) -> Iterator[Problem]:
+    if not run.is_run:
+        what = f"{run.path.name or run.path} holds none of the files that a run writes."
+        yield from run.problems or [problem_of(NOT_A_RUN, file=str(run.path), what=what)]
+        return
+    yield from (*run.problems, *run.row_problems(), *placeholders(run))
+    for check in CHECKS:
+        yield from map(run.with_line_of_row, check(facts))
 
 
 def report_of(run: Run) -> RunReport:

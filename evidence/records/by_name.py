@@ -38,7 +38,7 @@ def figures_of(facts: Facts) -> dict[str, float]:
     `score.exact_match` a metric of eval_summary.json, and `baseline.exact_match` that of the untrained model.
 
     Args:
-        facts: What may be shown of a run (`evidence.judge.traced`).
+        facts: What may be shown of a run (`evidence.judge.record`).
     """
     named: dict[str, Any] = {}
     if facts.metrics:

@@ -71,10 +71,10 @@ class Agreement:
 def effective_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Return the effective settings of a valid manifest by the dotted keys of the configuration.
 
-    A key that the program does not read back is left out; before the train step is compiled there may be none.
+    A key that the program does not read back is left out. Before the train step is compiled there is no such group.
     """
-    if "effective" in manifest:
-        return flatten(manifest["effective"] or {})
+    if (group := manifest.get("effective")) is not None:
+        return {key: value for key, value in flatten(group).items() if key not in _NOT_SETTINGS}
     return stated_elsewhere(manifest)
 
 
@@ -93,7 +93,7 @@ def stated_elsewhere(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 def pointer_of(manifest: Mapping[str, Any], key: str) -> str:
     """Return where a manifest states what came of a key: a JSON Pointer."""
-    return "/" + ("effective." + key if "effective" in manifest else PLACES[key]).replace(".", "/")
+    return "/" + ("effective." + key if manifest.get("effective") is not None else PLACES[key]).replace(".", "/")
 
 
 def agreements(config: Mapping[str, Any] | None, manifest: Mapping[str, Any] | None) -> dict[str, Agreement]:
@@ -148,5 +148,7 @@ def _is_peak(asked: float, peak: float, effective: Mapping[str, Any]) -> bool:
     reached = effective.get("optimizer.warmup_steps", 0) <= effective.get("limits.steps", 0)
     return peak <= asked * (1 + FLOAT32) and (not reached or peak >= asked * (1 - FLOAT32))
 
+
+_NOT_SETTINGS = ("schema_version", "name")
 
 _MISSING = object()

@@ -34,6 +34,7 @@ class Facts:
         plan: plan.json.
         first_examples: first_examples.json.
         eval_summary: eval_summary.json.
+        withheld: Files of rows that are not to be reasoned about, because something is wrong with them.
     """
 
     run: Run = field(repr=False)
@@ -45,6 +46,7 @@ class Facts:
     plan: Document | None
     first_examples: Document | None
     eval_summary: Document | None
+    withheld: frozenset[str] = frozenset()
 
     @cached_property
     def metrics(self) -> Sequence[Document] | None:
@@ -93,7 +95,7 @@ class Facts:
 
     def _rows(self, name: str) -> Sequence[Document] | None:
         read = self.run.rows(name)
-        return None if name not in self.files or _has_errors(read.problems) else read.values
+        return None if name not in self.files or name in self.withheld or _has_errors(read.problems) else read.values
 
 
 def facts_of(run: Run) -> Facts:

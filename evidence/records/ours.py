@@ -15,9 +15,8 @@ from evidence.run.lock import is_alive
 from evidence.run.notes import Notes, notes_in
 from evidence.run.unreadable import NOT_A_FILE, UNREADABLE_FOLDER, too_deep
 from schemas.catalog import kind_of
-from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.problem import Lines, Problem, ProblemError
 from schemas.problems.rule import problem_of
-from schemas.reading.text import Lines
 from schemas.validate import Rows, read_document, read_rows
 
 ROW_FILES = (layout.METRICS, layout.LOG, layout.PREDICTIONS, layout.BASELINE_PREDICTIONS)
@@ -79,6 +78,13 @@ class Run:
     def is_import(self) -> bool:
         """Whether the folder was imported from another tool: it has import.json in place of a manifest."""
         return layout.IMPORT in self.files and layout.MANIFEST not in self.files
+
+    @property
+    def originals(self) -> dict[str, str]:
+        """The hash of each original of an import by its path; empty for other runs and where import.json is invalid."""
+        is_sound = self.is_import and not any(problem.severity == "error" for problem in self.problems)
+        originals = self.imported["originals"] if is_sound and self.imported else []
+        return {original["path"]: original["sha256"] for original in originals}
 
     @property
     def is_ours(self) -> bool:

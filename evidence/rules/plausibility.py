@@ -203,10 +203,10 @@ def optimizer_state_fits(facts: Facts) -> Iterator[Problem]:
     """Yield problems where the state's size is not that of the optimizer, or its two figures disagree."""
     if facts.training is None or facts.model is None:
         return
-    optimizer, parameters = facts.training["optimizer"], facts.model["parameters"]
+    optimizer, parameters = facts.training["optimizer"], facts.model["trainable_parameters"]
     stated = optimizer["state_bytes_per_parameter"]
     if parameters and not same(optimizer["state_bytes"] / parameters, stated):
-        what = f"{optimizer['state_bytes']} bytes for {parameters} parameters are not {stated:g} bytes for each."
+        what = f"{optimizer['state_bytes']} bytes for {parameters} trained parameters are not {stated:g} for each."
         yield _state(facts, what)
     elif optimizer["name"] == "adamw" and stated < _ADAMW_BYTES:
         yield _state(facts, f"The state of adamw has {stated:g} bytes for each parameter.")

@@ -1,4 +1,4 @@
-"""What to do about a value of the wrong shape: one sentence, judged by the value and by who writes the document."""
+"""The next step for a value of the wrong shape: one sentence, from the value and from who writes the document."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from schemas.problems.words import shown
 BY_PEOPLE = ("train_config", "dataset_row", "eval_item", "notes")
 """Documents that people write; only the program writes the others."""
 
-RESTORE = "Restore the file as trainproof wrote it; it is not meant to be written by hand."
+RESTORE = "Restore the file as trainproof wrote it; people do not write it by hand."
 
 NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 
@@ -35,7 +35,7 @@ def _by_value(node: dict[str, Any], value: Any) -> str | None:
     if node.get("minimum") == 0 and node.get("maximum") == 1 and 1 < value <= 100:
         return f"If {value} is a percentage, write {value / 100:g}."
     if value == 0 and "exclusiveMinimum" in node and "null" in types_of(node):
-        return "Write null if there is meant to be none."
+        return "Write null to leave it unset."
     return None
 
 

@@ -1,4 +1,4 @@
-"""A violation of a schema in plain words: what stands there, what was expected, what to do.
+"""A violation of a schema in plain words: the value, the expectation, the next step.
 
 The validator finds where and which rule; every word comes from the schema's own descriptions and from here, never from
 the validator. What concerns a file as a whole (encoding, version) is for `text` and `validate`.
@@ -12,16 +12,14 @@ from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
-import jsonschema_rs
-
 from schemas.catalog import resolve, schema, schemas_of
 from schemas.explain.expectations import expected_words, not_of_type_words
 from schemas.explain.hints import hint, repair
+from schemas.explain.validators import Path, validator_of
 from schemas.explain.wrong_part import first_wrong
-from schemas.problems.problem import Problem, pointer_to
+from schemas.problems.problem import Lines, Problem, pointer_to
 from schemas.problems.rule import Rule, problem_of
 from schemas.problems.words import listed, shown
-from schemas.reading.text import Lines
 
 WRONG_TYPE = Rule(
     "TP120", "Wrong type", "A value is of another type than its field: text for a number, say.", "Correct it."
@@ -35,7 +33,7 @@ MISSING_KEY = Rule(
 UNKNOWN_KEY = Rule(
     "TP123",
     "Unknown key",
-    "An object has a key that means nothing there, often a misspelt one.",
+    "An object has a key that its schema does not know, often a misspelt one.",
     "Correct its spelling, or delete it.",
 )
 WRONG_FORM = Rule(
@@ -57,12 +55,10 @@ MORE_OF_DOCUMENT = Rule(
     "Correct those first, then check again.",
 )
 
-Path = tuple[str | int, ...]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a rule is broken: a value in a document, and the schema node that speaks about it.
+    """Where a rule is broken: a value in a document, and the schema node about it.
 
     Attributes:
         kind: kind of the document.
@@ -81,26 +77,16 @@ class Place:
     meaning: str
 
 
-@cache
-def validator_of(kind: str) -> jsonschema_rs.Draft202012Validator:
-    """Return the compiled schema of a kind."""
-    documents = [(document["$id"], document) for document in schemas_of().values()]
-    registry = jsonschema_rs.Registry(documents)
-    # Its own message, which nobody sees, would hold all of what is wrong.
-    return jsonschema_rs.Draft202012Validator(schema(kind), registry=registry, mask="")
-
-
 def violations(kind: str, value: Any, *, file: str, lines: Lines) -> list[Problem]:
     """Return a problem for each rule that the value breaks, in the order of the schema's rules."""
     validator = validator_of(kind)
     # Most values are right, and saying only that is several times faster.
     if validator.is_valid(value):
         return []
-    whole, value = value, first_wrong(value, _keys_of(kind), validator.is_valid)
+    whole, value = value, first_wrong(value, _known_keys(), validator.is_valid)
     found: dict[tuple[str, str], list[Problem]] = {}
-    for error in validator.iter_errors(value):
-        *evaluation, keyword = map(str, error.evaluation_path)
-        path = whole_path(value, error.instance_path, error.instance)
+    for broken in validator.violations(value):
+        path, evaluation, keyword = broken.path, broken.evaluation, broken.keyword
         # The validator names each missing key on its own; they are one problem here.
         if (key := (pointer_to(path), keyword)) not in found:
             place = place_of(kind, value, path, evaluation)
@@ -112,10 +98,10 @@ def violations(kind: str, value: Any, *, file: str, lines: Lines) -> list[Proble
 
 
 @cache
-def _keys_of(kind: str) -> frozenset[str]:
-    """Return every key that the schema of a kind, or one that it refers to, names at any place."""
+def _known_keys() -> frozenset[str]:
+    """Return every key that any schema names at any place."""
     keys: set[str] = set()
-    inside: list[Any] = [schema(kind), schema("types")]
+    inside: list[Any] = list(schemas_of().values())
     for node in inside:
         if isinstance(node, dict):
             keys |= node.get("properties", {}).keys()
@@ -130,22 +116,7 @@ def _more(file: str, line: int | None) -> Problem:
     return problem_of(MORE_OF_DOCUMENT, file=file, line=line, what=what, why=None)
 
 
-def whole_path(value: Any, stated: Sequence[str | int], instance: Any) -> Path:
-    """Return the path to `instance` inside `value`; jsonschema-rs leaves empty keys out of the path that it states."""
-    path: list[str | int] = []
-    for part in stated:
-        while isinstance(value, dict) and part not in value and "" in value:
-            path.append("")
-            value = value[""]
-        path.append(part)
-        value = value[part]
-    while isinstance(value, dict) and "" in value and value != instance:
-        path.append("")
-        value = value[""]
-    return tuple(path)
-
-
-def place_of(kind: str, value: Any, path: Path, evaluation: list[str]) -> Place:
+def place_of(kind: str, value: Any, path: Path, evaluation: Sequence[str]) -> Place:
     """Return the place that a path through the document and a path through the schema lead to."""
     for part in path:
         value = value[part]
@@ -291,11 +262,11 @@ def _const_sentence(place: Place) -> tuple[Rule, str]:
 
 
 def _enum_sentence(place: Place) -> tuple[Rule, str]:
-    return NOT_ALLOWED, f"{_subject(place.value)} is not one of the values that are allowed here."
+    return NOT_ALLOWED, f"{_subject(place.value)} is not an allowed value."
 
 
 def _pattern_sentence(place: Place) -> tuple[Rule, str]:
-    return WRONG_FORM, f"{_subject(place.value)} does not have the form that is asked for."
+    return WRONG_FORM, f"{_subject(place.value)} does not have the required form."
 
 
 def _length_sentence(place: Place) -> tuple[Rule, str]:

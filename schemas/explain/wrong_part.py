@@ -11,7 +11,7 @@ from collections.abc import Callable, Set
 from typing import Any
 
 MOST_VALUES = 20_000
-"""Values of a document of which everything that is wrong is explained."""
+"""Values up to which a document is explained in full."""
 
 LONGEST_TEXT = 1_000
 """Characters of a text that are looked at in a larger value; so many count as ten values."""
@@ -34,7 +34,7 @@ def first_wrong(value: Any, known: Set[str], is_valid: Callable[[Any], bool]) ->
     # More items are never more right, so the number from which on the beginning is wrong can be found by halving.
     items = bisect_left(range(longest), 1, lo=min(FEWEST, longest), key=lambda n: 1 - is_valid(cut(value, known, n)))
     beginning = cut(value, known, items)
-    return value if is_valid(beginning) else beginning  # What is wrong may stand behind the beginning of a text.
+    return value if is_valid(beginning) else beginning  # The wrong part may come after the beginning of a text.
 
 
 def cut(value: Any, known: Set[str], items: int) -> Any:
@@ -48,7 +48,7 @@ def cut(value: Any, known: Set[str], items: int) -> Any:
 
 
 def _size(value: Any) -> tuple[int, int]:
-    """Return how many values stand inside a value, and the most that stand in one list or object."""
+    """Return how many values are inside a value, and the most in one list or object."""
     size, longest, inside = 0, 0, [value]
     for one in inside:
         if isinstance(one, str):

@@ -14,7 +14,7 @@ UNITS = ("KiB", "MiB", "GiB")
 """Binary units, each 1,024 times the one before; 2³⁰ bytes are a GiB."""
 
 LARGEST_OF_UNIT = 1_000
-"""From this number on the next unit is used, so that four digits never stand before a small unit."""
+"""The next unit is used from this number on; no figure has four digits before its point."""
 
 
 def size(count: float | None) -> str:

@@ -5,11 +5,15 @@ A check makes a problem of its `Rule` (`schemas.problems.rule`); `schemas.proble
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Literal
 
 Severity = Literal["error", "warning", "note"]
+
+Lines = Callable[[str], int | None]
+"""Takes a JSON Pointer and returns the line of that value, counted from 1, or None if it is unknown."""
 
 RANK: dict[Severity, int] = {"error": 0, "warning": 1, "note": 2}
 
@@ -51,6 +55,22 @@ class ProblemError(Exception):
         super().__init__("; ".join(problem.what for problem in self.problems))
 
 
+class Gathering:
+    """Adds what is refused inside to `problems` and goes on behind it, so that several checks are reported together."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        self._problems = problems
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if isinstance(error, ProblemError):
+            self._problems.extend(error.problems)
+        return isinstance(error, ProblemError)
+
+
 def worst_first(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     """Return the problems with errors before warnings before notes; otherwise their order is kept."""
     return tuple(sorted(problems, key=lambda problem: RANK[problem.severity]))
@@ -59,3 +79,8 @@ def worst_first(problems: Iterable[Problem]) -> tuple[Problem, ...]:
 def pointer_to(path: Iterable[str | int]) -> str:
     """Return the JSON Pointer of a path: `["a/b", 0]` becomes `/a~1b/0`."""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
+
+
+def unknown_lines(_pointer: str) -> int | None:
+    """Return None: the `Lines` of something that has none."""
+    return None

@@ -16,6 +16,9 @@ from schemas.problems.visible import visible
 
 FIELDS = ("code", "severity", "file", "line", "pointer", "what", "why", "expected", "next")
 
+DRIVE = re.compile("[A-Za-z]:/")
+"""The beginning of an absolute path on Windows."""
+
 NOT_IN_XML = re.compile("[^\\t\\n\\r\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
 
 
@@ -151,7 +154,10 @@ def _uri(file: str) -> str:
     # Imported here and in `_xml`, as few callers need it and text for the terminal is to come at once.
     from urllib.parse import quote
 
-    uri = quote(file.replace("\\", "/"), errors="surrogateescape")
+    path = file.replace("\\", "/")
+    if DRIVE.match(path):
+        return f"file:///{path[:2]}{quote(path[2:], errors='surrogateescape')}"
+    uri = quote(path, errors="surrogateescape")
     return f"file://{uri}" if uri.startswith("/") else uri
 
 

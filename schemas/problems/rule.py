@@ -24,7 +24,7 @@ class Rule:
     """One code.
 
     Attributes:
-        code: `TP` and three digits; `Problem` says what the first digit stands for.
+        code: `TP` and three digits; `Problem` explains the first digit.
         title: a few words, as a heading.
         meaning: what is wrong, or why it matters, as a sentence.
         fix: what to do, as a sentence.

@@ -1,4 +1,4 @@
-"""Text from outside on a terminal and in reports: a name or a value in a hostile file must not steer either."""
+"""Text from outside on a terminal and in reports: a hostile file must not control them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def visible(text: str) -> str:
 
 
 def as_lines(lines: Iterable[object]) -> str:
-    """Return lines as a terminal shows them, each made visible, so that no value in one of them makes another."""
+    """Return lines as a terminal shows them, each made visible, so that a value cannot start a new line."""
     return "".join(f"{visible(str(line))}\n" for line in lines)
 
 

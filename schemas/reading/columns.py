@@ -1,6 +1,6 @@
 """The rows of metrics.jsonl as columns: a million rows are read once, kept as text, and counted with as arrays.
 
-`read_table` is a fast yes, as `row_types` is: it takes whole text in which every line is beyond doubt right and written
+`read_table` is a fast yes, as `row_types` is: it takes whole text in which every line is certainly valid and written
 as trainproof writes it. For any other text it gives None, and `rows` reads line by line.
 """
 
@@ -32,7 +32,7 @@ _TIMES = {
     len(form): np.frombuffer(form, dtype=np.uint8)
     for form in (b"0000-00-00T00:00:00+00:00", b"0000-00-00T00:00:00.000+00:00", b"0000-00-00T00:00:00.000000+00:00")
 }
-"""Times as they are written, to the second, millisecond or microsecond, by their length; 0 stands for any digit."""
+"""Times as they are written, to the second, millisecond or microsecond, by their length; 0 is any digit."""
 _LINE_END, _MARK = ord("\n"), ord('"')
 _OFFSET = len("+00:00")
 _FIRST_YEAR = np.datetime64("0001-01-01")
@@ -41,8 +41,8 @@ _FIRST_YEAR = np.datetime64("0001-01-01")
 Columns = Mapping[str, Array]
 """One array for each numeric field of a metric row, all `[rows]` float64; NaN where a row states null or nothing.
 
-`seconds` is the field `time` in seconds since 1970, exact to the microsecond from 1685 to 2255; NaN for a day that no
-calendar has.
+`seconds` is the field `time` in seconds since 1970, exact to the microsecond from 1685 to 2255; NaN for a day that the
+calendar does not have.
 """
 
 
@@ -51,7 +51,7 @@ class Table(Sequence[dict[str, Any]]):
 
     Args:
         text: The lines.
-        ends: `[rows]` where in the text the newline of each row stands.
+        ends: `[rows]` offset of the newline of each row in the text.
         columns: The numbers of the rows.
     """
 
@@ -122,7 +122,7 @@ def read_table(text: bytes) -> Table | None:
             return None
         part = np.empty((len(fields) + 1, len(rows)))
         optional = sum(_fill(part[place], rows, field) for place, field in enumerate(fields))
-        # A blank line gives no row; an unknown key or one that stands twice has quotation marks of its own.
+        # A blank line gives no row; an unknown or duplicate key has quotation marks of its own.
         stated = marks * len(rows) + 2 * optional
         if len(ends[-1]) != len(rows) or np.count_nonzero(signs == _MARK) != stated:
             return None
@@ -161,7 +161,7 @@ def _chunks(text: bytes) -> Iterator[bytes]:
 
 def _seconds(times: Sequence[str]) -> NDArray[np.float64] | None:
     """Return times as seconds since 1970, or None where one is not written as trainproof writes it, in UTC."""
-    length = len(times[0])
+    length = len(times[0]) if times else 0
     if length not in _TIMES or min(map(len, times)) != length or max(map(len, times)) != length:
         return None
     form = _TIMES[length]

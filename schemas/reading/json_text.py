@@ -1,6 +1,6 @@
-"""JSON text to a value, strictly: what Python's own reader lets pass (keys twice, NaN, 1e999) is a problem here.
+"""JSON text to a value, strictly: duplicate keys, NaN and 1e999, which Python's own reader accepts, are problems here.
 
-Where something stands is found by `positions`, and only for a text that has a problem.
+`positions` finds the line of a problem, and reads only texts that have one.
 """
 
 from __future__ import annotations
@@ -10,17 +10,19 @@ import re
 from functools import cache
 from typing import Any
 
-from schemas.problems.problem import Problem
+from schemas.problems.problem import Lines, Problem
 from schemas.problems.rule import Rule, problem_of
+from schemas.reading.fast_json import UNSURE, sure
+from schemas.reading.limits import MOST_LEVELS
 from schemas.reading.positions import NotFinite, Repeated, is_finite, scan, too_deep
-from schemas.reading.text import Lines, Parsed, unread
+from schemas.reading.text import Parsed, unread
 
 NOT_JSON = Rule("TP107", "Not JSON", "The text breaks the grammar of JSON (RFC 8259).", "Correct it at the line named.")
 DUPLICATE_KEY = Rule(
     "TP109",
     "Duplicate key",
-    "Programs differ in which of the two they read, so the document does not say one thing.",
-    "Delete the one that is not meant.",
+    "Some programs read the first value and some the last, so the document states two things.",
+    "Delete the wrong one.",
 )
 NOT_FINITE = Rule(
     "TP110",
@@ -31,7 +33,7 @@ NOT_FINITE = Rule(
 TOO_DEEP = Rule(
     "TP111",
     "Nested too deeply",
-    "Objects and lists stand too many levels inside each other; no document of a run does.",
+    "Objects and lists are nested too many levels deep; a run does not write such documents.",
     "Flatten the document.",
 )
 HALF_CHARACTER = Rule(
@@ -41,9 +43,6 @@ HALF_CHARACTER = Rule(
     "Write the character itself in UTF-8, or both halves of the pair.",
 )
 
-MOST_LEVELS = 64
-"""Objects and lists inside each other; our deepest document has 6 levels."""
-
 SURROGATE_ESCAPE = re.compile(r"\\u[dD][89abAB]|\\u[dD][c-fC-F]")
 ESCAPE = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<lone>u[dD][89a-fA-F]..)|.)")
 """An escape in a JSON text, a pair of surrogates as one."""
@@ -51,7 +50,7 @@ LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class _Reader:
-    """Reads one text and remembers whether something was odd; where, is worth looking for only then."""
+    """Reads one text and remembers whether something was odd; only then is the place worth finding."""
 
     def __init__(self) -> None:
         self.is_odd = False
@@ -87,9 +86,7 @@ class _Reader:
 
 
 def read_json(text: str, *, file: str) -> Parsed:
-    """Return the value of a JSON text; a key that stands twice has its last value, a number that is none is null."""
-    from schemas.reading.fast_json import UNSURE, sure
-
+    """Return the value of a JSON text; a duplicate key has its last value, a number that is not finite is null."""
     value = sure(text)
     if value is UNSURE:
         return _read_strictly(text, file=file)
@@ -116,7 +113,7 @@ def _read_strictly(text: str, *, file: str) -> Parsed:
 
 
 def lines_of(text: str) -> Lines:
-    """Return where each value of a valid JSON text stands; the text is scanned at the first question."""
+    """Return the line of each value of a valid JSON text; the text is scanned at the first question."""
 
     @cache
     def found() -> dict[str, int]:
@@ -153,7 +150,7 @@ def _too_deep(line: int, column: int, *, file: str) -> Problem:
 
 def _lone_surrogate(text: str, *, file: str) -> Problem:
     at = next((match.start() for match in ESCAPE.finditer(text) if match["lone"]), 0)
-    what = "A \\uD800–\\uDFFF escape stands alone; only a pair of them makes a character."
+    what = "A \\uD800–\\uDFFF escape has no other half; only a pair of them makes a character."
     return problem_of(HALF_CHARACTER, file=file, line=text.count("\n", 0, at) + 1, what=what)
 
 
@@ -175,7 +172,7 @@ def _explain(text: str, error: json.JSONDecodeError) -> tuple[str, str]:
     if before.endswith(":") and rest[0] in "},":
         return "a value is missing", "Add it after the colon, or delete the key."
     if (rest[0] in "}]" and before.endswith(",")) or rest[0] == ",":
-        return "there is a comma too many", "Delete the comma: the last item of an object or list has none after it."
+        return "one comma is too many", "Delete the comma: the last item of an object or list has none after it."
     for signs, what, advice in _BY_TEXT:
         if rest.startswith(signs):
             return what, advice
@@ -199,7 +196,7 @@ _BY_MESSAGE = (
     ("Invalid \\", "a backslash begins no escape that JSON knows", "Write a backslash in a string as \\\\."),
     ("Expecting ',' delimiter", "a comma or a closing bracket is missing", "Add it there."),
     ("Expecting ':' delimiter", "a colon is missing after a key", "Add it there."),
-    ("Illegal trailing comma", "there is a comma too many", "Delete the comma: the last item has none after it."),
+    ("Illegal trailing comma", "one comma is too many", "Delete the comma: the last item has none after it."),
 )
 
 _BY_TEXT = (

@@ -1,7 +1,4 @@
-"""How large a document or a row may be that is read into memory: a few bytes of text can take hundreds as values.
-
-What lives here: the limits, each with room for the largest that a run writes, and the problem of what is beyond one.
-"""
+"""The largest document and row that are read into memory; a few bytes of text can take hundreds as values."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ TOO_LARGE = Rule(
     "TP133",
     "Too large to be read",
     "What is larger than any run writes could take more memory than a machine has.",
-    "Check that this is the file that is meant, and restore it as the run wrote it.",
+    "Check that this is the right file, and restore it as the run wrote it.",
 )
 
 LARGEST_DOCUMENT = 64 << 20
@@ -29,6 +26,12 @@ LONGEST_ROW = 16 << 20
 LARGEST_ROWS = 512 << 20
 """Bytes of a file to which a run appends rows: two million steps."""
 
+MOST_LEVELS = 64
+"""Objects and lists inside each other; our deepest document has 6 levels."""
+
+MOST_DIGITS = 308
+"""Digits of a whole number; the range of a 64-bit float ends within those of 309."""
+
 _BLOCK = 1 << 20
 
 
@@ -38,7 +41,7 @@ def values_in(text: bytes) -> int:
 
 
 def line_of(stream: BinaryIO) -> tuple[bytes, int]:
-    """Return the next line and its length; the bytes of one that is longer than a row may be are passed over."""
+    """Return the next line and its length; the bytes of a line longer than `LONGEST_ROW` are skipped."""
     line = stream.readline(LONGEST_ROW + 1)
     if len(line) <= LONGEST_ROW:
         return line, len(line)

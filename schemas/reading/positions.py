@@ -1,4 +1,4 @@
-"""Where things stand in a JSON text: the line of each value, every key that stands twice, every number that is none.
+"""The places in a JSON text: the line of each value, every duplicate key, every number that is not finite.
 
 This reads text that `json.loads` has accepted, and only when there is something to explain: it is exact but slow
 (a few MB per second). It keeps its own stack, so depth cannot exhaust Python's.
@@ -12,16 +12,15 @@ import re
 from dataclasses import dataclass, field
 
 from schemas.problems.problem import pointer_to
+from schemas.reading.limits import MOST_DIGITS
 
 # The possessive quantifiers keep the time linear, also for a string that never ends.
 TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\Z)|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
 
-MOST_DIGITS = 308
-
 
 @dataclass(frozen=True, kw_only=True)
 class Repeated:
-    """A key that stands twice in one object: its pointer, and both lines."""
+    """A duplicate key of one object: its pointer, and both lines."""
 
     key: str
     pointer: str
@@ -57,7 +56,7 @@ class _Container:
 
 
 def scan(text: str) -> Positions:
-    """Return where everything stands in a valid JSON text."""
+    """Return the places in a valid JSON text."""
     scanner = _Scanner()
     line, last = 1, 0
     for match in TOKEN.finditer(text):
@@ -68,7 +67,7 @@ def scan(text: str) -> Positions:
 
 
 def too_deep(text: str, most: int) -> tuple[int, int] | None:
-    """Return line and column of the first bracket that opens more than `most` levels; None if there is none."""
+    """Return line and column of the first bracket that opens more than `most` levels; None if none does."""
     if text.count("{") + text.count("[") <= most:
         return None
     depth = 0

@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict, Union
 import msgspec
 
 from schemas.catalog import LARGEST_EXACT, resolved, schema, types_of
-from schemas.reading.json_text import MOST_LEVELS
-from schemas.reading.positions import MOST_DIGITS
+from schemas.reading.fast_json import quotation_marks
+from schemas.reading.limits import MOST_DIGITS, MOST_LEVELS
 
 Decode = Callable[[bytes], dict[str, Any] | None]
 
@@ -106,16 +106,6 @@ def fixed_quotation_marks(document: dict[str, Any]) -> int | None:
     return 2 * len(nodes) + 2 * len(strings)
 
 
-def quotation_marks(value: Any) -> int:
-    r"""Return how many quotation marks a JSON text of this value has, if each inside a string is written as `\"`.
-
-    Two around each key and string, and those inside. A text with more of them has something that the value lacks: an
-    unknown key, or a key that stands twice. `{"a": "x"}` has 4; `{"a": 0, "a": "x"}` gives the same value and has 6.
-    """
-    # Written by the library that read it: to go through the value in Python takes longer than to read it.
-    return msgspec.json.encode(value).count(b'"')
-
-
 def _type_of(node: dict[str, Any], document: dict[str, Any]) -> Any:
     node = resolved(node, document)
     if "const" in node or "enum" in node:
@@ -137,7 +127,7 @@ def _one_type(name: str, node: dict[str, Any]) -> Any:
 
 
 def _as_int(bound: float, name: str) -> int:
-    """Return a bound for whole numbers, never wider; the decoder takes none beyond 64 bits."""
+    """Return a bound for whole numbers, never wider; the decoder accepts at most 64 bits."""
     inner = math.ceil(bound) if name in ("ge", "lt") else math.floor(bound)
     return max(-LARGEST_EXACT, min(LARGEST_EXACT, inner))
 

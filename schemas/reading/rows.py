@@ -4,7 +4,7 @@ A run appends rows and may be killed while it does, so a torn last line is norma
 line that cannot be read anywhere else is an error. Blank lines are skipped with a warning.
 
 Lines that `row_types` is sure of cost about 2 µs each; all others go through `json_text` and the schema, which explain.
-Metric rows that are all beyond doubt are read as one table.
+Metric rows without any doubt are read as one table.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ MOST_EXPLAINED = 100
 """Lines of one file whose problems are explained; thousands of lines are rarely wrong in a hundred different ways."""
 
 MOST_COUNTED = 1_000
-"""Further lines with problems that are counted; a file with more is none of ours, and reading on would take minutes."""
+"""Further lines with problems that are counted; a file with more is not ours, and reading on would take minutes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ class Rows:
     left_out: tuple[int, ...] = ()
 
     def line_of(self, index: int) -> int:
-        """Return the line on which `values[index]` stands: with line 2 left out, the second row is on line 3."""
+        """Return the line of `values[index]`: with line 2 left out, the second row is on line 3."""
         line = 1 + index
         for left_out in self.left_out:
             if left_out > line:
@@ -141,7 +141,7 @@ class _Reader:
         self.blank = 0
         self.explained = 0
         self.unexplained = 0
-        # What was noted before the newest line that is no JSON: as the last line it is a torn tail, not an error.
+        # What was noted before the newest line that is not JSON: as the last line it is a torn tail, not an error.
         self.unreadable: _Unreadable | None = None
 
     def rows(self) -> Rows:
@@ -186,7 +186,7 @@ class _Reader:
             self._drop_torn_tail(self.unreadable, length)
 
     def _read_table(self, stream: BinaryIO) -> None:
-        """Take all whole lines at once, if none of them needs a closer look; the stream then stands behind them."""
+        """Take all whole lines at once, if none of them needs a closer look; the stream is then behind them."""
         end = stream.seek(0, os.SEEK_END)
         stream.seek(0)
         # Without a number of bytes it would read into one buffer and copy it into another.

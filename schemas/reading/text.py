@@ -1,15 +1,14 @@
-"""Bytes to text: finds out that a file is not UTF-8 and says what else it is. Also `Parsed`, what reading gives.
+"""Bytes to text: finds out that a file is not UTF-8 and says what else it is. Also `Parsed`, the result of a reading.
 
 What the text means is for `json_text` and `yaml_text`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from schemas.problems.problem import Problem
+from schemas.problems.problem import Lines, Problem, unknown_lines
 from schemas.problems.rule import Rule, problem_of
 from schemas.problems.words import counted
 
@@ -40,12 +39,9 @@ NOT_UTF8 = Rule(
 NUL_BYTES = Rule(
     "TP106",
     "NUL bytes",
-    "Text has none; they are left behind when a machine stops while it writes a file.",
+    "They are left behind when a machine stops while it writes a file.",
     "Restore the file from a copy, or write it again.",
 )
-
-Lines = Callable[[str], int | None]
-"""Takes a JSON Pointer and returns the line where that value stands, counted from 1, or None if it is unknown."""
 
 BOMS = {
     b"\xff\xfe\x00\x00": "UTF-32",
@@ -58,13 +54,13 @@ UTF8_BOM = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True, kw_only=True)
 class Parsed:
-    """What reading a text gave.
+    """The result of reading a text.
 
     Attributes:
         value: the value; meaningless unless `is_read`.
-        is_read: whether there is a value. A text can have problems and a value: a key that stands twice, for example.
+        is_read: whether there is a value. A text can have problems and a value: a duplicate key, for example.
         problems: everything wrong with the text itself.
-        lines: where each value stands.
+        lines: the line of each value.
     """
 
     value: Any
@@ -73,18 +69,13 @@ class Parsed:
     lines: Lines
 
 
-def unknown_lines(_pointer: str) -> int | None:
-    """Return None: the `Lines` of something that has none."""
-    return None
-
-
 def unread(*problems: Problem) -> Parsed:
-    """Return what reading gives when there is no value."""
+    """Return the result of a reading without a value."""
     return Parsed(value=None, is_read=False, problems=problems, lines=unknown_lines)
 
 
 def decode(data: bytes, *, file: str) -> tuple[str | None, tuple[Problem, ...]]:
-    """Return the text of a file and what is wrong with its encoding; the text is None where it cannot be known."""
+    """Return the text of a file and what is wrong with its encoding; the text is None where the encoding is wrong."""
     other = other_encoding(data)
     if other:
         problem = problem_of(OTHER_ENCODING, file=file, what=f"The file is {other}.", expected="UTF-8 text")

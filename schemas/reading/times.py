@@ -8,7 +8,7 @@ from datetime import datetime
 def moment(text: str) -> datetime | None:
     """Return the moment of a time with offset; None for any other text, and where the calendar has no such day.
 
-    A leap second (`:60`) is taken as the second before it, since Python knows none.
+    A leap second (`:60`) becomes the second before it, because Python has no leap seconds.
     """
     try:
         at = datetime.fromisoformat(text.replace(":60", ":59", 1) if ":60" in text else text)
@@ -18,6 +18,6 @@ def moment(text: str) -> datetime | None:
 
 
 def seconds_between(earlier: str, later: str) -> float | None:
-    """Return how many seconds the second time is after the first, negative if it is before; None if one is no time."""
+    """Return the seconds from the first time to the second, negative if it is earlier; None if one is not a time."""
     first, second = moment(earlier), moment(later)
     return None if first is None or second is None else (second - first).total_seconds()

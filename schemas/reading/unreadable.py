@@ -29,16 +29,16 @@ def cannot_read(error: OSError, *, file: str) -> Problem:
     """Return what went wrong with opening or reading a file, with what to do about it."""
     what, advice = f"The file cannot be read: {error.strerror or error}.", "Check the disk and try again."
     if isinstance(error, FileNotFoundError):
-        what, advice = "There is no such file.", "Check the path, or write the file first."
+        what, advice = "The file does not exist.", "Check the path, or write the file first."
     elif isinstance(error, IsADirectoryError | NotADirectoryError):
-        what, advice = "This is a folder where a file is expected, or the other way round.", "Check the path."
+        what, advice = "The path names a folder instead of a file, or a file instead of a folder.", "Check the path."
     elif isinstance(error, PermissionError):
         what, advice = "The file may not be read by this user.", "Change its permissions (chmod u+r) or its owner."
     return problem_of(UNREADABLE, file=file, what=what, why=None, next=advice)
 
 
 def refused_by_system(error: OSError) -> Problem:
-    """Return what the system refused that no verb expected: a path too long for it, a folder it may not look into."""
+    """Return the problem of a path that the system refused: too long, in a folder without access, on a full disk."""
     return problem_of(
         UNREADABLE,
         file=_shortened(str(error.filename)) if error.filename is not None else "",

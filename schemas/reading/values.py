@@ -1,4 +1,4 @@
-"""Values out of documents that nobody vouches for: the right type, or None.
+"""Values out of documents that were not validated: of the right type, or None.
 
 A page shows broken runs too, so nothing here trusts a document's shape; `evidence` says what is wrong with it.
 """

@@ -14,9 +14,10 @@ import yaml
 from schemas.problems.problem import Problem, ProblemError, pointer_to
 from schemas.problems.rule import Rule, problem_of
 from schemas.problems.words import shown
-from schemas.reading.json_text import DUPLICATE_KEY, HALF_CHARACTER, MOST_LEVELS, NOT_FINITE, TOO_DEEP, is_text
+from schemas.reading.fast_yaml import NotFiniteError, is_plain_text, value_of
+from schemas.reading.json_text import DUPLICATE_KEY, HALF_CHARACTER, NOT_FINITE, TOO_DEEP, is_text
+from schemas.reading.limits import MOST_LEVELS
 from schemas.reading.text import Parsed, unread
-from schemas.reading.yaml_scalars import NotFiniteError, is_plain_text, value_of
 
 NOT_YAML = Rule(
     "TP108",
@@ -55,7 +56,7 @@ class _FastLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignor
 
 
 def read_yaml(text: str, *, file: str) -> Parsed:
-    """Return the value of a YAML text; a key that stands twice has its last value, `.nan` and `.inf` are null."""
+    """Return the value of a YAML text; a duplicate key has its last value, `.nan` and `.inf` are null."""
     if len(text) > MOST_CHARACTERS:
         return unread(_too_long(len(text), file=file))
     reader = _Reader(file)
@@ -173,18 +174,18 @@ class _Reader:
         return problem_of(TOO_DEEP, file=self.file, line=line, what=what, why=None)
 
     def _refused_feature(self, what: str, line: int, advice: str) -> Problem:
-        why = "A configuration says each thing plainly, so that the file can be read without knowing all of YAML."
-        what = f"The file uses {what}, which is not read here."
+        why = "A configuration is written plainly, so that people can read it without knowing all of YAML."
+        what = f"The file uses {what}, which trainproof does not read."
         return problem_of(NOT_YAML, file=self.file, line=line, what=what, why=why, next=advice)
 
 
 def _syntax(error: yaml.MarkedYAMLError, *, file: str) -> Problem:
     mark = error.problem_mark or error.context_mark
-    what, advice = "the text there does not continue what stands before it", "Check indentation and colons there."
+    what, advice = "the text there does not continue the text before it", "Check indentation and colons there."
     if error.problem and "'\\t'" in error.problem:
-        what, advice = "a tab stands where YAML wants spaces", "Indent with spaces."
+        what, advice = "a tab is used where YAML wants spaces", "Indent with spaces."
     elif error.problem and "mapping values are not allowed" in error.problem:
-        what, advice = "a colon stands inside a value", "Put the value in quotation marks, or start a new line."
+        what, advice = "a colon is inside a value", "Put the value in quotation marks, or start a new line."
     elif error.context and "expected a single document" in error.context:
         what, advice = "a second document begins", "Keep one document in the file; delete the line ---."
     place = f" at column {mark.column + 1}" if mark else ""
@@ -211,5 +212,5 @@ def _too_long(characters: int, *, file: str) -> Problem:
         what=f"The file has {characters:,} characters.",
         why=None,
         expected=f"a configuration of at most {MOST_CHARACTERS:,} characters",
-        next="Check that this is the file that is meant.",
+        next="Check that this is the right file.",
     )

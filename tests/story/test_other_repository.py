@@ -19,13 +19,13 @@ from pathlib import Path
 
 import pytest
 import yaml
+from checkouts import REPOSITORY, checkout_in, git
 from mutations import apply
 from synthetic import write_run
 
-REPOSITORY = Path(__file__).parents[2]
 HEAVY = ("flax", "jax", "jsonschema", "orbax-checkpoint", "pandas", "psutil", "streamlit", "transformers")
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.packaging]
 
 
 @dataclass(frozen=True)
@@ -50,27 +50,9 @@ def ran(*command: object, cwd: Path, **environment: str) -> Done:
     return Done(done.returncode, done.stdout, done.stderr)
 
 
-def git(folder: Path, *arguments: object) -> None:
-    who = ("-c", "user.name=somebody", "-c", "user.email=somebody@example.org", "-c", "commit.gpgsign=false")
-    done = ran("git", "-c", "init.defaultBranch=main", *who, *arguments, cwd=folder)
-    assert done.code == 0, done.err
-
-
 @pytest.fixture(scope="module")
 def product(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a git repository with this checkout's files, those that are not committed yet included."""
-    listed = ran("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=REPOSITORY)
-    if listed.code:
-        pytest.skip("not a git checkout: there is nothing that another repository could refer to")
-    folder = tmp_path_factory.mktemp("product")
-    for name in filter(None, listed.out.split("\0")):
-        if (REPOSITORY / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(REPOSITORY / name, folder / name)
-    git(folder, "init", "--quiet")
-    git(folder, "add", ".")
-    git(folder, "commit", "--quiet", "--message", "all of it")
-    return folder
+    return checkout_in(tmp_path_factory.mktemp("product"))
 
 
 @pytest.fixture(scope="module")
@@ -188,9 +170,11 @@ def test_judging_needs_the_light_packages_only(action: Action, repository: Path)
         ("plan --config a.yaml", "flax, huggingface-hub, jax and 8 more", "train"),
         ("evaluate submission_runs/first", "flax, huggingface-hub, jax and 8 more", "train"),
         ("export submission_runs/first", "flax, huggingface-hub, jax and 8 more", "train"),
-        ("demo", "flax, huggingface-hub, jax and 10 more", "train,dashboard"),
+        ("demo", "flax, huggingface-hub, jax and 12 more", "train,dashboard"),
         ("demo --no-serve", "flax, huggingface-hub, jax and 8 more", "train"),
-        ("dashboard", "psutil, pyarrow, streamlit", "dashboard"),
+        ("dashboard", "pandas, plotly, psutil and 2 more", "dashboard"),
+        ("queue list", "psutil", "queue"),
+        ("queue add --config a.yaml", "flax, huggingface-hub, jax and 8 more", "train"),
     ],
 )
 def test_a_verb_without_its_extra_says_what_to_install(

@@ -40,11 +40,11 @@ from evidence.judge.judgement import report_of
 from evidence.records.ours import ROW_FILES, read_run
 from evidence.run import layout
 from evidence.run.write import RowWriter
-from trainer import evaluate_run as afterwards
+from trainer import evaluate_run as evaluation
 from trainer import run as trainer
 from trainer.evaluation import evaluate
-from trainer.evaluation.evaluator import Exam
-from trainer.loop.checkpoint import latest_step
+from trainer.evaluation.evaluator import Evaluator
+from trainer.loop.checkpoint.restoring import latest_step
 from trainer.loop.stop import StopRequest
 from trainer.model.files.source import resolve
 from trainer.recorder.progress import Watch
@@ -285,24 +285,24 @@ def stopped_in_its_evaluation(config: Path, folder: Path) -> int:
 
 def evaluate_again(folder: Path) -> int:
     """Add the evaluation that the run lacks."""
-    afterwards.evaluate_run(folder, None, Watch(quiet=True))
+    evaluation.evaluate_run(folder, None, Watch(quiet=True))
     return 0
 
 
 def answer_as(rows: list[dict[str, Any]], checkpoint: dict[str, Any]) -> None:
-    """Let every exam of this process give these answers; no checkpoint is read and nothing computed."""
+    """Let every evaluation of this process give these answers; no checkpoint is read and nothing computed."""
 
-    def put_to(exam: Exam, _state: Any, file: str, _what: str) -> evaluate.Answered:
-        with RowWriter(exam.folder / file) as writer:
+    def answers(evaluator: Evaluator, _state: Any, _frozen: Any, *, file: str, what: str) -> evaluate.Answered:
+        with RowWriter(evaluator.folder / file) as writer:
             for row in rows:
                 writer.append(row)
         done = evaluate.Evaluated(
-            complete=True, started_at=now(), finished_at=now(), rows=tuple(rows), path=exam.folder / file
+            complete=True, started_at=now(), finished_at=now(), rows=tuple(rows), path=evaluator.folder / file
         )
         return evaluate.Answered(evaluated=done, checkpoint=checkpoint)
 
-    Exam.put_to = put_to
-    afterwards.restored = lambda *_: (None, None)
+    Evaluator.answers = answers
+    evaluation.restored_state = lambda *_: ([None], {})
 
 
 def killed_at_call(folder: Path, number: int) -> int:

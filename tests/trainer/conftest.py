@@ -19,7 +19,7 @@ from trainer.config.tree import (
     Optimizer,
     Precision,
 )
-from trainer.run import Order
+from trainer.run import RunRequest
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -43,10 +43,10 @@ def config() -> Config:
 
 
 @pytest.fixture
-def order_of(tmp_path: Path) -> Callable[..., Order]:
+def order_of(tmp_path: Path) -> Callable[..., RunRequest]:
     """Return a function that makes an order for a configuration in a new folder."""
 
-    def make(config: Config, name: str = "run", **fields) -> Order:
-        return replace(Order(config=config, folder=tmp_path / name, command=["trainproof", "train"]), **fields)
+    def make(config: Config, name: str = "run", **fields) -> RunRequest:
+        return replace(RunRequest(config=config, folder=tmp_path / name, command=["trainproof", "train"]), **fields)
 
     return make

@@ -17,17 +17,18 @@ from evidence.run import layout
 from evidence.run.lock import RunLock
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
-from trainer import assemble
-from trainer import evaluate_run as afterwards
+from trainer import evaluate_run as module
 from trainer.config.tree import Config, Evaluation
-from trainer.evaluate_run import evaluate_run, export_run
+from trainer.evaluate_run import evaluate_run
+from trainer.export_run import export_run
 from trainer.evaluation import late_evaluation as addition
 from trainer.evaluation.evaluate import FORM
-from trainer.evaluation.evaluator import Exam
+from trainer.evaluation.evaluator import Evaluator
+from trainer.loop import initial
 from trainer.loop.stop import StopRequest
 from trainer.model.files import export
 from trainer.recorder.progress import Watch
-from trainer.run import Order, run
+from trainer.run import RunRequest, run
 
 QUIET = Watch(quiet=True)
 
@@ -40,7 +41,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Config], Path
     def train(config: Config) -> Path:
         if config not in made:
             folder = tmp_path_factory.mktemp("trained") / "run"
-            assert run(Order(config=config, folder=folder, command=["trainproof", "train"]), QUIET) == 0
+            assert run(RunRequest(config=config, folder=folder, command=["trainproof", "train"]), QUIET) == 0
             made[config] = folder
         return made[config]
 
@@ -56,7 +57,7 @@ def folder(trained: Callable[[Config], Path], config: Config, tmp_path: Path) ->
 @pytest.fixture
 def unread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fail a test in which a checkpoint is read."""
-    monkeypatch.setattr(assemble, "restore", lambda *_: pytest.fail("the checkpoint was read first"))
+    monkeypatch.setattr(initial, "restore", lambda *_: pytest.fail("the checkpoint was read first"))
 
 
 def refusal(work: Callable[[], object]) -> str:
@@ -160,7 +161,7 @@ def half(config: Config, tmp_path: Path) -> Path:
         return "signal SIGTERM" if answers.is_file() and answers.read_text().count("\n") >= 10 else None
 
     evaluation = Evaluation(eval_set="eval_v1", max_new_tokens=4, batch_size=50)
-    order = Order(config=replace(config, evaluation=evaluation), folder=folder, command=["trainproof", "train"])
+    order = RunRequest(config=replace(config, evaluation=evaluation), folder=folder, command=["trainproof", "train"])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(StopRequest, "reason", after_ten)
         assert run(order, QUIET) == 5
@@ -207,7 +208,7 @@ def test_an_evaluation_that_the_device_has_no_room_for_leaves_the_run_as_it_was(
         message = "RESOURCE_EXHAUSTED: Out of memory allocating 1024 bytes."
         raise jax.errors.JaxRuntimeError(message)
 
-    monkeypatch.setattr(Exam, "answer", full)
+    monkeypatch.setattr(Evaluator, "answer", full)
     with pytest.raises(ProblemError) as caught:
         evaluate_run(half, None, QUIET)
     assert (caught.value.exit_code, caught.value.problems[0].what) == (
@@ -273,13 +274,13 @@ def test_an_export_that_is_told_to_stop_leaves_nothing(folder: Path, tmp_path: P
 
 def test_evaluations_side_by_side_leave_one(folder: Path, monkeypatch: pytest.MonkeyPatch):
     """Another process ends its evaluation while this one still reads the configuration."""
-    real = afterwards.resolve
+    real = module.resolve
 
     def meanwhile(name: str, revision: str | None, **options: bool):
         (folder / layout.EVAL_SUMMARY).write_text("{}")
         return real(name, revision, **options)
 
-    monkeypatch.setattr(afterwards, "resolve", meanwhile)
+    monkeypatch.setattr(module, "resolve", meanwhile)
     assert refusal(lambda: evaluate_run(folder, "eval_v1", QUIET)).startswith("error TP070: ")
 
 
@@ -340,7 +341,7 @@ def test_a_run_of_another_device_is_scored_and_exported_with_the_one_that_is_the
 ):
     rows = tmp_path / "rows.jsonl"
     rows.write_text('{"prompt": "What is 1 + 1?", "completion": "2"}\n' * 4)
-    order = Order(
+    order = RunRequest(
         config=replace(config, data=replace(config.data, dataset=str(rows))),
         folder=tmp_path / "run",
         command=["trainproof", "train"],

@@ -13,25 +13,26 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
+from tasks import first_state_of, inputs_of, task_of
 
 from evidence.run import layout
 from schemas.catalog import schema
 from schemas.problems.problem import ProblemError
-from trainer.assemble import assemble
 from trainer.config.load import load_config
 from trainer.config.tree import Config
-from trainer.data.order import rows_of_step
 from trainer.loop import effective
+from trainer.loop.initial import initial_state
 from trainer.loop.optimizer import build_optimizer
-from trainer.loop.program import batch_size_of
-from trainer.loop.step import Batch
+from trainer.loop.program import train_program
+from trainer.loop.record import training_group
+from trainer.loop.task import Task
 from trainer.model.files.export import export
 from trainer.model.files.source import resolve
 from trainer.model.params import params_sha256
-from trainer.prepare import prepare
-from trainer.recorder.manifest import training_of
+from trainer.objectives.data import Data
+from trainer.planning.devices import choose_devices
 from trainer.recorder.progress import Watch
-from trainer.run import Order, run
+from trainer.run import RunRequest, run
 from trainproof.train_order import TrainFlags, order_of
 
 BASE = """
@@ -55,37 +56,31 @@ def configured(folder: Path, *settings: str) -> Config:
 
 def params_after_three_steps(config: Config) -> str:
     """Return the hash of the parameters that three steps of the compiled program give."""
-    prepared = prepare(config, forced=False)
-    assembly = assemble(prepared)
-    state = assembly.state
-    size = batch_size_of(config, devices=len(prepared.devices.list))
+    task, data = inputs_of(config)
+    [state], frozen = initial_state(task)
+    train_step = train_program(task).compile().call
     for step in range(3):
-        rows = rows_of_step(
-            step, rows=len(prepared.data.tokens), batch_size=size, seed=config.seed, shuffle=config.data.shuffle
-        )
-        shape = (config.batch.accumulation_steps, -1, config.data.max_length)
-        state, _ = assembly.program.step(
-            state, Batch(prepared.data.tokens[rows].reshape(shape), prepared.data.loss_mask[rows].reshape(shape))
-        )
-    return params_sha256(state.params)
+        state, _ = train_step(state, frozen, data.source.batch(step))
+    return params_sha256(state.trained)
 
 
 def training(config: Config) -> dict[str, Any]:
     """Return the manifest's group `training` as read back from what was built."""
-    prepared = prepare(config, forced=False)
-    assembly = assemble(prepared)
-    group = training_of(config, assembly.program, assembly.state, prepared.devices, parameters=1, forced=False)
-    dtypes = sorted({str(value.dtype) for value in assembly.state.params.values()})
+    task = task_of(config)
+    [state], _ = initial_state(task)
+    program = train_program(task).compile()
+    group = training_group(task, program, state, forced=False)
+    dtypes = sorted({str(value.dtype) for value in state.trained.values()})
     return group | {
-        "compute": effective.compute_dtype(assembly.program.jaxpr),
+        "compute": effective.compute_dtype(program.jaxpr),
         "params": dtypes,
         # 128 tokens are 32 positions of 4 sequences: the logits of one chunk.
-        "chunk": f"f32[4,32,{prepared.source.spec.vocab}]" in str(assembly.program.jaxpr),
+        "chunk": f"f32[4,32,{task.model.source.spec.vocab}]" in str(program.jaxpr),
     }
 
 
 def run_folder(config: Config, folder: Path) -> Path:
-    order = Order(config=config, folder=folder / "run", command=["trainproof"])
+    order = RunRequest(config=config, folder=folder / "run", command=["trainproof"])
     with Watch() as watch:
         run(order, watch)
     return order.folder
@@ -131,8 +126,12 @@ def of_run(look: Callable[[Path], Any]) -> Observe:
     return lambda config, folder: look(run_folder(config, folder))
 
 
-def of_preparation(look: Callable[[Any], Any]) -> Observe:
-    return lambda config, folder: look(prepare(config, forced=False))
+def chosen_because(config: Config, folder: Path) -> str:
+    return choose_devices(config.mesh.device, config.mesh.devices).chosen_because
+
+
+def of_inputs(look: Callable[[Task, Data], Any]) -> Observe:
+    return lambda config, folder: look(*inputs_of(config))
 
 
 def rows_of(name: str) -> Callable[[Path], list[Any]]:
@@ -142,12 +141,12 @@ def rows_of(name: str) -> Callable[[Path], list[Any]]:
 EFFECTS: dict[str, tuple[list[str], Observe]] = {
     "mode": (["mode=smoke"], of_run(lambda folder: document(folder, layout.MANIFEST)["mode"])),
     "seed": (["seed=1"], learned),
-    "model.name": (["model.name=demo"], of_preparation(lambda prepared: prepared.source.spec.layers)),
+    "model.name": (["model.name=demo"], of_inputs(lambda task, data: task.model.source.spec.layers)),
     "data.dataset": (
         ["data.dataset=tests/cases/rows/pairs.jsonl"],
-        of_preparation(lambda prepared: prepared.dataset.sha256),
+        of_inputs(lambda task, data: data.dataset.sha256),
     ),
-    "data.generated_rows": (["data.generated_rows=7"], of_preparation(lambda prepared: len(prepared.data.tokens))),
+    "data.generated_rows": (["data.generated_rows=7"], of_inputs(lambda task, data: len(data.encoded.encoded))),
     "data.max_length": (["data.max_length=112"], of_training("sequence_length")),
     "data.shuffle": (["data.shuffle=false"], learned),
     "optimizer.name": (["optimizer.name=adafactor"], of_training("optimizer", "name")),
@@ -167,7 +166,10 @@ EFFECTS: dict[str, tuple[list[str], Observe]] = {
     "memory.remat": (["memory.remat=none"], of_training("remat")),
     "memory.loss_chunk_tokens": (["memory.loss_chunk_tokens=null"], of_training("chunk")),
     "memory.donate": (["memory.donate=false"], of_training("donation", "effective")),
-    "mesh.device": (["mesh.device=auto"], of_preparation(lambda prepared: prepared.devices.chosen_because)),
+    "mesh.device": (
+        ["mesh.device=auto"],
+        lambda config, folder: choose_devices(config.mesh.device, config.mesh.devices).chosen_because,
+    ),
     "mesh.devices": (["mesh.devices=2"], of_training("mesh", "devices")),
     "checkpoint.save_every_steps": (["checkpoint.save_every_steps=3"], of_run(steps_saved)),
     "recording.log_every_steps": (
@@ -192,14 +194,15 @@ EFFECTS: dict[str, tuple[list[str], Observe]] = {
 ELSEWHERE = {
     "schema_version": "one value so far",
     "method.kind": "one value so far",
+    "objective.kind": "one value so far",
     "name": "test_the_name_begins_the_run_id",
     "model.revision": "test_a_revision_is_refused_where_there_is_none",
     "model.weights": "test_random_weights_are_drawn_for_a_model_that_has_files",
     "mesh.shard_params": "test_sharding_splits_the_state",
     "checkpoint.keep": "test_only_the_newest_checkpoints_are_kept",
-    "evaluation.baseline": "test_the_exam",
-    "evaluation.max_new_tokens": "test_the_exam",
-    "evaluation.batch_size": "test_the_exam",
+    "evaluation.baseline": "test_the_evaluation",
+    "evaluation.max_new_tokens": "test_the_evaluation",
+    "evaluation.batch_size": "test_the_evaluation",
 }
 
 
@@ -239,23 +242,25 @@ def test_the_name_begins_the_run_id(tmp_path: Path):
 
 def test_a_revision_is_refused_where_there_is_none(tmp_path: Path):
     with pytest.raises(ProblemError) as caught:
-        prepare(configured(tmp_path, "model.revision=main"), forced=False)
+        inputs_of(configured(tmp_path, "model.revision=main"))
     assert caught.value.problems[0].what == "Revision main was asked for, but tiny-gpt2 is a built-in model."
 
 
 def test_random_weights_are_drawn_for_a_model_that_has_files(tmp_path: Path):
-    other = assemble(prepare(configured(tmp_path, "seed=5"), forced=False))
-    export(tmp_path / "model", other.state.params, resolve("tiny-gpt2"))
+    other = first_state_of(configured(tmp_path, "seed=5"))
+    export(tmp_path / "model", other.trained, resolve("tiny-gpt2"))
     name = f"model.name={tmp_path / 'model'}"
-    kept = assemble(prepare(configured(tmp_path, name), forced=False))
-    drawn = assemble(prepare(configured(tmp_path, name, "model.weights=random"), forced=False))
-    assert (kept.weights, drawn.weights) == ("pretrained", "random")
-    assert kept.params_sha256 == other.params_sha256 != drawn.params_sha256
+    kept, drawn = configured(tmp_path, name), configured(tmp_path, name, "model.weights=random")
+    assert (task_of(kept).model.origin, task_of(drawn).model.origin) == ("pretrained", "random")
+    of_other, of_kept, of_drawn = (
+        params_sha256(state.trained) for state in (other, first_state_of(kept), first_state_of(drawn))
+    )
+    assert of_kept == of_other != of_drawn
 
 
 def test_pretrained_weights_of_a_built_in_model_are_refused(tmp_path: Path):
     with pytest.raises(ProblemError) as caught:
-        prepare(configured(tmp_path, "model.weights=pretrained"), forced=False)
+        inputs_of(configured(tmp_path, "model.weights=pretrained"))
     assert caught.value.problems[0].what == (
         "model.weights is pretrained, but the built-in model tiny-gpt2 has no weights."
     )
@@ -305,7 +310,7 @@ def test_only_the_newest_checkpoints_are_kept(tmp_path: Path):
 
 
 @pytest.mark.parametrize("baseline", [True, False])
-def test_the_exam(baseline: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_evaluation(baseline: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     import trainer.evaluation.evaluator as module
 
     asked = []

@@ -1,6 +1,6 @@
-"""Three hundred SIGKILLs at random moments of a run, the seal included.
+"""Sixty SIGKILLs at random moments of a run, the seal included; `benchmarks/kills.py` makes three hundred and more.
 
-298 of them hit a *replay*: the recorder, driven by the calls that a real training made of it, with the trainer's own
+58 of them hit a *replay*: the recorder, driven by the calls that a real training made of it, with the trainer's own
 code for rows, documents, hashes and seal, on the real file system, in a process that has imported the trainer and
 computes nothing. 2 hit the trainer itself, devices, compilation, steps, checkpoints and all; its seconds are mostly
 computation, so most kills of it fall between two writes. `benchmarks/kills.py` kills the trainer more often.
@@ -34,7 +34,7 @@ OF_THE_MODEL = {"TP410"}
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     root = tmp_path_factory.mktemp("kills")
-    command = [sys.executable, str(KILLS), str(root), "--replays", "298", "--trainings", "1", "--resumed", "1"]
+    command = [sys.executable, str(KILLS), str(root), "--replays", "58", "--trainings", "1", "--resumed", "1"]
     done = subprocess.run([*command, "--seed", "8"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     outcomes: dict[str, Any] = json.loads(done.stdout)
@@ -45,7 +45,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def left(found: dict[str, Any]) -> list[dict[str, Any]]:
     """Return what every killed run left, where the kill came after its folder was made."""
     killed = [*found["replays"], *found["trainings"], *(each["killed"] for each in found["resumed"])]
-    assert len(killed) == 300
+    assert len(killed) == 60
     return [outcome for outcome in killed if outcome["folder"]]
 
 
@@ -54,7 +54,7 @@ def test_the_kills_come_at_every_stage(found: dict[str, Any], left: list[dict[st
     assert found["whole"]["stated"] == "succeeded"
     stages = Counter(outcome["last_file"] for outcome in left if outcome["ended"] == -9)
     assert {"log.jsonl", "first_examples.json", "baseline_predictions.jsonl", "eval_summary.json"} <= set(stages)
-    assert sum(stages.values()) > 200
+    assert sum(stages.values()) > 40
 
 
 @pytest.mark.slow

@@ -15,29 +15,29 @@ from pathlib import Path
 import jax
 import pytest
 from safetensors.numpy import load_file, save_file
+from tasks import first_state_of
 
 from evidence.judge.judgement import report_of
 from evidence.records.ours import read_run
 from evidence.run import layout
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
-from trainer.assemble import assemble
 from trainer.config.load import load_config
 from trainer.config.tree import Checkpoint, Config, Evaluation, Limits, Optimizer
+from trainer.loop.record import record_program
 from trainer.loop.stop import StopRequest
 from trainer.loop.train import Loop
 from trainer.model.files.export import export
 from trainer.model.files.source import resolve
-from trainer.prepare import prepare
 from trainer.recorder.progress import Watch
 from trainer.recorder.recorder import Recorder
-from trainer.run import Order, run
+from trainer.run import RunRequest, run
 
 SMOKE = "trainer/configs/smoke_tiny.yaml"
 DEMO = "trainer/configs/demo.yaml"
 
 
-def carried_out(order: Order) -> int:
+def carried_out(order: RunRequest) -> int:
     with Watch(quiet=True) as watch:
         return run(order, watch)
 
@@ -54,7 +54,7 @@ def errors_of(folder: Path) -> list[str]:
     return [problem.what for problem in report_of(read_run(folder)).findings if problem.severity == "error"]
 
 
-def test_a_smoke_run_is_valid_evidence(config: Config, order_of: Callable[..., Order]):
+def test_a_smoke_run_is_valid_evidence(config: Config, order_of: Callable[..., RunRequest]):
     order = order_of(replace(config, mode="smoke", evaluation=replace(config.evaluation, eval_set="eval_v1")))
     assert carried_out(order) == 0
     report = report_of(read_run(order.folder))
@@ -74,7 +74,7 @@ def test_a_smoke_run_is_valid_evidence(config: Config, order_of: Callable[..., O
     }
 
 
-def test_the_recorded_configuration_gives_the_same_run(config: Config, order_of: Callable[..., Order]):
+def test_the_recorded_configuration_gives_the_same_run(config: Config, order_of: Callable[..., RunRequest]):
     first, second = order_of(config, "first"), order_of(config, "second")
     carried_out(first)
     carried_out(replace(second, config=load_config(first.folder / layout.CONFIG)))
@@ -100,7 +100,7 @@ def test_the_first_project_s_command_works_with_the_name_changed(tmp_path: Path)
 
 
 def test_resuming_gives_what_never_stopping_gives_bit_for_bit(
-    config: Config, order_of: Callable[..., Order], monkeypatch: pytest.MonkeyPatch
+    config: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
 ):
     long = replace(config, limits=Limits(steps=6), checkpoint=Checkpoint(save_every_steps=2))
     whole, part, rest = order_of(long, "whole"), order_of(long, "part"), order_of(long, "rest")
@@ -128,7 +128,7 @@ def test_no_more_than_two_states_are_there_at_a_time(
     donate: bool,
     resumed: bool,
     config: Config,
-    order_of: Callable[..., Order],
+    order_of: Callable[..., RunRequest],
     finished: Callable[[Config], Path],
     monkeypatch: pytest.MonkeyPatch,
 ):
@@ -137,16 +137,15 @@ def test_no_more_than_two_states_are_there_at_a_time(
     first: list[weakref.ref] = []
     left: list[int] = []
 
-    def watched(*given):
-        assembly = assemble(*given)
-        first.extend(weakref.ref(leaf) for leaf in jax.tree.leaves(assembly.state))
-        return assembly
+    def watched(*given, **named):
+        first.extend(weakref.ref(leaf) for leaf in jax.tree.leaves(given[2]))
+        record_program(*given, **named)
 
     def count(self, row):
         arrays = [array for reference in first if (array := reference()) is not None]
         left.append(sum(not array.is_deleted() for array in arrays))
 
-    monkeypatch.setattr("trainer.run.assemble", watched)
+    monkeypatch.setattr("trainer.run.record_program", watched)
     monkeypatch.setattr(Recorder, "metric", count)
     monkeypatch.setattr(Recorder, "record_result", lambda *_, **__: None)
     order = order_of(changed, "new", resume=finished(config) if resumed else None)
@@ -155,7 +154,7 @@ def test_no_more_than_two_states_are_there_at_a_time(
     assert left[1:] == [0] * len(left[1:])
 
 
-def test_an_interrupted_run_says_so(config: Config, order_of: Callable[..., Order]):
+def test_an_interrupted_run_says_so(config: Config, order_of: Callable[..., RunRequest]):
     order = order_of(replace(config, limits=Limits(steps=50, max_minutes=1e-6)))
     assert carried_out(order) == 5
     manifest = manifest_of(order.folder)
@@ -174,8 +173,8 @@ def run_away(monkeypatch: pytest.MonkeyPatch, **fields: float) -> None:
     real = Loop.run
 
     def wrapped(step: Callable) -> Callable:
-        def run_step(state, batch):
-            state, metrics = step(state, batch)
+        def run_step(state, frozen, batch):
+            state, metrics = step(state, frozen, batch)
             wild = {name: jnp.where(state.step >= 3, value, getattr(metrics, name)) for name, value in fields.items()}
             return state, metrics._replace(**wild)
 
@@ -201,7 +200,7 @@ def test_numbers_that_are_not_finite_fail_the_run_at_that_step(
     kind: str,
     what: str,
     config: Config,
-    order_of: Callable[..., Order],
+    order_of: Callable[..., RunRequest],
     monkeypatch: pytest.MonkeyPatch,
 ):
     run_away(monkeypatch, **fields)
@@ -218,7 +217,7 @@ def test_numbers_that_are_not_finite_fail_the_run_at_that_step(
 
 
 def test_a_state_that_is_not_finite_is_not_saved_between_rows(
-    config: Config, order_of: Callable[..., Order], monkeypatch: pytest.MonkeyPatch
+    config: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
 ):
     run_away(monkeypatch, loss=float("nan"))
     quiet = replace(config, recording=replace(config.recording, log_every_steps=20), limits=Limits(steps=400))
@@ -231,7 +230,7 @@ def test_a_state_that_is_not_finite_is_not_saved_between_rows(
 
 
 def test_a_state_that_is_not_finite_is_not_saved_when_the_run_is_interrupted(
-    config: Config, order_of: Callable[..., Order], monkeypatch: pytest.MonkeyPatch
+    config: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
 ):
     run_away(monkeypatch, loss=float("nan"))
     asked = []
@@ -249,7 +248,7 @@ def test_a_state_that_is_not_finite_is_not_saved_when_the_run_is_interrupted(
 
 
 def replace_program(loop: Loop, wrap: Callable) -> Loop:
-    return replace(loop, program=replace(loop.program, step=wrap(loop.program.step)))
+    return replace(loop, step=wrap(loop.step))
 
 
 @pytest.mark.parametrize(
@@ -266,7 +265,7 @@ def test_an_exception_seals_the_run_and_is_explained(
     code: int,
     text: str,
     config: Config,
-    order_of: Callable[..., Order],
+    order_of: Callable[..., RunRequest],
     monkeypatch: pytest.MonkeyPatch,
 ):
     def fails(self, state):
@@ -287,11 +286,10 @@ def test_an_exception_seals_the_run_and_is_explained(
 
 
 def test_everything_that_is_wrong_with_the_weights_is_said_at_once(
-    config: Config, order_of: Callable[..., Order], tmp_path: Path
+    config: Config, order_of: Callable[..., RunRequest], tmp_path: Path
 ):
     folder = tmp_path / "model"
-    first = assemble(prepare(config, forced=False))
-    export(folder, first.state.params, resolve("tiny-gpt2"))
+    export(folder, first_state_of(config).trained, resolve("tiny-gpt2"))
     tensors = load_file(folder / "model.safetensors")
     tensors["transformer.stranger"] = tensors.pop("transformer.ln_f.bias")
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
@@ -312,7 +310,7 @@ def test_everything_that_is_wrong_with_the_weights_is_said_at_once(
 
 
 def test_a_full_disk_keeps_what_was_written(
-    config: Config, order_of: Callable[..., Order], monkeypatch: pytest.MonkeyPatch
+    config: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
 ):
     """The disk fills after the second row: the rows before stay, and the run fails with the reason."""
     real = Recorder.metric
@@ -457,7 +455,7 @@ def test_a_training_whose_output_nobody_reads_goes_on(started: Callable[..., sub
 
 
 def test_a_failed_run_says_in_its_log_that_it_failed(
-    config: Config, order_of: Callable[..., Order], monkeypatch: pytest.MonkeyPatch
+    config: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
 ):
     run_away(monkeypatch, loss=float("nan"))
     order = order_of(replace(config, limits=Limits(steps=400)))
@@ -468,7 +466,7 @@ def test_a_failed_run_says_in_its_log_that_it_failed(
 
 
 def test_a_run_stopped_in_its_baseline_is_continued_with_the_whole_of_it(
-    config: Config, order_of: Callable[..., Order]
+    config: Config, order_of: Callable[..., RunRequest]
 ):
     asked = replace(config, evaluation=replace(config.evaluation, eval_set="eval_v1"))
     first, rest = order_of(asked, "first"), order_of(asked, "rest")
@@ -484,7 +482,7 @@ def test_a_run_stopped_in_its_baseline_is_continued_with_the_whole_of_it(
 
 
 def test_a_run_that_begins_later_says_that_the_untrained_model_is_not_asked(
-    config: Config, order_of: Callable[..., Order], finished: Callable[[Config], Path]
+    config: Config, order_of: Callable[..., RunRequest], finished: Callable[[Config], Path]
 ):
     more = replace(config, limits=Limits(steps=4), evaluation=replace(config.evaluation, eval_set="eval_v1"))
     order = order_of(more, "more", resume=finished(config))
@@ -497,7 +495,7 @@ def test_a_run_that_begins_later_says_that_the_untrained_model_is_not_asked(
     assert errors_of(order.folder) == []
 
 
-def test_a_killed_run_is_shown_as_interrupted(config: Config, order_of: Callable[..., Order]):
+def test_a_killed_run_is_shown_as_interrupted(config: Config, order_of: Callable[..., RunRequest]):
     order = order_of(config)
     carried_out(order)
     manifest = manifest_of(order.folder)
@@ -506,13 +504,13 @@ def test_a_killed_run_is_shown_as_interrupted(config: Config, order_of: Callable
     assert read_run(order.folder).status == "interrupted"
 
 
-def refusal(order: Order) -> tuple[int, str]:
+def refusal(order: RunRequest) -> tuple[int, str]:
     with pytest.raises(ProblemError) as caught:
         carried_out(order)
     return caught.value.exit_code, as_text(caught.value.problems)
 
 
-def test_a_folder_with_a_run_is_left_alone(config: Config, order_of: Callable[..., Order]):
+def test_a_folder_with_a_run_is_left_alone(config: Config, order_of: Callable[..., RunRequest]):
     order = order_of(config)
     carried_out(order)
     before = {path: path.read_bytes() for path in order.folder.iterdir() if path.is_file()}
@@ -527,7 +525,7 @@ def test_a_folder_with_a_run_is_left_alone(config: Config, order_of: Callable[..
     assert {path: path.read_bytes() for path in order.folder.iterdir() if path.is_file()} == before
 
 
-def test_a_folder_with_other_files_is_left_alone(config: Config, order_of: Callable[..., Order]):
+def test_a_folder_with_other_files_is_left_alone(config: Config, order_of: Callable[..., RunRequest]):
     order = order_of(config)
     order.folder.mkdir()
     (order.folder / "thesis.tex").write_text("mine")
@@ -544,9 +542,9 @@ NO_ID = (
 
 @pytest.mark.parametrize(("name", "like_it"), [("my run", "my-run"), ("_ä", "run"), ("x" * 129, "x" * 128)])
 def test_a_folder_whose_name_is_no_run_id_is_refused_before_anything_is_planned(
-    name: str, like_it: str, config: Config, order_of: Callable[..., Order], monkeypatch: pytest.MonkeyPatch
+    name: str, like_it: str, config: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("trainer.run.prepare", lambda *_, **__: pytest.fail("it was planned first"))
+    monkeypatch.setattr("trainer.run.read_inputs", lambda *_, **__: pytest.fail("it was planned first"))
     order = order_of(config, name)
     assert refusal(order) == (
         2,
@@ -558,7 +556,7 @@ def test_a_folder_whose_name_is_no_run_id_is_refused_before_anything_is_planned(
     assert not order.folder.exists()
 
 
-def test_all_that_is_wrong_with_a_folder_is_said_at_once(config: Config, order_of: Callable[..., Order]):
+def test_all_that_is_wrong_with_a_folder_is_said_at_once(config: Config, order_of: Callable[..., RunRequest]):
     order = order_of(config, "my run")
     order.folder.mkdir()
     (order.folder / "thesis.tex").write_text("mine")
@@ -575,7 +573,7 @@ def test_all_that_is_wrong_with_a_folder_is_said_at_once(config: Config, order_o
 
 
 def test_the_folder_one_is_in_gives_the_run_its_name(
-    config: Config, order_of: Callable[..., Order], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: Config, order_of: Callable[..., RunRequest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
@@ -585,7 +583,7 @@ def test_the_folder_one_is_in_gives_the_run_its_name(
 
 
 def test_a_run_whose_name_is_no_run_id_cannot_be_continued(
-    config: Config, order_of: Callable[..., Order], tmp_path: Path
+    config: Config, order_of: Callable[..., RunRequest], tmp_path: Path
 ):
     copy = tmp_path / "copy of run"
     (copy / layout.CHECKPOINTS / "1").mkdir(parents=True)
@@ -598,14 +596,14 @@ def test_a_run_whose_name_is_no_run_id_cannot_be_continued(
     )
 
 
-def test_an_output_that_cannot_be_made_is_refused(config: Config, order_of: Callable[..., Order], tmp_path: Path):
+def test_an_output_that_cannot_be_made_is_refused(config: Config, order_of: Callable[..., RunRequest], tmp_path: Path):
     (tmp_path / "file").write_text("")
     code, text = refusal(replace(order_of(config), folder=tmp_path / "file" / "run"))
     assert code == 2
     assert "The run folder cannot be written: Not a directory." in text
 
 
-def test_an_absent_device_is_refused(config: Config, order_of: Callable[..., Order]):
+def test_an_absent_device_is_refused(config: Config, order_of: Callable[..., RunRequest]):
     order = order_of(replace(config, mesh=replace(config.mesh, device="tpu")))
     assert refusal(order) == (
         3,
@@ -619,7 +617,7 @@ def test_an_absent_device_is_refused(config: Config, order_of: Callable[..., Ord
     assert not order.folder.exists()
 
 
-def test_more_devices_than_there_are_is_refused(config: Config, order_of: Callable[..., Order]):
+def test_more_devices_than_there_are_is_refused(config: Config, order_of: Callable[..., RunRequest]):
     code, text = refusal(order_of(replace(config, mesh=replace(config.mesh, devices=9))))
     assert code == 3
     assert "mesh.devices asks for 9 cpu devices; JAX sees 8." in text
@@ -639,7 +637,7 @@ def test_more_devices_than_there_are_is_refused(config: Config, order_of: Callab
     ],
 )
 def test_a_bad_dataset_is_refused(
-    name: str, content: str | None, text: str, config: Config, order_of: Callable[..., Order], tmp_path: Path
+    name: str, content: str | None, text: str, config: Config, order_of: Callable[..., RunRequest], tmp_path: Path
 ):
     path = tmp_path / name
     if content is not None:
@@ -651,7 +649,7 @@ def test_a_bad_dataset_is_refused(
     assert not order.folder.exists()
 
 
-def test_a_name_close_to_a_dataset_is_asked_about(config: Config, order_of: Callable[..., Order]):
+def test_a_name_close_to_a_dataset_is_asked_about(config: Config, order_of: Callable[..., RunRequest]):
     order = order_of(replace(config, data=replace(config.data, dataset="dev-reasoning-v1")))
     assert refusal(order) == (
         2,
@@ -664,7 +662,7 @@ def test_a_name_close_to_a_dataset_is_asked_about(config: Config, order_of: Call
     )
 
 
-def test_an_unknown_model_is_refused(config: Config, order_of: Callable[..., Order]):
+def test_an_unknown_model_is_refused(config: Config, order_of: Callable[..., RunRequest]):
     order = order_of(replace(config, model=replace(config.model, name="tiny-gpt3")))
     code, text = refusal(order)
     assert code == 2
@@ -672,7 +670,9 @@ def test_an_unknown_model_is_refused(config: Config, order_of: Callable[..., Ord
     assert "Did you mean tiny-gpt2?" in text
 
 
-def test_resuming_a_run_without_a_checkpoint_is_refused(config: Config, order_of: Callable[..., Order], tmp_path: Path):
+def test_resuming_a_run_without_a_checkpoint_is_refused(
+    config: Config, order_of: Callable[..., RunRequest], tmp_path: Path
+):
     code, text = refusal(replace(order_of(config), resume=tmp_path))
     assert code == 2
     assert "The run has no complete checkpoint to continue from." in text
@@ -686,7 +686,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Config], Pat
     def train(config: Config) -> Path:
         if config not in made:
             folder = tmp_path_factory.mktemp("finished") / "run"
-            assert carried_out(Order(config=config, folder=folder, command=["trainproof", "train"])) == 0
+            assert carried_out(RunRequest(config=config, folder=folder, command=["trainproof", "train"])) == 0
             made[config] = folder
         return made[config]
 
@@ -694,7 +694,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Config], Pat
 
 
 def test_a_run_that_has_all_its_steps_is_not_continued_without_one(
-    config: Config, order_of: Callable[..., Order], finished: Callable[[Config], Path]
+    config: Config, order_of: Callable[..., RunRequest], finished: Callable[[Config], Path]
 ):
     parent = finished(config)
     order = order_of(config, "more", resume=parent)
@@ -713,10 +713,13 @@ def test_a_run_that_has_all_its_steps_is_not_continued_without_one(
 
 
 def test_a_checkpoint_of_another_state_is_refused_with_every_key_that_makes_it_one(
-    config: Config, order_of: Callable[..., Order], finished: Callable[[Config], Path], monkeypatch: pytest.MonkeyPatch
+    config: Config,
+    order_of: Callable[..., RunRequest],
+    finished: Callable[[Config], Path],
+    monkeypatch: pytest.MonkeyPatch,
 ):
     parent = finished(config)
-    monkeypatch.setattr("trainer.run.prepare", lambda *_, **__: pytest.fail("it was planned first"))
+    monkeypatch.setattr("trainer.run.read_inputs", lambda *_, **__: pytest.fail("it was planned first"))
     other = replace(
         config,
         model=replace(config.model, name="demo"),
@@ -743,7 +746,7 @@ def test_a_checkpoint_of_another_state_is_refused_with_every_key_that_makes_it_o
 
 
 def test_a_run_is_not_continued_with_other_rows(
-    config: Config, order_of: Callable[..., Order], finished: Callable[[Config], Path]
+    config: Config, order_of: Callable[..., RunRequest], finished: Callable[[Config], Path]
 ):
     parent = finished(config)
     other = replace(config, seed=7, data=replace(config.data, shuffle=False), limits=Limits(steps=4))
@@ -762,7 +765,7 @@ def test_a_run_is_not_continued_with_other_rows(
 
 
 def test_a_run_is_not_continued_with_a_dataset_that_changed_or_another_batch_size(
-    config: Config, order_of: Callable[..., Order], finished: Callable[[Config], Path], tmp_path: Path
+    config: Config, order_of: Callable[..., RunRequest], finished: Callable[[Config], Path], tmp_path: Path
 ):
     rows_file = tmp_path / "rows.jsonl"
     lines = [f'{{"prompt": "What is {n} + 1?", "completion": "{n + 1}"}}\n' for n in range(4)]
@@ -792,7 +795,7 @@ def test_a_run_is_not_continued_with_a_dataset_that_changed_or_another_batch_siz
 
 
 def test_adafactor_cannot_take_up_decay_where_its_state_has_none(
-    config: Config, order_of: Callable[..., Order], finished: Callable[[Config], Path]
+    config: Config, order_of: Callable[..., RunRequest], finished: Callable[[Config], Path]
 ):
     plain = replace(config, optimizer=Optimizer(name="adafactor"))
     decaying = replace(plain, optimizer=replace(plain.optimizer, weight_decay=0.1), limits=Limits(steps=4))
@@ -809,7 +812,7 @@ def test_adafactor_cannot_take_up_decay_where_its_state_has_none(
 
 
 def test_what_does_not_change_the_state_may_change(
-    config: Config, order_of: Callable[..., Order], finished: Callable[[Config], Path]
+    config: Config, order_of: Callable[..., RunRequest], finished: Callable[[Config], Path]
 ):
     parent = finished(config)
     changed = replace(
@@ -838,7 +841,7 @@ def test_what_does_not_change_the_state_may_change(
 
 
 def test_a_run_continued_as_it_was_says_so(
-    config: Config, order_of: Callable[..., Order], finished: Callable[[Config], Path]
+    config: Config, order_of: Callable[..., RunRequest], finished: Callable[[Config], Path]
 ):
     constant = replace(config, optimizer=replace(config.optimizer, schedule="constant"))
     parent = finished(constant)
@@ -850,15 +853,15 @@ def test_a_run_continued_as_it_was_says_so(
 
 
 def test_a_continued_run_makes_no_first_state_and_needs_no_weights(
-    config: Config, order_of: Callable[..., Order], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: Config, order_of: Callable[..., RunRequest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     model = tmp_path / "model"
-    export(model, assemble(prepare(config, forced=False)).state.params, resolve("tiny-gpt2"))
+    export(model, first_state_of(config).trained, resolve("tiny-gpt2"))
     read = replace(config, model=replace(config.model, name=str(model)))
     first, rest = order_of(read, "first"), order_of(replace(read, limits=Limits(steps=3)), "rest")
     assert carried_out(first) == 0
     (model / "model.safetensors").unlink()
-    monkeypatch.setattr("trainer.assemble.begun", lambda _: pytest.fail("a first state was made"))
+    monkeypatch.setattr("trainer.run.initial_state", lambda _: pytest.fail("a first state was made"))
     assert carried_out(replace(rest, resume=first.folder)) == 0
     assert manifest_of(rest.folder)["model"]["weights"] == "pretrained"
     assert errors_of(rest.folder) == []
@@ -877,7 +880,10 @@ def test_a_continued_run_makes_no_first_state_and_needs_no_weights(
 
 
 def test_a_checkpoint_that_the_device_has_no_room_for_claims_no_folder(
-    config: Config, order_of: Callable[..., Order], finished: Callable[[Config], Path], monkeypatch: pytest.MonkeyPatch
+    config: Config,
+    order_of: Callable[..., RunRequest],
+    finished: Callable[[Config], Path],
+    monkeypatch: pytest.MonkeyPatch,
 ):
     parent = finished(config)
 
@@ -885,7 +891,7 @@ def test_a_checkpoint_that_the_device_has_no_room_for_claims_no_folder(
         message = "RESOURCE_EXHAUSTED: Out of memory allocating 1024 bytes."
         raise jax.errors.JaxRuntimeError(message)
 
-    monkeypatch.setattr("trainer.loop.checkpoint.restored", full)
+    monkeypatch.setattr("trainer.loop.checkpoint.restoring.restored", full)
     order = order_of(replace(config, limits=Limits(steps=3)), "more", resume=parent)
     assert refusal(order) == (
         4,
@@ -899,7 +905,9 @@ def test_a_checkpoint_that_the_device_has_no_room_for_claims_no_folder(
     assert not order.folder.exists()
 
 
-def test_an_evaluation_set_with_an_id_twice_is_refused(config: Config, order_of: Callable[..., Order], tmp_path: Path):
+def test_an_evaluation_set_with_an_id_twice_is_refused(
+    config: Config, order_of: Callable[..., RunRequest], tmp_path: Path
+):
     path = tmp_path / "items.jsonl"
     path.write_text('{"id": "a", "prompt": "x", "expected": "y"}\n' * 2)
     order = order_of(replace(config, evaluation=Evaluation(eval_set=str(path))))

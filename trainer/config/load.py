@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from schemas.problems.problem import Problem, ProblemError
-from schemas.reading.positions import MOST_DIGITS
+from schemas.reading.limits import MOST_DIGITS
 from schemas.reading.yaml_text import write_yaml
 from schemas.validate import check_value
 from trainer.config.seed_names import PRESENT_NAMES, set_at

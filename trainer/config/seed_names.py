@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
 
-from schemas.problems.problem import Problem, pointer_to
+from schemas.problems.problem import Lines, Problem, pointer_to
 from schemas.problems.words import shown
-from schemas.reading.text import Lines
 
 PRESENT_NAMES: dict[str, str] = {
     "model.max_length": "data.max_length",

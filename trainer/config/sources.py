@@ -10,9 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from schemas.problems.problem import Problem, pointer_to
+from schemas.problems.problem import Lines, Problem, pointer_to, unknown_lines
 from schemas.reading.parse import parse_yaml
-from schemas.reading.text import Lines, unknown_lines
 from schemas.validate import check_value
 from trainer.config.seed_names import NOT_STATED, PRESENT_NAMES, set_at, value_at, with_present_names
 

@@ -42,6 +42,13 @@ class Method:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Objective:
+    """Toward what it is trained."""
+
+    kind: Literal["supervised"] = "supervised"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Optimizer:
     """How parameters change."""
 
@@ -136,6 +143,7 @@ class Config:
     model: Model
     data: Data = field(default_factory=Data)
     method: Method = field(default_factory=Method)
+    objective: Objective = field(default_factory=Objective)
     optimizer: Optimizer = field(default_factory=Optimizer)
     batch: Batch = field(default_factory=Batch)
     precision: Precision = field(default_factory=Precision)
@@ -151,6 +159,7 @@ GROUPS: dict[str, type] = {
     "model": Model,
     "data": Data,
     "method": Method,
+    "objective": Objective,
     "optimizer": Optimizer,
     "batch": Batch,
     "precision": Precision,

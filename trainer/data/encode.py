@@ -48,14 +48,8 @@ class EncodedRow:
 
 @dataclass(frozen=True, kw_only=True)
 class EncodedData:
-    """All rows as arrays, padded to one length, with the counts of `first_examples.json`.
+    """All rows as token ids, with the counts of `first_examples.json`."""
 
-    `loss_mask[r, t]` says whether the loss asks for `tokens[r, t]`, so it is false on prompts and padding and true on
-    completions and the end token.
-    """
-
-    tokens: Int32[np.ndarray, "rows seq"]
-    loss_mask: Bool[np.ndarray, "rows seq"]
     encoded: tuple[EncodedRow, ...]
     counts: dict[str, int | bool]
     warnings: tuple[Problem, ...]
@@ -71,7 +65,7 @@ def encode_rows(
     lines: Sequence[int] | None = None,
     max_positions: int | None = None,
 ) -> EncodedData:
-    """Return rows as arrays of `[rows max_length]`.
+    """Return rows as token ids, at most `max_length` each.
 
     Args:
         rows: rows of any shape that `dataset_row.schema.json` allows.
@@ -100,8 +94,6 @@ def encode_rows(
     refuse_what_is_not_taught(examples, encoded, tokenizer, end_id, where)
     tokens, loss_mask = padded(encoded, max_length)
     return EncodedData(
-        tokens=tokens,
-        loss_mask=loss_mask,
         encoded=encoded,
         counts={
             "rows": len(encoded),
@@ -191,7 +183,9 @@ def padded(
 ) -> tuple[Int32[np.ndarray, "rows seq"], Bool[np.ndarray, "rows seq"]]:
     """Return token ids and loss mask, padded on the right with token 0, which the mask leaves out.
 
-    A row of the ids `[7, 8, 9]` with one prompt token gives, at length 4, `[7, 8, 9, 0]` and `[0, 1, 1, 0]`.
+    The mask says whether the loss asks for a token, so it is false on prompts and padding and true on completions and
+    the end token. A row of the ids `[7, 8, 9]` with one prompt token gives, at length 4, `[7, 8, 9, 0]` and
+    `[0, 1, 1, 0]`.
     """
     tokens = np.zeros((len(encoded), max_length), np.int32)
     loss_mask = np.zeros((len(encoded), max_length), np.bool_)

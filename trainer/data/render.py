@@ -15,6 +15,9 @@ from trainer.data.special_tokens import TurnTokenizer, Written, turn_end
 PROMPT_TEMPLATE = "{prompt}\n"
 """How a plain prompt is written; {prompt} stands for it."""
 
+FORM = "prompt_form"
+"""Event of the log that states how prompts are put to the model."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Example:

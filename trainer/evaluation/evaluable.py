@@ -1,26 +1,69 @@
-"""Whether an evaluation may be added to a run that has ended, and in which words it, or an export, is refused."""
+"""Whether an evaluation may be added to a run that has ended, and in which words it is refused."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from evidence.records.ours import read_existing_run
 from evidence.run import layout
 from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.rule import Rule, problem_of
+from trainer.config.load import load_config
 from trainer.config.tree import Config
 from trainer.evaluation.evaluate import is_evaluated
 from trainer.evaluation.late_evaluation import manifest_of
-from trainer.loop.checkpoint import latest_step
+from trainer.loop.checkpoint.restoring import latest_step, no_checkpoint
+
+EVALUATED_ALREADY = Rule(
+    "TP070",
+    "Evaluated already",
+    "An evaluation is evidence; a second one would replace the first.",
+    "Train another run with --set evaluation.eval_set=NAME to use another set.",
+)
+NO_SET = Rule(
+    "TP071",
+    "No evaluation set",
+    "Neither the run nor the command names one.",
+    "Name one with --eval-set eval_v2, or a JSONL file.",
+)
+EVALUATION_STOPPED = Rule(
+    "TP072", "Evaluation stopped", "It was stopped before every item was answered.", "Run the same command again."
+)
+ANOTHER_SET = Rule(
+    "TP074",
+    "Another evaluation set",
+    "The run's configuration declares one set and the command names another.",
+    "Leave --eval-set out, or train another run.",
+)
+ANOTHER_STEP = Rule(
+    "TP075",
+    "Checkpoint before the last step",
+    "The scores of a run are those of its last step.",
+    "Continue the run, which evaluates at its end.",
+)
+
+
+def config_of_run(folder: Path) -> Config:
+    """Return the configuration that a run recorded."""
+    read_existing_run(folder)
+    return load_config(folder / layout.CONFIG)
+
+
+def refuse_without_checkpoint(folder: Path) -> None:
+    """Refuse a run whose parameters are not there, before anything is built for them."""
+    if latest_step(folder) is None:
+        raise ProblemError([no_checkpoint(folder)], exit_code=2)
 
 
 def refuse_another_set(name: str, config: Config, folder: Path) -> None:
     """Refuse to answer another set than the configuration declares: the two would contradict each other."""
     declared = config.evaluation.eval_set
     if declared is not None and name != declared:
-        problem = Problem(
-            code="TP074",
-            severity="error",
+        problem = problem_of(
+            ANOTHER_SET,
             file=str(folder / layout.CONFIG),
             pointer="/evaluation/eval_set",
+            why=None,
             what=f"The run's configuration declares {declared}, and {name} was asked for.",
             next=f"Leave --eval-set out, or train another run with --set evaluation.eval_set={name}.",
         )
@@ -33,14 +76,12 @@ def refuse_another_step(folder: Path, config: Config) -> None:
     step, done = latest_step(folder), (manifest["training"] or {}).get("steps_done")
     if step != done:
         killed = f"The run was killed; its newest checkpoint is at step {step} of {config.limits.steps}."
-        problem = Problem(
-            code="TP075",
-            severity="error",
+        problem = problem_of(
+            ANOTHER_STEP,
             file=str(folder),
             what=killed
             if manifest["status"] == "running"
             else f"The newest checkpoint is at step {step}; the run did {done} steps.",
-            why="The scores of a run are those of its last step.",
             next=f"Continue it, which evaluates at the end: trainproof train --resume {folder} "
             f"--set evaluation.eval_set={config.evaluation.eval_set}.",
         )
@@ -50,46 +91,30 @@ def refuse_another_step(folder: Path, config: Config) -> None:
 def refuse_second_evaluation(folder: Path) -> None:
     """Refuse to replace the evaluation of a run, which is evidence; one that was stopped may be completed."""
     if is_evaluated(folder):
-        problem = Problem(
-            code="TP070",
-            severity="error",
+        problem = problem_of(
+            EVALUATED_ALREADY,
             file=str(folder / layout.EVAL_SUMMARY),
             what="The run has been evaluated already.",
-            why="An evaluation is evidence; a second one would replace the first.",
-            next="Train another run with --set evaluation.eval_set=NAME to use another set.",
         )
         raise ProblemError([problem], exit_code=2)
 
 
 def no_eval_set(folder: Path) -> Problem:
     """Return the problem of an evaluation without a set."""
-    return Problem(
-        code="TP071",
-        severity="error",
+    return problem_of(
+        NO_SET,
         file=str(folder / layout.CONFIG),
         pointer="/evaluation/eval_set",
+        why=None,
         what="The run's configuration names no evaluation set.",
-        next="Name one with --eval-set eval_v2, or a JSONL file.",
     )
 
 
-def told_to_stop(folder: Path, reason: str | None) -> Problem:
+def evaluation_stopped(folder: Path, reason: str | None) -> Problem:
     """Return the problem of an evaluation that was told to stop."""
-    return Problem(
-        code="TP072",
-        severity="error",
+    return problem_of(
+        EVALUATION_STOPPED,
         file=str(folder),
+        why=None,
         what=f"The evaluation was stopped ({reason}); the run is as it was before.",
-        next="Run the same command again.",
-    )
-
-
-def export_stopped(target: Path, reason: str) -> Problem:
-    """Return the problem of an export that was told to stop."""
-    return Problem(
-        code="TP049",
-        severity="error",
-        file=str(target),
-        what=f"The export was stopped ({reason}); nothing of it is left.",
-        next="Run the same command again.",
     )

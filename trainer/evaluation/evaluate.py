@@ -1,7 +1,7 @@
 """Answering an evaluation set: every output written as it comes, every score computed from what was written.
 
-Scoring rules stand in `evidence.scores.scoring`, sums in `evidence.scores.recompute`, so a checker computes the same. Decoding is
-`trainer.generate.decode`.
+Scoring rules stand in `evidence.scores.scoring`, sums in `evidence.scores.recompute`, so a checker computes the same.
+Decoding is `trainer.generate.decode`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from evidence.scores.scoring import extract_answer, format_ok, is_correct
 from schemas.catalog import VERSION
 from schemas.validate import read_document, read_rows
 from trainer.config.tree import Evaluation
-from trainer.data.chat_template import each_rendered
-from trainer.data.encode import Tokenizer, prompt_ids
-from trainer.data.render import PromptForm
+from trainer.data.encode import Tokenizer
+from trainer.data.prompts import prompts_of
+from trainer.data.render import FORM, PromptForm
 from trainer.data.rows import RowFile
 from trainer.generate.decode import Completion
 from trainer.recorder.recorder import now
@@ -32,9 +32,6 @@ Answer = Callable[[Sequence[Sequence[int]]], Iterator[Completion]]
 
 EVALUATED = "evaluated"
 """Event of the log that states a run's score."""
-
-FORM = "prompt_form"
-"""Event of the log that states how prompts are put to the model."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,19 +126,6 @@ def answer_set(
     return Evaluated(
         complete=len(rows) == len(items.rows), started_at=started_at, finished_at=now(), rows=tuple(rows), path=path
     )
-
-
-def prompts_of(items: RowFile, form: PromptForm, tokenizer: Tokenizer) -> list[list[int]]:
-    """Return each item's prompt as the model was taught to be asked, open at the end.
-
-    Raises:
-        ProblemError: exit code 2; the chat template refuses items.
-    """
-    texts = each_rendered(
-        items.rows, lambda item: form.render(item["prompt"], tokenizer), file=str(items.path), lines=items.lines
-    )
-    templated = form.templated(tokenizer)
-    return [prompt_ids(text, tokenizer, templated=templated) for text in texts]
 
 
 def prediction_row(item: dict[str, Any], output: Completion, tokenizer: Tokenizer) -> dict[str, Any]:

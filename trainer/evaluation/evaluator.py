@@ -18,14 +18,17 @@ from trainer.evaluation.evaluate import EVALUATED, Answered, answer_set, summary
 from trainer.generate.decode import Completion, generate
 from trainer.loop.step import TrainState
 from trainer.loop.stop import StopRequest
+from trainer.loop.task import Task
+from trainer.methods.method import joined
 from trainer.model.decoder import Decoder
 from trainer.model.params import Params, params_sha256
+from trainer.objectives.data import Data
 from trainer.recorder.progress import Watch
 from trainer.recorder.recorder import Recorder
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exam:
+class Evaluator:
     """An evaluation set and how it is put to a model."""
 
     items: RowFile
@@ -40,13 +43,28 @@ class Exam:
     stop: StopRequest
     watch: Watch
 
-    def before(self, state: TrainState) -> Answered | None:
-        """Return the untrained model's answers, or None where no baseline is asked for."""
-        return self.put_to(state, layout.BASELINE_PREDICTIONS, "baseline") if self.settings.baseline else None
+    def evaluate_untrained(self, state: TrainState, frozen: Params, recorder: Recorder) -> Answered | None:
+        """Return the untrained model's answers, None where none are asked for or the model is trained already.
 
-    def after(self, state: TrainState, baseline: Answered | None, recorder: Recorder) -> bool:
+        A run that was stopped before its first step is continued with the untrained model, which is asked then.
+        """
+        if not self.settings.baseline:
+            return None
+        step = int(state.step)
+        if step == 0:
+            return self.answers(state, frozen, file=layout.BASELINE_PREDICTIONS, what="baseline")
+        recorder.log(
+            "info",
+            "baseline_left_out",
+            f"the untrained model is not asked: this run begins after step {step}; what it answered stands in the run "
+            "that began at step 0, if it was asked there",
+            step=step,
+        )
+        return None
+
+    def evaluate(self, state: TrainState, frozen: Params, baseline: Answered | None, recorder: Recorder) -> bool:
         """Put the set to the trained model, record the summary of both, and return whether every item was answered."""
-        trained = self.put_to(state, layout.PREDICTIONS, "evaluation")
+        trained = self.answers(state, frozen, file=layout.PREDICTIONS, what="evaluation")
         summary = summary_of(
             trained,
             baseline,
@@ -68,19 +86,20 @@ class Exam:
         )
         return trained.evaluated.complete
 
-    def put_to(self, state: TrainState, file: str, what: str) -> Answered:
+    def answers(self, state: TrainState, frozen: Params, *, file: str, what: str) -> Answered:
         """Return a model's answers, each written to `file` as it came."""
+        params = joined(state.trained, frozen)
         evaluated = answer_set(
             self.items,
             self.form,
             self.tokenizer,
-            lambda prompts: self.answer(state.params, prompts),
+            lambda prompts: self.answer(params, prompts),
             path=self.folder / file,
             max_prompt_tokens=self.max_positions - self.settings.max_new_tokens,
             stop_now=self.stop.reason,
             progress=lambda count, total: self.watch.done(what, count, total),
         )
-        checkpoint = {"step": int(state.step), "params_sha256": params_sha256(state.params)}
+        checkpoint = {"step": int(state.step), "params_sha256": params_sha256(params)}
         return Answered(evaluated=evaluated, checkpoint=checkpoint)
 
     def answer(self, params: Params, prompts: Sequence[Sequence[int]]) -> Iterator[Completion]:
@@ -103,6 +122,23 @@ class Exam:
     def prompt_template(self) -> str:
         """What the model is given; {prompt} stands for an item's prompt."""
         return self.form.render("{prompt}", self.tokenizer)
+
+
+def evaluator_of(task: Task, data: Data, recorder: Recorder, stop: StopRequest, watch: Watch) -> Evaluator | None:
+    """Return the evaluation of a run, None if it has none."""
+    if data.items is None:
+        return None
+    return Evaluator(
+        items=data.items.file,
+        settings=task.config.evaluation,
+        form=data.form,
+        tokenizer=data.tokenizer,
+        graphdef=task.model.graphdef,
+        max_positions=task.model.source.spec.max_positions,
+        folder=recorder.folder,
+        stop=stop,
+        watch=watch,
+    )
 
 
 def in_words(summary: dict[str, Any], name: str) -> str:

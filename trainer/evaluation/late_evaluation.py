@@ -8,6 +8,8 @@ this one was killed.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +71,16 @@ def finish_or_undo(folder: Path) -> None:
         cut_off_seal(folder / layout.LOG)
     for name in left:
         beside(folder, name).unlink(missing_ok=True)
+
+
+@contextmanager
+def undone_unless_finished(folder: Path) -> Iterator[None]:
+    """Leave the run as it was, or with its whole evaluation, where what happens inside fails."""
+    try:
+        yield
+    except BaseException:
+        finish_or_undo(folder)
+        raise
 
 
 def cut_off_seal(log: Path) -> None:

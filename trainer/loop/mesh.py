@@ -44,5 +44,5 @@ def longest_axis(shape: Sequence[int], devices: int) -> PartitionSpec:
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
-    """Return the sharding of `[accum batch seq]`: sequences are split over the devices."""
-    return NamedSharding(mesh, PartitionSpec(None, AXIS, None))
+    """Return the sharding of `[accum batch …]`: sequences are split over the devices."""
+    return NamedSharding(mesh, PartitionSpec(None, AXIS))

@@ -1,125 +1,173 @@
-"""The compiled train step with the state it starts from: where model, optimizer, mesh and loss come together."""
+"""The programs of a run by name, each built from shapes: a plan can compile the list that a run calls.
+
+| name | from | to |
+|---|---|---|
+| draw | – | random parameters, where no files hold them |
+| restore | – | the frozen ones of them; the state comes from a checkpoint |
+| start | trained parameters, used up | the state before the first step |
+| train | state (used up where it is donated), frozen parameters, batch | the next state, what the step measured |
+| decode | all parameters, prompts | what the model writes |
+| export | all parameters, used up | those of the plain model that they make together |
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax.sharding import Mesh
-from jaxtyping import Array, Bool, Int32
 
-from trainer.config.tree import Config
-from trainer.loop.mesh import batch_sharding, build_mesh, state_shardings
-from trainer.loop.optimizer import build_optimizer
-from trainer.loop.step import Batch, LossSum, Params, StepMetrics, TrainState, build_step, first_state
+from trainer.data.prompts import Asked
+from trainer.generate.decode import decode, padded
+from trainer.loop.mesh import batch_sharding
+from trainer.loop.state import optimizer_of, placed, random_params, shardings_of, state_shapes
+from trainer.loop.step import LossSums, Params, build_step, first_state
+from trainer.loop.task import Task
+from trainer.methods.method import joined, split
 from trainer.model.decoder import Decoder
 from trainer.model.params import bind
-from trainer.objectives.cross_entropy import chunked_cross_entropy
-from trainer.planning.devices import Devices
+from trainer.objectives.objective import Microbatch, Objective, Sums
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compiled:
+    """A program that can be called."""
+
+    call: Any
+    """The `jax.stages.Compiled`."""
+    jaxpr: Any
+    """The traced program, for reading back what runs."""
+    seconds: float
+    """How long tracing and compiling took."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """One compiled optimizer step and what surrounds it."""
+    """A program before it is compiled."""
 
-    step: Callable[[TrainState, Batch], tuple[TrainState, StepMetrics]]
-    """The compiled step; it consumes the state it is given where the state is donated."""
-    compiled: Any
-    """The `jax.stages.Compiled` behind it."""
-    jaxpr: Any
-    """The traced program, for reading back what runs."""
-    mesh: Mesh
-    compile_seconds: float
+    function: Any
+    """A function under `jax.jit`."""
+    arguments: tuple[Any, ...]
+    """Shapes, types and shardings of what it is called with."""
+    settings: dict[str, Any]
+    """Static arguments by name."""
 
-
-def batch_size_of(config: Config, *, devices: int) -> int:
-    """Return the sequences per optimizer step over all devices."""
-    return config.batch.microbatch_size * devices * config.batch.accumulation_steps
-
-
-def chunk_positions_of(config: Config) -> int | None:
-    """Return the positions of each sequence whose logits exist at one time in the loss. None: all."""
-    chunk_tokens = config.memory.loss_chunk_tokens
-    return None if chunk_tokens is None else max(1, chunk_tokens // config.batch.microbatch_size)
+    def compile(self) -> Compiled:
+        """Compile it for the devices of its arguments, which need not be there."""
+        began = time.perf_counter()
+        traced = self.function.trace(*self.arguments, **self.settings)
+        return Compiled(call=traced.lower().compile(), jaxpr=traced.jaxpr, seconds=time.perf_counter() - began)
 
 
-def loss_of(graphdef: nnx.GraphDef[Decoder], config: Config) -> LossSum:
-    """Return the summed loss of a decoder as a function of its parameters."""
-    chunk_positions = chunk_positions_of(config)
-
-    def loss_sum(
-        params: Params,
-        tokens: Int32[Array, "batch seq"],
-        targets: Int32[Array, "batch seq"],
-        mask: Bool[Array, "batch seq"],
-    ) -> Array:
-        decoder = bind(graphdef, params)
-        hidden = decoder.hidden(tokens)
-        return chunked_cross_entropy(hidden, targets, mask, decoder.logits, chunk_positions=chunk_positions)
-
-    return loss_sum
+def programs_of(task: Task, *, asked: Asked | None = None) -> dict[str, Program]:
+    """Return the programs of a run: `decode` where something is asked, `draw` and `restore` where no files are read."""
+    found = {
+        "start": start_program(task),
+        "train": train_program(task),
+        "export": export_program(task),
+    }
+    if not task.model.reads_weights:
+        found |= {"draw": draw_program(task), "restore": draw_program(task, frozen=True)}
+    if asked is not None:
+        found["decode"] = decode_program(task, asked)
+    return found
 
 
-def start_state(params: Params, config: Config, devices: Devices) -> TrainState:
-    """Return the state before the first step, on its devices and, if asked, split over them."""
-    optimizer = build_optimizer(config.optimizer, steps=config.limits.steps)
-    shardings = jax.tree.map(lambda shape: shape.sharding, state_shapes(params, config, devices))
-    # The params are handed over, not copied: donated, they may become the state's own.
-    make = jax.jit(lambda tree: first_state(tree, optimizer), out_shardings=shardings)
-    placed = jax.device_put(params, shardings.params)
-    state: TrainState = make(placed)
-    return state
+def draw_program(task: Task, *, frozen: bool = False) -> Program:
+    """Return the random parameters before the first step, or only those that stay as they are drawn."""
+
+    def drawn() -> Params:
+        params = random_params(task)
+        return split(task.model.method, params)[1] if frozen else params
+
+    shapes = placed(task.model.frozen if frozen else task.model.shapes, task)
+    return Program(function=jax.jit(drawn, out_shardings=shardings_of(shapes)), arguments=(), settings={})
 
 
-def state_shapes(params: Mapping[str, Any], config: Config, devices: Devices) -> TrainState:
-    """Return the shapes, types and shardings of a run's state; nothing is computed.
-
-    Args:
-        params: by name, as arrays or as shapes.
-        config: the run.
-        devices: where the state is to lie.
-    """
-    optimizer = build_optimizer(config.optimizer, steps=config.limits.steps)
-    shapes = jax.eval_shape(lambda tree: first_state(tree, optimizer), dict(params))
-    shardings = state_shardings(shapes, build_mesh(devices.list), shard_params=config.mesh.shard_params)
-
-    def placed(shape: jax.ShapeDtypeStruct, sharding: Any) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct(shape.shape, shape.dtype, sharding=sharding)
-
-    placed_shapes: TrainState = jax.tree.map(placed, shapes, shardings)
-    return placed_shapes
-
-
-def compile_program(graphdef: nnx.GraphDef[Decoder], state: TrainState, config: Config, devices: Devices) -> Program:
-    """Compile the train step for the shapes of this run."""
-    mesh = build_mesh(devices.list)
-    optimizer = build_optimizer(config.optimizer, steps=config.limits.steps)
-    step = build_step(
-        loss_of(graphdef, config), optimizer, max_grad_norm=config.optimizer.max_grad_norm, seed=config.seed
+def start_program(task: Task) -> Program:
+    """Return the state before the first step; trained parameters become its own, so that they never exist twice."""
+    optimizer = optimizer_of(task)
+    state = state_shapes(task)
+    function = jax.jit(
+        lambda trained: first_state(trained, optimizer), donate_argnums=(0,), out_shardings=shardings_of(state)
     )
-    shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
-    rows = config.batch.microbatch_size * len(devices.list)
-    shape = (config.batch.accumulation_steps, rows, config.data.max_length)
-    described: Any = partial(jax.ShapeDtypeStruct, shape, sharding=batch_sharding(mesh))
-    batch = Batch(tokens=described(dtype=jnp.int32), loss_mask=described(dtype=jnp.bool_))
-    began = time.perf_counter()
+    return Program(function=function, arguments=(state.trained,), settings={})
+
+
+def export_program(task: Task) -> Program:
+    """Return the parameters of the plain model that trained and frozen ones make together."""
+    plain = jax.eval_shape(task.model.method.merged, task.model.shapes)
+    kept, added = parted(placed(task.model.shapes, task), plain)
+    function = jax.jit(
+        lambda kept, added: task.model.method.merged({**kept, **added}),
+        donate_argnums=(0,),
+        out_shardings=shardings_of(placed(plain, task)),
+    )
+    return Program(function=function, arguments=(kept, added), settings={})
+
+
+def parted(params: Params, plain: Params) -> tuple[Params, Params]:
+    """Return the parameters that a plain model has too, and the others."""
+    kept = {name: value for name, value in params.items() if name in plain}
+    return kept, {name: value for name, value in params.items() if name not in plain}
+
+
+def exported(params: Params, task: Task) -> Params:
+    """Return the parameters of the plain model that all of these make together; they are used up."""
+    plain: Params = jax.eval_shape(task.model.method.merged, task.model.shapes)
+    found: Params = export_program(task).compile().call(*parted(params, plain))
+    return found
+
+
+def train_program(task: Task) -> Program:
+    """Return one optimizer step."""
+    state = state_shapes(task)
+    frozen = placed(task.model.frozen, task)
+    optimizer = optimizer_of(task)
+    config = task.config
+    step = build_step(
+        loss_of(task.model.graphdef, task.objective),
+        optimizer,
+        max_grad_norm=config.optimizer.max_grad_norm,
+        seed=config.seed,
+    )
+    sharding = batch_sharding(task.mesh)
+    batch = {
+        name: jax.ShapeDtypeStruct((config.batch.accumulation_steps, *shape.shape), shape.dtype, sharding=sharding)
+        for name, shape in task.objective.described(config.batch.microbatch_size * task.mesh.size).items()
+    }
     jitted = jax.jit(
         step,
         donate_argnums=(0,) if config.memory.donate else (),
-        out_shardings=(shardings, None),
+        out_shardings=(shardings_of(state), None),
     )
-    traced = jitted.trace(state, batch)
-    compiled = traced.lower().compile()
+    return Program(function=jitted, arguments=(state, frozen, batch), settings={})
+
+
+def decode_program(task: Task, asked: Asked) -> Program:
+    """Return the answer to one batch of prompts, as `generate` asks for it."""
+    rows, width = min(task.config.evaluation.batch_size, asked.prompts), padded(asked.longest_tokens)
+    described: Any = jax.ShapeDtypeStruct
     return Program(
-        step=compiled,
-        compiled=compiled,
-        jaxpr=traced.jaxpr,
-        mesh=mesh,
-        compile_seconds=time.perf_counter() - began,
+        function=decode,
+        arguments=(
+            task.model.graphdef,
+            placed(task.model.shapes, task),
+            described((rows, width), jnp.int32),
+            described((rows,), jnp.int32),
+            described((), jnp.int32),
+        ),
+        settings={"max_new_tokens": task.config.evaluation.max_new_tokens},
     )
+
+
+def loss_of(graphdef: nnx.GraphDef[Decoder], objective: Objective) -> LossSums:
+    """Return the objective's sums as a function of a decoder's parameters."""
+
+    def loss_sums(trained: Params, frozen: Params, batch: Microbatch) -> Sums:
+        return objective.loss_sums(bind(graphdef, joined(trained, frozen)), batch)
+
+    return loss_sums

@@ -1,116 +1,124 @@
 """One optimizer step: gradient, clip, update, new state, in that order.
 
-The law of accumulation: the gradient of a step is the gradient of the mean loss per supervised token over *all* its
-tokens. Microbatches hold different numbers of supervised tokens, so a mean of their means would be wrong; sums are
-added and divided once by the total.
+The law of accumulation: the gradient of a step is the gradient of the mean loss per unit of weight (a supervised token,
+say) over *all* its microbatches. They have different weights, so a mean of their means would be wrong; sums are added
+and divided once by the total. The step knows no model, no objective and no method: it is given a function from
+parameters and a microbatch to sums.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Int32
+from jaxtyping import Array, Float, Int32
 
 from trainer.loop.rounding import round_like
-from trainer.objectives.cross_entropy import next_token_targets
+from trainer.objectives.objective import Microbatch, Sums
 
 Params = Any
 """A tree of arrays; its structure is the model's own."""
 
-LossSum = Callable[[Params, Int32[Array, "batch seq"], Int32[Array, "batch seq"], Bool[Array, "batch seq"]], Array]
-"""Summed loss of `(params, tokens, targets, mask)`."""
+Batch = Mapping[str, Array]
+"""What one optimizer step learns from: arrays by name, `[accum batch …]`, as an objective describes them."""
+
+LossSums = Callable[[Params, Params, Microbatch], Sums]
+"""The sums of `(trained, frozen, microbatch)`."""
 
 
 class TrainState(NamedTuple):
-    """All that changes from step to step, and all that a checkpoint holds."""
+    """All that changes from step to step, and all that a checkpoint holds. Frozen parameters are no part of it."""
 
     step: Int32[Array, ""]
     """Optimizer steps done."""
-    params: Params
+    trained: Params
+    """The parameters that learn."""
     opt_state: Any
 
 
-class Batch(NamedTuple):
-    """What one optimizer step learns from; `accum` microbatches of `batch` sequences over all devices."""
-
-    tokens: Int32[Array, "accum batch seq"]
-    loss_mask: Bool[Array, "accum batch seq"]
-
-
 class StepMetrics(NamedTuple):
-    """What one step measured."""
+    """What one step measured, before its update."""
 
     loss: Float[Array, ""]
-    """Mean cross-entropy per supervised token before the update, nats."""
+    """Mean loss per unit of weight; of supervised learning, cross-entropy per supervised token in nats."""
     grad_norm: Float[Array, ""]
     """Global L2 norm before clipping."""
+    named: dict[str, Float[Array, ""]]
+    """The objective's further figures, each a mean per unit of weight."""
 
 
-def first_state(params: Params, optimizer: optax.GradientTransformation) -> TrainState:
+def first_state(trained: Params, optimizer: optax.GradientTransformation) -> TrainState:
     """Return the state before the first step. The optimizer's own numbers are float32 even where params are not."""
-    return TrainState(step=jnp.int32(0), params=params, opt_state=optimizer.init(in_float32(params)))
+    return TrainState(step=jnp.int32(0), trained=trained, opt_state=optimizer.init(in_float32(trained)))
 
 
 def build_step(
-    loss_sum: LossSum,
+    loss_sums: LossSums,
     optimizer: optax.GradientTransformation,
     *,
     max_grad_norm: float | None,
     seed: int,
-) -> Callable[[TrainState, Batch], tuple[TrainState, StepMetrics]]:
+) -> Callable[[TrainState, Params, Batch], tuple[TrainState, StepMetrics]]:
     """Return the function of one optimizer step, to be jitted with its first argument donated.
 
     Args:
-        loss_sum: the model's summed loss.
+        loss_sums: the sums of a microbatch.
         optimizer: from `build_optimizer`.
         max_grad_norm: largest global norm of the gradient that is used. None: no clipping.
         seed: decides stochastic rounding; the draw of step k depends on seed and k alone.
     """
 
-    def step(state: TrainState, batch: Batch) -> tuple[TrainState, StepMetrics]:
-        # A batch may have no supervised token at all (every row cut to its prompt); 0/1 then gives 0, not NaN.
-        supervised = jnp.maximum(jnp.sum(batch.loss_mask[:, :, 1:]), 1).astype(jnp.float32)
-        total, gradient = gradient_of_sum(loss_sum, state.params, batch)
-        gradient = jax.tree.map(lambda leaf: leaf.astype(jnp.float32) / supervised, gradient)
+    def train_step(state: TrainState, frozen: Params, batch: Batch) -> tuple[TrainState, StepMetrics]:
+        sums, gradient = gradient_of_sum(loss_sums, state.trained, frozen, batch)
+        # A batch may weigh nothing (every row cut to its prompt); 0/1 then gives 0, not NaN.
+        weight = jnp.where(sums.weight > 0, sums.weight, jnp.float32(1))
+        gradient = jax.tree.map(lambda leaf: leaf.astype(jnp.float32) / weight, gradient)
         grad_norm = optax.tree.norm(gradient)
         if max_grad_norm is not None:
             scale = jnp.minimum(jnp.float32(1), jnp.float32(max_grad_norm) / jnp.maximum(grad_norm, 1e-12))
             gradient = jax.tree.map(lambda leaf: leaf * scale, gradient)
-        updates, opt_state = optimizer.update(gradient, state.opt_state, in_float32(state.params))
+        updates, opt_state = optimizer.update(gradient, state.opt_state, in_float32(state.trained))
         key = jax.random.fold_in(jax.random.key(seed), state.step)
-        params = with_updates(state.params, updates, key)
-        # The loss belongs to the params before the update: it is what this batch was asked with.
-        metrics = StepMetrics(loss=total / supervised, grad_norm=grad_norm)
-        return TrainState(step=state.step + jnp.int32(1), params=params, opt_state=opt_state), metrics
+        trained = with_updates(state.trained, updates, key)
+        # The figures belong to the params before the update: it is what this batch was asked with.
+        named = {name: total / weight for name, total in sums.named.items()}
+        metrics = StepMetrics(loss=sums.loss / weight, grad_norm=grad_norm, named=named)
+        return TrainState(step=state.step + jnp.int32(1), trained=trained, opt_state=opt_state), metrics
 
-    return step
+    return train_step
 
 
-def gradient_of_sum(loss_sum: LossSum, params: Params, batch: Batch) -> tuple[Array, Params]:
-    """Return the summed loss over all microbatches, and its gradient in float32 where it is added up."""
+def gradient_of_sum(loss_sums: LossSums, trained: Params, frozen: Params, batch: Batch) -> tuple[Sums, Params]:
+    """Return the sums over all microbatches, and the gradient of the loss in float32 where it is added up."""
 
-    def of_microbatch(tokens: Array, loss_mask: Array) -> tuple[Array, Params]:
-        targets, mask = next_token_targets(tokens, loss_mask)
-        loss_and_gradient: tuple[Array, Params] = jax.value_and_grad(loss_sum)(params, tokens, targets, mask)
-        return loss_and_gradient
+    def of_microbatch(microbatch: Microbatch) -> tuple[Sums, Params]:
+        def loss(params: Params) -> tuple[Array, Sums]:
+            sums = loss_sums(params, frozen, microbatch)
+            return sums.loss, sums
+
+        (_, sums), gradient = jax.value_and_grad(loss, has_aux=True)(trained)
+        return sums, gradient
 
     # One microbatch takes no loop, so the compiler may apply each layer's update as soon as its gradient exists and
     # never hold all gradients together.
-    if batch.tokens.shape[0] == 1:
-        return of_microbatch(batch.tokens[0], batch.loss_mask[0])
+    first = {name: array[0] for name, array in batch.items()}
+    if len(next(iter(batch.values()))) == 1:
+        return of_microbatch(first)
 
-    def add(carry: tuple[Array, Params], microbatch: Batch) -> tuple[tuple[Array, Params], None]:
-        total, gradient = of_microbatch(microbatch.tokens, microbatch.loss_mask)
-        summed = jax.tree.map(lambda a, b: a + b.astype(jnp.float32), carry[1], gradient)
-        return (carry[0] + total, summed), None
+    def add(carry: tuple[Sums, Params], microbatch: Microbatch) -> tuple[tuple[Sums, Params], None]:
+        sums, gradient = of_microbatch(microbatch)
+        added = jax.tree.map(lambda a, b: a + b.astype(jnp.float32), carry, (sums, gradient))
+        return added, None
 
-    nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float32), params)
-    (total, gradient), _ = jax.lax.scan(add, (jnp.float32(0), nothing), batch)
-    return total, gradient
+    def zeros(tree: Any) -> Any:
+        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float32), tree)
+
+    no_sums = zeros(jax.eval_shape(loss_sums, trained, frozen, first))
+    total, _ = jax.lax.scan(add, (no_sums, zeros(trained)), dict(batch))
+    return total
 
 
 def with_updates(params: Params, updates: Params, key: Array) -> Params:

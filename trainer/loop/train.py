@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import jax
-import optax
+from jaxtyping import Array
 
-from trainer.config.tree import Config
-from trainer.data.encode import EncodedData
-from trainer.data.order import rows_of_step
-from trainer.loop.checkpoint import Checkpoints
+from schemas.row_fields import row_fields
+from trainer.data.source import Source
+from trainer.loop.checkpoint.saving import Checkpoints
 from trainer.loop.mesh import batch_sharding
-from trainer.loop.optimizer import learning_rate_at
-from trainer.loop.program import Program, batch_size_of
-from trainer.loop.step import Batch, StepMetrics, TrainState
+from trainer.loop.optimizer import build_schedule, learning_rate_at
+from trainer.loop.step import Batch, Params, StepMetrics, TrainState
 from trainer.loop.stop import StopRequest
-from trainer.planning.devices import Devices
-from trainer.recorder.memory import device_memory_bytes
+from trainer.loop.task import Task
+from trainer.recorder.memory import device_memory_bytes, peak_memory_bytes
 from trainer.recorder.recorder import Recorder, now
 
 ALL_STEPS_DONE = "all steps done"
@@ -44,11 +42,12 @@ class Outcome:
 class Loop:
     """What the loop works with; `run` does the work."""
 
-    config: Config
-    program: Program
-    data: EncodedData
-    devices: Devices
-    schedule: optax.Schedule
+    task: Task
+    step: Callable[[TrainState, Params, Batch], tuple[TrainState, StepMetrics]]
+    """The compiled step; it consumes the state it is given where the state is donated."""
+    frozen: Params
+    """The parameters that do not learn."""
+    source: Source
     recorder: Recorder
     checkpoints: Checkpoints
     stop: StopRequest
@@ -61,12 +60,13 @@ class Loop:
         first = done = int(state.step)
         watch = Stopwatch(first)
         metrics, because = None, ALL_STEPS_DONE
-        for step, batch in self.batches(first):
+        for step in range(first, self.task.config.limits.steps):
             # The next step must not start if it and a checkpoint would not end in time.
             if reason := self.stop.reason(reserve_seconds=watch.step_seconds + self.checkpoints.seconds):
                 because = reason if done > first else f"{reason} before the first step"
                 break
-            state, metrics = self.program.step(state, batch)
+            batch = jax.device_put(self.source.batch(step), batch_sharding(self.task.mesh))
+            state, metrics = self.step(state, self.frozen, batch)
             done = step + 1
             logged, saved = self.is_logged(done, first), self.is_saved(done)
             if logged:
@@ -87,58 +87,42 @@ class Loop:
         status = "succeeded" if because == ALL_STEPS_DONE else "interrupted"
         return Outcome(state=state, status=status, because=because, seconds=seconds)
 
-    def batches(self, first: int) -> Iterator[tuple[int, Batch]]:
-        """Yield each remaining step, counted from 0, with its batch on the devices."""
-        config = self.config
-        sharding = batch_sharding(self.program.mesh)
-        size = batch_size_of(config, devices=len(self.devices.list))
-        shape = (config.batch.accumulation_steps, -1, config.data.max_length)
-        for step in range(first, config.limits.steps):
-            rows = rows_of_step(
-                step, rows=len(self.data.tokens), batch_size=size, seed=config.seed, shuffle=config.data.shuffle
-            )
-            yield (
-                step,
-                Batch(
-                    tokens=jax.device_put(self.data.tokens[rows].reshape(shape), sharding),
-                    loss_mask=jax.device_put(self.data.loss_mask[rows].reshape(shape), sharding),
-                ),
-            )
-
     def is_logged(self, done: int, first: int) -> bool:
         """Return whether a step has a row in metrics.jsonl: the first, the last and every `log_every_steps`-th."""
-        return done in (first + 1, self.config.limits.steps) or done % self.config.recording.log_every_steps == 0
+        return (
+            done in (first + 1, self.task.config.limits.steps) or done % self.task.config.recording.log_every_steps == 0
+        )
 
     def is_saved(self, done: int) -> bool:
         """Return whether a checkpoint follows a step; the last one is saved by the run itself."""
-        every = self.config.checkpoint.save_every_steps
-        return every > 0 and done % every == 0 and done < self.config.limits.steps
+        every = self.task.config.checkpoint.save_every_steps
+        return every > 0 and done % every == 0 and done < self.task.config.limits.steps
 
     def log(self, done: int, metrics: StepMetrics, watch: Stopwatch) -> None:
         """Write the row of a step."""
         loss = float(metrics.loss)  # waits until the devices have finished the step
-        grad_norm = float(metrics.grad_norm)
         seconds = watch.lap(done)
-        tokens_per_step = self.tokens_per_step
+        schedule = build_schedule(self.task.config.optimizer, steps=self.task.config.limits.steps)
         self.recorder.metric(
             {
                 "step": done,
-                "tokens_seen": done * tokens_per_step,
-                "loss": loss if math.isfinite(loss) else None,
-                "learning_rate": learning_rate_at(self.schedule, done - 1),
-                "grad_norm": grad_norm if math.isfinite(grad_norm) else None,
+                "tokens_seen": done * self.task.tokens_per_step,
+                "loss": finite_or_none(metrics.loss),
+                "learning_rate": learning_rate_at(schedule, done - 1),
+                "grad_norm": finite_or_none(metrics.grad_norm),
                 "step_seconds": seconds,
-                "tokens_per_second": tokens_per_step / seconds,
-                "device_memory_bytes": device_memory_bytes(self.devices),
+                "tokens_per_second": self.task.tokens_per_step / seconds,
+                "device_memory_bytes": device_memory_bytes(list(self.task.mesh.devices.flat)),
+                **self.named(metrics),
                 "time": now(),
             }
         )
-        self.progress(done, self.config.limits.steps, loss)
+        self.progress(done, self.task.config.limits.steps, loss)
 
-    @property
-    def tokens_per_step(self) -> int:
-        """Tokens of one optimizer step over all devices, padding included."""
-        return batch_size_of(self.config, devices=len(self.devices.list)) * self.config.data.max_length
+    def named(self, metrics: StepMetrics) -> dict[str, float | None]:
+        """Return the objective's figures that are fields of a row."""
+        fields = {field.name for field in row_fields()}
+        return {name: finite_or_none(value) for name, value in metrics.named.items() if name in fields}
 
     def save(self, state: TrainState) -> None:
         """Write a checkpoint, after everything recorded so far is on disk."""
@@ -147,6 +131,38 @@ class Loop:
         self.recorder.log(
             "info", "checkpoint_saved", f"checkpoint at step {step}", step=step, seconds=self.checkpoints.seconds
         )
+
+
+def train(loop: Loop, states: list[TrainState]) -> Outcome:
+    """Run the loop, save its last state, and record the result.
+
+    Args:
+        loop: what it works with.
+        states: the first state alone, which is taken out: whoever held it would keep its memory.
+    """
+    recorder = loop.recorder
+    outcome = loop.run(states.pop())
+    # A state whose numbers are not finite is of no use to continue from; the checkpoint before it is.
+    if outcome.status != "failed":
+        loop.save(outcome.state)
+    loop.checkpoints.close()
+    recorder.update("training", steps_done=int(outcome.state.step))
+    peak = peak_memory_bytes(list(loop.task.mesh.devices.flat))
+    recorder.record_result(train_seconds=outcome.seconds, peak_memory_bytes=peak, stopped_because=outcome.because)
+    recorder.log(
+        "error" if outcome.status == "failed" else "info",
+        "trained",
+        f"{int(outcome.state.step)} steps in {outcome.seconds:.1f} s: {outcome.because}",
+        train_seconds=outcome.seconds,
+        peak_memory_bytes=peak,
+    )
+    return outcome
+
+
+def finite_or_none(value: Array) -> float | None:
+    """Return a measured number, None for one that is not finite, which JSON cannot hold."""
+    number = float(value)
+    return number if math.isfinite(number) else None
 
 
 def not_finite(metrics: StepMetrics) -> str | None:

@@ -5,18 +5,27 @@ Reading parameters from files is in `loading.py`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import jax
 from flax import nnx
 from jax.typing import DTypeLike
 from jaxtyping import Array, Key
 
 from trainer.model.decoder import Decoder, Remat
-from trainer.model.layers import Dtypes
+from trainer.model.layers import Dtypes, Linear
+from trainer.model.lora import Lora
 from trainer.model.spec import ModelSpec
 
 
 def build(
-    spec: ModelSpec, *, key: Key[Array, ""], params_dtype: DTypeLike, compute_dtype: DTypeLike, remat: Remat
+    spec: ModelSpec,
+    *,
+    key: Key[Array, ""],
+    params_dtype: DTypeLike,
+    compute_dtype: DTypeLike,
+    remat: Remat,
+    adapters: Mapping[str, Lora] | None = None,
 ) -> Decoder:
     """Return a decoder with random parameters, equal for equal keys.
 
@@ -30,16 +39,43 @@ def build(
         params_dtype: element type of the stored parameters; drawn in float32 and rounded to it.
         compute_dtype: element type of matrix products.
         remat: `layer` keeps only each layer's input for the backward pass.
+        adapters: by the name of the projection that gets one, such as `layers.0.attention.query` (`projections`).
     """
     dtypes = Dtypes(params=params_dtype, compute=compute_dtype)
-    return Decoder(spec, dtypes=dtypes, remat=remat, rngs=nnx.Rngs(params=key))
+    decoder = Decoder(spec, dtypes=dtypes, remat=remat, rngs=nnx.Rngs(params=key))
+    # Apart from the model's own draws: a model starts the same with adapters and without.
+    rngs = nnx.Rngs(params=jax.random.fold_in(key, 1))
+    linears = projections(decoder)
+    for name, lora in sorted((adapters or {}).items()):
+        linears[name].add_lora(lora, rngs)
+    return decoder
 
 
-def abstract(spec: ModelSpec, *, params_dtype: DTypeLike, compute_dtype: DTypeLike, remat: Remat) -> Decoder:
+def projections(decoder: Decoder) -> dict[str, Linear]:
+    """Return every projection of every layer by name: `layers.0.attention.query` to `layers.3.mlp.down`."""
+    nodes = {".".join(map(str, path)): node for path, node in nnx.iter_graph(decoder)}
+    return {name: node for name, node in sorted(nodes.items()) if isinstance(node, Linear)}
+
+
+def abstract(
+    spec: ModelSpec,
+    *,
+    params_dtype: DTypeLike,
+    compute_dtype: DTypeLike,
+    remat: Remat,
+    adapters: Mapping[str, Lora] | None = None,
+) -> Decoder:
     """Return the decoder with shapes and dtypes in place of arrays; takes no memory for parameters."""
 
     def shapes_only() -> Decoder:
-        return build(spec, key=jax.random.key(0), params_dtype=params_dtype, compute_dtype=compute_dtype, remat=remat)
+        return build(
+            spec,
+            key=jax.random.key(0),
+            params_dtype=params_dtype,
+            compute_dtype=compute_dtype,
+            remat=remat,
+            adapters=adapters,
+        )
 
     decoder: Decoder = nnx.eval_shape(shapes_only)
     return decoder

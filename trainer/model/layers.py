@@ -14,6 +14,7 @@ from flax import nnx
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int, Key
 
+from trainer.model.lora import Lora, added, first_matrices
 from trainer.model.spec import Activation, ModelSpec, NormKind
 
 
@@ -34,12 +35,22 @@ def normal(rngs: nnx.Rngs, shape: tuple[int, ...], std: float, dtype: DTypeLike)
 
 
 class Linear(nnx.Module):
-    """`x @ kernel + bias`, the kernel stored as `[inputs outputs]`."""
+    """`x @ kernel + bias`, the kernel stored as `[inputs outputs]`; an adapter may add to it (`lora.py`)."""
 
     def __init__(self, inputs: int, outputs: int, *, bias: bool, std: float, dtypes: Dtypes, rngs: nnx.Rngs) -> None:
         self.compute_dtype = jnp.dtype(dtypes.compute)
         self.kernel = nnx.Param(normal(rngs, (inputs, outputs), std, dtypes.params))
         self.bias = nnx.Param(jnp.zeros((outputs,), dtypes.params)) if bias else None
+        self.lora: Lora | None = None
+        self.lora_a: nnx.Param[Array] | None = nnx.data(None)
+        self.lora_b: nnx.Param[Array] | None = nnx.data(None)
+
+    def add_lora(self, lora: Lora, rngs: nnx.Rngs) -> None:
+        """Give this projection an adapter, which adds nothing before it has learned."""
+        self.lora = lora
+        inputs, outputs = self.kernel.shape
+        first, second = first_matrices(rngs.params(), inputs, outputs, lora.rank)
+        self.lora_a, self.lora_b = nnx.data(nnx.Param(first)), nnx.data(nnx.Param(second))
 
     def __call__(
         self, x: Float[Array, "batch seq inputs"], dropout_key: Key[Array, ""] | None = None
@@ -48,7 +59,11 @@ class Linear(nnx.Module):
         kernel = self.kernel[...].astype(self.compute_dtype)
         batch, seq, inputs = x.shape
         # As one plain matrix product: of the three-axis one a CPU's compiler makes a slow gradient for the kernel.
-        y = (x.reshape(batch * seq, inputs) @ kernel).reshape(batch, seq, kernel.shape[1])
+        flat = x.reshape(batch * seq, inputs)
+        y = flat @ kernel
+        if self.lora is not None and self.lora_a is not None and self.lora_b is not None:
+            y = y + added(flat, self.lora_a[...], self.lora_b[...], self.lora, dropout_key)
+        y = y.reshape(batch, seq, kernel.shape[1])
         if self.bias is None:
             return y
         return y + jnp.broadcast_to(self.bias[...].astype(self.compute_dtype), y.shape)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import jax
@@ -60,3 +61,13 @@ def params_sha256(params: Mapping[str, Array]) -> str:
         digest.update(json.dumps([name, list(value.shape), str(value.dtype)]).encode() + b"\n")
         digest.update(np.ascontiguousarray(value).tobytes())
     return digest.hexdigest()
+
+
+@partial(jax.jit, donate_argnums=0)
+def owned(value: Array) -> Array:
+    """Return an array in the device's own memory.
+
+    A CPU's may share the host's, which could not be donated and would exist twice when the state is made. An array
+    that is on its device already is not copied.
+    """
+    return value

@@ -85,7 +85,8 @@ def yarn(plain: NDArray[np.float64], stretch: Yarn, *, theta: float, head_dim: i
     first, last = max(first, 0), min(last, head_dim - 1)
     span = last - first or 0.001
     slowed = np.clip((np.arange(head_dim // 2) - first) / span, 0.0, 1.0)
-    return plain / stretch.factor * slowed + plain * (1 - slowed)
+    mixed: NDArray[np.float64] = plain / stretch.factor * slowed + plain * (1 - slowed)
+    return mixed
 
 
 def rotate(

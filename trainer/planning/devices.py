@@ -11,6 +11,8 @@ import jax
 import psutil
 
 from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.rule import Rule, problem_of
+from trainer.recorder.recorder import Recorder
 
 Platform = Literal["cpu", "gpu", "tpu"]
 
@@ -27,6 +29,15 @@ ADVICE: dict[str, str] = {
 
 CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 """Where Linux says how much memory a container may use, in cgroup version 2 and 1."""
+
+
+ABSENT = Rule(
+    "TP701",
+    "Device absent",
+    "The device asked for is not there; nothing falls back in silence.",
+    "Use --device auto, or install JAX for the device.",
+)
+TOO_FEW = Rule("TP702", "Too few devices", "mesh.devices asks for more than there are.", "Lower mesh.devices.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +65,16 @@ class Devices:
             "chosen_because": self.chosen_because,
             "list": [{"id": device.id, "kind": device.device_kind} for device in self.list],
         }
+
+    def record(self, recorder: Recorder) -> None:
+        """Write down which devices were chosen and why."""
+        recorder.log(
+            "info",
+            "devices_chosen",
+            f"{len(self.list)} × {self.kind} ({self.chosen_because})",
+            platform=self.platform,
+            count=len(self.list),
+        )
 
 
 def choose_devices(requested: str, count: int | None) -> Devices:
@@ -135,10 +156,10 @@ def absent_device(requested: str) -> Problem:
     found = sorted(platform for platform in PREFERENCE if devices_of(platform))
     if not found:
         return no_device(requested)
-    return Problem(
-        code="TP701",
-        severity="error",
+    return problem_of(
+        ABSENT,
         file="--device",
+        why=None,
         what=f"No {requested} device was found; JAX sees only: {', '.join(found)}.",
         expected=f"at least one {requested} device",
         next=ADVICE[requested],
@@ -148,9 +169,8 @@ def absent_device(requested: str) -> Problem:
 def no_device(requested: str) -> Problem:
     """Return the problem of a JAX that finds no device at all, as where JAX_PLATFORMS names what is not installed."""
     what = "No device was found" if requested == "auto" else f"No {requested} device was found"
-    return Problem(
-        code="TP701",
-        severity="error",
+    return problem_of(
+        ABSENT,
         file="--device",
         what=f"{what}; with JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')} JAX sees none at all.",
         why="JAX_PLATFORMS is the list of platforms that JAX may use; it can use none of them here.",
@@ -161,9 +181,9 @@ def no_device(requested: str) -> Problem:
 
 def too_few(platform: str, count: int, found: int) -> Problem:
     """Return the problem of asking for more devices than there are."""
-    return Problem(
-        code="TP702",
-        severity="error",
+    return problem_of(
+        TOO_FEW,
+        why=None,
         file="mesh.devices",
         what=f"mesh.devices asks for {count} {platform} devices; JAX sees {found}.",
         expected=f"at most {found}",

@@ -15,10 +15,11 @@ from typing import Any
 import jax
 
 from trainer.config.tree import Config
+from trainer.data.prompts import Asked
 from trainer.generate.decode import padded
 from trainer.loop.optimizer import build_optimizer
-from trainer.loop.program import chunk_positions_of
 from trainer.loop.step import in_float32
+from trainer.loop.task import Task
 from trainer.model.spec import ModelSpec
 
 ERROR_FRACTION = 0.3
@@ -26,8 +27,6 @@ ERROR_FRACTION = 0.3
 
 FLOAT32_BYTES = 4
 ITEM_BYTES = {"float32": 4, "bfloat16": 2}
-TOKEN_BYTES = 5
-"""Of a token of a batch: its id in 32 bits and its place in the loss mask."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,48 +39,32 @@ class Part:
     """The multiplication behind the figure, in words."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What an evaluation asks, as far as it decides its memory."""
-
-    prompts: int
-    longest_tokens: int
-    """Of the longest prompt."""
-
-
-def estimate(
-    config: Config,
-    spec: ModelSpec,
-    params: Mapping[str, Any],
-    *,
-    platform: str,
-    devices: int,
-    asked: Asked | None = None,
-) -> tuple[Part, ...]:
+def estimate(task: Task, *, platform: str, asked: Asked | None = None) -> tuple[Part, ...]:
     """Return the parts of the peak on each device, largest first: those of a step or, if it is more, of an answer.
 
     Args:
-        config: the run.
-        spec: the model.
-        params: its parameters by name, as arrays or as shapes.
+        task: the run; its parameters as shapes.
         platform: cpu, gpu or tpu. On a CPU the compiler undoes rematerialisation.
-        devices: devices that share the batch and, with `mesh.shard_params`, the state.
         asked: what the evaluation asks. None: nothing is evaluated.
     """
+    config, spec = task.config, task.model.source.spec
     remat = config.memory.remat == "layer" and platform != "cpu"
-    kept, for_update = state_parts(config, params, devices=devices)
-    activations = activation_parts(config, spec, remat=remat, on_cpu=platform == "cpu")
-    peaks = [(*kept, *for_update, *activations, batch_part(config))]
+    kept, for_update = state_parts(task)
+    activations = activation_parts(task, remat=remat, on_cpu=platform == "cpu")
+    peaks = [(*kept, *for_update, *activations, batch_part(task))]
     if asked is not None:
         peaks.append((*kept, *answer_parts(config, spec, asked)))
     largest = max(peaks, key=lambda parts: sum(part.bytes for part in parts))
     return tuple(sorted(largest, key=lambda part: -part.bytes))
 
 
-def batch_part(config: Config) -> Part:
-    """Return what the tokens of one optimizer step need, all its microbatches at once."""
-    tokens = config.batch.accumulation_steps * config.batch.microbatch_size * config.data.max_length
-    return Part(name="batch", bytes=tokens * TOKEN_BYTES, because=f"{tokens:,} tokens × {TOKEN_BYTES} bytes")
+def batch_part(task: Task) -> Part:
+    """Return what the arrays of one optimizer step need, all its microbatches at once."""
+    config = task.config
+    arrays = task.objective.described(config.batch.microbatch_size)
+    tokens = config.batch.accumulation_steps * arrays["tokens"].size
+    of_token = sum(array.size * array.dtype.itemsize for array in arrays.values()) // arrays["tokens"].size
+    return Part(name="batch", bytes=tokens * of_token, because=f"{tokens:,} tokens × {of_token} bytes")
 
 
 def answer_parts(config: Config, spec: ModelSpec, asked: Asked) -> tuple[Part, ...]:
@@ -115,32 +98,40 @@ def answer_parts(config: Config, spec: ModelSpec, asked: Asked) -> tuple[Part, .
     )
 
 
-def state_parts(
-    config: Config, params: Mapping[str, Any], *, devices: int
-) -> tuple[tuple[Part, Part], tuple[Part, ...]]:
+def state_parts(task: Task) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
     """Return what params and opt_state need all the time, and what gradients and copies need in a step."""
-    shards = devices if config.mesh.shard_params else 1
+    config, trained = task.config, task.model.trained
+    shards = task.mesh.size if config.mesh.shard_params else 1
     split = f" / {shards} devices" if shards > 1 else ""
-    count = sum(math.prod(value.shape) for value in params.values())
-    params_bytes = count * ITEM_BYTES[config.precision.params] // shards
-    opt_bytes = opt_state_bytes(config, params) // shards
-    kept = (
-        Part(
-            name="params",
-            bytes=params_bytes,
-            because=f"{count:,} parameters × {ITEM_BYTES[config.precision.params]} bytes{split}",
-        ),
-        Part(
-            name="opt_state",
-            bytes=opt_bytes,
-            because=f"{config.optimizer.name} keeps {opt_bytes * shards / count:.2f} bytes per parameter{split}",
-        ),
+    params = params_part("params", trained, shards=shards, split=split)
+    opt_bytes = opt_state_bytes(config, trained) // shards
+    opt_state = Part(
+        name="opt_state",
+        bytes=opt_bytes,
+        because=f"{config.optimizer.name} keeps {opt_bytes * shards / count_of(trained):.2f} bytes per parameter"
+        + split,
     )
-    gradients = gradient_part(config, params, shards=shards, split=split)
+    kept: tuple[Part, ...] = (params, opt_state)
+    if task.model.frozen:
+        kept = (*kept, params_part("frozen", task.model.frozen, shards=shards, split=split))
+    gradients = gradient_part(config, trained, shards=shards, split=split)
     if config.memory.donate:
         return kept, (gradients,)
     because = "not donated: old and new state together"
-    return kept, (gradients, Part(name="second_state", bytes=params_bytes + opt_bytes, because=because))
+    return kept, (gradients, Part(name="second_state", bytes=params.bytes + opt_bytes, because=because))
+
+
+def params_part(name: str, params: Mapping[str, Any], *, shards: int, split: str) -> Part:
+    """Return what parameters need, each in the type that it is stored in."""
+    needed = sum(value.size * value.dtype.itemsize for value in params.values())
+    types = sorted({value.dtype.itemsize for value in params.values()})
+    each = f"{types[0]} bytes" if len(types) == 1 else f"{types[0]} to {types[-1]} bytes"
+    return Part(name=name, bytes=needed // shards, because=f"{count_of(params):,} parameters × {each}{split}")
+
+
+def count_of(params: Mapping[str, Any]) -> int:
+    """Return the number of parameters."""
+    return sum(value.size for value in params.values())
 
 
 def gradient_part(config: Config, params: Mapping[str, Any], *, shards: int, split: str) -> Part:
@@ -149,7 +140,7 @@ def gradient_part(config: Config, params: Mapping[str, Any], *, shards: int, spl
     Clipping needs the norm of all gradients before the first update, and accumulation adds to all of them, so either
     holds them all in float32. Otherwise each is used up as soon as it exists, and the largest array decides.
     """
-    sizes = [math.prod(value.shape) for value in params.values()]
+    sizes = [value.size for value in params.values()]
     if config.optimizer.max_grad_norm is not None or config.batch.accumulation_steps > 1:
         why = "clipping" if config.optimizer.max_grad_norm is not None else "accumulation"
         return Part(
@@ -171,13 +162,14 @@ def opt_state_bytes(config: Config, params: Mapping[str, Any]) -> int:
     return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
 
 
-def activation_parts(config: Config, spec: ModelSpec, *, remat: bool, on_cpu: bool) -> tuple[Part, ...]:
+def activation_parts(task: Task, *, remat: bool, on_cpu: bool) -> tuple[Part, ...]:
     """Return what the forward pass keeps for the backward pass, and the logits of one chunk.
 
     Accelerators fuse what a CPU keeps apart: there the logits, their exponentials and their gradient share one buffer.
     """
+    config, spec = task.config, task.model.source.spec
     item = ITEM_BYTES[config.precision.compute]
-    sequences, length = config.batch.microbatch_size, config.data.max_length
+    sequences, length = task.objective.described(config.batch.microbatch_size)["tokens"].shape
     tokens = sequences * length
     one_layer = layer_bytes(spec, sequences=sequences, length=length, item=item)
     if remat:
@@ -194,7 +186,7 @@ def activation_parts(config: Config, spec: ModelSpec, *, remat: bool, on_cpu: bo
             because=f"{spec.layers} layers kept whole, {one_layer:,} bytes each, and one gradient",
         )
     # A chunk is some positions of every sequence, and one at least.
-    chunk = min((chunk_positions_of(config) or length) * sequences, tokens)
+    chunk = min((task.objective.chunk_positions or length) * sequences, tokens)
     logits = Part(
         name="logits",
         bytes=(3 if on_cpu else 1) * chunk * spec.vocab * FLOAT32_BYTES,

@@ -2,50 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from evidence.run import layout
 from evidence.run.hashes import sha256_json
 from schemas.catalog import VERSION
+from schemas.problems.formats import size
 from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.rule import Rule, problem_of
 from trainer.config.tree import Config, document_of
-from trainer.model.spec import ModelSpec
+from trainer.data.prompts import Asked
+from trainer.loop.task import Task
 from trainer.planning.devices import REFUSED, Devices
-from trainer.planning.estimate import ERROR_FRACTION, Asked, estimate
-from trainer.recorder.recorder import now
+from trainer.planning.estimate import ERROR_FRACTION, estimate
+from trainer.recorder.recorder import Recorder, now
 
-GIB = 2**30
-MIB = 2**20
+DOES_NOT_FIT = Rule(
+    "TP710", "Does not fit", "The planned memory exceeds what each device has.", "Apply a change that is named."
+)
+
 NAMED_PARTS = 4
 """Parts named in a refusal."""
 
 
-def plan_run(
-    config: Config,
-    spec: ModelSpec,
-    params: Mapping[str, Any],
-    devices: Devices,
-    *,
-    forced: bool,
-    asked: Asked | None = None,
-) -> dict[str, Any]:
+def plan_run(task: Task, devices: Devices, *, forced: bool, asked: Asked | None = None) -> dict[str, Any]:
     """Return the document `plan.json`.
 
     Args:
-        config: the run.
-        spec: the model.
-        params: its parameters by name; shapes suffice, so nothing is spent.
+        task: the run; only the shapes of its parameters are looked at, so nothing is spent.
         devices: what it would run on.
         forced: whether `--force` was given.
         asked: what the evaluation asks. None: nothing is evaluated.
     """
-    parts = estimate(config, spec, params, platform=devices.platform, devices=len(devices.list), asked=asked)
+    parts = estimate(task, platform=devices.platform, asked=asked)
     need = sum(part.bytes for part in parts)
     return {
         "schema_version": VERSION,
         "made_at": now(),
-        "config_sha256": sha256_json(document_of(config)),
+        "config_sha256": sha256_json(document_of(task.config)),
         "target": {
             "name": devices.kind,
             "platform": devices.platform,
@@ -59,25 +55,29 @@ def plan_run(
         "available_bytes": devices.memory_bytes,
         "error_fraction": ERROR_FRACTION,
         "parts": [{"name": part.name, "bytes": part.bytes, "because": part.because} for part in parts],
-        "changes": changes(config, spec, params, devices, need=need, asked=asked),
+        "changes": changes(task, devices, need=need, asked=asked),
         "forced": forced,
     }
 
 
 def verdict(need_bytes: int, available_bytes: int | None) -> str:
-    """Return whether the need is within what there is."""
+    """Return whether the need, within its error, is within what there is.
+
+    fits: all of the band `need · (1 ± ERROR_FRACTION)` is below; does_not_fit: all of it is above; tight: the limit
+    lies inside it.
+    """
     if available_bytes is None:
         return "unknown"
-    return "fits" if need_bytes <= available_bytes else "does_not_fit"
+    if need_bytes * (1 + ERROR_FRACTION) <= available_bytes:
+        return "fits"
+    return "tight" if need_bytes * (1 - ERROR_FRACTION) <= available_bytes else "does_not_fit"
 
 
-def changes(
-    config: Config, spec: ModelSpec, params: Mapping[str, Any], devices: Devices, *, need: int, asked: Asked | None
-) -> list[dict[str, Any]]:
+def changes(task: Task, devices: Devices, *, need: int, asked: Asked | None) -> list[dict[str, Any]]:
     """Return the settings that would make the run smaller, each estimated anew, largest saving first."""
     found = []
-    for setting, changed in smaller_runs(config):
-        parts = estimate(changed, spec, params, platform=devices.platform, devices=len(devices.list), asked=asked)
+    for setting, changed in smaller_runs(task.config):
+        parts = estimate(task.changed(changed), platform=devices.platform, asked=asked)
         saved = need - sum(part.bytes for part in parts)
         if saved > 0:
             fits = verdict(need - saved, devices.memory_bytes) == "fits"
@@ -130,26 +130,36 @@ def refuse_what_does_not_fit(plan: dict[str, Any], *, model: str) -> None:
 
 def in_words(plan: dict[str, Any]) -> str:
     """Return the plan as one line."""
-    need = f"needs about {size_in_words(plan['need_bytes'])} on each device, within {plan['error_fraction']:.0%}"
+    need = f"needs about {size(plan['need_bytes'])} on each device, within {plan['error_fraction']:.0%}"
     if plan["available_bytes"] is None:
         return f"{need}; the device does not say what it has"
-    verdicts = {"fits": "it fits", "does_not_fit": "it does not fit"}
-    return f"{need}, of {size_in_words(plan['available_bytes'])}: {verdicts[plan['verdict']]}"
+    verdicts = {
+        "fits": "it fits",
+        "tight": "it is tight and may not fit",
+        "does_not_fit": "it does not fit",
+    }
+    return f"{need}, of {size(plan['available_bytes'])}: {verdicts[plan['verdict']]}"
+
+
+def record_plan(recorder: Recorder, plan: dict[str, Any]) -> None:
+    """Write down the plan, and warn of a run that may run out of memory."""
+    recorder.document(layout.PLAN, plan)
+    level = "warning" if plan["verdict"] in ("tight", "does_not_fit") else "info"
+    recorder.log(level, "planned", in_words(plan), need_bytes=plan["need_bytes"])
 
 
 def does_not_fit(plan: dict[str, Any], *, model: str) -> Problem:
     """Return the refusal of a run that needs more memory than each device has."""
     target = plan["target"]
-    largest = ", ".join(f"{part['name']} {size_in_words(part['bytes'])}" for part in plan["parts"][:NAMED_PARTS])
+    largest = ", ".join(f"{part['name']} {size(part['bytes'])}" for part in plan["parts"][:NAMED_PARTS])
     over = plan["need_bytes"] - plan["available_bytes"]
-    return Problem(
-        code="TP710",
-        severity="error",
+    return problem_of(
+        DOES_NOT_FIT,
         file=model,
         what=(
-            f"The run needs about {size_in_words(plan['need_bytes'])} on each device; {target['name']} has "
-            f"{size_in_words(plan['available_bytes'])} ({target['memory_source']}), so it is "
-            f"{size_in_words(over)} over."
+            f"The run needs about {size(plan['need_bytes'])} on each device; {target['name']} has "
+            f"{size(plan['available_bytes'])} ({target['memory_source']}), so it is "
+            f"{size(over)} over."
         ),
         why=f"Largest parts: {largest}.",
         next=advice(plan["changes"]),
@@ -160,15 +170,10 @@ def advice(changes_found: list[dict[str, Any]]) -> str:
     """Return what to change: the settings that suffice alone, else the largest savings to combine."""
     enough = [change for change in changes_found if change["fits"]]
     shown = (enough or changes_found)[:3]
-    listed = "; ".join(f"--set {change['set']} saves {size_in_words(change['saves_bytes'])}" for change in shown)
+    listed = "; ".join(f"--set {change['set']} saves {size(change['saves_bytes'])}" for change in shown)
     if enough:
         enough_alone = "each is enough alone" if len(shown) > 1 else "that is enough"
         return f"{listed}; {enough_alone}. Or start it all the same with --force."
     if shown:
         return f"{listed}; none is enough alone, so combine them. Or start it all the same with --force."
     return "Use a smaller model or a larger device. Or start it all the same with --force."
-
-
-def size_in_words(size: int) -> str:
-    """Return bytes as GiB, or as MiB below one: 3·2²⁹ is `1.50 GiB`, 3·2¹⁹ is `1.5 MiB`."""
-    return f"{size / GIB:.2f} GiB" if size >= GIB else f"{size / MIB:.1f} MiB"

@@ -16,9 +16,35 @@ from dataclasses import dataclass
 import jax
 
 from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.rule import Rule, problem_of
 
 FAILED = 4
 INTERRUPTED = 5
+
+STOPPED_AT_ONCE = Rule(
+    "TP721",
+    "Stopped at once",
+    "A second signal ended the run without a checkpoint.",
+    "Start it again; the rows written so far stay in metrics.jsonl.",
+)
+NOT_RECORDED = Rule(
+    "TP722",
+    "Cannot be recorded",
+    "A run that is not recorded cannot be believed, so it stops here; what was written before is intact.",
+    "Free space there and start the run again, with --resume if a checkpoint was saved.",
+)
+OUT_OF_MEMORY = Rule(
+    "TP723",
+    "Out of memory",
+    "The plan is an estimate; plan.json in the run folder says what it counted.",
+    "Apply a change that plan.json lists under changes, largest saving first.",
+)
+INTERNAL = Rule(
+    "TP799",
+    "Error in trainproof",
+    "This is a mistake of the program, not of the configuration.",
+    "Report it with log.jsonl of the run folder, whose last line holds the traceback.",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,12 +81,11 @@ def failure_of(error: BaseException, *, file: str) -> Failure:
 
 def cancelled(file: str) -> Failure:
     """Return the end of a run that was told twice to stop."""
-    problem = Problem(
-        code="TP721",
-        severity="error",
+    problem = problem_of(
+        STOPPED_AT_ONCE,
         file=file,
         what="The run was stopped at once by a second signal; the step under way was not saved.",
-        next="Start it again; the rows written so far stay in metrics.jsonl.",
+        why=None,
     )
     return Failure(status="cancelled", kind="cancelled", exit_code=INTERRUPTED, problems=(problem,))
 
@@ -70,15 +95,12 @@ def not_written(error: OSError, file: str) -> Failure:
     full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     where = error.filename or file
     needed = f": {error.strerror}" if full and error.strerror != os.strerror(error.errno or 0) else ""
-    problem = Problem(
-        code="TP722",
-        severity="error",
+    problem = problem_of(
+        NOT_RECORDED,
         file=str(where),
         what=f"The disk is full{needed}; the run cannot be recorded any further."
         if full
         else f"The run folder could not be written: {error.strerror}.",
-        why="A run that is not recorded cannot be believed, so it stops here; what was written before is intact.",
-        next="Free space there and start the run again, with --resume if a checkpoint was saved.",
     )
     return Failure(status="failed", kind="disk_full" if full else "not_written", exit_code=FAILED, problems=(problem,))
 
@@ -89,8 +111,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 @contextmanager
-def memory_told(file: str) -> Iterator[None]:
-    """Let a device that has no room be told as the problem of the folder `file`, where no run is there to be sealed."""
+def explain_full_device(file: str) -> Iterator[None]:
+    """Report a device without room as a problem of the folder `file`, where there is no run to be sealed."""
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
@@ -101,26 +123,20 @@ def memory_told(file: str) -> Iterator[None]:
 
 def out_of_memory(error: BaseException, file: str) -> Failure:
     """Return the end of a run that needed more memory than its device has."""
-    problem = Problem(
-        code="TP723",
-        severity="error",
+    problem = problem_of(
+        OUT_OF_MEMORY,
         file=file,
         what=f"The device ran out of memory: {first_line(error)}",
-        why="The plan is an estimate; plan.json in the run folder says what it counted.",
-        next="Apply a change that plan.json lists under changes, largest saving first.",
     )
     return Failure(status="failed", kind="out_of_memory", exit_code=FAILED, problems=(problem,))
 
 
 def internal(error: BaseException, file: str) -> Failure:
     """Return the end of a run by a mistake in trainproof."""
-    problem = Problem(
-        code="TP799",
-        severity="error",
+    problem = problem_of(
+        INTERNAL,
         file=file,
         what=f"The run stopped on an error inside trainproof: {type(error).__name__}: {first_line(error)}",
-        why="This is a mistake of the program, not of the configuration.",
-        next="Report it with log.jsonl of the run folder, whose last line holds the traceback.",
     )
     return Failure(
         status="failed",

@@ -17,7 +17,7 @@ from evidence.bundle.format.rules import refusal
 from evidence.bundle.secrets.redact import Redaction
 from evidence.bundle.verify import Verdict, VerifiedRun, verify_bundle
 from evidence.bundle.zip.content import Progress
-from evidence.judge.headlines import bytes_as_text
+from schemas.problems.formats import size
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.render import as_dicts, as_text
 from schemas.problems.visible import as_lines
@@ -47,7 +47,7 @@ def verdict_on(path: Path, progress: Progress | None = None) -> Verdict:
 
 def build_text(report: BuildReport) -> str:
     """Return what was built, as the terminal shows it."""
-    lines = [f"{report.output}: {bytes_as_text(report.size_bytes)}, {report.files:,} files, verified."]
+    lines = [f"{report.output}: {size(report.size_bytes)}, {report.files:,} files, verified."]
     lines += [f"  {run.run_id}: {run.grade}" for run in report.runs]
     if report.partial:
         lines.append("  Labelled partial: it holds runs that are no results.")
@@ -77,8 +77,8 @@ def build_dict(report: BuildReport) -> dict[str, Any]:
 def verdict_text(verdict: Verdict) -> str:
     """Return a verdict as the terminal shows it: what is wrong, the runs, what is proven."""
     state = "holds" if verdict.ok else "does not hold"
-    size = f"{counted(verdict.files, 'file')}, {bytes_as_text(verdict.size_bytes)}"
-    lines = [f"{verdict.path}: {state} ({size})."]
+    content = f"{counted(verdict.files, 'file')}, {size(verdict.size_bytes)}"
+    lines = [f"{verdict.path}: {state} ({content})."]
     lines += [_run_line(run) for run in verdict.runs]
     if verdict.partial:
         lines.append("  Labelled partial: it holds runs that are no results.")

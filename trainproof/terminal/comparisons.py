@@ -13,9 +13,9 @@ from typing import Any
 
 from evidence.compare.comparison import Comparison, Flip, Pair, ScoreDifference
 from evidence.compare.smoke import SmokeCheck
-from evidence.judge.headlines import NOTHING
 from evidence.records.ours import Run, read_run
 from evidence.scores.means import MeanInterval
+from schemas.problems.formats import NOTHING
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.visible import as_lines, visible
 
@@ -107,7 +107,9 @@ def _headlines_text(comparison: Comparison) -> str:
         (figures[0].name, *(figure.as_text() for figure in figures))
         for figures in zip(*comparison.headlines, strict=True)
     ]
-    return f"Figures\n{aligned(rows)}"
+    reasons = zip(comparison.names, comparison.withheld, strict=True)
+    withheld = [f"  {name}: {reason}" for name, each in reasons for reason in each]
+    return f"Figures\n{aligned(rows)}{as_lines(withheld) if withheld else ''}"
 
 
 def _pair_text(pair: Pair) -> str:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from evidence.judge.headlines import NOTHING, seconds_as_text
 from evidence.judge.judgement import report_of
+from evidence.judge.record import Record
 from evidence.judge.report import RunReport
+from evidence.records.figures import Figures
 from evidence.records.foreign.course import loss_series
 from evidence.records.foreign.view import Fact, ForeignRun
 from evidence.records.importing import Imported
 from evidence.records.ours import Run, read_run
-from evidence.rules.foreign.figures import Figures, figures_of
+from schemas.problems import formats
+from schemas.problems.formats import NOTHING
 from schemas.problems.render import as_dicts, as_text
 from schemas.problems.visible import as_lines
 from schemas.problems.words import counted, shown
@@ -21,10 +23,11 @@ MOST_FACTS = 60
 """Facts that the terminal shows; JSON has all of them."""
 
 
-def foreign_text(run: Run, view: ForeignRun) -> str:
+def foreign_text(record: Record, report: RunReport) -> str:
     """Return a run of another tool as the terminal shows it: figures, grade, every fact with its source, findings."""
-    report = report_of(run)
-    rows = [*_identity(run, view), *_figures(figures_of(view)), ("grade", report.grade.name)]
+    run, view = record.facts.run, record.sources
+    assert view is not None
+    rows = [*_identity(run, view), *_figures(record.figures), ("grade", report.grade.name)]
     width = max(len(name) for name, _ in rows)
     lines = [str(run.path), *(f"  {name.ljust(width)}  {value}" for name, value in rows)]
     lines += [f"  {''.ljust(width)}  {reason}" for reason in report.grade.reasons]
@@ -32,9 +35,10 @@ def foreign_text(run: Run, view: ForeignRun) -> str:
     return as_lines(lines) + as_text(report.findings)
 
 
-def foreign_json(run: Run, view: ForeignRun) -> dict[str, Any]:
+def foreign_json(record: Record, report: RunReport) -> dict[str, Any]:
     """Return what `foreign_text` shows, as values, with every fact, score and series."""
-    report = report_of(run)
+    run, view = record.facts.run, record.sources
+    assert view is not None
     return {
         "path": str(run.path),
         "grade": report.grade.name,
@@ -42,7 +46,7 @@ def foreign_json(run: Run, view: ForeignRun) -> dict[str, Any]:
         "imported": run.is_import,
         "tools": {name: list(files) for name, files in view.tools.items()},
         "templates": view.templates,
-        "figures": asdict(figures_of(view)),
+        "figures": asdict(record.figures) | {"losses": record.figures.losses.tolist()},
         "facts": [asdict(fact) for fact in view.facts],
         "scores": [asdict(score) for score in view.scores],
         "series": [
@@ -125,14 +129,14 @@ def _figures(figures: Figures) -> list[tuple[str, str]]:
         ("optimizer steps", steps),
         ("last loss", _last_loss(figures)),
         ("mean loss", NOTHING if figures.mean_loss is None else f"{figures.mean_loss:.4f}"),
-        ("training time", NOTHING if figures.train_seconds is None else seconds_as_text(figures.train_seconds)),
+        ("training time", formats.duration(figures.train_seconds)),
     ]
 
 
 def _last_loss(figures: Figures) -> str:
     if figures.last_loss is not None:
         return f"{figures.last_loss:.4f}"
-    return f"not finite; the last that is: {figures.losses[-1]:.4f}" if figures.losses else NOTHING
+    return f"not finite; the last that is: {figures.losses[-1]:.4f}" if len(figures.losses) else NOTHING
 
 
 def _facts(view: ForeignRun) -> list[str]:

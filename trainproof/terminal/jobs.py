@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from evidence.judge.headlines import NOTHING
+from schemas.problems.formats import NOTHING
 from launch.jobs import Job
 from schemas.problems.visible import as_lines
 from trainproof.terminal.comparisons import aligned

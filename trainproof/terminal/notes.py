@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
-from evidence.judge.headlines import NOTHING
 from evidence.run.notes import Notes
 from evidence.run.write import as_json_text
+from schemas.problems.formats import NOTHING
 from schemas.problems.visible import as_lines
 
 

@@ -12,11 +12,13 @@ from dataclasses import asdict
 from typing import Any
 
 from evidence.index.runs import RunSummary
-from evidence.judge.headlines import NOTHING, headlines, seconds_as_text
+from evidence.judge.headlines import headlines
 from evidence.judge.judgement import report_of
-from evidence.judge.traced import traced
+from evidence.judge.record import record_of
 from evidence.records.facts import facts_of
 from evidence.records.ours import Run
+from schemas.problems import formats
+from schemas.problems.formats import NOTHING
 from schemas.problems.render import as_dicts, as_text
 from schemas.problems.visible import as_lines, visible
 from schemas.problems.words import counted
@@ -59,11 +61,12 @@ def runs_json(summaries: Sequence[RunSummary]) -> list[dict[str, Any]]:
 
 def run_text(run: Run) -> str:
     """Return one run as the terminal shows it: what it is, its figures, its grade and its findings."""
-    if (view := run.foreign()) is not None:
-        return foreign_text(run, view)
     report = report_of(run)
-    facts = traced(facts_of(run), report.findings)
-    rows = [*_identity(run), *((line.name, line.as_text()) for line in headlines(facts))]
+    record = record_of(facts_of(run), report.findings)
+    if record.sources is not None:
+        return foreign_text(record, report)
+    rows = [*_identity(run), *((line.name, line.as_text()) for line in headlines(record))]
+    rows += [("withheld", reason) for reason in record.withheld]
     rows.append(("grade", report.grade.name))
     width = max(len(name) for name, _ in rows)
     lines = [str(run.path), *(f"  {name.ljust(width)}  {value}" for name, value in rows)]
@@ -73,15 +76,17 @@ def run_text(run: Run) -> str:
 
 def run_json(run: Run) -> dict[str, Any]:
     """Return what `run_text` shows, as values; `headlines` in the order of the text."""
-    if (view := run.foreign()) is not None:
-        return foreign_json(run, view)
     report = report_of(run)
+    record = record_of(facts_of(run), report.findings)
+    if record.sources is not None:
+        return foreign_json(record, report)
     return {
         "path": str(run.path),
         "grade": report.grade.name,
         "reasons": list(report.grade.reasons),
         **{name.replace(" ", "_"): None if value == NOTHING else value for name, value in _identity(run)},
-        "headlines": [asdict(line) for line in headlines(traced(facts_of(run), report.findings))],
+        "headlines": [asdict(line) for line in headlines(record)],
+        "withheld": list(record.withheld),
         "findings": as_dicts(report.findings),
     }
 
@@ -98,7 +103,7 @@ def _cells(summary: RunSummary) -> list[str]:
         _or_nothing(summary.tokens_seen, lambda value: f"{value:,}"),
         _or_nothing(summary.last_loss, lambda value: f"{value:.4f}"),
         _score(summary),
-        _or_nothing(summary.duration_seconds, seconds_as_text),
+        formats.duration(summary.duration_seconds),
         summary.started_at[:19].replace("T", " ") if summary.started_at else NOTHING,
     ]
 

@@ -19,7 +19,7 @@ def export(
     from trainer.loop.stop import ending_at_once
 
     with ending_at_once("export"):
-        from trainer.evaluate_run import export_run
+        from trainer.export_run import export_run
         from trainer.recorder.progress import Watch
 
         with Watch() as watch:

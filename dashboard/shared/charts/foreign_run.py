@@ -99,7 +99,7 @@ def figures(view: ForeignRun) -> list[Figure]:
     found = figures_of(view)
     facts = sum(fact.how == "inferred" for fact in view.facts)
     planned = f"of {numbers.count(found.steps_planned)} planned" if found.steps_planned is not None else ""
-    first = f"from {numbers.digits(found.losses[0])}" if found.losses else ""
+    first = f"from {numbers.digits(found.first_loss)}" if found.first_loss is not None else ""
     return [
         Figure(label="Steps", value=numbers.count(found.steps_done), detail=planned),
         Figure(label="Last loss", value=numbers.digits(found.last_loss), detail=first),

@@ -17,12 +17,13 @@ from evidence.bundle.report.chart import interval_bar, line_plot
 from evidence.bundle.report.style import STYLE
 from evidence.compare.settings import SETTINGS_OF_MANIFEST
 from evidence.judge.grade import Grade
-from evidence.judge.headlines import Headline, bytes_as_text, headlines, score_headline
-from evidence.judge.traced import traced
+from evidence.judge.headlines import Headline, headlines, score_headline
+from evidence.judge.record import record_of
 from evidence.records.by_name import flatten
 from evidence.records.facts import Document, Facts
 from evidence.run.notes import Notes
 from evidence.scores.recompute import GROUPINGS
+from schemas.problems import formats
 from schemas.problems.problem import Problem
 from schemas.problems.visible import visible
 
@@ -84,15 +85,15 @@ def _introduction(count: int) -> str:
 
 
 def _run(run: ReportRun) -> str:
-    shown = traced(run.facts, run.findings)
+    record = record_of(run.facts, run.findings)
     parts = [
         f'<section class="run">\n<h2>{text(run.name)} {_badge(run.grade.name)}</h2>\n',
         _summary(run.facts),
         "".join(f"<p>{text(reason)}</p>\n" for reason in run.grade.reasons),
         _notes(run.notes),
-        _figures(headlines(shown)),
+        _figures(headlines(record)),
         _loss(run.facts),
-        _scores(shown),
+        _scores(record.facts),
         _settings(run.facts),
         _problems(run.findings),
         _files(run.files),
@@ -244,5 +245,5 @@ def _files(files: Sequence[FileHash]) -> str:
 
 def _file_rows(files: Sequence[FileHash]) -> Iterator[str]:
     for file in sorted(files, key=lambda file: file.path):
-        size = bytes_as_text(file.size_bytes)
+        size = formats.size(file.size_bytes)
         yield (f'<tr><td>{text(file.path)}</td><td class="right">{size}</td><td class="hash">{file.sha256}</td></tr>')

@@ -19,8 +19,7 @@ from evidence.records.foreign.keys import (
 from evidence.records.foreign.numbers import finite, number_of
 from evidence.records.foreign.template import EXAMPLE_KEY, UNFILLED
 from evidence.records.foreign.view import Fact, MetricRow, Scalar, Score, Source
-from schemas.problems.problem import pointer_to
-from schemas.reading.text import Lines
+from schemas.problems.problem import Lines, pointer_to
 
 Path = tuple[str | int, ...]
 

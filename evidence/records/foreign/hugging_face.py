@@ -7,7 +7,7 @@ from typing import Any
 from evidence.records.foreign.documents import MEAN_NOTE, is_trainer_summary, row_values
 from evidence.records.foreign.numbers import finite
 from evidence.records.foreign.view import Fact, FileReading, MetricRow, Source
-from schemas.reading.text import Lines
+from schemas.problems.problem import Lines
 
 _FACTS = {
     "global_step": "training.steps_done",

@@ -9,7 +9,7 @@ from typing import Any
 
 from evidence.records.foreign.keys import plain
 from evidence.records.foreign.view import Prediction, Source
-from schemas.reading.text import Lines
+from schemas.problems.problem import Lines
 
 _ID = [
     "id",

@@ -23,11 +23,11 @@ from evidence.records.foreign.predictions import predictions_in, predictions_of
 from evidence.records.foreign.template import is_example_name, remark_of, unfilled
 from evidence.records.foreign.text import Text
 from evidence.records.foreign.view import FileReading, MetricRow, Source
-from schemas.problems.problem import Problem
+from schemas.problems.problem import Lines, Problem, unknown_lines
 from schemas.problems.rule import first_few, problem_of
 from schemas.problems.words import counted, shown
 from schemas.reading.json_text import read_json
-from schemas.reading.text import Lines, Parsed, unknown_lines
+from schemas.reading.text import Parsed
 
 HF_TRAINER = "Hugging Face Trainer"
 

@@ -72,12 +72,12 @@ def manifest_adds_up(facts: Facts) -> Iterator[Problem]:
 
 
 def _state_bytes(facts: Facts, training: Document, model: Document) -> Iterator[Problem]:
-    """Yield a problem where the state of a run that is not split is not its parameters and its optimizer state."""
-    size = _ITEM_BYTES.get(model["dtypes"]["params"])
+    """Yield a problem where an unsplit state is not as large as trained parameters and optimizer state."""
+    size = _ITEM_BYTES.get(model["dtypes"].get("trained", model["dtypes"]["params"]))
     stated = training["donation"]["state_bytes"]
     if size is None or training["mesh"]["shard_params"]:
         return
-    right = model["parameters"] * size + training["optimizer"]["state_bytes"]
+    right = model["trainable_parameters"] * size + training["optimizer"]["state_bytes"]
     if abs(stated - right) > max(_STATE_FRACTION * right, _STATE_BYTES):
         meaning = "parameters and optimizer state"
         yield _wrong(facts, layout.MANIFEST, "/training/donation/state_bytes", stated, right, meaning)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from evidence.records.values import found, same, where
 from evidence.run import layout
 from evidence.scores.recompute import learning_rates, result_of
 from schemas.problems.problem import Problem
-from schemas.problems.rule import Rule, first_few
+from schemas.problems.rule import Rule
 from schemas.problems.words import shown
 
 OTHER_RESULT = Rule(
@@ -117,15 +118,15 @@ def rows_follow_from_settings(facts: Facts) -> Iterator[Problem]:
     if facts.training is None or facts.metrics is None:
         return
     tokens_per_step = facts.training["tokens_per_step"]
-    yield from first_few(_wrong_tokens(facts, facts.metrics, tokens_per_step))
-    yield from first_few(_wrong_speed(facts, facts.metrics, tokens_per_step))
+    yield from _once(facts.metrics, _wrong_tokens(facts, facts.metrics, tokens_per_step))
+    yield from _once(facts.metrics, _wrong_speed(facts, facts.metrics, tokens_per_step))
     schedule = facts.training["schedule"]
     declared = (facts.config or {}).get("optimizer", {})
     if declared.keys() >= _SCHEDULE:
         steps = facts.training["steps_planned"]
-        yield from first_few(_off_schedule(facts, facts.metrics, declared, steps))
+        yield from _once(facts.metrics, _off_schedule(facts, facts.metrics, declared, steps))
     else:
-        yield from first_few(_wrong_rate(facts, facts.metrics, schedule["peak_learning_rate"]))
+        yield from _once(facts.metrics, _wrong_rate(facts, facts.metrics, schedule["peak_learning_rate"]))
     yield from _wrong_final_rate(facts, facts.metrics, facts.training)
 
 
@@ -136,7 +137,7 @@ def memory_is_a_peak(facts: Facts) -> Iterator[Problem]:
     yield from _reported_now_and_then(facts, facts.manifest["devices"]["platform"])
     memory = np.nan_to_num(facts.columns["device_memory_bytes"])
     peaks = np.maximum.accumulate(memory)
-    yield from first_few(
+    falls = (
         _row_problem(
             facts,
             OTHER_PEAK,
@@ -146,6 +147,7 @@ def memory_is_a_peak(facts: Facts) -> Iterator[Problem]:
         )
         for index in where((memory > 0) & (memory < peaks))
     )
+    yield from _once(facts.metrics, falls)
     highest = int(peaks[-1]) if len(peaks) else 0
     stated = facts.manifest["result"]["peak_memory_bytes"]
     if stated is not None and stated < highest:
@@ -221,6 +223,16 @@ def _off_schedule(facts: Facts, rows: Sequence[Document], declared: Document, st
         row, rate = rows[index], f"{right[index]:g}"
         what = f"learning_rate is {row['learning_rate']:g} at step {row['step']}; config.yaml gives {rate}."
         yield _row_problem(facts, OTHER_RATE, index + 1, "learning_rate", what, expected=rate)
+
+
+def _once(rows: Sequence[Document], problems: Iterable[Problem]) -> Iterator[Problem]:
+    """Yield the first of the problems that rows have of one cause; where there are more, it says of which steps."""
+    every = list(problems)
+    if len(every) > 1:
+        first, last = (rows[(one.line or 1) - 1]["step"] for one in (every[0], every[-1]))
+        what = f"{every[0].what} {len(every):,} rows are wrong like this, from step {first} to step {last}."
+        every = [replace(every[0], what=what)]
+    yield from every
 
 
 def _row_problem(facts: Facts, rule: Rule, line: int, key: str, what: str, expected: str | None = None) -> Problem:

@@ -92,7 +92,7 @@ def _not_what_ran(facts: Facts, key: str, declared: Any, effective: Any, pointer
 
 def effective_group_follows(facts: Facts) -> Iterator[Problem]:
     """Yield a problem for each value of the group `effective` that another group of the manifest states otherwise."""
-    if facts.manifest is None or "effective" not in facts.manifest:
+    if facts.manifest is None or facts.manifest.get("effective") is None:
         return
     group = effective_of(facts.manifest)
     for key, stated in stated_elsewhere(facts.manifest).items():

@@ -6,8 +6,10 @@ Where sources contradict each other, the figure is None: nobody can say which is
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import numpy as np
+
+from evidence.records.figures import Figures
 from evidence.records.foreign.course import course_of
 from evidence.records.foreign.view import Fact, ForeignRun, MetricRow
 from evidence.rules.foreign.contradictions import is_finished
@@ -18,46 +20,14 @@ _HPARAMS = "hparams.yaml"
 _STATUS = {"failed": "failed", "error": "failed", "killed": "interrupted", "interrupted": "interrupted"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Figures:
-    """What is known of a foreign run. None in any field: not stated, or stated in two ways."""
-
-    model: str | None
-    """Name of the model."""
-    dataset: str | None
-    """Name of the data set."""
-    method: str | None
-    """How the model was adapted."""
-    device: str | None
-    """Device, in the source's words."""
-    commit: str | None
-    """Commit of the code."""
-    status: str | None
-    """succeeded, failed or interrupted, as the sources say; trainproof did not watch it."""
-    started_at: str | None
-    """When it started."""
-    steps_done: int | None
-    """Optimizer steps completed."""
-    steps_planned: int | None
-    """Optimizer steps asked for."""
-    tokens_seen: int | None
-    """Tokens processed."""
-    losses: tuple[float, ...]
-    """Training losses that are finite, in order: of the longest series, and of those that go on from it."""
-    last_loss: float | None
-    """Loss of the last row. None: there is none, or it is not finite."""
-    mean_loss: float | None
-    """Mean loss over the run, where one is stated as such."""
-    train_seconds: float | None
-    """Time spent in training."""
-
-
 def figures_of(view: ForeignRun) -> Figures:
     """Return the figures of a view."""
     series = course_of(view.metrics)
     steps = [int(step) for row in series if (step := row.values.get("step")) is not None]
     done = _whole(view, "training.steps_done")
     status = _text(view, "run.status")
+    losses = np.array([loss for row in series if (loss := row.values["loss"]) is not None], dtype=np.float64)
+    seconds = _number(view, "result.train_seconds")
     return Figures(
         model=_text(view, "model.name") or _text(view, "evaluation.model"),
         dataset=_text(view, "dataset.name"),
@@ -69,10 +39,13 @@ def figures_of(view: ForeignRun) -> Figures:
         steps_done=done if done is not None else _steps_counted(view, series, steps),
         steps_planned=_whole(view, "training.steps_planned"),
         tokens_seen=_whole(view, "result.tokens_seen"),
-        losses=tuple(loss for row in series if (loss := row.values["loss"]) is not None),
+        losses=losses,
+        first_loss=float(losses[0]) if len(losses) else None,
+        best_loss=float(losses.min()) if len(losses) else None,
         last_loss=series[-1].values["loss"] if series else None,
         mean_loss=_number(view, "result.mean_loss"),
-        train_seconds=_number(view, "result.train_seconds"),
+        train_seconds=seconds,
+        duration_seconds=seconds,
     )
 
 

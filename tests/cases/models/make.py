@@ -53,6 +53,8 @@ class Case:
 
     dtype: torch.dtype = torch.float32
     shard_size: str = "5GB"
+    quantised: dict[str, Any] | None = None
+    """What bitsandbytes 0.50 is told, where it quantises the files."""
 
 
 def rope(version: int, **parameters: Any) -> dict[str, Any]:
@@ -208,6 +210,21 @@ CASES = {
     ),
 }
 
+QUANTISED = SMALL | {"hidden_size": 64, "intermediate_size": 72, "tie_word_embeddings": True}
+"""Rows of 64 and 72: blocks of 64 cross rows. (Of rows of 48 or 80 bitsandbytes 0.50 makes something else on a CPU.)"""
+
+CASES |= {
+    "llama-nf4": Case(
+        "Llama",
+        QUANTISED | {"head_dim": 16},
+        quantised={"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True},
+    ),
+    "qwen2-fp4": Case(
+        "Qwen2", QUANTISED, dtype=torch.bfloat16, quantised={"load_in_4bit": True, "bnb_4bit_quant_type": "fp4"}
+    ),
+    "qwen3-int8": Case("Qwen3", QUANTISED | {"head_dim": 8}, dtype=torch.float16, quantised={"load_in_8bit": True}),
+}
+
 CLASSES = {"Gemma3": ("Gemma3TextConfig", "Gemma3ForCausalLM"), "GPT2": ("GPT2Config", "GPT2LMHeadModel")}
 
 
@@ -228,8 +245,18 @@ def make(name: str) -> None:
     folder = HERE / name
     shutil.rmtree(folder, ignore_errors=True)
     fresh.to(case.dtype).save_pretrained(folder, max_shard_size=case.shard_size)
-    # Computed with what the files hold, in float32, by the plain attention that is written out in the model's own code.
-    model = kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    if case.quantised is not None:
+        told = transformers.BitsAndBytesConfig(**case.quantised)
+        quantised = kind.from_pretrained(folder, dtype=case.dtype, quantization_config=told, device_map="cpu")
+        shutil.rmtree(folder)
+        quantised.save_pretrained(folder)
+        model = kind(quantised.config).eval()
+        model.set_attn_implementation("eager")
+        model.load_state_dict(read_by_bitsandbytes(quantised), strict=False)
+        model.tie_weights()
+    else:
+        # Computed with what the files hold, in float32, by the plain attention that the model's own code spells out.
+        model = kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
 
     tokens = torch.randint(0, config.vocab_size, (2, 24))
     logits = model(tokens).logits
@@ -249,6 +276,19 @@ def make(name: str) -> None:
         "completions": [greedy(model, prompt, stop=stop) for prompt in PROMPTS],
     }
     (folder / "expected.json").write_text(json.dumps(expected) + "\n", encoding="utf-8")
+
+
+def read_by_bitsandbytes(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Return the weights that a quantised model computes with, in float32."""
+    from bitsandbytes import functional, nn
+
+    found = {path: value.float() for path, value in model.named_parameters() if value.dtype.is_floating_point}
+    for path, module in model.named_modules():
+        if isinstance(module, nn.Linear4bit):
+            found[f"{path}.weight"] = functional.dequantize_4bit(module.weight.data, module.weight.quant_state).float()
+        elif isinstance(module, nn.Linear8bitLt):
+            found[f"{path}.weight"] = functional.int8_vectorwise_dequant(module.weight.data, module.weight.SCB)
+    return found
 
 
 def summary(gradient: torch.Tensor) -> list[float]:

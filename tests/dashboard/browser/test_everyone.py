@@ -1,7 +1,4 @@
-"""Every page for everyone: axe-core finds nothing serious in either theme, and no page is too wide for a phone.
-
-What the pages look like at three widths in both themes is kept as pictures.
-"""
+"""Every page for everyone: axe-core finds nothing serious in either theme, and no page is too wide for a phone."""
 
 from __future__ import annotations
 
@@ -22,7 +19,6 @@ from launch.jobs import OUTPUT, enqueue, mark_ended, new_job_folder, read_job
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 CASES = Path(__file__).parents[2] / "cases" / "foreign"
-SCREENSHOTS = Path(__file__).parents[3] / "screenshots"
 WIDTHS = (400, 1400, 2560)
 PAGES = {
     "runs": "/",
@@ -40,7 +36,6 @@ PAGES = {
     "package": "/package?runs=beta&runs=alpha",
     "verify": "/package?part=Verify",
 }
-PICTURED = ("runs", "run", "compare", "launch", "package")
 FITS = """() => {
     const main = document.querySelector("[data-testid=stMain]");
     return main.scrollWidth <= main.clientWidth && document.documentElement.scrollWidth <= innerWidth;
@@ -99,18 +94,7 @@ def test_every_page_is_for_everyone(tmp_path: Path, page: Page) -> None:
                 page.wait_for_timeout(100)
                 page.wait_for_function(COLOURS_CHANGED)
                 assert serious(page, theme) == [], (name, theme)
-                if name in PICTURED:
-                    pictures(page, f"{name}-{theme}")
             for width in (WIDTHS[0], WIDTHS[2]):
                 page.set_viewport_size({"width": width, "height": 900})
                 # Pictures are drawn anew for the new width, which takes a moment.
                 page.wait_for_function(FITS)
-
-
-def pictures(page: Page, name: str) -> None:
-    SCREENSHOTS.mkdir(exist_ok=True)
-    for width in WIDTHS:
-        page.set_viewport_size({"width": width, "height": 900})
-        page.wait_for_timeout(200)
-        page.screenshot(path=SCREENSHOTS / f"{name}-{width}.png")
-    page.set_viewport_size({"width": WIDTHS[1], "height": 900})

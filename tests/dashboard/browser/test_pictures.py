@@ -1,19 +1,24 @@
-"""The two pictures of the README, taken from the runs that are committed; copy them to docs/images when they change."""
+"""Pictures for people: `make pictures` takes those of the README and every page at three widths in both themes.
+
+They are taken from the runs that are committed and land in screenshots/; copy those of the README to docs/images when
+they change.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from browser import serving
+from browser import serving, settled
 from playwright.sync_api import Page, expect
 
 from evidence.index.runs import index_runs
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = [pytest.mark.browser]
 
 REPOSITORY = Path(__file__).parents[3]
 ROOT = "submission_runs"
+SCREENSHOTS = REPOSITORY / "screenshots"
 MOST_BYTES = 300_000
 
 
@@ -25,6 +30,7 @@ def committed(mode: str) -> str:
     return found[0]
 
 
+@pytest.mark.pictures
 def test_the_pictures_of_the_readme(tmp_path: Path, page: Page, keep) -> None:
     full, smoke = committed("full"), committed("smoke")
     # Started in a folder with the runs under their usual name, so that the pictures show no path of this machine.
@@ -40,6 +46,30 @@ def test_the_pictures_of_the_readme(tmp_path: Path, page: Page, keep) -> None:
         page.goto(address)
         expect(page.locator("[data-testid=stDataFrame]")).to_be_visible()
         keep(page, "readme-runs")
+
+
+@pytest.mark.pictures
+def test_every_page_at_three_widths_in_both_themes(tmp_path: Path, page: Page) -> None:
+    (tmp_path / ROOT).symlink_to(REPOSITORY / ROOT, target_is_directory=True)
+    full, smoke = committed("full"), committed("smoke")
+    pages = {
+        "runs": "/",
+        "run": f"/run?run={full}",
+        "compare": f"/compare?runs={smoke}&runs={full}",
+        "launch": "/launch",
+        "package": f"/package?runs={full}",
+    }
+    SCREENSHOTS.mkdir(exist_ok=True)
+    with serving(Path(ROOT), tmp_path) as address:
+        for name, path in pages.items():
+            page.goto(f"{address}{path}")
+            settled(page)
+            for theme in ("light", "dark"):
+                page.emulate_media(color_scheme=theme)
+                for width in (400, 1400, 2560):
+                    page.set_viewport_size({"width": width, "height": 900})
+                    page.wait_for_timeout(500)  # Nothing tells when the last animation is over.
+                    page.screenshot(path=SCREENSHOTS / f"{name}-{theme}-{width}.png")
 
 
 @pytest.mark.parametrize("picture", sorted((REPOSITORY / "docs" / "images").glob("*.png")), ids=lambda path: path.name)

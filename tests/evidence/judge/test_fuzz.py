@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from synthetic import seal, write_run
 
 from evidence.index.runs import index_runs
-from evidence.judge.grade import GRADES, grade_of
-from evidence.judge.judgement import check_run
-from evidence.records.facts import facts_of
+from evidence.judge.grade import GRADES
+from evidence.judge.judgement import report_of
 from evidence.records.ours import read_run
 from schemas.problems.render import as_text
 from trainproof.terminal.runs import run_json, run_text, runs_json, runs_text
@@ -44,8 +43,9 @@ json_values = st.recursive(
 def survives(folder: Path) -> None:
     """Look at the folder in every way there is."""
     run = read_run(folder)
-    findings = check_run(run)
-    assert grade_of(run, facts_of(run), findings).name in GRADES
+    report = report_of(run)
+    findings = report.findings
+    assert report.grade.name in GRADES
     as_text(findings)
     run_text(run)
     json.dumps(run_json(run))

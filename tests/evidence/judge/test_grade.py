@@ -10,9 +10,8 @@ import pytest
 from mutations import apply, reseal
 from synthetic import seal, write_document, write_rows, write_run
 
-from evidence.judge.grade import GRADES, grade_of
-from evidence.judge.judgement import check_run
-from evidence.records.facts import facts_of
+from evidence.judge.grade import GRADES
+from evidence.judge.judgement import report_of
 from evidence.records.ours import read_run
 from evidence.run.hashes import sha256_file
 from evidence.scores.recompute import scores_of
@@ -23,7 +22,7 @@ VERIFIED = "Finished; every document is valid, every hash matches, and every res
 
 def graded(folder: Path) -> tuple[str, tuple[str, ...]]:
     run = read_run(folder)
-    grade = grade_of(run, facts_of(run), check_run(run))
+    grade = report_of(run).grade
     assert grade.name in GRADES
     return grade.name, grade.reasons
 
@@ -42,9 +41,14 @@ def graded(folder: Path) -> tuple[str, tuple[str, ...]]:
             (f"The code differed from the commit {COMMIT} that it states.",),
         ),
         (
+            {"manifest": {"code": {"dirty": True, "diff_sha256": "a" * 64, "differs": ["trainer/run.py"]}}},
+            "measured",
+            (f"The code differed from the commit {COMMIT} that it states: trainer/run.py.",),
+        ),
+        (
             {"manifest": {"code": {"commit": None, "branch": None, "dirty": None}}},
             "measured",
-            ("The commit of the code is not known: it did not run from a git checkout.",),
+            ("The commit of the code is not known: neither a git checkout nor an installation states it.",),
         ),
         ({"items": 0}, "measured", ("There is no evaluation.",)),
         ({"status": "failed"}, "partial", ("The run failed after 10 of 20 steps.",)),
@@ -115,4 +119,4 @@ def test_long_lists_of_reasons_are_cut_and_counted(tmp_path: Path) -> None:
         apply(folder, {"file": "config.yaml", "pointer": name, "value": change})
     reseal(folder, [])
     name, reasons = graded(folder)
-    assert (name, len(reasons), reasons[-1]) == ("contradictory", 6, "6 more.")
+    assert (name, len(reasons), reasons[-1]) == ("contradictory", 6, "2 more.")

@@ -73,6 +73,7 @@ def test_the_group_states_what_the_other_groups_state(facts: Facts):
     assert "/training/microbatch_size states" in problem.what
 
 
-def test_before_the_step_is_compiled_nothing_is_effective(facts: Facts):
-    assert effective_of((facts.manifest or {}) | {"effective": None}) == {}
-    assert {one.state for one in agreements(facts.config, {"effective": None}).values()} == {"open"}
+def test_before_the_step_is_compiled_other_groups_say_what_is_known(facts: Facts):
+    started = {"mode": "full", "devices": {"platform": "cpu", "count": 1}, "training": None, "model": None}
+    assert effective_of(started) == {"mode": "full", "mesh.device": "cpu", "mesh.devices": 1}
+    assert agreements(facts.config, started)["limits.steps"].state == "open"

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from referencing import Registry, Resource
 
 from schemas.catalog import DOCUMENTS, is_rows, schema, schemas_of
-from schemas.explain.violations import validator_of, violations, whole_path
+from schemas.explain.validators import validator_of, whole_path
+from schemas.explain.violations import violations
+from schemas.problems.problem import unknown_lines
 from schemas.reading.parse import parse_yaml
-from schemas.reading.text import unknown_lines
 from schemas.validate import check_value, read_document, read_rows
 
 CASES = Path(__file__).parents[2] / "cases" / "documents" / "valid"
@@ -113,7 +114,7 @@ def test_a_failing_branch_does_not_make_its_keys_unknown():
 def test_long_values_are_shortened():
     item = {"id": "x" * 600, "prompt": "p", "expected": "e"}
     shown = '"' + "x" * 59 + '…" (600 characters)'
-    assert words("eval_item", item) == [f"{shown} does not have the form that is asked for."]
+    assert words("eval_item", item) == [f"{shown} does not have the required form."]
 
 
 def test_values_of_python_that_json_lacks_are_named():
@@ -166,7 +167,7 @@ def test_a_file_that_is_not_there_is_a_problem(tmp_path):
     document = read_document(tmp_path / "plan.json", "plan")
     assert document.value is None
     assert [(problem.code, problem.what, problem.next) for problem in document.problems] == [
-        ("TP101", "There is no such file.", "Check the path, or write the file first.")
+        ("TP101", "The file does not exist.", "Check the path, or write the file first.")
     ]
 
 

@@ -7,11 +7,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from schemas.explain import violations
 from schemas.problems.problem import Problem
 from schemas.problems.render import FIELDS, as_dicts, as_github, as_junit, as_sarif, as_sentence, as_text
 
 SCORE = Problem(
-    code="TP120",
+    code=violations.WRONG_TYPE.code,
     severity="error",
     file="submission_runs/a/eval_summary.json",
     line=12,
@@ -24,7 +25,7 @@ SCORE = Problem(
 TAIL = Problem(
     code="TP130", severity="warning", file="m.jsonl", line=3, what="The last line is incomplete.", next="Wait."
 )
-PLAIN = Problem(code="TP001", severity="note", file="", what="Nothing was given", next="Name a folder")
+PLAIN = Problem(code="TP000", severity="note", file="", what="Nothing was given", next="Name a folder")
 HOSTILE = Problem(
     code="TP123",
     severity="error",
@@ -62,7 +63,7 @@ def test_text():
         "  Next: Evaluate the run again.\n"
         "warning TP130: m.jsonl (line 3): The last line is incomplete.\n"
         "  Next: Wait.\n"
-        "note TP001: Nothing was given.\n"
+        "note TP000: Nothing was given.\n"
         "  Next: Name a folder.\n"
         'error TP123: a,b:c\\n::error::d.json at /50%\\x1b[2J (line 1): The key "<b>\\x1b[2J&\\r\\n" is unknown.\n'
         "  Next: Delete it.\n"
@@ -99,7 +100,7 @@ def test_github():
         "::error file=submission_runs/a/eval_summary.json,line=12,title=TP120::/metrics/exact_match/value: null is not "
         "a number. A finished run states a number here. Expected: a number from 0 to 1. Next: Evaluate the run again.\n"
         "::warning file=m.jsonl,line=3,title=TP130::The last line is incomplete. Next: Wait.\n"
-        "::notice title=TP001::Nothing was given. Next: Name a folder.\n"
+        "::notice title=TP000::Nothing was given. Next: Name a folder.\n"
         "::error file=a%2Cb%3Ac%0A%3A%3Aerror%3A%3Ad.json,line=1,title=TP123::/50%25\\x1b[2J: "
         'The key "<b>\\x1b[2J&\\r\\n" is unknown. Next: Delete it.\n'
     )
@@ -134,14 +135,14 @@ def test_sarif():
             ],
         },
         {
-            "ruleId": "TP001",
+            "ruleId": "TP000",
             "ruleIndex": 0,
             "level": "note",
             "message": {"text": "Nothing was given. Next: Name a folder."},
         },
     ]
     assert log["runs"][0]["tool"]["driver"]["rules"] == [
-        {"id": "TP001"},
+        {"id": "TP000"},
         {
             "id": "TP120",
             "shortDescription": {"text": "Wrong type"},
@@ -154,7 +155,7 @@ def test_sarif():
 
 def test_paths_in_sarif_are_uris():
     uris = {}
-    for file in ("a b/ü.json", "runs\\a.json", "/tmp/a#b.json", "50%.json"):
+    for file in ("a b/ü.json", "runs\\a.json", "/tmp/a#b.json", "50%.json", "C:\\a b\\c.json"):
         problem = Problem(code="TP101", severity="error", file=file, what="Bad.", next="Look.")
         log = json.loads(as_sarif([problem]))
         uris[file] = log["runs"][0]["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
@@ -163,6 +164,7 @@ def test_paths_in_sarif_are_uris():
         "runs\\a.json": "runs/a.json",
         "/tmp/a#b.json": "file:///tmp/a%23b.json",
         "50%.json": "50%25.json",
+        "C:\\a b\\c.json": "file:///C:/a%20b/c.json",
     }
 
 

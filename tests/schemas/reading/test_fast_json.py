@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.reading.fast_json import UNSURE, sure
-from schemas.reading.json_text import MOST_LEVELS, _read_strictly, read_json
-from schemas.reading.positions import MOST_DIGITS
+from schemas.reading.json_text import _read_strictly, read_json
+from schemas.reading.limits import MOST_DIGITS, MOST_LEVELS
 
 KEYS = st.text(max_size=4) | st.sampled_from(['"', "\\", '\\"', '", "a": "', "\\u0022", "\ud800"])
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | KEYS | st.just(10 ** (MOST_DIGITS + 1))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.problems.problem import pointer_to
-from schemas.reading.json_text import MOST_LEVELS
+from schemas.reading.limits import MOST_LEVELS
 from schemas.reading.parse import parse_json
 from schemas.reading.positions import scan, too_deep
 

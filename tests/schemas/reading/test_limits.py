@@ -13,7 +13,7 @@ from schemas.validate import check_value, read_document, read_rows
 ROW = (Path(__file__).parents[2] / "cases" / "documents" / "valid" / "log_record.plain.jsonl").read_bytes()
 LINE = ROW.splitlines(keepends=True)[0]
 WHY = "  What is larger than any run writes could take more memory than a machine has.\n"
-NEXT = "  Next: Check that this is the file that is meant, and restore it as the run wrote it.\n"
+NEXT = "  Next: Check that this is the right file, and restore it as the run wrote it.\n"
 
 
 @pytest.fixture(autouse=True)

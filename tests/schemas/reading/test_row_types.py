@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from referencing import Registry, Resource
 
 from schemas.catalog import ROWS, resolved, schema, schemas_of, types_of
-from schemas.reading.json_text import MOST_LEVELS, read_json
-from schemas.reading.positions import MOST_DIGITS
-from schemas.reading.row_types import decoder_of, quotation_marks
+from schemas.reading.fast_json import quotation_marks
+from schemas.reading.json_text import read_json
+from schemas.reading.limits import MOST_DIGITS, MOST_LEVELS
+from schemas.reading.row_types import decoder_of
 from schemas.validate import read_rows
 
 TYPED = ("metric_row", "log_record", "prediction_row", "eval_item")

@@ -140,8 +140,8 @@ def test_a_torn_tail_after_many_bad_lines_is_still_a_torn_tail(path):
 @pytest.mark.parametrize(
     ("make", "what"),
     [
-        (lambda path: None, "There is no such file."),
-        (lambda path: path.mkdir(), "This is a folder where a file is expected, or the other way round."),
+        (lambda path: None, "The file does not exist."),
+        (lambda path: path.mkdir(), "The path names a folder instead of a file, or a file instead of a folder."),
     ],
 )
 def test_a_file_that_cannot_be_read_is_a_problem(path, make, what):

@@ -8,7 +8,7 @@ from effort import calls
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.reading.json_text import MOST_LEVELS
+from schemas.reading.limits import MOST_LEVELS
 from schemas.reading.parse import parse_json, parse_yaml
 from schemas.reading.yaml_text import MOST_CHARACTERS, write_yaml
 

@@ -208,7 +208,7 @@ def test_each_value_is_blamed_on_who_stated_it(tmp_path: Path):
         'error TP120: CONFIG at /seed (line 2): "one" is not a whole number.',
         'error TP120: SMOKE at /limits/steps (line 2): "few" is not a whole number.',
         'error TP120: SMOKE at /training/batch_size (line 4): "some" is not a whole number.',
-        'error TP121: --device at /mesh/device: "quantum" is not one of the values that are allowed here.',
+        'error TP121: --device at /mesh/device: "quantum" is not an allowed value.',
         'error TP120: --set at /optimizer/learning_rate: "abc" is not a number.',
         "error TP125: --set at /training/warmup_steps: -1 is below 0.",
         'error TP123: --set at /optimizer/learnig_rate: The key "learnig_rate" is unknown.',

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from model_folders import BOS_ID, GEMMA_TEMPLATE, PLAIN_TEMPLATE, TURN_END_ID, chat, chat_model_folder, row_file
+from tasks import inputs_of
 
 from evidence.judge.judgement import report_of
 from evidence.records.ours import read_run
@@ -19,12 +20,11 @@ from trainer.data.encode import encode_rows, prompt_ids
 from trainer.data.render import PLAIN, PromptForm, form_of, texts_of
 from trainer.data.rows import read_dataset
 from trainer.data.special_tokens import special_token_problems
-from trainer.evaluate_run import evaluate_run, export_run
-from trainer.evaluation.evaluate import prompts_of
+from trainer.evaluate_run import evaluate_run
+from trainer.export_run import export_run
 from trainer.model.files.source import resolve
-from trainer.prepare import prepare
 from trainer.recorder.progress import Watch
-from trainer.run import Order, run
+from trainer.run import RunRequest, run
 
 TALK = chat(("user", "Say hi."), ("assistant", "Hi there."))
 PAIR = {"prompt": "a", "completion": "b"}
@@ -132,10 +132,10 @@ def chat_config(config: Config, folder: Path, *, template: str, prompt: str, tur
 
 
 def test_an_item_is_asked_as_a_row_of_the_same_words_was_taught(config: Config, tmp_path: Path):
-    prepared = prepare(chat_config(config, tmp_path, template=GEMMA_TEMPLATE, prompt="Say hi."), forced=False)
-    taught = prepared.data.encoded[0]
-    assert prepared.items is not None
-    [asked] = prompts_of(prepared.items, prepared.form, prepared.tokenizer)
+    _, data = inputs_of(chat_config(config, tmp_path, template=GEMMA_TEMPLATE, prompt="Say hi."))
+    taught = data.encoded.encoded[0]
+    assert data.items is not None
+    [asked] = data.items.prompts
     assert asked == list(taught.token_ids[: taught.prompt_tokens])
 
 
@@ -149,12 +149,12 @@ def test_a_question_that_follows_a_turn_of_the_system_is_seen_in_the_evaluation_
             max_new_tokens=4,
         ),
     )
-    document = prepare(changed, forced=False).dataset_document()
+    document = inputs_of(changed)[1].document()
     assert (document["overlap_with_eval"], document["duplicates"]) == (2, 0)
 
 
 def test_the_summary_states_the_template_and_the_run_stands(
-    config: Config, order_of: Callable[..., Order], tmp_path: Path
+    config: Config, order_of: Callable[..., RunRequest], tmp_path: Path
 ):
     order = order_of(chat_config(config, tmp_path, template=GEMMA_TEMPLATE, prompt="Say ho."))
     with Watch(quiet=True) as watch:
@@ -166,7 +166,7 @@ def test_the_summary_states_the_template_and_the_run_stands(
 
 
 def test_a_run_and_what_comes_of_it_stop_where_the_template_ends_a_turn(
-    config: Config, order_of: Callable[..., Order], tmp_path: Path
+    config: Config, order_of: Callable[..., RunRequest], tmp_path: Path
 ):
     asked = chat_config(config, tmp_path, template=GEMMA_TEMPLATE, prompt="Say ho.", turn_end="</turn>")
     later = replace(asked, evaluation=replace(asked.evaluation, eval_set=None))
@@ -209,7 +209,7 @@ def test_an_item_that_the_template_refuses_is_told_before_anything_is_spent(conf
     template = PLAIN_TEMPLATE + "{% if 'no' in messages[0]['content'] %}{{ raise_exception('Not no.') }}{% endif %}"
     changed = chat_config(config, tmp_path, template=template, prompt="no")
     with pytest.raises(ProblemError) as caught:
-        prepare(changed, forced=False)
+        inputs_of(changed)
     assert as_text(caught.value.problems) == (
         f"error TP022: {tmp_path / 'items.jsonl'} (line 1): The model's chat template refuses row 0: Not no.\n"
         "  These are the template's own words; it says which turns the model was trained for.\n"
@@ -272,7 +272,7 @@ def test_other_special_tokens_in_a_text_are_told(config: Config, tmp_path: Path)
     changed = replace(
         config, data=Data(dataset=rows, max_length=32), evaluation=Evaluation(eval_set=items, max_new_tokens=4)
     )
-    assert as_text(prepare(changed, forced=False).warnings) == "".join(
+    assert as_text(inputs_of(changed)[1].warnings) == "".join(
         f"warning TP024: {file} (line {line}): 1 row has the text of special tokens in it, the first here: {tokens}.\n"
         "  The tokenizer reads such a text as the token itself, not as characters.\n"
         "  Next: Nothing, if that is meant; else write it in another way, for example with a space inside.\n"

@@ -30,7 +30,8 @@ def tokenizer():
 
 def supervised_text(row: dict, tokenizer, max_length: int = 128) -> str:
     data = encode_rows([row], tokenizer, max_length=max_length, file="rows.jsonl")
-    return tokenizer.decode(data.tokens[0][data.loss_mask[0]])
+    tokens, loss_mask = padded(data.encoded, max_length)
+    return tokenizer.decode(tokens[0][loss_mask[0]])
 
 
 def test_a_trace_is_reasoning_then_answer_then_the_end_token(tokenizer):
@@ -59,11 +60,12 @@ def test_a_conversation_with_a_template_is_written_by_it():
 
 def test_prompts_and_padding_are_not_supervised(tokenizer):
     data = encode_rows([TRACE], tokenizer, max_length=128, file="rows.jsonl")
+    _, loss_mask = padded(data.encoded, 128)
     prompt = tokenizer.encode("What is 2 + 2?\n")
     length = len(data.encoded[0].token_ids)
-    assert not data.loss_mask[0, : len(prompt)].any()
-    assert data.loss_mask[0, len(prompt) : length].all()
-    assert not data.loss_mask[0, length:].any()
+    assert not loss_mask[0, : len(prompt)].any()
+    assert loss_mask[0, len(prompt) : length].all()
+    assert not loss_mask[0, length:].any()
 
 
 def test_counts_are_those_of_the_arrays(tokenizer):
@@ -71,7 +73,7 @@ def test_counts_are_those_of_the_arrays(tokenizer):
     assert data.counts == {
         "rows": 3,
         "prompt_tokens": sum(row.prompt_tokens for row in data.encoded),
-        "supervised_tokens": int(data.loss_mask.sum()),
+        "supervised_tokens": int(padded(data.encoded, 128)[1].sum()),
         "truncated_rows": 0,
         "rows_without_answer": 0,
         "end_token_supervised": True,
@@ -129,7 +131,7 @@ def test_a_cut_conversation_is_counted(tokenizer):
     long = {"prompt": "Say hi.", "completion": "Hi there. " * 20}
     data = encode_rows([long, PAIR], tokenizer, max_length=32, file="rows.jsonl")
     assert data.counts["truncated_rows"] == 1
-    assert data.loss_mask[0].sum() == 32 - data.encoded[0].prompt_tokens
+    assert padded(data.encoded, 32)[1][0].sum() == 32 - data.encoded[0].prompt_tokens
 
 
 @pytest.mark.parametrize("positions", [None, 64])
@@ -175,5 +177,6 @@ def test_first_examples_show_each_token_once(tokenizer):
     [example] = first_examples(data, [0], tokenizer, run_id="r")["examples"]
     assert "".join(token["text"] for token in example["tokens"]) == example["text"]
     supervised = [token["id"] for token in example["tokens"] if token["supervised"]]
-    assert supervised == data.tokens[0][data.loss_mask[0]].tolist()
-    assert np.count_nonzero(data.loss_mask) == len(supervised)
+    tokens, loss_mask = padded(data.encoded, 128)
+    assert supervised == tokens[0][loss_mask[0]].tolist()
+    assert np.count_nonzero(loss_mask) == len(supervised)

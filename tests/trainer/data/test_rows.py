@@ -13,7 +13,7 @@ from schemas.problems.render import as_text
 from trainer.config.tree import Config, Data
 from trainer.data.rows import read_dataset, read_eval_set
 from trainer.recorder.progress import Watch
-from trainer.run import Order, run
+from trainer.run import RunRequest, run
 from trainproof.terminal.plans import plan_of
 
 PAIR = '{"prompt": "a", "completion": "b"}\n'
@@ -60,7 +60,7 @@ def test_a_repeated_id_is_named_with_the_lines_of_the_file(tmp_path: Path):
 
 
 def test_a_run_and_a_plan_show_the_warning(
-    config: Config, order_of: Callable[..., Order], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    config: Config, order_of: Callable[..., RunRequest], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     path = tmp_path / "rows.jsonl"
     path.write_text(PAIR + "\n")

@@ -12,10 +12,11 @@ from evidence.run import layout
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from trainer.config.tree import Checkpoint, Config, Limits
-from trainer.evaluate_run import evaluate_run, export_run
-from trainer.loop.checkpoint import HASH
+from trainer.evaluate_run import evaluate_run
+from trainer.export_run import export_run
+from trainer.loop.checkpoint.stored import HASH
 from trainer.recorder.progress import Watch
-from trainer.run import Order, run
+from trainer.run import RunRequest, run
 
 QUIET = Watch(quiet=True)
 NOT_AS_SAVED = "its state is not the one that was saved"
@@ -32,7 +33,7 @@ def folder(config: Config, made: dict[Config, Path], tmp_path_factory: pytest.Te
     saving = replace(config, checkpoint=Checkpoint(save_every_steps=2), limits=Limits(steps=4))
     if saving not in made:
         made[saving] = tmp_path_factory.mktemp("saved") / "run"
-        assert run(Order(config=saving, folder=made[saving], command=["trainproof", "train"]), QUIET) == 0
+        assert run(RunRequest(config=saving, folder=made[saving], command=["trainproof", "train"]), QUIET) == 0
     return shutil.copytree(made[saving], tmp_path / "run")
 
 
@@ -111,7 +112,7 @@ def test_a_run_is_not_continued_or_scored_from_a_damaged_checkpoint_and_is_from_
     text = said(folder, bits_turned(newest(folder)), move_away(folder))
     assert refusal(lambda: evaluate_run(folder, "eval_v1", QUIET)) == text
     assert not (folder / layout.EVAL_SUMMARY).exists()
-    order = Order(
+    order = RunRequest(
         config=replace(config, limits=Limits(steps=6)), folder=tmp_path / "rest", command=["-"], resume=folder
     )
     assert refusal(lambda: run(order, QUIET)) == text

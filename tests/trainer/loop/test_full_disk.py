@@ -27,13 +27,14 @@ from evidence.run.hashes import sha256_file
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from trainer.config.tree import Checkpoint, Config
-from trainer.evaluate_run import evaluate_run, export_run
-from trainer.loop import checkpoint
-from trainer.loop.checkpoint import Checkpoints
+from trainer.evaluate_run import evaluate_run
+from trainer.export_run import export_run
+from trainer.loop.checkpoint import saving
+from trainer.loop.checkpoint.saving import Checkpoints
 from trainer.loop.step import TrainState
 from trainer.recorder.progress import Watch
 from trainer.recorder.recorder import Recorder, claim, now
-from trainer.run import Order, run
+from trainer.run import RunRequest, run
 from trainproof.train_order import TrainFlags, order_of
 
 pytestmark = pytest.mark.slow
@@ -96,13 +97,15 @@ def refused(act: Callable[[], object], exit_code: int) -> str:
 
 @pytest.mark.parametrize(
     ("every", "what"),
-    [(0, "a checkpoint of 2,036,744 bytes"), (1, "2 checkpoints of 2,036,744 bytes")],
+    [(0, "a checkpoint of 2,036,748 bytes"), (1, "2 checkpoints of 2,036,748 bytes")],
 )
 def test_training_whose_checkpoints_have_no_room_is_refused_before_anything_is_spent(
     every: int, what: str, small: Path, config: Config
 ) -> None:
     folder = small / "run"
-    order = Order(config=replace(config, checkpoint=Checkpoint(save_every_steps=every)), folder=folder, command=["-"])
+    order = RunRequest(
+        config=replace(config, checkpoint=Checkpoint(save_every_steps=every)), folder=folder, command=["-"]
+    )
     free = shutil.disk_usage(small).free
     assert refused(lambda: run(order, QUIET), 2) == (
         f"error TP722: {folder}: The disk has no room for the run: it will hold {what} at a time, and {free:,} are "
@@ -118,7 +121,7 @@ def test_training_whose_disk_is_taken_by_others_is_sealed_as_failed(
 ) -> None:
     monkeypatch.setattr("trainer.run.refuse_no_room", lambda *_, **__: None)
     folder = small / "run"
-    order = Order(config=replace(config, checkpoint=Checkpoint(save_every_steps=1)), folder=folder, command=["-"])
+    order = RunRequest(config=replace(config, checkpoint=Checkpoint(save_every_steps=1)), folder=folder, command=["-"])
     told = refused(lambda: run(order, QUIET), 4)
     free = told.partition("bytes, and ")[2].partition(" are")[0]
     assert int(free.replace(",", "")) < 1 << 20
@@ -139,9 +142,10 @@ def test_checkpoint_that_finds_the_disk_full_leaves_none(small: Path, tmp_path: 
     (tmp_path / "config.yaml").write_text(CONFIG + "checkpoint: {save_every_steps: 1}\n")
     trial = f"""
 from trainproof.command import main
-from trainer.loop import checkpoint
-checkpoint.refuse_full_disk = lambda folder, state: None
-checkpoint.refuse_no_room = lambda folder, *, state_bytes, at_once: None
+from trainer import run
+from trainer.loop.checkpoint import saving
+saving.refuse_full_disk = lambda folder, state: None
+run.refuse_no_room = lambda folder, task: None
 main(["train", "--config", "{tmp_path}/config.yaml", "--output", "{small}/run"])
 """
     done = subprocess.run([sys.executable, "-c", trial], capture_output=True, text=True, check=False)
@@ -182,7 +186,7 @@ def test_checkpoint_that_fails_at_any_of_its_files_leaves_none(small: Path, capf
 def test_many_writers_of_a_checkpoint_that_fail_are_told_once(
     small: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(checkpoint, "refuse_full_disk", lambda folder, state: None)
+    monkeypatch.setattr(saving, "refuse_full_disk", lambda folder, state: None)
     noise = np.random.default_rng(0)
     weights = {f"layer_{number}": jnp.asarray(noise.random((64, 256)), jnp.float32) for number in range(16)}
     checkpoints = Checkpoints(small, keep=1)

@@ -10,13 +10,21 @@ from trainer.config.tree import Optimizer
 from trainer.loop.optimizer import build_optimizer, build_schedule, learning_rate_at, recognised_optimizer
 from trainer.loop.rounding import stochastic_round
 from trainer.loop.step import Batch, build_step, first_state
+from trainer.objectives.cross_entropy import next_token_targets
+from trainer.objectives.objective import Sums
 
 
-def loss_sum(params, tokens, targets, mask):
+def loss_sums(params, frozen, batch):
     """A table of logits: the simplest model that has a cross-entropy."""
-    scores = jax.nn.log_softmax(params["table"].astype(jnp.float32)[tokens])
+    targets, mask = next_token_targets(batch["tokens"], batch["loss_mask"])
+    scores = jax.nn.log_softmax(params["table"].astype(jnp.float32)[batch["tokens"]])
     of_target = jnp.take_along_axis(scores, targets[..., None], axis=-1)[..., 0]
-    return -jnp.sum(jnp.where(mask, of_target, jnp.float32(0)))
+    right = jnp.sum(jnp.where(mask, jnp.argmax(scores, axis=-1) == targets, False)).astype(jnp.float32)
+    return Sums(
+        loss=-jnp.sum(jnp.where(mask, of_target, jnp.float32(0))),
+        weight=jnp.sum(mask).astype(jnp.float32),
+        named={"right": right},
+    )
 
 
 def table(dtype=jnp.float32):
@@ -29,23 +37,24 @@ def batch_of(accumulation: int) -> Batch:
     tokens = random.integers(0, 7, (8, 5))
     mask = np.arange(5)[None, :] >= np.array([1, 1, 4, 4, 2, 3, 4, 1])[:, None]
     shape = (accumulation, 8 // accumulation, 5)
-    return Batch(jnp.asarray(tokens.reshape(shape), jnp.int32), jnp.asarray(mask.reshape(shape)))
+    return {"tokens": jnp.asarray(tokens.reshape(shape), jnp.int32), "loss_mask": jnp.asarray(mask.reshape(shape))}
 
 
 def one_step(accumulation: int = 1, *, max_grad_norm=None, params=None, optimizer=None):
     optimizer = optimizer or optax.sgd(1.0)
     params = params or table()
-    step = jax.jit(build_step(loss_sum, optimizer, max_grad_norm=max_grad_norm, seed=0))
-    return step(first_state(params, optimizer), batch_of(accumulation))
+    step = jax.jit(build_step(loss_sums, optimizer, max_grad_norm=max_grad_norm, seed=0))
+    return step(first_state(params, optimizer), {}, batch_of(accumulation))
 
 
 @pytest.mark.parametrize("accumulation", [2, 4, 8])
 def test_one_batch_of_eight_is_eight_microbatches_of_one(accumulation: int):
     whole, whole_metrics = one_step(1)
     parts, parts_metrics = one_step(accumulation)
-    np.testing.assert_allclose(parts.params["table"], whole.params["table"], atol=1e-6)
+    np.testing.assert_allclose(parts.trained["table"], whole.trained["table"], atol=1e-6)
     assert float(parts_metrics.loss) == pytest.approx(float(whole_metrics.loss), rel=1e-6)
     assert float(parts_metrics.grad_norm) == pytest.approx(float(whole_metrics.grad_norm), rel=1e-6)
+    assert float(parts_metrics.named["right"]) == pytest.approx(float(whole_metrics.named["right"]), rel=1e-6)
 
 
 def test_the_loss_is_the_mean_over_supervised_tokens():
@@ -53,10 +62,10 @@ def test_the_loss_is_the_mean_over_supervised_tokens():
     batch = batch_of(1)
     scores = jax.nn.log_softmax(table()["table"])
     costs = [
-        -float(scores[batch.tokens[0, row, position - 1], batch.tokens[0, row, position]])
+        -float(scores[batch["tokens"][0, row, position - 1], batch["tokens"][0, row, position]])
         for row in range(8)
         for position in range(1, 5)
-        if batch.loss_mask[0, row, position]
+        if batch["loss_mask"][0, row, position]
     ]
     assert float(metrics.loss) == pytest.approx(np.mean(costs), rel=1e-6)
 
@@ -64,30 +73,32 @@ def test_the_loss_is_the_mean_over_supervised_tokens():
 def test_clipping_scales_the_step_to_the_norm():
     free, metrics = one_step()
     clipped, _ = one_step(max_grad_norm=0.01)
-    moved = free.params["table"] - table()["table"]
+    moved = free.trained["table"] - table()["table"]
     assert float(metrics.grad_norm) == pytest.approx(float(jnp.linalg.norm(moved)), rel=1e-5)
-    assert float(jnp.linalg.norm(clipped.params["table"] - table()["table"])) == pytest.approx(0.01, rel=1e-3)
+    assert float(jnp.linalg.norm(clipped.trained["table"] - table()["table"])) == pytest.approx(0.01, rel=1e-3)
 
 
 def test_a_norm_below_the_limit_changes_nothing():
     free, _ = one_step()
     clipped, _ = one_step(max_grad_norm=1e3)
-    np.testing.assert_array_equal(clipped.params["table"], free.params["table"])
+    np.testing.assert_array_equal(clipped.trained["table"], free.trained["table"])
 
 
 def test_a_batch_without_a_supervised_token_changes_nothing():
     optimizer = optax.sgd(1.0)
     batch = batch_of(1)
-    step = build_step(loss_sum, optimizer, max_grad_norm=1.0, seed=0)
-    state, metrics = step(first_state(table(), optimizer), batch._replace(loss_mask=jnp.zeros_like(batch.loss_mask)))
-    np.testing.assert_array_equal(state.params["table"], table()["table"])
+    step = build_step(loss_sums, optimizer, max_grad_norm=1.0, seed=0)
+    state, metrics = step(
+        first_state(table(), optimizer), {}, batch | {"loss_mask": jnp.zeros_like(batch["loss_mask"])}
+    )
+    np.testing.assert_array_equal(state.trained["table"], table()["table"])
     assert float(metrics.loss) == 0.0
 
 
 def test_bfloat16_params_keep_a_float32_optimizer_state():
     optimizer = build_optimizer(Optimizer(), steps=10)
     state, _ = one_step(params=table(jnp.bfloat16), optimizer=optimizer)
-    assert state.params["table"].dtype == jnp.bfloat16
+    assert state.trained["table"].dtype == jnp.bfloat16
     moments = [leaf for leaf in jax.tree.leaves(state.opt_state) if leaf.ndim]
     assert {str(leaf.dtype) for leaf in moments} == {"float32"}
 

@@ -1,4 +1,6 @@
-"""The generator of `dev-reasoning-v2` and its evaluation sets. `python -m trainer.data.dev_reasoning` rewrites the files.
+"""The generator of `dev-reasoning-v2` and its evaluation sets.
+
+`python -m trainer.data.dev_reasoning` rewrites the files.
 
 Reading order: `problem.py` (what a problem is), `addition.py` (one kind), `columns.py` (how a calculation is written
 out), `catalog.py` (all kinds), `sampling.py`, `rows.py`, `evaluation.py`, `files.py`.

@@ -13,9 +13,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.rule import Rule, problem_of
 from trainer.model.families.config_reader import ConfigReader
 from trainer.model.families.family import Family
 from trainer.model.spec import ModelSpec
+
+UNKNOWN_FAMILY = Rule(
+    "TP041", "Unknown family", "The model's architecture is not implemented.", "Choose another model."
+)
 
 
 def found_families() -> dict[str, Family]:
@@ -42,10 +47,20 @@ def spec_from_config(config: Mapping[str, Any], *, file: str = "config.json") ->
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         raise ProblemError([unknown_family(model_type, file)], exit_code=2)
     reader = ConfigReader(config, file=file)
-    reader.only("quantization_config", allowed=())
+    check_quantisation(reader)
     spec = FAMILIES[model_type].read_config(reader)
     reader.finish()
     return spec
+
+
+def check_quantisation(config: ConfigReader) -> None:
+    """Note a way of quantising that is not read; those of bitsandbytes are (`files/quantised.py`)."""
+    if config.value("quantization_config") is None:
+        return
+    stated = config.inside("quantization_config")
+    if stated.value("quant_method") != "bitsandbytes":
+        stated.note("quant_method", "bitsandbytes, or parameters that are not quantised")
+    stated.only("bnb_4bit_quant_type", allowed=("nf4", "fp4"))
 
 
 def unknown_family(model_type: object, file: str) -> Problem:
@@ -56,9 +71,8 @@ def unknown_family(model_type: object, file: str) -> Problem:
     hint = f"The nearest is {near[0]}, which is another architecture. " if near else ""
     if str(model_type).strip().lower() in FAMILIES:
         hint = f"If {str(model_type).strip().lower()} is meant, write it so, in lower case. "
-    return Problem(
-        code="TP041",
-        severity="error",
+    return problem_of(
+        UNKNOWN_FAMILY,
         file=file,
         pointer="/model_type",
         what=f"{found}; no such family of models is implemented here.",

@@ -21,11 +21,19 @@ from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from evidence.run.write import write_json
-from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.problem import ProblemError
+from schemas.problems.rule import Rule, problem_of
 from trainer.model import files
 from trainer.model.families.family import TensorLink
 from trainer.model.files.source import ModelSource
 from trainer.model.params import Params
+
+FOLDER_TAKEN = Rule(
+    "TP048",
+    "Export folder is taken",
+    "An export never replaces files that are there.",
+    "Name a folder that does not exist yet, or remove this one first.",
+)
 
 SHARD_BYTES = 2 * 2**30
 """Largest file of an export, and the most host memory that writing it takes; a single larger tensor is its own file."""
@@ -129,9 +137,11 @@ def joined(link: TensorLink, params: Params) -> NDArray[Any]:
 def completed_config(source: ModelSource, params: Params) -> dict[str, Any]:
     """Return the model's config.json with what an export must say: architecture and element type."""
     config: dict[str, Any] = json.loads((source.folder / files.CONFIG).read_text(encoding="utf-8"))
+    config = config if source.family.text_key is None else config[source.family.text_key]
     dtypes = {str(value.dtype) for value in params.values()}
     assert len(dtypes) == 1, f"parameters of several dtypes: {sorted(dtypes)}"
     config.pop("torch_dtype", None)  # the older word for dtype; both would contradict each other
+    config.pop("quantization_config", None)  # what is written is not quantised
     return {**config, "architectures": [source.family.architecture], "dtype": dtypes.pop()}
 
 
@@ -176,12 +186,4 @@ def refuse_taken(folder: Path) -> None:
         why = "An export appears whole or not at all: its folder is put there at the end, in place of an empty one."
     else:
         return
-    problem = Problem(
-        code="TP048",
-        severity="error",
-        file=str(folder),
-        what=what,
-        why=why,
-        next="Name a folder that does not exist yet, or remove this one first.",
-    )
-    raise ProblemError([problem], exit_code=2)
+    raise ProblemError([problem_of(FOLDER_TAKEN, file=str(folder), what=what, why=why)], exit_code=2)

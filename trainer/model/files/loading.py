@@ -16,10 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.rule import Rule, problem_of
 from trainer.model.families.family import TensorLink
 from trainer.model.files.source import ModelSource
-from trainer.model.files.tensors import StoredTensor, open_tensors, unreadable
-from trainer.model.params import Params
+from trainer.model.files.tensors import Tensor, open_tensors, unreadable
+from trainer.model.params import Params, owned
+
+OTHER_MODEL = Rule(
+    "TP044",
+    "Weights of another model",
+    "Files and config.json must describe the same model; nothing is left random.",
+    "Take config.json and safetensors from the same model.",
+)
 
 DTYPES = ("F64", "F32", "F16", "BF16")
 """Element types that are read; others are quantised weights."""
@@ -52,7 +60,7 @@ def load_params(source: ModelSource, wanted: Wanted) -> Params:
             for param, value in parts(tensors[name].read(), link, wanted):
                 if not is_finite(value) and name not in spoiled:
                     spoiled.append(name)
-                params[param] = jax.device_put(value, wanted[param].sharding)
+                params[param] = owned(jax.device_put(value, wanted[param].sharding))
     if spoiled:
         what = f"Tensors of {source.name} hold numbers that are not finite: {', '.join(sorted(spoiled))}."
         raise unreadable(source.folder, what, "A model with one of them computes no loss; it was saved after it broke.")
@@ -72,11 +80,9 @@ def refuse_unusable_weights(source: ModelSource, wanted: Wanted) -> None:
         opened(source, wanted, stack)
 
 
-def opened(
-    source: ModelSource, wanted: Wanted, stack: ExitStack
-) -> tuple[dict[str, StoredTensor], dict[str, TensorLink]]:
+def opened(source: ModelSource, wanted: Wanted, stack: ExitStack) -> tuple[dict[str, Tensor], dict[str, TensorLink]]:
     """Return the tensors in a model's files until the stack closes, and what each holds, by names without prefix."""
-    tensors = open_tensors(source.folder, prefix=source.family.prefix, stack=stack)
+    tensors = open_tensors(source.folder, family=source.family, stack=stack)
     links = {link.tensor.removeprefix(source.family.prefix): link for link in source.family.links(source.spec)}
     problems = mismatches(tensors, links, wanted, source)
     if problems:
@@ -100,7 +106,7 @@ def is_finite(value: NDArray[Any]) -> bool:
 
 
 def mismatches(
-    tensors: Mapping[str, StoredTensor], links: Mapping[str, TensorLink], wanted: Wanted, source: ModelSource
+    tensors: Mapping[str, Tensor], links: Mapping[str, TensorLink], wanted: Wanted, source: ModelSource
 ) -> list[Problem]:
     """Return a problem for each way in which the files differ from the model, naming all tensors concerned."""
     shapes = {name: tensor_shape(link, wanted) for name, link in links.items()}
@@ -134,7 +140,7 @@ def passed_over(name: str, source: ModelSource) -> bool:
     return bool(re.fullmatch(source.family.buffers, name)) or (source.spec.tied_head and name == HEAD)
 
 
-def other_head(tensors: Mapping[str, StoredTensor], links: Mapping[str, TensorLink], source: ModelSource) -> list[str]:
+def other_head(tensors: Mapping[str, Tensor], links: Mapping[str, TensorLink], source: ModelSource) -> list[str]:
     """Return the head's tensor if the model's head is the token table and the files hold another one."""
     table = next(name for name, link in links.items() if link.params == ("tokens.table",))
     if not source.spec.tied_head or HEAD not in tensors or table not in tensors:
@@ -145,11 +151,9 @@ def other_head(tensors: Mapping[str, StoredTensor], links: Mapping[str, TensorLi
 def mismatch(source: ModelSource, text: str, names: list[str]) -> Problem:
     """Return the problem that these tensors share."""
     count = "1 tensor is" if len(names) == 1 else f"{len(names)} tensors are"
-    return Problem(
-        code="TP044",
-        severity="error",
+    return problem_of(
+        OTHER_MODEL,
         file=str(source.folder),
         what=f"{source.name}: {count} {text}: {', '.join(names)}.",
         why=f"Files and config.json must describe the same {source.family.model_type} model; nothing is left random.",
-        next="Take config.json and safetensors from the same model.",
     )

@@ -15,14 +15,22 @@ from typing import Any, Literal
 
 from tokenizers.models import WordLevel, WordPiece
 
-from schemas.names import MODELS, model_folder, no_model, other_models
-from schemas.problems.problem import Problem, ProblemError
+from schemas.names import MODELS, NO_MODEL, model_folder, no_model, other_models
+from schemas.problems.problem import ProblemError
+from schemas.problems.rule import Rule, problem_of
 from trainer.model import files
 from trainer.model.families import FAMILIES, spec_from_config
 from trainer.model.families.family import Family
 from trainer.model.files.hub import download
 from trainer.model.spec import ModelSpec
 from trainer.model.tokenizer import FOLDER as BUILTIN_TOKENIZER
+
+NO_TOKENIZER = Rule(
+    "TP046",
+    "Tokenizer does not fit",
+    "A model needs the tokenizer that it was trained with.",
+    "Put it into the model's folder.",
+)
 
 BUILTIN = Path(__file__).parents[1] / "builtin"
 """A folder with a config.json for each built-in model."""
@@ -102,15 +110,11 @@ class ModelSource:
 
     def tokenizer_problem(self, what: str, why: str) -> ProblemError:
         """Return the refusal of a tokenizer."""
-        problem = Problem(
-            code="TP046",
-            severity="error",
-            file=str(self.tokenizer_folder),
-            what=what,
-            why=why,
-            next=f"Put the tokenizer that {self.name} was trained with into its folder (tokenizer.json and "
-            "tokenizer_config.json).",
+        advice = (
+            f"Put the tokenizer that {self.name} was trained with into its folder (tokenizer.json and "
+            "tokenizer_config.json)."
         )
+        problem = problem_of(NO_TOKENIZER, file=str(self.tokenizer_folder), what=what, why=why, next=advice)
         return ProblemError([problem], exit_code=2)
 
 
@@ -175,15 +179,14 @@ def read_config(file: Path, name: str) -> dict[str, Any]:
 
 def config_problem(name: str, file: Path, what: str, why: str) -> ProblemError:
     """Return the refusal of a config.json."""
-    problem = Problem(code="TP040", severity="error", file=str(file), what=what, why=why, next=other_models(name))
+    problem = problem_of(NO_MODEL, file=str(file), what=what, why=why, next=other_models(name))
     return ProblemError([problem], exit_code=2)
 
 
 def no_revision(name: str, revision: str, kind: str) -> ProblemError:
     """Return the refusal of a revision where there is only one."""
-    problem = Problem(
-        code="TP040",
-        severity="error",
+    problem = problem_of(
+        NO_MODEL,
         file=name,
         what=f"Revision {revision} was asked for, but {name} is {kind}.",
         why="Only models on the hub have revisions.",

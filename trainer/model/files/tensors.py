@@ -17,7 +17,17 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.rule import Rule, problem_of
 from trainer.model import files
+from trainer.model.families.family import Family
+from trainer.model.files.quantised import EightBit, FourBit, QuantisationError, with_quantised
+
+UNREADABLE_WEIGHTS = Rule(
+    "TP043",
+    "Weights cannot be read",
+    "Files of the model are missing or damaged.",
+    "Download or export the model again as safetensors, or draw its parameters: `model.weights: random`.",
+)
 
 SHARD_NAME = re.compile(r"[\w-][\w.-]*\.safetensors")
 """What an index may name: a file beside it, never a path."""
@@ -49,12 +59,17 @@ class StoredTensor:
         return tensor
 
 
-def open_tensors(folder: Path, *, prefix: str, stack: ExitStack) -> dict[str, StoredTensor]:
+Tensor = StoredTensor | FourBit | EightBit
+"""A tensor to be read: as it is, or out of the form in which it was quantised."""
+
+
+def open_tensors(folder: Path, *, family: Family, stack: ExitStack) -> dict[str, Tensor]:
     """Open a model's files until the stack closes and return their tensors by name, without the family's prefix.
 
     Raises:
-        ProblemError: a file is absent or damaged, the index names one that is not plainly in the folder or a tensor
-            that its file does not hold, or two tensors differ in name by the prefix only.
+        ProblemError: a file is missing or damaged, the index names one that is not plainly in the folder or a tensor
+            that its file does not hold, two tensors differ in name by the prefix only, or a quantised one cannot be
+            read.
     """
     index = folder / files.WEIGHTS_INDEX
     if (folder / files.WEIGHTS).is_file() or not index.is_file():
@@ -62,11 +77,29 @@ def open_tensors(folder: Path, *, prefix: str, stack: ExitStack) -> dict[str, St
         handles = dict.fromkeys(handle.keys(), handle)
     else:
         handles = open_shards(index, stack)
-    twice = sorted(name for name in handles if prefix + name in handles)
+    found: dict[str, StoredTensor] = {}
+    twice = []
+    for name, handle in handles.items():
+        plain = plain_name(name, family)
+        if plain in found:
+            twice.append(plain)
+        found[plain] = StoredTensor(name=name, handle=handle)
     if twice:
-        what = f"Tensors are there with and without {prefix!r} before their name: {', '.join(twice)}."
+        what = f"Tensors are there with and without {family.prefix!r} before their name: {', '.join(sorted(twice))}."
         raise unreadable(folder, what, "It cannot be known which of them is meant.")
-    return {name.removeprefix(prefix): StoredTensor(name=name, handle=handle) for name, handle in handles.items()}
+    try:
+        return with_quantised(found)
+    except QuantisationError as error:
+        raise unreadable(folder, f"{error}.", "Its numbers cannot be told from these bytes.") from error
+
+
+def plain_name(name: str, family: Family) -> str:
+    """Return a tensor's name as the family's links have it, without the prefix."""
+    for theirs, ours in family.prefixes.items():
+        if name.startswith(theirs):
+            name = ours + name.removeprefix(theirs)
+            break
+    return name.removeprefix(family.prefix)
 
 
 def open_shards(index: Path, stack: ExitStack) -> dict[str, Any]:
@@ -130,12 +163,4 @@ def open_file(path: Path, stack: ExitStack) -> Any:
 
 def unreadable(path: Path, what: str, why: str) -> ProblemError:
     """Return the refusal of a weights file."""
-    problem = Problem(
-        code="TP043",
-        severity="error",
-        file=str(path),
-        what=what,
-        why=why,
-        next="Download or export the model again as safetensors, or draw its parameters: `model.weights: random`.",
-    )
-    return ProblemError([problem], exit_code=2)
+    return ProblemError([problem_of(UNREADABLE_WEIGHTS, file=str(path), what=what, why=why)], exit_code=2)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from model_folders import model_folder, row_file
 from safetensors.numpy import load_file, save_file
+from tasks import inputs_of, plan_of
 from tiny_models import random_model
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
@@ -22,14 +23,13 @@ from schemas.problems.render import as_text
 from trainer.config.tree import Config, Data, Evaluation, Model
 from trainer.model.files.export import export
 from trainer.model.files.source import resolve
-from trainer.prepare import prepare
 from trainer.recorder.progress import Watch
-from trainer.run import Order, run
+from trainer.run import RunRequest, run
 
 
 def refusal(config: Config) -> str:
     with pytest.raises(ProblemError) as caught:
-        prepare(config, forced=False)
+        inputs_of(config)
     assert caught.value.exit_code == 2
     return as_text(caught.value.problems)
 
@@ -62,7 +62,7 @@ def test_an_output_that_leaves_no_prompt_room_is_refused_with_the_length_that_do
         "  Prompt and output share the positions, so no item could be answered.\n"
         "  Next: Set evaluation.max_new_tokens to at most 510; up to 504 leave room for every prompt.\n"
     )
-    assert prepare(replace(config, evaluation=replace(evaluation, max_new_tokens=510)), forced=False).items
+    assert inputs_of(replace(config, evaluation=replace(evaluation, max_new_tokens=510)))[1].items
 
 
 def test_prompts_that_fill_every_position_are_refused(config: Config, tmp_path: Path):
@@ -78,9 +78,9 @@ def test_prompts_that_fill_every_position_are_refused(config: Config, tmp_path: 
 
 def test_a_row_that_a_batch_has_several_times_is_shown_once(config: Config, tmp_path: Path):
     rows = row_file(tmp_path / "rows.jsonl", *({"prompt": word, "completion": word} for word in "ab"))
-    prepared = prepare(replace(config, data=replace(config.data, dataset=rows)), forced=False)
+    _, data = inputs_of(replace(config, data=replace(config.data, dataset=rows)))
     assert config.batch.microbatch_size == 4
-    assert sorted(prepared.first_rows()) == [0, 1]
+    assert sorted(data.first_rows(4)) == [0, 1]
 
 
 def test_prompts_without_a_token_are_refused_if_there_are_no_others(config: Config, tmp_path: Path):
@@ -99,7 +99,7 @@ def test_prompts_without_a_token_are_refused_if_there_are_no_others(config: Conf
 
 
 def test_a_prompt_without_a_token_is_an_error_of_its_item(
-    config: Config, order_of: Callable[..., Order], tmp_path: Path
+    config: Config, order_of: Callable[..., RunRequest], tmp_path: Path
 ):
     order = order_of(
         replace(
@@ -192,7 +192,7 @@ def test_weights_that_cannot_be_read_are_refused_by_a_plan_all_at_once(config: C
         "  Next: Did you mean eval_v2? Else give --set evaluation.eval_set one of these.\n"
     )
     drawn = replace(config, model=Model(name=str(folder), weights="random"))
-    assert prepare(drawn, forced=False).plan["verdict"] == "fits"
+    assert plan_of(drawn)["verdict"] == "fits"
 
 
 def test_weights_of_another_model_are_refused_by_their_headers(config: Config, tmp_path: Path):
@@ -202,7 +202,7 @@ def test_weights_of_another_model_are_refused_by_their_headers(config: Config, t
     export(folder, random_model(bare.spec)[1], bare)
     tensors = load_file(path)
     right = replace(config, model=Model(name=str(folder)))
-    assert prepare(right, forced=False).plan["verdict"] == "fits"
+    assert plan_of(right)["verdict"] == "fits"
     del tensors["transformer.ln_f.bias"]
     save_file(tensors | {"foo": np.zeros(1, np.float32)}, path)
     assert refusal(right) == "".join(

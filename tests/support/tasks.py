@@ -1,0 +1,37 @@
+"""A run's task, data and first state, without a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainer.config.tree import Config
+from trainer.inputs import read_inputs
+from trainer.loop.initial import initial_state
+from trainer.loop.step import TrainState
+from trainer.loop.task import Task
+from trainer.objectives.data import Data
+from trainer.planning.devices import choose_devices
+from trainer.planning.plan import plan_run
+
+
+def inputs_of(config: Config) -> tuple[Task, Data]:
+    """Return what a configuration trains and what it learns from."""
+    return read_inputs(config, choose_devices(config.mesh.device, config.mesh.devices))
+
+
+def task_of(config: Config) -> Task:
+    """Return what a configuration trains."""
+    return inputs_of(config)[0]
+
+
+def plan_of(config: Config) -> dict[str, Any]:
+    """Return the plan of a configuration on this machine."""
+    devices = choose_devices(config.mesh.device, config.mesh.devices)
+    task, data = read_inputs(config, devices)
+    return plan_run(task, devices, forced=False, asked=data.asked)
+
+
+def first_state_of(config: Config) -> TrainState:
+    """Return the state before the first step."""
+    [state], _ = initial_state(task_of(config))
+    return state

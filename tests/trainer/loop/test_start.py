@@ -1,0 +1,76 @@
+"""Parameters never exist twice at a start: by the compiler's figure, and by the buffers that are shared."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import pytest
+from tasks import inputs_of, task_of
+
+from trainer.config.tree import Config, Mesh, Model, Optimizer, Precision
+from trainer.loop.initial import initial_params, restored_state
+from trainer.loop.program import start_program, train_program
+from trainer.loop.state import state_shapes
+from trainer.model.files.export import export
+from trainer.recorder.progress import Watch
+from trainer.run import RunRequest, run
+
+
+def buffers(tree: Any) -> set[int]:
+    return {shard.data.unsafe_buffer_pointer() for leaf in jax.tree.leaves(tree) for shard in leaf.addressable_shards}
+
+
+def bytes_of(tree: Any) -> int:
+    """Return the bytes of arrays or shapes on one device."""
+    shards = [jax.ShapeDtypeStruct(leaf.sharding.shard_shape(leaf.shape), leaf.dtype) for leaf in jax.tree.leaves(tree)]
+    return sum(shard.size * shard.dtype.itemsize for shard in shards)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "adafactor"])
+@pytest.mark.parametrize("stored", ["float32", "bfloat16"])
+@pytest.mark.parametrize("devices", [1, 4])
+def test_by_the_compiler_a_start_needs_one_state(optimizer: str, stored: str, devices: int, config: Config):
+    task = task_of(
+        replace(
+            config,
+            optimizer=Optimizer(name=optimizer),
+            precision=Precision(params=stored),
+            mesh=Mesh(device="cpu", devices=devices),
+        )
+    )
+    state = state_shapes(task)
+    figure = start_program(task).compile().call.memory_analysis()
+    assert figure.alias_size_in_bytes == bytes_of(state.trained)
+    peak = (
+        figure.argument_size_in_bytes
+        + figure.output_size_in_bytes
+        + figure.temp_size_in_bytes
+        - figure.alias_size_in_bytes
+    )
+    assert peak <= 1.01 * bytes_of(state) + 1024
+
+
+@pytest.mark.parametrize("devices", [1, 4])
+@pytest.mark.parametrize("weights", ["random", "pretrained"])
+def test_a_new_state_has_the_params_own_buffers(weights: str, devices: int, config: Config, tmp_path: Path):
+    task = task_of(replace(config, mesh=Mesh(device="cpu", devices=devices)))
+    if weights == "pretrained":
+        export(tmp_path / "model", initial_params(task), task.model.source)
+        task = task_of(replace(task.config, model=Model(name=str(tmp_path / "model"))))
+    assert task.model.origin == weights
+    params = initial_params(task)
+    before = buffers(params)
+    state = start_program(task).compile().call(params)
+    assert len(before) == devices * len(params)
+    assert buffers(state.trained) == before
+
+
+def test_a_resumed_state_is_updated_in_its_own_buffers(config: Config, tmp_path: Path):
+    with Watch(quiet=True) as watch:
+        assert run(RunRequest(config=config, folder=tmp_path / "run", command=["trainproof"]), watch) == 0
+    task, data = inputs_of(config)
+    states, frozen = restored_state(tmp_path / "run", task)
+    before = buffers(states[0])
+    after, _ = train_program(task).compile().call(states.pop(), frozen, data.source.batch(0))
+    assert buffers(after) == before

@@ -1,0 +1,76 @@
+"""Adapters on projections: they start as nothing, add what the formula says, and drop inputs by key."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tiny_models import GEMMA, logits
+
+from trainer.model.build import abstract, build, projections
+from trainer.model.families import spec_from_config
+from trainer.model.lora import Lora, added, is_lora
+from trainer.model.params import bind, flatten
+
+SPEC = spec_from_config(GEMMA)
+CHOSEN = {"params_dtype": jnp.bfloat16, "compute_dtype": jnp.float32, "remat": "layer"}
+QUERY = {"layers.1.attention.query": Lora(rank=2, scale=0.5, dropout=0.25)}
+TOKENS = np.array([[3, 1, 4, 1, 5]], np.int32)
+
+
+def test_adapters_are_float32_parameters_of_their_own_beside_an_unchanged_model():
+    plain = flatten(build(SPEC, key=jax.random.key(5), **CHOSEN))[1]
+    params = flatten(build(SPEC, key=jax.random.key(5), **CHOSEN, adapters=QUERY))[1]
+    new = {name: (value.shape, str(value.dtype)) for name, value in params.items() if is_lora(name)}
+    assert new == {
+        "layers.1.attention.query.lora_a": ((8, 2), "float32"),
+        "layers.1.attention.query.lora_b": ((2, 24), "float32"),
+    }
+    assert set(params) - set(new) == set(plain)
+    assert all(np.array_equal(params[name], plain[name]) for name in plain)
+    assert np.abs(params["layers.1.attention.query.lora_a"]).max() <= 8**-0.5
+    _, shapes = flatten(abstract(SPEC, **CHOSEN, adapters=QUERY))
+    assert {name: shape.shape for name, shape in shapes.items()} == {name: v.shape for name, v in params.items()}
+
+
+def test_an_adapter_changes_nothing_before_it_has_learned_and_equals_its_product_in_the_kernel_after():
+    choices = CHOSEN | {"params_dtype": jnp.float32}
+    graphdef, params = flatten(build(SPEC, key=jax.random.key(5), **choices, adapters=QUERY))
+    plain, kernels = flatten(build(SPEC, key=jax.random.key(5), **choices))
+    np.testing.assert_array_equal(logits(graphdef, params, TOKENS), logits(plain, kernels, TOKENS))
+    name = "layers.1.attention.query"
+    params[f"{name}.lora_b"] = jax.random.normal(jax.random.key(6), (2, 24))
+    product = 0.5 * params[f"{name}.lora_a"] @ params[f"{name}.lora_b"]
+    merged = kernels | {f"{name}.kernel": kernels[f"{name}.kernel"] + product}
+    np.testing.assert_allclose(logits(graphdef, params, TOKENS), logits(plain, merged, TOKENS), atol=1e-5)
+    assert np.abs(product).max() > 0.05
+
+
+def test_a_quarter_of_the_inputs_is_dropped_and_the_rest_is_larger():
+    x, ones = jnp.ones((400, 100)), jnp.ones((100, 1))
+    lora = Lora(rank=1, scale=1.0, dropout=0.25)
+    sums = added(x, ones, jnp.ones((1, 1)), lora, jax.random.key(0))[:, 0]
+    assert float(jnp.mean(sums)) == pytest.approx(100, rel=0.02)
+    np.testing.assert_allclose(sums * 0.75, jnp.round(sums * 0.75), atol=1e-3)
+    assert float(jnp.std(sums)) > 3
+    other = added(x, ones, jnp.ones((1, 1)), Lora(rank=1, scale=1.0, dropout=0.25, number=1), jax.random.key(0))
+    assert not np.array_equal(sums, other[:, 0])
+    assert np.all(added(x, ones, jnp.ones((1, 1)), lora, None) == 100)
+
+
+def test_dropout_is_decided_by_its_key_through_the_whole_decoder():
+    graphdef, params = flatten(build(SPEC, key=jax.random.key(5), **CHOSEN, adapters=QUERY))
+    params["layers.1.attention.query.lora_b"] = jnp.ones((2, 24))
+
+    @jax.jit
+    def hidden(key):
+        return bind(graphdef, params).hidden(jnp.asarray(TOKENS), None, key)
+
+    first, same, other = hidden(jax.random.key(1)), hidden(jax.random.key(1)), hidden(jax.random.key(2))
+    assert np.array_equal(first, same)
+    assert not np.array_equal(first, other)
+
+
+def test_projections_by_name():
+    names = list(projections(build(SPEC, key=jax.random.key(0), **CHOSEN)))
+    assert names[:4] == [f"layers.0.attention.{each}" for each in ("key", "out", "query", "value")]
+    assert len(names) == 14

@@ -1,0 +1,136 @@
+"""A method and an objective that nobody ships, each in ten lines, run through the real run to the best grade."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from changed_schema import changed_schema, with_row_field
+from tasks import task_of
+
+from evidence.judge.judgement import report_of
+from evidence.records.ours import read_run
+from evidence.run import layout
+from trainer.config.tree import Config, Limits
+from trainer.config.tree import Method as MethodGroup
+from trainer.config.tree import Objective as ObjectiveGroup
+from trainer.export_run import export_run
+from trainer.loop.initial import restored_state
+from trainer.methods import METHODS
+from trainer.methods.method import Method
+from trainer.objectives import OBJECTIVES
+from trainer.objectives.objective import Microbatch, Sums
+from trainer.objectives.supervised import Supervised, supervised_of
+from trainer.recorder.progress import Watch
+from trainer.run import RunRequest, run
+
+QUIET = Watch(quiet=True)
+
+
+class LastNorm(Method):
+    """Trains the last norm alone."""
+
+    kind = "last_norm"
+
+    def is_trained(self, name: str) -> bool:
+        return name.startswith("final_norm.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pulled(Supervised):
+    """Pulls the logits of every position toward a constant."""
+
+    constant: float = 0.0
+    kind = "pulled"
+
+    def loss_sums(self, model: Any, batch: Microbatch) -> Sums:
+        distance = jnp.square(model.logits(model.hidden(batch["tokens"])) - self.constant).mean(axis=-1)
+        weight = jnp.float32(distance.size)
+        return Sums(loss=distance.sum(), weight=weight, named={"largest_pull": distance.max() * weight})
+
+
+def with_kind(group: str, kind: str) -> Callable[[dict[str, Any]], None]:
+    def change(document: dict[str, Any]) -> None:
+        document["properties"][group]["properties"]["kind"]["enum"].append(kind)
+
+    return change
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / layout.METRICS).read_text().splitlines()]
+
+
+def errors_and_grade(folder: Path) -> tuple[list[str], str]:
+    report = report_of(read_run(folder))
+    return [problem.what for problem in report.findings if problem.severity == "error"], report.grade.name
+
+
+def test_a_method_of_ten_lines_runs_resumes_and_exports(
+    config: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(METHODS, "last_norm", lambda config: LastNorm())
+    short = replace(config, method=MethodGroup(kind="last_norm"), limits=Limits(steps=2))
+    with changed_schema("train_config", with_kind("method", "last_norm")):
+        short = replace(short, optimizer=replace(config.optimizer, schedule="constant"))
+        whole = replace(short, limits=Limits(steps=4))
+        first = order_of(short, "first")
+        rest = order_of(whole, "rest", resume=first.folder)
+        assert [run(request, QUIET) for request in (order_of(whole, "whole"), first, rest)] == [0, 0, 0]
+        errors, grade = errors_and_grade(rest.folder)
+        assert errors == []
+        assert grade in ("consistent", "verified", "measured")  # measured where the code under test is not committed
+        manifest = json.loads((rest.folder / layout.MANIFEST).read_text())
+        task = task_of(whole)
+        [state], frozen = restored_state(rest.folder, task)
+        assert list(state.trained) == ["final_norm.bias", "final_norm.scale"]
+        assert manifest["training"]["method"] == manifest["effective"]["method"]["kind"] == "last_norm"
+        assert manifest["model"]["trainable_parameters"] == sum(value.size for value in state.trained.values())
+        assert manifest["model"]["parameters"] == manifest["model"]["trainable_parameters"] + sum(
+            value.size for value in frozen.values()
+        )
+        uninterrupted = rows(order_of(whole, "whole").folder)
+        assert [row["loss"] for row in rows(first.folder) + rows(rest.folder)] == [row["loss"] for row in uninterrupted]
+        assert np.any(state.trained["final_norm.bias"])
+        assert (export_run(rest.folder, None, QUIET) / "model.safetensors").is_file()
+        plan = json.loads((rest.folder / layout.PLAN).read_text())
+        assert {"params", "frozen"} <= {part["name"] for part in plan["parts"]}
+
+
+def test_an_objective_of_ten_lines_runs_and_its_figure_is_recorded(
+    config: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
+):
+    def pulled_of(config: Config) -> Pulled:
+        plain = supervised_of(config)
+        return Pulled(max_length=plain.max_length, chunk_positions=plain.chunk_positions)
+
+    monkeypatch.setitem(OBJECTIVES, "pulled", pulled_of)
+    changed = replace(config, objective=ObjectiveGroup(kind="pulled"), limits=Limits(steps=8))
+    figure = with_row_field(
+        "largest_pull", {"type": "number", "title": "Largest pull", "description": "Of a position."}
+    )
+    with changed_schema("train_config", with_kind("objective", "pulled")), changed_schema("metric_row", figure):
+        order = order_of(changed)
+        assert run(order, QUIET) == 0
+        errors, grade = errors_and_grade(order.folder)
+        assert errors == []
+        assert grade in ("consistent", "verified", "measured")  # measured where the code under test is not committed
+        measured = rows(order.folder)
+        assert np.all(np.diff([row["loss"] for row in measured]) < 0)
+        assert all(row["largest_pull"] >= row["loss"] for row in measured)
+        manifest = json.loads((order.folder / layout.MANIFEST).read_text())
+        assert manifest["effective"]["objective"] == {"kind": "pulled"}
+
+
+def test_a_figure_without_a_field_of_the_row_is_not_written(
+    config: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
+):
+    plain = supervised_of(config)
+    pulled = Pulled(max_length=plain.max_length, chunk_positions=plain.chunk_positions)
+    monkeypatch.setitem(OBJECTIVES, "supervised", lambda config: pulled)
+    order = order_of(config)
+    assert run(order, QUIET) == 0
+    assert "largest_pull" not in rows(order.folder)[0]

@@ -1,0 +1,98 @@
+"""The prompts of an evaluation set as the model is given them, and whether they leave room for an output."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from schemas.problems.problem import Problem
+from schemas.problems.rule import Rule, problem_of
+from trainer.data.chat_template import each_rendered
+from trainer.data.encode import Tokenizer, prompt_ids
+from trainer.data.render import PromptForm
+from trainer.data.rows import RowFile
+from trainer.data.special_tokens import special_token_problems
+
+NO_ROOM = Rule(
+    "TP062",
+    "No room for a prompt",
+    "Prompt and output share the positions, so no item could be answered.",
+    "Lower evaluation.max_new_tokens.",
+)
+NO_TOKEN = Rule(
+    "TP063",
+    "No prompt with a token",
+    "A prompt without tokens leaves nothing to continue, so no item could be answered.",
+    "Use an evaluation set in words that the model's tokenizer knows.",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What an evaluation asks, as far as it decides its memory."""
+
+    prompts: int
+    longest_tokens: int
+    """Of the longest prompt."""
+
+
+def prompts_of(items: RowFile, form: PromptForm, tokenizer: Tokenizer) -> list[list[int]]:
+    """Return each item's prompt as the model was taught to be asked, open at the end.
+
+    Raises:
+        ProblemError: exit code 2; the chat template refuses items.
+    """
+    texts = each_rendered(
+        items.rows, lambda item: form.render(item["prompt"], tokenizer), file=str(items.path), lines=items.lines
+    )
+    templated = form.templated(tokenizer)
+    return [prompt_ids(text, tokenizer, templated=templated) for text in texts]
+
+
+def refused_prompts(
+    prompts: Sequence[Sequence[int]], items: RowFile, *, model: str, max_positions: int, max_new_tokens: int
+) -> list[Problem]:
+    """Return the problem of outputs that leave no prompt room, or of prompts of which none has a token.
+
+    A single prompt that is too long, or has no token at all, is an error of its row: the others are answered.
+
+    Args:
+        prompts: token ids, one of each item.
+        items: the evaluation set.
+        model: its name, for messages.
+        max_positions: the model's.
+        max_new_tokens: of an output.
+    """
+    lengths = [len(prompt) for prompt in prompts if prompt]
+    if not lengths:
+        what = f"The model's tokenizer finds no token in any prompt of {items.name}."
+        return [problem_of(NO_TOKEN, file=str(items.path), what=what)]
+    shortest = min(lengths)
+    if shortest + max_new_tokens <= max_positions:
+        return []
+    for_one, for_all = max_positions - shortest, max_positions - max(lengths)
+    most = f"Set evaluation.max_new_tokens to at most {for_one}"
+    most += f"; up to {for_all} leave room for every prompt." if 0 < for_all < for_one else "."
+    shorter = "Use an evaluation set with shorter prompts, or a model with more positions."
+    return [
+        problem_of(
+            NO_ROOM,
+            file=model,
+            pointer="/evaluation/max_new_tokens",
+            what=f"evaluation.max_new_tokens is {max_new_tokens} and the shortest prompt of {items.name} has "
+            f"{shortest} tokens; {model} has {max_positions} positions.",
+            next=most if for_one > 0 else shorter,
+        )
+    ]
+
+
+def odd_items(items: RowFile, tokenizer: Tokenizer) -> tuple[Problem, ...]:
+    """Return what is odd about an evaluation set: blank lines, special tokens in prompts."""
+    special = special_token_problems(
+        items.rows,
+        lambda item: [("/prompt", item["prompt"], False)],
+        tokenizer,
+        file=str(items.path),
+        lines=items.lines,
+    )
+    return (*items.warnings, *special)

@@ -1,0 +1,72 @@
+"""Writing the model of a run that has ended as a Hugging Face folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from evidence.run import layout
+from evidence.run.disk import not_written
+from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.rule import Rule, problem_of
+from trainer.data.encode import end_token_id
+from trainer.evaluation.evaluable import config_of_run, refuse_without_checkpoint
+from trainer.evaluation.evaluate import stated_form
+from trainer.loop.initial import restored_state
+from trainer.loop.mesh import build_mesh
+from trainer.loop.program import exported
+from trainer.loop.stop import StopRequest
+from trainer.loop.task import Task
+from trainer.methods.method import joined
+from trainer.methods.model import model_of
+from trainer.model.files.export import export, refuse_taken
+from trainer.model.files.source import resolve
+from trainer.objectives import objective_of
+from trainer.planning.devices import choose_devices
+from trainer.recorder.progress import Watch
+
+STOPPED = Rule("TP049", "Export stopped", "It was stopped before it was whole.", "Run the same command again.")
+
+
+def export_run(folder: Path, output: Path | None, watch: Watch) -> Path:
+    """Write the model of a run as a Hugging Face folder and return that folder; by default `export/` in the run.
+
+    Raises:
+        ProblemError: exit code 2; the run has no checkpoint, or something is in the folder. Exit code 5: stopped.
+    """
+    target = output or folder / layout.EXPORT
+    config = config_of_run(folder)
+    refuse_without_checkpoint(folder)
+    refuse_taken(target)
+    source = resolve(config.model.name, config.model.revision, with_weights=False)
+    # Parameters are the same wherever they are read, so that a model trained on a TPU is exported on any machine.
+    mesh = build_mesh(choose_devices("auto", None).list)
+    task = Task(config=config, model=model_of(config, source), objective=objective_of(config), mesh=mesh)
+    [state], frozen = restored_state(folder, task)
+    params = exported(joined(state.trained, frozen), task)
+    form = stated_form(folder)
+    end = end_token_id(source.tokenizer(), form) if form is not None and form.conversation else None
+    with StopRequest(max_minutes=None) as stop:
+        try:
+            export(target, params, source, end_token_id=end, go_on=lambda: refuse_to_go_on(target, stop))
+        except OSError as error:
+            raise not_written(error, target, what="The export") from error
+        except KeyboardInterrupt:
+            raise ProblemError([export_stopped(target, "a second signal")], exit_code=5) from None
+    watch.say(f"exported step {int(state.step)} to {target}")
+    return target
+
+
+def refuse_to_go_on(target: Path, stop: StopRequest) -> None:
+    """Refuse to write more of an export that was told to stop."""
+    if reason := stop.reason():
+        raise ProblemError([export_stopped(target, reason)], exit_code=5)
+
+
+def export_stopped(target: Path, reason: str) -> Problem:
+    """Return the problem of an export that was told to stop."""
+    return problem_of(
+        STOPPED,
+        file=str(target),
+        what=f"The export was stopped ({reason}); nothing of it is left.",
+        why=None,
+    )

@@ -1,0 +1,33 @@
+"""What a run works with: its task and its data, read and checked together before anything is spent."""
+
+from __future__ import annotations
+
+from schemas.problems.problem import Problem, ProblemError
+from trainer.config.tree import Config
+from trainer.loop.mesh import build_mesh
+from trainer.loop.task import Task
+from trainer.methods.model import read_model
+from trainer.objectives import objective_of
+from trainer.objectives.data import Data, read_data
+from trainer.planning.devices import Devices
+
+
+def read_inputs(config: Config, devices: Devices, *, with_weights: bool = True) -> tuple[Task, Data]:
+    """Return what is trained, and what it learns from.
+
+    Args:
+        config: the run.
+        devices: where it is to run.
+        with_weights: see that the model's weights can be read; a run that is continued has them in its checkpoint.
+
+    Raises:
+        ProblemError: exit code 2; all that is wrong with model, dataset and evaluation set at once, as far as one can
+            be judged without the other.
+    """
+    problems: list[Problem] = []
+    objective = objective_of(config)
+    model = read_model(config, problems, with_weights=with_weights)
+    data = read_data(config, model, objective, problems, devices=len(devices.list))
+    if problems or model is None or data is None:
+        raise ProblemError(problems, exit_code=2)
+    return Task(config=config, model=model, objective=objective, mesh=build_mesh(devices.list)), data

@@ -1,0 +1,125 @@
+"""Restoring a checkpoint as it was saved, or not at all; what is damaged is refused with the one that is whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jax
+import orbax.checkpoint as ocp
+
+from evidence.run.layout import CHECKPOINTS, CONFIG
+from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.rule import Rule, problem_of
+from trainer.loop.checkpoint.saving import quiet_writers
+from trainer.loop.checkpoint.stored import HASH, StoredState, state_of, state_sha256, stored
+from trainer.loop.step import TrainState
+from trainer.model.params import owned
+from trainer.recorder.failure import explain_full_device
+
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, AssertionError)
+"""What Orbax raises of files that were emptied, cut off, changed or removed."""
+
+NO_CHECKPOINT = Rule(
+    "TP050", "No checkpoint", "The run has none to continue from.", "Use the machine where it ran, or start anew."
+)
+DAMAGED = Rule(
+    "TP053",
+    "Damaged checkpoint",
+    "What changed or got lost since it was saved is no state of the run, so nothing is done with it.",
+    "Move it away and continue from an earlier one, or start anew.",
+)
+
+
+class AnotherStateError(ValueError):
+    """A checkpoint that can be read and is not the state that was saved."""
+
+
+def steps_of(run_folder: Path) -> list[int]:
+    """Return the steps of the complete checkpoints, the newest first. Orbax marks complete ones by name."""
+    folder = run_folder / CHECKPOINTS
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    return sorted((int(name) for name in names if name.isdecimal()), reverse=True)
+
+
+def latest_step(run_folder: Path) -> int | None:
+    """Return the step of the newest complete checkpoint, None if there is none."""
+    return next(iter(steps_of(run_folder)), None)
+
+
+def restore(run_folder: Path, like: TrainState) -> TrainState:
+    """Return the newest checkpoint with the shapes, types and shardings of `like`, arrays or only their shapes.
+
+    A damaged one is refused, not passed over: which step a run continues from is declared before, and nobody should
+    learn from a manifest that it was an earlier one.
+
+    Raises:
+        ProblemError: exit code 2; there is none, or it is not what was saved. Exit code 4: the device has no room.
+    """
+    step = latest_step(run_folder)
+    if step is None:
+        raise ProblemError([no_checkpoint(run_folder)], exit_code=2)
+    try:
+        with explain_full_device(str(run_folder)):
+            return restored(run_folder, step, like)
+    except UNREADABLE as error:
+        error.with_traceback(None)  # it holds what was read, and the memory is needed for the next
+        older = next((each for each in steps_of(run_folder)[1:] if is_whole(run_folder, each, like)), None)
+        raise ProblemError([damaged(run_folder, step, error, older=older)], exit_code=2) from error
+
+
+def restored(run_folder: Path, step: int, like: TrainState) -> TrainState:
+    """Return the checkpoint of a step.
+
+    Raises:
+        AnotherStateError: it is not what was saved. Orbax raises others where it cannot be read.
+    """
+    shapes = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding), stored(like)
+    )
+    with quiet_writers(), ocp.CheckpointManager((run_folder / CHECKPOINTS).absolute()) as manager:
+        read = manager.restore(step, args=ocp.args.StandardRestore(shapes._asdict()))
+        saved_sha256 = (manager.metadata(step).custom_metadata or {}).get(HASH)
+    parts: StoredState = jax.tree.map(owned, StoredState(**read))
+    if saved_sha256 is not None and saved_sha256 != state_sha256(parts):
+        raise AnotherStateError
+    return state_of(parts)
+
+
+def is_whole(run_folder: Path, step: int, like: TrainState) -> bool:
+    """Return whether the checkpoint of a step can be restored and is what was saved."""
+    try:
+        restored(run_folder, step, like)
+    except UNREADABLE:
+        return False
+    return True
+
+
+def no_checkpoint(run_folder: Path) -> Problem:
+    """Return the problem of a run without a complete checkpoint."""
+    return problem_of(
+        NO_CHECKPOINT,
+        file=str(run_folder),
+        what="The run has no complete checkpoint to continue from.",
+        why=None,
+        expected=f"a numbered folder under {CHECKPOINTS}/; checkpoints are not committed or packed",
+        next=f"Use the machine and folder where it ran, or start anew with --config {run_folder / CONFIG}.",
+    )
+
+
+def damaged(run_folder: Path, step: int, error: BaseException, *, older: int | None) -> Problem:
+    """Return the problem of a newest checkpoint that cannot be used, with the step that is left."""
+    folder = run_folder / CHECKPOINTS / str(step)
+    reason = (
+        "its state is not the one that was saved"
+        if isinstance(error, AnotherStateError)
+        else f"it cannot be read as the state of this model and optimizer ({type(error).__name__})"
+    )
+    continued = f"Move this folder away and continue from step {older}, which is whole: trainproof train --resume"
+    return problem_of(
+        DAMAGED,
+        file=str(folder),
+        what=f"The checkpoint at step {step} is damaged: {reason}.",
+        next=f"No earlier one is whole: start anew with --config {run_folder / CONFIG}."
+        if older is None
+        else f"{continued} {run_folder} --output NEW_FOLDER.",
+    )

@@ -1,0 +1,124 @@
+"""Saving the train state with Orbax, whole or not at all.
+
+Orbax writes into a temporary folder and renames it when everything is on disk, so a kill leaves the last complete
+checkpoint. The state holds all that the next step depends on; data order follows from the step itself. What a disk
+changes after that shows: the state's hash is saved with it, and compared where it is restored.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import re
+import shutil
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import orbax.checkpoint as ocp
+
+from evidence.run.layout import CHECKPOINTS
+from trainer.loop.checkpoint.disk import refuse_full_disk
+from trainer.loop.checkpoint.stored import HASH, state_sha256, stored
+from trainer.loop.step import TrainState
+
+UNFINISHED = ".orbax-checkpoint-tmp"
+"""End of the name of a checkpoint that is being written."""
+
+
+class Checkpoints:
+    """The checkpoints of one run folder; the newest `keep` stay."""
+
+    def __init__(self, run_folder: Path, *, keep: int) -> None:
+        """Open the folder's checkpoints; nothing is written yet."""
+        self._folder = (run_folder / CHECKPOINTS).absolute()
+        self._manager = ocp.CheckpointManager(
+            self._folder,
+            options=ocp.CheckpointManagerOptions(max_to_keep=keep, create=True, enable_async_checkpointing=False),
+        )
+        self.seconds = 0.0
+        """How long the last save took."""
+
+    def save(self, state: TrainState) -> int:
+        """Write the state and return its step; returns when it is complete on disk.
+
+        Raises:
+            OSError: it could not be written, for example because the disk is full; earlier checkpoints are whole.
+        """
+        began = time.perf_counter()
+        step = int(state.step)
+        refuse_full_disk(self._folder, state)
+        with quiet_writers():
+            number = self._write(step, state)
+            if number is not None:
+                gc.collect()  # Tasks that nobody awaited complain when they are collected: here, unheard.
+        if number is not None:
+            raise OSError(number, os.strerror(number), str(self._folder))
+        self.seconds = time.perf_counter() - began
+        return step
+
+    def _write(self, step: int, state: TrainState) -> int | None:
+        """Write the state and return None, or the operating system's error number and leave nothing behind."""
+        try:
+            parts = stored(state)
+            self._manager.save(
+                step, args=ocp.args.StandardSave(parts._asdict()), custom_metadata={HASH: state_sha256(parts)}
+            )
+            self._manager.wait_until_finished()
+        except (OSError, ValueError) as error:
+            # What is half written is of no use, and on a full disk its space is needed to record how the run ended.
+            for unfinished in self._folder.glob(f"*{UNFINISHED}"):
+                _remove(unfinished)
+            number = error_number(error)
+            if number is None:
+                raise
+            return number
+        return None
+
+    def close(self) -> None:
+        """Release what Orbax holds."""
+        self._manager.close()
+
+
+@contextmanager
+def quiet_writers() -> Iterator[None]:
+    """Keep the many writers of one checkpoint off the terminal: when one fails, each says so, by a traceback.
+
+    The first one's error is raised by Orbax and told by the caller.
+    """
+    loggers = [logging.getLogger(name) for name in ("absl", "asyncio")]
+    levels = [logger.level for logger in loggers]
+    hook = sys.unraisablehook
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    sys.unraisablehook = lambda _error: None
+    try:
+        with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
+            yield
+    finally:
+        sys.unraisablehook = hook
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder which threads of Orbax may make anew for a moment, until it stays away."""
+    looks_without = 0
+    for _ in range(50):
+        looks_without = 0 if folder.exists() else looks_without + 1
+        if looks_without == 5:
+            return
+        shutil.rmtree(folder, ignore_errors=True)
+        time.sleep(0.1)
+
+
+def error_number(error: OSError | ValueError) -> int | None:
+    """Return the operating system's error number, which a ValueError of Orbax's writers states in its text."""
+    if isinstance(error, OSError):
+        return error.errno
+    number = re.search(r"\[os_error_code='(\d+)'\]", str(error))
+    return int(number[1]) if number else None

@@ -1,0 +1,58 @@
+"""A train state as it lies on the disk: the names of its parts there, and the hash over all of its arrays."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from trainer.loop.step import TrainState
+
+HASH = "state_sha256"
+"""Where the hash of the state stands in a checkpoint's own metadata; earlier checkpoints have none."""
+
+
+class StoredState(NamedTuple):
+    """The parts of a state under the names that checkpoints have had from the first one on."""
+
+    step: Any
+    params: Any
+    """The trained parameters."""
+    opt_state: Any
+
+
+def stored(state: TrainState) -> StoredState:
+    """Return a state as it is stored."""
+    return StoredState(step=state.step, params=state.trained, opt_state=state.opt_state)
+
+
+def state_of(parts: StoredState) -> TrainState:
+    """Return the state that is stored so; the inverse of `stored`."""
+    return TrainState(step=parts.step, trained=parts.params, opt_state=parts.opt_state)
+
+
+def state_sha256(state: StoredState) -> str:
+    """Return the SHA-256 over the hashes of every array of a state with its place, shape and dtype.
+
+    Arrays are hashed side by side, so that a processor's cores share the work; equal states have equal hashes however
+    they are sharded.
+    """
+    places, arrays = zip(*jax.tree_util.tree_leaves_with_path(state), strict=True)
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        hashes = list(threads.map(array_sha256, arrays))
+    named = [
+        [jax.tree_util.keystr(place), list(array.shape), str(array.dtype), digest]
+        for place, array, digest in zip(places, arrays, hashes, strict=True)
+    ]
+    return hashlib.sha256(json.dumps(named).encode()).hexdigest()
+
+
+def array_sha256(array: jax.Array) -> str:
+    """Return the SHA-256 of an array's elements in C order."""
+    content: Any = np.ascontiguousarray(jax.device_get(array)).view(np.uint8)  # a buffer, which its type does not say
+    return hashlib.sha256(content).hexdigest()

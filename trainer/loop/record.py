@@ -1,0 +1,150 @@
+"""What a compiled step is, written into the manifest: groups `model`, `training` and `effective`.
+
+Values that a configuration could get wrong (optimizer, element types, donation, sharding, remat) are read back from
+what was built; see `effective.py`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import optax
+
+from evidence.records.effective import stated_elsewhere
+from trainer.config.tree import Config
+from trainer.data.source import batch_size_of
+from trainer.loop import effective
+from trainer.loop.optimizer import build_schedule, learning_rate_at, recognised_optimizer
+from trainer.loop.program import Compiled
+from trainer.loop.step import TrainState
+from trainer.loop.task import Task
+from trainer.methods.method import joined
+from trainer.model.params import Params, parameter_count, params_sha256
+from trainer.recorder.recorder import Recorder
+
+
+def record_program(
+    recorder: Recorder,
+    program: Compiled,
+    state: TrainState,
+    frozen: Params,
+    task: Task,
+    *,
+    weights: str,
+    forced: bool,
+) -> None:
+    """Write down the model and the effective settings, read back from what was built.
+
+    Args:
+        recorder: of the run.
+        program: its compiled step.
+        state: before the run's first step.
+        frozen: the parameters that do not learn.
+        task: what the program is for.
+        weights: pretrained or random: where the parameters first came from.
+        forced: whether --force overrode a refusal.
+    """
+    of_model = model_group(task, program, state, frozen, weights=weights)
+    training = training_group(task, program, state, forced=forced)
+    recorder.set(model=of_model, training=training)
+    recorder.set(effective=effective_group(recorder.manifest, task))
+    recorder.update("result", compile_seconds=program.seconds)
+    donated = {True: "state donated", False: "state not donated", None: "donation unknown"}
+    frozen_too = f", {parameter_count(state.trained):,} of them trained" if frozen else ""
+    recorder.log(
+        "info",
+        "compiled",
+        f"{of_model['parameters']:,} parameters{frozen_too}; {training['optimizer']['name']}, "
+        f"{of_model['dtypes']['params']} params, {of_model['dtypes']['compute']} compute, "
+        f"{donated[training['donation']['effective']]}; compiled in {program.seconds:.1f} s",
+        compile_seconds=program.seconds,
+        family=of_model["family"],
+        weights_sha256=of_model["weights_sha256"],
+        state_bytes=training["donation"]["state_bytes"],
+        aliased_bytes=training["donation"]["aliased_bytes"],
+    )
+
+
+def model_group(task: Task, program: Compiled, state: TrainState, frozen: Params, *, weights: str) -> dict[str, Any]:
+    """Return the group `model`; element types are those of most parameters and of the traced products."""
+    params = joined(state.trained, frozen)
+    trained = {"trained": most_common_dtype(state.trained)} if frozen else {}
+    return {
+        "name": task.config.model.name,
+        "revision": task.model.source.revision,
+        "family": task.model.source.spec.family,
+        "parameters": parameter_count(params),
+        "trainable_parameters": parameter_count(state.trained),
+        "weights": weights,
+        "weights_sha256": params_sha256(params),
+        "dtypes": {"params": most_common_dtype(params), **trained, "compute": effective.compute_dtype(program.jaxpr)},
+    }
+
+
+def most_common_dtype(params: Params) -> str:
+    """Return the element type of most numbers."""
+    stored = Counter[str]()
+    for value in params.values():
+        stored[str(value.dtype)] += value.size
+    return stored.most_common(1)[0][0]
+
+
+def training_group(task: Task, program: Compiled, state: TrainState, *, forced: bool) -> dict[str, Any]:
+    """Return the group `training`: the effective settings of a compiled step and its state."""
+    config, devices = task.config, task.mesh.size
+    state_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state.opt_state))
+    recomputed = effective.rematerialised_blocks(program.jaxpr) > task.objective.rematerialised_blocks
+    return {
+        "method": task.model.method.kind,
+        "optimizer": {
+            "name": recognised_optimizer(state.opt_state),
+            "state_bytes": state_bytes,
+            "state_bytes_per_parameter": state_bytes / parameter_count(state.trained),
+        },
+        "schedule": schedule_of(config),
+        "steps_planned": config.limits.steps,
+        "steps_done": int(state.step),
+        "batch_size": batch_size_of(config, devices=devices),
+        "microbatch_size": config.batch.microbatch_size,
+        "accumulation_steps": config.batch.accumulation_steps,
+        "tokens_per_step": task.tokens_per_step,
+        "sequence_length": config.data.max_length,
+        "remat": "layer" if recomputed else "none",
+        "loss_chunk_tokens": config.memory.loss_chunk_tokens,
+        "donation": effective.donation(program.call, state),
+        "mesh": {"devices": devices, "shard_params": effective.is_split(state)},
+        "seed": config.seed,
+        "forced": forced,
+    }
+
+
+def effective_group(manifest: Mapping[str, Any], task: Task) -> dict[str, Any]:
+    """Return the group `effective`: what came of each key of the configuration, under the configuration's own paths."""
+    found: dict[str, Any] = {"method": task.model.method.stated(), "objective": {"kind": task.objective.kind}}
+    for key, value in stated_elsewhere(manifest).items():
+        *groups, name = key.split(".")
+        holder = found
+        for group in groups:
+            holder = holder.setdefault(group, {})
+        holder[name] = value
+    return found
+
+
+def schedule_of(config: Config) -> dict[str, Any]:
+    """Return the learning rate as the schedule itself gives it over the planned steps."""
+    schedule = build_schedule(config.optimizer, steps=config.limits.steps)
+    return {
+        "name": config.optimizer.schedule,
+        "warmup_steps": config.optimizer.warmup_steps,
+        "peak_learning_rate": peak_of(schedule, config),
+        "final_learning_rate": learning_rate_at(schedule, config.limits.steps - 1),
+    }
+
+
+def peak_of(schedule: optax.Schedule, config: Config) -> float:
+    """Return the largest learning rate: it rises to the end of the warm-up and falls from there."""
+    last_of_warmup = min(max(config.optimizer.warmup_steps - 1, 0), config.limits.steps - 1)
+    return learning_rate_at(schedule, last_of_warmup)

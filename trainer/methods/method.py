@@ -1,0 +1,46 @@
+"""Which parameters learn: a method divides a model's parameters into trained ones and frozen ones.
+
+Each method has a file of its own and an entry in `METHODS` (see `__init__.py`); step, checkpoint, manifest, plan and
+export ask it and know none by name. Trained arrays are donated from step to step and saved; frozen ones are neither.
+What is minimised is an objective's question (`trainer/objectives`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trainer.model.params import Params
+
+
+class Method:
+    """What a method decides; `is_trained` is all that most have to say."""
+
+    kind: str
+    """The name in `method.kind`."""
+
+    shapes_follow: tuple[str, ...] = ("kind",)
+    """Keys of the configuration's group `method` from which the shapes of the trained parameters follow."""
+
+    def is_trained(self, name: str) -> bool:
+        """Return whether the parameter of this name learns."""
+        raise NotImplementedError
+
+    def stated(self) -> dict[str, Any]:
+        """Return what the manifest says of the method, under the configuration's own keys."""
+        return {"kind": self.kind}
+
+    def merged(self, params: Params) -> Params:
+        """Return the parameters of the plain model that all of these make together: what an export holds."""
+        return params
+
+
+def split(method: Method, params: Mapping[str, Any]) -> tuple[Params, Params]:
+    """Return the trained and the frozen ones of parameters by name, arrays or shapes."""
+    trained = {name: value for name, value in params.items() if method.is_trained(name)}
+    return trained, {name: value for name, value in params.items() if name not in trained}
+
+
+def joined(trained: Mapping[str, Any], frozen: Mapping[str, Any]) -> Params:
+    """Return trained and frozen parameters together, in the order of their names; the inverse of `split`."""
+    return dict(sorted({**frozen, **trained}.items()))

@@ -1,0 +1,99 @@
+"""The model that a run trains, before any of its parameters is read: files, structure, shapes, method."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flax import nnx
+
+from schemas.problems.problem import Gathering, Problem
+from schemas.problems.rule import Rule, problem_of
+from trainer.config.tree import Config
+from trainer.methods import method_of
+from trainer.methods.method import Method, split
+from trainer.model.build import abstract
+from trainer.model.decoder import Decoder
+from trainer.model.files.loading import refuse_unusable_weights
+from trainer.model.files.source import ModelSource, resolve
+from trainer.model.params import Params, flatten
+
+NO_WEIGHTS = Rule(
+    "TP060", "No weights to read", "A built-in model has no pretrained weights.", "Leave model.weights out."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """A model and how it is adapted."""
+
+    source: ModelSource
+    graphdef: nnx.GraphDef[Decoder]
+    """The decoder's structure, without parameters."""
+    shapes: Params
+    """Its parameters by name, as shapes."""
+    method: Method
+    reads_weights: bool
+    """Whether the first parameters come from files: else they are drawn."""
+
+    @property
+    def origin(self) -> str:
+        """Where its first parameters come from: `pretrained` or `random`."""
+        return "pretrained" if self.reads_weights else "random"
+
+    @property
+    def trained(self) -> Params:
+        """The shapes of the parameters that learn."""
+        return split(self.method, self.shapes)[0]
+
+    @property
+    def frozen(self) -> Params:
+        """The shapes of the others."""
+        return split(self.method, self.shapes)[1]
+
+
+def model_of(config: Config, source: ModelSource) -> Model:
+    """Return the model of a configuration with shapes in place of arrays."""
+    precision = config.precision
+    decoder = abstract(
+        source.spec, params_dtype=precision.params, compute_dtype=precision.compute, remat=config.memory.remat
+    )
+    graphdef, shapes = flatten(decoder)
+    reads_weights = config.model.weights != "random" and source.weights == "pretrained"
+    return Model(source=source, graphdef=graphdef, shapes=shapes, method=method_of(config), reads_weights=reads_weights)
+
+
+def read_model(config: Config, problems: list[Problem], *, with_weights: bool = True) -> Model | None:
+    """Return the model, None where there is none to work with; no parameter is read or drawn.
+
+    Args:
+        config: the run.
+        problems: what is wrong with the model is added to them.
+        with_weights: see that its weights can be read. A run that is continued has them in its checkpoint.
+    """
+    model = None
+    with Gathering(problems):
+        source = resolve(config.model.name, config.model.revision, with_weights=with_weights)
+        model = model_of(config, source)
+    if model is None:
+        return None
+    problems += absent_weights(config, model.source)
+    if with_weights and model.reads_weights:
+        with Gathering(problems):
+            refuse_unusable_weights(model.source, model.shapes)
+    return model
+
+
+def absent_weights(config: Config, source: ModelSource) -> list[Problem]:
+    """Return the problem of asking for pretrained weights of a built-in model, which has none."""
+    if config.model.weights != "pretrained" or source.weights != "builtin":
+        return []
+    return [
+        problem_of(
+            NO_WEIGHTS,
+            file=config.model.name,
+            pointer="/model/weights",
+            what=f"model.weights is pretrained, but the built-in model {config.model.name} has no weights.",
+            why=None,
+            next="Leave model.weights out, or set it to random.",
+        )
+    ]

@@ -1,0 +1,71 @@
+"""Low-rank adapters (LoRA, arXiv 2106.09685) on the projections of a decoder: which there are, and what each adds.
+
+An adapter is two further parameters of a `Linear`: `lora_a` `[inputs rank]` and `lora_b` `[rank outputs]`, both float32
+whatever the rest is held in. Which parameters learn is a method's question (`trainer/methods`); files of adapters are
+in `adapters/`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lora:
+    """The adapter of one projection."""
+
+    rank: int
+    """Width between the two matrices."""
+
+    scale: float
+    """Their product is multiplied by it: `alpha / rank`, or `alpha / sqrt(rank)` for rsLoRA (arXiv 2312.03732)."""
+
+    dropout: float = 0.0
+    """Share of its inputs that are set to 0 while it is trained."""
+
+    number: int = 0
+    """Which of its layer's adapters it is: each drops inputs of its own."""
+
+
+def first_matrices(
+    key: Key[Array, ""], inputs: int, outputs: int, rank: int
+) -> tuple[Float[Array, "inputs rank"], Float[Array, "rank outputs"]]:
+    """Return what an adapter starts with: it adds nothing, for the second matrix is zero.
+
+    The first is uniform within `1 / sqrt(inputs)`, as PEFT draws it.
+    """
+    bound = inputs**-0.5
+    first = jax.random.uniform(key, (inputs, rank), jnp.float32, minval=-bound, maxval=bound)
+    return first, jnp.zeros((rank, outputs), jnp.float32)
+
+
+def added(
+    x: Float[Array, "tokens inputs"],
+    first: Float[Array, "inputs rank"],
+    second: Float[Array, "rank outputs"],
+    lora: Lora,
+    dropout_key: Key[Array, ""] | None,
+) -> Float[Array, "tokens outputs"]:
+    """Return `scale · x · first · second`, in the dtype of `x`.
+
+    With `dropout_key` a share of `x` is set to 0 and the rest made larger by as much; one key never drops twice alike.
+    """
+    if dropout_key is not None and lora.dropout > 0:
+        keep = 1.0 - lora.dropout
+        kept = jax.random.bernoulli(jax.random.fold_in(dropout_key, lora.number), keep, x.shape)
+        x = jnp.where(kept, x / keep, jnp.zeros_like(x))
+    return (x @ first.astype(x.dtype)) @ second.astype(x.dtype) * lora.scale
+
+
+def lora_names(name: str) -> tuple[str, str]:
+    """Return the names of a projection's two matrices: `layers.0.mlp.up.lora_a` and `.lora_b`."""
+    return f"{name}.lora_a", f"{name}.lora_b"
+
+
+def is_lora(name: str) -> bool:
+    """Return whether a parameter belongs to an adapter."""
+    return name.endswith((".lora_a", ".lora_b"))

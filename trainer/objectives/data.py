@@ -1,0 +1,203 @@
+"""The data of a run, before anything is spent: rows, what the objective makes of them, and the evaluation set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from evidence.run import layout
+from schemas.problems.problem import Gathering, Problem, ProblemError
+from schemas.problems.render import as_sentence
+from schemas.problems.rule import Rule, problem_of
+from trainer.config.tree import Config
+from trainer.data.dev_reasoning import generate_rows
+from trainer.data.encode import EncodedData, Tokenizer, first_examples
+from trainer.data.prompts import Asked, odd_items, prompts_of, refused_prompts
+from trainer.data.render import FORM, PromptForm, form_of, prompt_of, question_of
+from trainer.data.rows import GENERATED, RowFile, read_dataset, read_eval_set
+from trainer.data.source import RowSource, rows_in_memory
+from trainer.methods.model import Model
+from trainer.objectives.objective import Objective
+from trainer.recorder.recorder import Recorder
+
+GENERATOR_SEED_OFFSET = 1_000_003
+"""Added to the run's seed for generated rows, so that they never repeat the committed file's own seed."""
+
+TOO_LONG = Rule(
+    "TP061", "Sequence too long", "data.max_length exceeds the model's positions.", "Lower data.max_length."
+)
+NO_GENERATOR = Rule(
+    "TP013", "No generator", "Only the built-in dataset can generate rows.", "Set data.generated_rows to 0."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Items:
+    """An evaluation set as it is put to the model."""
+
+    file: RowFile
+    prompts: list[list[int]]
+    """Token ids, one of each item."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """What a run learns from and is measured with."""
+
+    dataset: RowFile
+    rows: tuple[dict[str, Any], ...]
+    """The dataset's rows, then generated ones."""
+    generator_seed: int | None
+    """Of the generated rows. None: there are none."""
+    tokenizer: Tokenizer
+    encoded: EncodedData
+    source: RowSource
+    form: PromptForm
+    """How prompts are put to the model: as the rows were."""
+    items: Items | None
+    """What is asked. None: nothing is evaluated."""
+    warnings: tuple[Problem, ...]
+    """What is odd about rows and items and keeps nobody from using them."""
+
+    @property
+    def asked(self) -> Asked | None:
+        """How much is asked. None: nothing."""
+        if self.items is None:
+            return None
+        return Asked(prompts=len(self.items.prompts), longest_tokens=max(map(len, self.items.prompts)))
+
+    def document(self) -> dict[str, Any]:
+        """Return the manifest's group `dataset`."""
+        prompts = [prompt_of(row) for row in self.rows]
+        asked = None if self.items is None else {item["prompt"] for item in self.items.file.rows}
+        return {
+            "name": self.dataset.name,
+            "rows": len(self.dataset.rows),
+            "sha256": self.dataset.sha256,
+            "split": "all",
+            "duplicates": len(prompts) - len(set(prompts)),
+            "overlap_with_eval": None if asked is None else sum(question_of(row) in asked for row in self.rows),
+            "generated_rows": len(self.rows) - len(self.dataset.rows),
+            "generator_seed": self.generator_seed,
+        }
+
+    def first_rows(self, count: int) -> list[int]:
+        """Return at most `count` of the rows that training sees first, each once."""
+        # A batch of more sequences than there are rows has some of them several times.
+        return list(dict.fromkeys(int(row) for row in self.source.rows(0)))[:count]
+
+
+def read_training_rows(config: Config) -> tuple[RowFile, tuple[dict[str, Any], ...]]:
+    """Return the dataset, and its rows with the generated ones behind them; none of these asks what is evaluated."""
+    dataset = read_dataset(config.data.dataset)
+    if config.data.generated_rows == 0:
+        return dataset, dataset.rows
+    if config.data.dataset != GENERATED:
+        raise ProblemError([no_generator(config)], exit_code=2)
+    own = frozenset(prompt_of(row) for row in dataset.rows)
+    generated = generate_rows(config.data.generated_rows, generator_seed(config), exclude_prompts=own)
+    return dataset, (*dataset.rows, *generated)
+
+
+def read_data(
+    config: Config, model: Model | None, objective: Objective, problems: list[Problem], *, devices: int
+) -> Data | None:
+    """Return the data of a run, None where there is none to work with.
+
+    Args:
+        config: the run.
+        model: what it trains. None: not known, so that rows are read and not encoded.
+        objective: what rows become.
+        problems: what is wrong with dataset and evaluation set is added to them.
+        devices: devices that share a batch.
+    """
+    tokenizer = dataset = items = file = encoded = None
+    too_long: list[Problem] = []
+    if model is not None:
+        with Gathering(problems):
+            tokenizer = model.source.tokenizer()
+        problems += (too_long := too_long_sequences(config, model))
+    with Gathering(problems):
+        dataset, rows = read_training_rows(config)
+    with Gathering(problems):
+        file = read_eval_set(config.evaluation.eval_set) if config.evaluation.eval_set else None
+    if dataset is None or model is None or tokenizer is None:
+        return None
+    form, positions = form_of(rows), model.source.spec.max_positions
+    if file is not None:
+        with Gathering(problems):
+            items = Items(file=file, prompts=prompts_of(file, form, tokenizer))
+            problems += unanswerable(config, items, max_positions=positions)
+    if not too_long:  # rows of a length that nobody means need not be made
+        with Gathering(problems):
+            encoded = objective.encode(
+                rows,
+                tokenizer,
+                file=str(dataset.path),
+                lines=dataset.lines,
+                max_positions=positions,
+            )
+    if encoded is None:
+        return None
+    return Data(
+        dataset=dataset,
+        rows=rows,
+        generator_seed=generator_seed(config) if config.data.generated_rows else None,
+        tokenizer=tokenizer,
+        encoded=encoded,
+        source=rows_in_memory(encoded.encoded, objective.collate, config, devices=devices),
+        form=form,
+        items=items,
+        warnings=(*dataset.warnings, *encoded.warnings, *(odd_items(file, tokenizer) if file else ())),
+    )
+
+
+def unanswerable(config: Config, items: Items, *, max_positions: int) -> list[Problem]:
+    """Return what keeps every item of an evaluation set from being answered."""
+    return refused_prompts(
+        items.prompts,
+        items.file,
+        model=config.model.name,
+        max_positions=max_positions,
+        max_new_tokens=config.evaluation.max_new_tokens,
+    )
+
+
+def generator_seed(config: Config) -> int:
+    """Return the seed of generated rows."""
+    return config.seed + GENERATOR_SEED_OFFSET
+
+
+def record_data(recorder: Recorder, data: Data, *, examples: int) -> None:
+    """Write down the first training examples, how the model is asked, and what is odd about the rows."""
+    shown = first_examples(data.encoded, data.first_rows(examples), data.tokenizer, run_id=recorder.run_id)
+    recorder.document(layout.FIRST_EXAMPLES, shown)
+    form = data.form
+    asked = "in a conversation" if form.conversation else "with plain prompts"
+    recorder.log("info", FORM, f"the model is asked {asked}", conversation=form.conversation, system=form.system)
+    for problem in data.warnings:
+        what = f"{problem.code}: {as_sentence(problem)}"
+        recorder.log("warning", "odd_row", what, code=problem.code, file=problem.file)
+
+
+def too_long_sequences(config: Config, model: Model) -> list[Problem]:
+    """Return the problem of sequences with more tokens than the model has positions."""
+    positions = model.source.spec.max_positions
+    if config.data.max_length <= positions:
+        return []
+    what = f"data.max_length is {config.data.max_length}; {config.model.name} has {positions} positions."
+    fix = f"Set data.max_length to at most {positions}."
+    found = problem_of(TOO_LONG, file=config.model.name, pointer="/data/max_length", what=what, why=None, next=fix)
+    return [found]
+
+
+def no_generator(config: Config) -> Problem:
+    """Return the problem of asking for generated rows of a dataset that has no generator."""
+    return problem_of(
+        NO_GENERATOR,
+        file=config.data.dataset,
+        pointer="/data/generated_rows",
+        what=f"data.generated_rows is {config.data.generated_rows}, but only {GENERATED} has a generator.",
+        why=None,
+        next=f"Set data.generated_rows to 0, or train on {GENERATED}.",
+    )

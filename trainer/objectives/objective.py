@@ -1,0 +1,83 @@
+"""What training makes small: an objective says what a row becomes, what a batch is, and what is minimised.
+
+Each objective has a file of its own and an entry in `OBJECTIVES` (see `__init__.py`); data, step, plan and manifest ask
+it and know none by name. Which parameters learn is a method's question (`trainer/methods`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import jax
+from jaxtyping import Array, Float
+
+from trainer.data.encode import EncodedData, Tokenizer
+from trainer.data.source import HostBatch
+from trainer.model.decoder import Decoder
+
+Microbatch = Mapping[str, Array]
+"""Arrays by name, `[batch …]`, as the objective describes them."""
+
+
+class Sums(NamedTuple):
+    """What one microbatch adds to a step.
+
+    Only sums, so that a step over several microbatches equals one over all their rows, however many tokens or pairs
+    each of them has: sums are added and divided once, by the sum of the weights.
+    """
+
+    loss: Float[Array, ""]
+    """Summed loss."""
+    weight: Float[Array, ""]
+    """What it is divided by, such as the number of supervised tokens; 0 or more."""
+    named: dict[str, Float[Array, ""]]
+    """Further sums by name, divided by the weight too. One whose name is a field of a metric row is written there."""
+
+
+@runtime_checkable
+class Objective(Protocol):
+    """What is minimised, and what it needs of rows."""
+
+    @property
+    def kind(self) -> str:
+        """The name in `objective.kind`."""
+
+    def encode(
+        self,
+        rows: Sequence[dict[str, Any]],
+        tokenizer: Tokenizer,
+        *,
+        file: str,
+        lines: Sequence[int],
+        max_positions: int,
+    ) -> EncodedData:
+        """Return rows as examples, each of a kind that `collate` takes, with their counts.
+
+        Args:
+            rows: rows as `dataset_row.schema.json` allows them.
+            tokenizer: the model's.
+            file: what messages call the dataset.
+            lines: where its rows stand in it; rows beyond them were generated.
+            max_positions: the model's.
+
+        Raises:
+            ProblemError: exit code 2, with everything that would not be learned.
+        """
+
+    def collate(self, examples: Sequence[Any]) -> HostBatch:
+        """Return arrays of `[examples …]` by name, of the shapes and types that `described` states."""
+
+    def described(self, sequences: int) -> dict[str, jax.ShapeDtypeStruct]:
+        """Return the arrays of a microbatch by name, for this many sequences; `tokens` is `[batch seq]` among them."""
+
+    def loss_sums(self, model: Decoder, batch: Microbatch) -> Sums:
+        """Return the sums of a microbatch."""
+
+    @property
+    def chunk_positions(self) -> int | None:
+        """Positions of each sequence whose logits exist at one time. None: all."""
+
+    @property
+    def rematerialised_blocks(self) -> int:
+        """Blocks of its own that the backward pass computes again; the model's layers are told from them."""

@@ -1,0 +1,77 @@
+"""Supervised learning: cross-entropy of the next token where the row's completion stands.
+
+`encode.py` says what of a row is supervised, `cross_entropy.py` how the loss avoids `[batch seq vocab]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from trainer.config.tree import Config
+from trainer.data.encode import EncodedData, EncodedRow, Tokenizer, encode_rows, padded
+from trainer.data.source import HostBatch
+from trainer.model.decoder import Decoder
+from trainer.objectives.cross_entropy import chunked_cross_entropy, in_several_chunks, next_token_targets
+from trainer.objectives.objective import Microbatch, Sums
+
+
+@dataclass(frozen=True, kw_only=True)
+class Supervised:
+    """Mean cross-entropy per supervised token, in nats."""
+
+    max_length: int
+    """Tokens per sequence, padding included."""
+    chunk_positions: int | None
+    """Positions of each sequence whose logits exist at one time. None: all."""
+    kind: ClassVar[str] = "supervised"
+
+    def encode(
+        self,
+        rows: Sequence[dict[str, Any]],
+        tokenizer: Tokenizer,
+        *,
+        file: str,
+        lines: Sequence[int],
+        max_positions: int,
+    ) -> EncodedData:
+        """Return each row as token ids, with how many of them are a prompt that is not learned."""
+        return encode_rows(
+            rows, tokenizer, max_length=self.max_length, file=file, lines=lines, max_positions=max_positions
+        )
+
+    def collate(self, examples: Sequence[EncodedRow]) -> HostBatch:
+        """Return `tokens` and `loss_mask`, each `[examples max_length]`, padded on the right."""
+        tokens, loss_mask = padded(examples, self.max_length)
+        return {"tokens": tokens, "loss_mask": loss_mask}
+
+    def described(self, sequences: int) -> dict[str, jax.ShapeDtypeStruct]:
+        """Return the shapes of `tokens` and `loss_mask`."""
+        shape = (sequences, self.max_length)
+        return {
+            "tokens": jax.ShapeDtypeStruct(shape, jnp.int32),
+            "loss_mask": jax.ShapeDtypeStruct(shape, jnp.bool_),
+        }
+
+    def loss_sums(self, model: Decoder, batch: Microbatch) -> Sums:
+        """Return the summed cross-entropy and the number of supervised tokens."""
+        targets, mask = next_token_targets(batch["tokens"], batch["loss_mask"])
+        hidden = model.hidden(batch["tokens"])
+        loss = chunked_cross_entropy(hidden, targets, mask, model.logits, chunk_positions=self.chunk_positions)
+        return Sums(loss=loss, weight=jnp.sum(mask).astype(jnp.float32), named={})
+
+    @property
+    def rematerialised_blocks(self) -> int:
+        """The loop over chunks, where there are several."""
+        return int(in_several_chunks(self.max_length, self.chunk_positions))
+
+
+def supervised_of(config: Config) -> Supervised:
+    """Return the objective as a configuration sets it; a chunk is some positions of every sequence, one at least."""
+    chunk_tokens = config.memory.loss_chunk_tokens
+    positions = None if chunk_tokens is None else max(1, chunk_tokens // config.batch.microbatch_size)
+    return Supervised(max_length=config.data.max_length, chunk_positions=positions)
