@@ -5,9 +5,9 @@ from __future__ import annotations
 from trainer.data.prompts import Asked
 from trainer.generate.decode import padded
 from trainer.loop.task import Task
-from trainer.planning.estimate.layer import attention_width, inside_part, kept_part, scores_bytes, whole_layer_bytes
+from trainer.planning.estimate.layer import inside_part, kept_part, scores_bytes, whole_layer_bytes
 from trainer.planning.estimate.part import Part, total_bytes
-from trainer.planning.estimate.state import all_gradients, params_part, second_state_parts, state_parts, table_gradients
+from trainer.planning.estimate.state import all_gradients, second_state_parts, state_parts, table_gradients, update_parts
 from trainer.planning.estimate.workload import Workload, bytes_of, count_of, workload_of
 
 FLOAT32_BYTES = 4
@@ -43,7 +43,8 @@ def train_parts(work: Workload) -> Parts:
     """
     always = (*state_parts(work), batch_part(work), *second_state_parts(work))
     if work.on_cpu or work.config.memory.remat == "none":
-        moments = [(*gradients_of(work), *unrematerialised_parts(work), logits_part(work), table_copy_part(work))]
+        whole = (*unrematerialised_parts(work), logits_part(work), table_copy_part(work))
+        moments = [(all_gradients(work) or table_gradients(work), *update_parts(work), *whole)]
     else:
         gathered = all_gradients(work)
         waiting = gathered if work.config.batch.accumulation_steps > 1 and gathered else table_gradients(work)
@@ -55,11 +56,6 @@ def train_parts(work: Workload) -> Parts:
             ((gathered or waiting), kept_part(work, layers=1), *inside),
         ]
     return (*always, *max(moments, key=total_bytes))
-
-
-def gradients_of(work: Workload) -> Parts:
-    """Return all gradients where they exist together, else the largest one."""
-    return (all_gradients(work) or table_gradients(work),)
 
 
 def unrematerialised_parts(work: Workload) -> Parts:
@@ -123,12 +119,13 @@ def decode_parts(work: Workload, asked: Asked) -> Parts:
     after the other, all positions at once, each looked at against every slot that will be filled. Parameters stored
     wider than the compute type are copied once, outside the loop over tokens.
     """
-    spec, item = work.spec, work.item
+    spec, item = work.spec, work.compute_item
     rows, width = min(work.config.evaluation.batch_size, asked.prompts), padded(asked.longest_tokens)
     slots = width + work.config.evaluation.max_new_tokens
     numbers = 2 * spec.layers * spec.kv_heads * spec.head_dim
     scores = scores_bytes(spec, sequences=rows, queries=width, keys=slots)
-    inside = 2 * scores + rows * width * (attention_width(spec) + 3 * spec.mlp) * item
+    of_a_layer = rows * slots * numbers * item // spec.layers
+    inside = max(2 * scores, 3 * rows * width * spec.mlp * work.item) + of_a_layer
     return (
         *state_parts(work),
         weights_copy_part(work),
@@ -140,7 +137,7 @@ def decode_parts(work: Workload, asked: Asked) -> Parts:
         Part(
             name="activations",
             bytes=inside,
-            because=f"evaluation: one layer's inside for {rows:,} prompts of {width:,} tokens",
+            because=f"evaluation: one layer's inside and its cache again, for {rows:,} prompts of {width:,} tokens",
         ),
         Part(
             name="logits",
@@ -153,9 +150,9 @@ def decode_parts(work: Workload, asked: Asked) -> Parts:
 def weights_copy_part(work: Workload) -> Part:
     """Return the parameters in the compute type, where they are stored wider."""
     params = {**work.trained, **work.frozen}
-    count = sum(value.size for value in params.values() if value.dtype.itemsize > work.item)
+    count = sum(value.size for value in params.values() if value.dtype.itemsize > work.compute_item)
     return Part(
         name="weights_copy",
-        bytes=count * work.item,
-        because=f"evaluation: {count:,} parameters × {work.item} bytes, in the compute type",
+        bytes=count * work.compute_item,
+        because=f"evaluation: {count:,} parameters × {work.compute_item} bytes, in the compute type",
     )

@@ -39,9 +39,14 @@ class Workload:
         return self.sequences * self.length
 
     @property
+    def compute_item(self) -> int:
+        """Bytes of a number in the compute type."""
+        return ITEM_BYTES[self.config.precision.compute]
+
+    @property
     def item(self) -> int:
         """Bytes of a number between layers. A CPU multiplies in float32 whatever the compute type, and keeps that."""
-        return 4 if self.on_cpu else ITEM_BYTES[self.config.precision.compute]
+        return 4 if self.on_cpu else self.compute_item
 
     @property
     def split(self) -> str:

@@ -100,5 +100,23 @@ def table_gradients(work: Workload) -> Part:
 
 def gradient_item(name: str, value: Any, work: Workload) -> int:
     """Return the bytes of one number of a parameter's gradient."""
+    if work.on_cpu:
+        return FLOAT32_BYTES
     stored = int(value.dtype.itemsize)
-    return stored if work.on_cpu or name in TABLES else min(stored, work.item)
+    return stored if name in TABLES else min(stored, work.item)
+
+
+def update_parts(work: Workload) -> tuple[Part, ...]:
+    """Return what a CPU needs to update parameters beside their gradients; accelerators do it number by number.
+
+    Parameters narrower than float32 are copied into it, and Adafactor looks at a whole array's update before it is used.
+    """
+    if not work.on_cpu:
+        return ()
+    narrow = sum(value.size for value in work.trained.values() if value.dtype.itemsize < FLOAT32_BYTES)
+    parts = [Part(name="float32_copy", bytes=narrow * FLOAT32_BYTES, because=f"{narrow:,} parameters × 4 bytes")]
+    if work.config.optimizer.name == "adafactor":
+        largest = max(value.size for value in work.trained.values())
+        because = f"Adafactor's update of the largest array, {largest:,} elements × 4 bytes, twice"
+        parts.append(Part(name="update", bytes=2 * largest * FLOAT32_BYTES, because=because))
+    return tuple(parts)
