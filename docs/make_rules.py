@@ -28,7 +28,7 @@ def all_rules() -> list[Rule]:
     for package in PACKAGES:
         for path in sorted(Path(package).rglob("*.py")):
             if "Rule(" in path.read_text(encoding="utf-8"):
-                importlib.import_module(".".join(path.with_suffix("").parts))
+                importlib.import_module(".".join(path.with_suffix("").parts).removesuffix(".__init__"))
     return list(declared())
 
 

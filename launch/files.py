@@ -1,4 +1,4 @@
-"""Small files among the jobs of a root, none of them trusted: what cannot be read, or is no such thing, is None."""
+"""Small files of the jobs of a root. None of them is trusted: what cannot be read or has another form is None."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from launch.process import Started
 
 _LARGEST_PID = 2**31 - 1
 _LATEST = 1e11
-"""A time in seconds since 1970 that no process was created after."""
+"""A time in seconds since 1970; every process was created before it."""
 
 
 def read_started(path: Path) -> Started | None:
-    """Return the process that a file of its own names, None where there is none."""
+    """Return the process that a file names, None if it names no process."""
     return started_in(read_object(path))
 
 
 def started_in(value: Any) -> Started | None:
-    """Return the process that a file names, None where it names none that can be."""
+    """Return the process that a value from a file names, None if it cannot be one."""
     if not isinstance(value, dict):
         return None
     pid, created, booted = value.get("pid"), _time(value.get("created")), _time(value.get("booted"))
@@ -30,7 +30,7 @@ def started_in(value: Any) -> Started | None:
 
 
 def no_link(path: Path) -> Path:
-    """Return the path of a file among the jobs; in a root of somebody else a link may stand there for any other file.
+    """Return the path of a file among the jobs; in another user's root it may be a link to any file.
 
     Raises:
         OSError: It is a link.
@@ -41,7 +41,7 @@ def no_link(path: Path) -> Path:
 
 
 def read_object(path: Path) -> dict[str, Any] | None:
-    """Return the object that a file holds, None where it holds none."""
+    """Return the JSON object in a file, None if there is none."""
     try:
         value = json.loads(no_link(path).read_text("utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -54,7 +54,7 @@ def _time(value: Any) -> float | None:
 
 
 def read_number(path: Path) -> int | None:
-    """Return the whole number that a file holds, None where it holds none."""
+    """Return the whole number in a file, None if there is none."""
     try:
         return int(no_link(path).read_text("utf-8"))
     except (OSError, ValueError):

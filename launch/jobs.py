@@ -3,14 +3,14 @@
     config.yaml    the configuration, as checked on the page
     job.json       what is asked for: run, whether forced, what it resumes; device, time, seal; never changed
     position       place in the queue, a whole number; the smallest comes first
-    cancelled      there once somebody asked to stop it
+    cancelled      exists once somebody asked to stop it
     process.json   process id and start time of it and of the worker that waits for it, once started
     output.log     everything it printed
     exit_code      once it has ended
 
-The state is read from these files and from the process table each time, so that it is true after any restart. Any of
-them may have come with a root of somebody else: no file says which program is started, and what this user's seal is
-not on is never started.
+The state is read from these files and from the process table each time, so that it is true after any restart. They may
+have come with another user's root: no file says which program is started, and a job without this user's seal is never
+started.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Job:
         working_folder: where relative paths of the configuration start.
         is_own: whether it is as this user put it into the queue.
         device: cpu, gpu or tpu; `ANY_DEVICE` where that is decided only when it starts.
-        exit_code: as the process gave it, negative for a signal; None while it has given none.
+        exit_code: as the process gave it, negative for a signal; None until it has ended.
         state: cancelled means that it was taken out of the queue before it was started; lost, that it was started, and
             it and its worker are gone without an exit code (a machine that was switched off, for instance); unasked,
             that this user did not put it into the queue, so it is not started.
@@ -148,7 +148,7 @@ def enqueue(
 
 
 def jobs(root: Path) -> list[Job]:
-    """Return every job, first in the queue first; a folder that holds no readable job is passed over."""
+    """Return every job, first in the queue first; a folder without a readable job is skipped."""
     return JobReader(root).jobs()
 
 
@@ -171,7 +171,7 @@ class JobReader:
 
 
 def read_job(folder: Path) -> Job | None:
-    """Return the job in a folder, None where there is none."""
+    """Return the job in a folder, None if there is none."""
     value = _stated(folder)
     if value is None:
         return None
@@ -227,13 +227,13 @@ def _state(started: Started | None, worker: Started | None, exit_code: int | Non
 
 
 def _sealed_code(run: Path) -> int | None:
-    """Return the exit code that a run states at its end, where no worker was there to hear it; None for none."""
+    """Return the exit code that a run states at its end, None if it states none; its worker may have been killed."""
     code = at(read_object(run / MANIFEST), "exit", "code")
     return code if type(code) is int else None
 
 
 def _stated(folder: Path) -> dict[str, Any] | None:
-    """Return what `job.json` says, each value of its type; None where it states no job, or one outside of the root."""
+    """Return what `job.json` says, each value of its type; None if it is not a job, or leads out of the root."""
     value = read_object(folder / _JOB)
     run, resumes = text_at(value, "run") or "", text_at(value, "resumes")
     if value is None or _RUN_NAME.fullmatch(run) is None or (resumes is None) != (value.get("resumes") is None):
@@ -262,5 +262,5 @@ def _sealed_content(folder: Path, value: Mapping[str, Any]) -> bytes:
     try:
         config = no_link(folder / CONFIG).read_bytes()
     except OSError:
-        config = b""  # What resumes a run has none.
+        config = b""  # A job that resumes a run has no configuration.
     return json.dumps([folder.name, value], sort_keys=True).encode("utf-8") + b"\n" + config

@@ -13,7 +13,7 @@ _CONTROL = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|.)
 
 
 def tail(path: Path, lines: int = 40) -> str:
-    """Return the last lines of a file, of a line drawn over itself only its last state; empty for none or a link."""
+    """Return the last lines of a file, a redrawn line in its last state; empty if the file is missing or a link."""
     try:
         with no_link(path).open("rb") as file:
             size = file.seek(0, 2)

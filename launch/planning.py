@@ -4,12 +4,12 @@
         config.yaml    the configuration that was asked about
         process.json   process id and start time of the one who waits for the answer
         answer.json    what `trainproof plan --json` printed
-        output.log     what it printed besides
-        seal           this user's, over all of it; what has none came with the root, and is not shown
+        output.log     what else it printed
+        seal           this user's, over all of it; an answer without it came with the root and is not shown
         exit_code      once it has ended
 
 The same configuration gets the same folder, so that its answer is found again after any restart; free memory changes,
-so it can be asked anew. Run as `python -m launch.planning FOLDER WORKING_FOLDER`, this file waits for it.
+so it can be asked again. Run as `python -m launch.planning FOLDER WORKING_FOLDER`, this file waits for it.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Planning:
     Attributes:
         state: none: never asked by this user. failed: it ended without an answer.
         plan: The answer as `plan.json` would hold it; None unless it was answered.
-        exit_code: None while it has given none, or if it was killed.
-        output: What it printed besides the answer: why there is none, as a rule. Empty if it was killed.
+        exit_code: None until it has ended, or if it was killed.
+        output: What it printed beside the answer, usually why there is no answer. Empty if it was killed.
     """
 
     state: State
@@ -142,7 +142,7 @@ def _answer(folder: Path) -> dict[str, Any] | None:
 
 
 def _is_own(folder: Path, code: int) -> bool:
-    """Return whether this user's program ended so; what came with a root of somebody else says nothing here."""
+    """Return whether this user's program ended so; an answer that came with another user's root does not count."""
     try:
         stated = no_link(folder / _SEAL).read_text("utf-8", "replace")
         return seal.holds(stated, _sealed_content(folder, code))
@@ -151,7 +151,7 @@ def _is_own(folder: Path, code: int) -> bool:
 
 
 def _sealed_content(folder: Path, code: int) -> bytes:
-    """Return what the seal is on: the question by its hash, the exit code, the answer, and what was printed besides."""
+    """Return what the seal is on: the question by its hash, the exit code, the answer, and what else was printed."""
     said = [hashlib.sha256(no_link(folder / name).read_bytes()).hexdigest() for name in (_ANSWER, OUTPUT)]
     return " ".join(["plan", folder.name, str(code), *said]).encode()
 

@@ -25,7 +25,7 @@ def is_forced(plan: Mapping[str, Any] | None, manifest: Mapping[str, Any] | None
 
 
 def _has_checkpoint(folder: Path) -> bool:
-    """Return whether there is a checkpoint under its number, which it is given once it is complete."""
+    """Return whether there is a complete checkpoint; only a complete one is named by its number."""
     try:
         return any(path.name.isdecimal() for path in (folder / CHECKPOINTS).iterdir())
     except OSError:

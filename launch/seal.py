@@ -45,7 +45,7 @@ def _seal(secret: bytes, content: bytes) -> str:
 
 
 def _secret() -> bytes | None:
-    """Return the secret, None where there is none or less than one: anybody can guess an empty file."""
+    """Return the secret, None if it is missing or too short: an empty file can be guessed."""
     try:
         found = secret_path().read_bytes()
     except FileNotFoundError:

@@ -2,8 +2,8 @@
 
 It starts the first job that waits for each device (one on a CPU may run beside one on a GPU), waits for every job that
 it started, writes exit codes down, and ends when nothing waits. It is the parent of every job, so no zombie stays; it
-holds no pipe, so nobody has to read; and it leads a session of its own, so that neither a closed browser nor a stopped
-dashboard nor a logout reaches it. A lock keeps it alone.
+holds no pipe that would have to be read; and it leads a session of its own, so that neither a closed browser nor a
+stopped dashboard nor a logout reaches it. A lock keeps it alone.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _work(root: Path, lock: RunLock) -> None:
         known = reader.jobs()
         if ONLY_PARENT_INTERRUPTS:
             _interrupt_cancelled(known, asked)
-        # Jobs that an earlier worker left running have nobody here who waits for them, but their devices are taken.
+        # Nothing here waits for jobs that an earlier worker left running, but their devices are taken.
         if not waits and all(job.has_ended for job in known):
             return
         time.sleep(_POLL_SECONDS if _start_all(startable(known), waits) else AGAIN_SECONDS)
@@ -86,7 +86,7 @@ def _start_all(chosen: Sequence[Job], waits: list[threading.Thread]) -> bool:
 def startable(known: Sequence[Job]) -> list[Job]:
     """Return the waiting jobs that may start now, in their order.
 
-    A job starts when no job before it, be it at work or waiting, needs the same device. So nobody is overtaken on a
+    A job starts when no job before it, be it at work or waiting, needs the same device. So no job is overtaken on a
     device, and a job that takes whichever device it finds runs alone.
     """
     at_work = [job for job in known if job.state in {"running", "stopping"}]
@@ -132,7 +132,7 @@ def _start(job: Job) -> subprocess.Popen[bytes] | None:
     try:
         mark_started(job, started, worker=started_now(os.getpid()))
     except OSError:
-        # A process that nobody knows of would be started once more beside itself.
+        # The queue would start a process that it does not know of a second time.
         kill(started)
         process.wait()
         raise

@@ -31,7 +31,7 @@ class DemoRun:
     """One run of the demo."""
 
     name: str
-    """Name of its folder, unless it is trained anew beside an earlier one."""
+    """Name of its folder, unless it is trained again beside an earlier one."""
     what: str
     overlay: Path | None = None
 
@@ -51,7 +51,7 @@ def carry_out(root: Path, *, again: bool, watch: Watch) -> int:
 
     Args:
         root: folder of runs.
-        again: train anew beside runs that are there.
+        again: train again, beside the runs that exist.
         watch: shows what happens.
     """
     folders = [trained(demo_run, root, again=again, watch=watch) for demo_run in DEMO_RUNS]
@@ -69,14 +69,14 @@ def carry_out(root: Path, *, again: bool, watch: Watch) -> int:
 
 
 def trained(demo_run: DemoRun, root: Path, *, again: bool, watch: Watch) -> Path:
-    """Return the folder of a finished run of the demo, training it if there is none.
+    """Return the folder of a finished run of the demo, training it if it does not exist.
 
     Raises:
         ProblemError: the run failed or was interrupted; its exit code.
     """
     folder = root / demo_run.name
     if read_run(folder).status == "succeeded" and not again:
-        watch.say(f"{folder} is there already; --again trains anew")
+        watch.say(f"{folder} exists already; --again trains it again")
         return folder
     if folder.exists():
         folder = root / new_run_id(demo_run.name, datetime.now(UTC))

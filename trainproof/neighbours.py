@@ -16,7 +16,7 @@ NAMES = ("schemas", "evidence", "trainer", "launch", "dashboard")
 
 
 def stranger() -> str | None:
-    """Return a sentence about the first package that Python would take from another project, None if there is none."""
+    """Return a sentence about the first package that is another project's, None if all are this one's."""
     for name in NAMES:
         spec = find_spec(name)
         found = Path(spec.origin).resolve().parent if spec and spec.origin else None

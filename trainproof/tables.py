@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 AnyPath = str | PathLike[str]
 
 _NOT_A_COLUMN = {"path", "first_problem", "settings", "figures", "loss_points"}
-"""Fields of a run's summary that are no single value."""
+"""Fields of a run's summary that are not single values."""
 
 
 def read_run(path: AnyPath) -> Run:

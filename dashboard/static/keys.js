@@ -13,6 +13,12 @@ function focusedCell() {
   return active.tagName === "CANVAS" ? active.querySelector("td[aria-selected=true]") : null;
 }
 
+// The grid has the focus, whether or not a cell of it is chosen; its tools above are buttons, and Tab goes through them.
+function inGrid() {
+  const active = document.activeElement;
+  return Boolean(active?.closest(".st-key-runs_table")) && (active.tagName === "CANVAS" || CELL.test(active.id));
+}
+
 function press(selector) {
   const button = document.querySelector(selector);
   if (button && !button.disabled) button.click();
@@ -44,7 +50,7 @@ export default function ({ setTriggerValue }) {
       taken = press(".st-key-compare_chosen button");
     } else if (event.key === "?") {
       taken = press(".st-key-keyboard button");
-    } else if (cell && event.key === "Tab") {
+    } else if (event.key === "Tab" && (cell || inGrid())) {
       taken = leave(event.shiftKey);
     } else if (cell && event.key === "Enter") {
       setTriggerValue("open", cell.parentElement.querySelector("[aria-colindex='1']").textContent);

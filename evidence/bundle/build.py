@@ -14,7 +14,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from evidence.bundle.format.codes import (
+from evidence.bundle.format.documents import StatedRun, content_sha256
+from evidence.bundle.format.layout import BUNDLE_MANIFEST, HASHES, files_of_run
+from evidence.bundle.format.rules import (
     BAD_OUTPUT,
     CHANGED_WHILE_PACKED,
     EMPTY_SELECTION,
@@ -22,10 +24,8 @@ from evidence.bundle.format.codes import (
     NAME_IN_RUN,
     STILL_RUNNING,
     UNREADABLE_FILE,
+    refusal,
 )
-from evidence.bundle.format.documents import StatedRun, content_sha256
-from evidence.bundle.format.layout import BUNDLE_MANIFEST, HASHES, files_of_run
-from evidence.bundle.format.rules import refusal
 from evidence.bundle.inspection import Advance, Inspection, folder_problems, inspect_runs
 from evidence.bundle.secrets.redact import Redaction, redacted_copy
 from evidence.bundle.sources import Source, all_sources, blocks, stated_runs
@@ -178,7 +178,7 @@ def _in_the_way(inspections: Sequence[Inspection]) -> list[Problem]:
         _in_run(problem, each, [each.folder])
         for each in inspections
         for problem in each.never
-        if problem.code in {LINK_IN_RUN, NAME_IN_RUN, UNREADABLE_FILE, STILL_RUNNING}
+        if problem.code in {rule.code for rule in (LINK_IN_RUN, NAME_IN_RUN, UNREADABLE_FILE, STILL_RUNNING)}
     ]
 
 

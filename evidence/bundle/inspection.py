@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from evidence.bundle.format.codes import (
+from evidence.bundle.format.layout import RunFiles, files_of_run
+from evidence.bundle.format.rules import (
     CONTRADICTORY_RUN,
     GRADE_REFUSED,
     INVALID_RUN,
@@ -30,9 +31,8 @@ from evidence.bundle.format.codes import (
     SECRET,
     STILL_RUNNING,
     UNREADABLE_FILE,
+    refusal,
 )
-from evidence.bundle.format.layout import RunFiles, files_of_run
-from evidence.bundle.format.rules import refusal
 from evidence.bundle.judgement import judged_together
 from evidence.bundle.secrets.redact import Redaction
 from evidence.bundle.secrets.scan import scan_file
@@ -40,6 +40,7 @@ from evidence.judge.grade import Grade
 from evidence.records.ours import Run
 from evidence.run.layout import in_weight_folder
 from schemas.problems.problem import Problem
+from schemas.problems.rule import Rule
 from schemas.problems.visible import visible
 from schemas.problems.words import counted
 
@@ -175,9 +176,9 @@ def inspect_runs(
                 # What stays here is not the bundle's affair: its verifier will not see it.
                 findings=tuple(each for each in judged.findings if each.file not in files.left_out),
                 files=files,
-                secrets=tuple(problem for problem in found if problem.code == SECRET),
-                unreadable=tuple(problem for problem in found if problem.code == UNREADABLE_FILE),
-                details=tuple(problem for problem in found if problem.code == PERSONAL_DETAIL),
+                secrets=tuple(problem for problem in found if problem.code == SECRET.code),
+                unreadable=tuple(problem for problem in found if problem.code == UNREADABLE_FILE.code),
+                details=tuple(problem for problem in found if problem.code == PERSONAL_DETAIL.code),
             )
         )
     return inspections
@@ -246,8 +247,8 @@ def _is_binary(path: Path) -> bool:
         return b"\0" in file.read(1 << 16)
 
 
-def _first(by_code: Mapping[str, Problem], codes: Sequence[str]) -> Problem | None:
-    return next((by_code[code] for code in codes if code in by_code), None)
+def _first(by_code: Mapping[str, Problem], rules: Sequence[Rule]) -> Problem | None:
+    return next((by_code[rule.code] for rule in rules if rule.code in by_code), None)
 
 
 def _line(run: str, what: str, problem: Problem | None, good: str) -> ChecklistItem:

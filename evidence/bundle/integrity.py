@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from typing import Any
 
-from evidence.bundle.format.codes import (
+from evidence.bundle.format.documents import FileHash, content_sha256, read_hash_lines
+from evidence.bundle.format.layout import BUNDLE_MANIFEST, HASHES, RUNS, SCHEMAS
+from evidence.bundle.format.rules import (
     CHANGED_FILE,
     LISTS_DISAGREE,
     MISSING_FILE,
@@ -15,10 +17,8 @@ from evidence.bundle.format.codes import (
     OTHER_SCHEMA,
     RUN_NOT_LISTED,
     UNLISTED_FILE,
+    refusal,
 )
-from evidence.bundle.format.documents import FileHash, content_sha256, read_hash_lines
-from evidence.bundle.format.layout import BUNDLE_MANIFEST, HASHES, RUNS, SCHEMAS
-from evidence.bundle.format.rules import refusal
 from schemas.catalog import VERSION, folder_of, kind_of
 from schemas.problems.problem import Problem
 

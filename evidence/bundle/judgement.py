@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from evidence.bundle.format.codes import REDACTED
 from evidence.bundle.format.layout import RUNS
-from evidence.bundle.format.rules import refusal
+from evidence.bundle.format.rules import REDACTED, refusal
 from evidence.bundle.secrets.redact import Redaction
 from evidence.judge.grade import Grade
 from evidence.judge.judgement import Judged, judge, together
@@ -95,4 +94,5 @@ def within_run(problem: Problem, folder: Path) -> Problem:
     """Return a problem whose file is named from the run folder, not from where that happens to lie."""
     if problem.file == str(folder):
         return replace(problem, file=folder.resolve().name)
-    return replace(problem, file=problem.file.removeprefix(f"{folder}/"))
+    inside = Path(problem.file).is_relative_to(folder)
+    return replace(problem, file=Path(problem.file).relative_to(folder).as_posix()) if inside else problem

@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evidence.bundle.format.codes import BAD_KEY, BAD_OUTPUT, BAD_SIGNATURE, OTHER_CONTENT_SIGNED
 from evidence.bundle.format.layout import BUNDLE_MANIFEST
-from evidence.bundle.format.rules import refusal
+from evidence.bundle.format.rules import BAD_KEY, BAD_OUTPUT, BAD_SIGNATURE, OTHER_CONTENT_SIGNED, refusal
 from evidence.bundle.verdict import SignatureCheck, Verdict
 from evidence.run.extras import install_command
 from evidence.run.hashes import sha256_file

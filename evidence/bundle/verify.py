@@ -11,7 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
-from evidence.bundle.format.codes import (
+from evidence.bundle.format.documents import FileHash, program_build, program_version
+from evidence.bundle.format.layout import BUNDLE_MANIFEST, CRATE, HASHES, REPORT, RUNS
+from evidence.bundle.format.rules import (
     BOMB,
     NO_BUNDLE,
     OTHER_CRATE,
@@ -21,10 +23,8 @@ from evidence.bundle.format.codes import (
     REPACKED,
     UNLABELLED,
     UNLISTED_FILE,
+    refusal,
 )
-from evidence.bundle.format.documents import FileHash, program_build, program_version
-from evidence.bundle.format.layout import BUNDLE_MANIFEST, CRATE, HASHES, REPORT, RUNS
-from evidence.bundle.format.rules import refusal
 from evidence.bundle.inspection import FIT_GRADES, LABELLED_GRADES
 from evidence.bundle.integrity import (
     list_problems,
@@ -83,7 +83,7 @@ def verify_bundle(path: Path, *, progress: Progress | None = None) -> Verdict:
         try:
             found = hash_entries(file, entries, progress)
         except ArchiveError as error:
-            return _refused(path, entries, [refusal(error.code, error.entry or "", error.what)])
+            return _refused(path, entries, [refusal(error.rule, error.entry or "", error.what)])
         if too_large := _too_large(entries):
             return _refused(path, entries, [too_large])
         with tempfile.TemporaryDirectory(prefix="trainproof-verify-") as name:

@@ -12,13 +12,12 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
-from evidence.index.parallel import Entry
+from evidence.index.entries import Entry, decoded, encoded
 
 MOST_ROOTS = 20
 """Roots whose entries are kept; those not written for longest go first."""
@@ -47,18 +46,18 @@ def keep(folder: Path, root: Path, entries: Iterable[tuple[str, str, Entry]]) ->
         root: The folder of the runs.
         entries: Name of the run folder, signature of its files, and what was read of it.
     """
-    encoded = {}
+    kept_entries = {}
     for name, signature, entry in entries:
-        # A number that no other reader holds or half a character: such a run is read again the next time.
-        with contextlib.suppress(OverflowError, UnicodeEncodeError):
-            encoded[name] = signature, _encoder().encode(entry)
+        # One that cannot be kept is read again the next time.
+        if (data := encoded(entry)) is not None:
+            kept_entries[name] = signature, data
     # Nothing kept means that all is read again: slower, and never wrong.
     with contextlib.suppress(OSError, UnicodeEncodeError):
-        data = msgspec.msgpack.encode(_Kept(maker=_maker(), entries=encoded))
+        content = msgspec.msgpack.encode(_Kept(maker=_maker(), entries=kept_entries))
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as part:
             place = _place(folder, root)
-            (Path(part) / place.name).write_bytes(data)
+            (Path(part) / place.name).write_bytes(content)
             (Path(part) / place.name).replace(place)
         _forget_oldest(folder)
 
@@ -73,9 +72,8 @@ def kept(folder: Path, root: Path, signatures: Mapping[str, str]) -> dict[str, E
         return {}
     entries = {}
     for name, (signature, data) in found.entries.items():
-        if signatures.get(name) == signature:
-            with contextlib.suppress(msgspec.MsgspecError):
-                entries[name] = _decoder().decode(data)
+        if signatures.get(name) == signature and (entry := decoded(data)) is not None:
+            entries[name] = entry
     return entries
 
 
@@ -90,30 +88,6 @@ def _maker() -> str:
                 status = path.stat()
                 digest.update(f"{path.relative_to(home)} {status.st_size} {status.st_mtime_ns}\n".encode())
     return digest.hexdigest()
-
-
-@cache
-def _encoder() -> msgspec.msgpack.Encoder:
-    return msgspec.msgpack.Encoder(enc_hook=os.fsencode)
-
-
-@cache
-def _decoder() -> msgspec.msgpack.Decoder[Entry]:
-    return msgspec.msgpack.Decoder(Entry, dec_hook=_path)
-
-
-def _path(kind: type, value: Any) -> Path:
-    """Return the path that stands as bytes, the one thing in an entry that msgpack does not know."""
-    if kind is not Path or not isinstance(value, bytes):
-        what = f"{kind} cannot be read"
-        raise TypeError(what)
-    return _path_of(value)
-
-
-@lru_cache(maxsize=1)
-def _path_of(name: bytes) -> Path:
-    """Return a path, the same one for each time that an entry states it."""
-    return Path(os.fsdecode(name))
 
 
 def _place(folder: Path, root: Path) -> Path:

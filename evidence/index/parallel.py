@@ -1,32 +1,33 @@
 """Many runs read and judged at once, on every processor of the machine.
 
-Runs do not depend on each other, so a long list is dealt out to further Python processes (`evidence.index.worker`).
-They are started as commands and not through `multiprocessing`, which would run the caller's main script again, and
-that may be a page of the dashboard.
+Runs do not depend on each other, so a long list is dealt out to further Python processes. They are started as commands
+and not through `multiprocessing`, which would run the caller's main script again, and that may be a page of the
+dashboard.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
-import pickle
 import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from queue import SimpleQueue
 
+import msgspec
+
 from evidence.index.columns_cache import keep, signature_of
-from evidence.index.read_ahead import read_ahead
-from evidence.index.summary import RunSummary, summary_of
-from evidence.judge.judgement import Judged, judge
+from evidence.index.entries import Entry, decoded, encoded
+from evidence.index.summary import summary_of
+from evidence.judge.judgement import judge
 from evidence.records.ours import read_run
-from evidence.run.layout import METRICS
+from evidence.run import platform
+from evidence.run.layout import MANIFEST, METRICS, ROLES
 from schemas.reading.columns import Table
 
 Progress = Callable[[int, int], None]
@@ -41,16 +42,13 @@ FIRST = 20
 BATCH = 25
 """Runs given to a process at a time: about as long as a reader waits for a sign of progress."""
 
+MOST_FETCHED = 4 * 2**20
+"""Bytes of a file that are fetched ahead; the system is ahead by itself of whoever reads a longer one through."""
+
+_HELPER = "from evidence.index.parallel import help_reading; help_reading()"
+
 LENGTH_BYTES = 8
 """An answer of a further process begins with its length, as this many bytes, the highest first."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Entry:
-    """A run judged and summed up."""
-
-    judged: Judged
-    summary: RunSummary
 
 
 def read_entry(folder: Path, *, columns_in: Path | None = None) -> Entry:
@@ -85,7 +83,7 @@ def read_entries(
 
 def read_batches(folders: Sequence[Path], *, columns_in: Path | None = None) -> Iterator[Mapping[Path, Entry]]:
     """Read, judge and sum up runs, and yield some as soon as they are read, about in the order given."""
-    helpers = min(_processors(), len(folders) // WORTH_A_PROCESS)
+    helpers = min(platform.processors(), len(folders) // WORTH_A_PROCESS)
     if helpers < 2:
         yield from read_in_turn(folders, columns_in=columns_in)
         return
@@ -96,9 +94,12 @@ def read_batches(folders: Sequence[Path], *, columns_in: Path | None = None) -> 
         threading.Thread(target=_have_read, args=(waiting, answers, columns_in), daemon=True).start()
     try:
         yield from read_in_turn(folders[:FIRST], columns_in=columns_in)
+        left = set(folders[FIRST:])
         for _ in range(helpers):
-            yield from iter(answers.get, None)
-        yield from read_in_turn(list(chain.from_iterable(waiting)), columns_in=columns_in)
+            for read in iter(answers.get, None):
+                left -= read.keys()
+                yield read
+        yield from read_in_turn([folder for folder in folders if folder in left], columns_in=columns_in)
     finally:
         waiting.clear()
 
@@ -110,6 +111,18 @@ def read_in_turn(folders: Sequence[Path], *, columns_in: Path | None = None) -> 
         read_ahead(some)
         for folder in some:
             yield {folder: read_entry(folder, columns_in=columns_in)}
+
+
+def read_ahead(folders: Iterable[Path]) -> None:
+    """Tell the system which files of these folders will be read; what is missing, or is not a file, is passed over.
+
+    Folders that nobody has read for a while are not in memory, and each file would be waited for in turn.
+    """
+    for folder in folders:
+        root = f"{folder}{os.sep}"  # Thousands of paths take a while to make.
+        for name in (MANIFEST, *ROLES):
+            with contextlib.suppress(OSError):
+                platform.fetch(root + name, MOST_FETCHED)
 
 
 def _have_read(
@@ -127,7 +140,8 @@ def _have_read(
                 if not entries:
                     waiting.append(batch)
                     break
-                answers.put(dict(zip(batch, entries, strict=True)))
+                read = dict(zip(batch, map(decoded, entries), strict=True))
+                answers.put({folder: entry for folder, entry in read.items() if entry is not None})
             process.kill()
     finally:
         answers.put(None)
@@ -137,7 +151,7 @@ def _helper(columns_in: Path | None) -> subprocess.Popen[bytes]:
     home = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join([home, *filter(None, [os.environ.get("PYTHONPATH")])])
     return subprocess.Popen(
-        [sys.executable, "-m", "evidence.index.worker", *([str(columns_in)] if columns_in else [])],
+        [sys.executable, "-c", _HELPER, *([str(columns_in)] if columns_in else [])],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -145,8 +159,8 @@ def _helper(columns_in: Path | None) -> subprocess.Popen[bytes]:
     )
 
 
-def _ask(process: subprocess.Popen[bytes], batch: Sequence[Path]) -> list[Entry]:
-    """Send paths as one line of JSON; return their entries, which come after their length. Empty: the process died."""
+def _ask(process: subprocess.Popen[bytes], batch: Sequence[Path]) -> list[bytes]:
+    """Send paths as one line of JSON; return their entries as bytes. Empty: the process died."""
     if process.stdin is None or process.stdout is None:
         return []
     try:
@@ -156,12 +170,20 @@ def _ask(process: subprocess.Popen[bytes], batch: Sequence[Path]) -> list[Entry]
         answer = process.stdout.read(length)
     except OSError:
         return []
-    if not length or len(answer) < length:
-        return []
-    # Our own process wrote this from our own classes; no file of a run is ever unpickled.
-    entries: list[Entry] = pickle.loads(answer)  # noqa: S301
-    return entries
+    return msgspec.msgpack.decode(answer, type=list[bytes]) if length and len(answer) == length else []
 
 
-def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def help_reading() -> None:
+    """Read what another process asks for: a line of paths comes in, the entries go out, until nothing is asked."""
+    # Thousands of small documents are made and dropped and none refers to itself: looking for cycles costs an eighth.
+    gc.disable()
+    # Whoever waits for the runs is to be told of them, and a training that runs here comes first.
+    platform.give_way()
+    columns_in = Path(sys.argv[1]) if len(sys.argv) > 1 else None
+    for line in sys.stdin.buffer:
+        folders = [Path(os.fsdecode(bytes.fromhex(name))) for name in json.loads(line)]
+        read = [entry for one in read_in_turn(folders, columns_in=columns_in) for entry in one.values()]
+        # What cannot be sent is empty, and read by who asked.
+        answer = msgspec.msgpack.encode([encoded(entry) or b"" for entry in read])
+        sys.stdout.buffer.write(len(answer).to_bytes(LENGTH_BYTES, "big") + answer)
+        sys.stdout.buffer.flush()

@@ -14,7 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from evidence.index import entries_cache as kept_entries
-from evidence.index.parallel import FIRST, Entry, Progress, read_batches
+from evidence.index.entries import Entry
+from evidence.index.parallel import FIRST, Progress, read_batches
 from evidence.index.summary import MOST_POINTS, RunSummary, summary_of, with_report
 from evidence.judge.judgement import together
 from evidence.judge.report import RunReport

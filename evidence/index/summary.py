@@ -20,7 +20,7 @@ from evidence.records.facts import facts_of
 from evidence.records.ours import Run
 from schemas.problems.problem import Problem
 from schemas.reading.columns import Array
-from schemas.reading.values import number_at
+from schemas.reading.values import number_at, text_at
 
 MOST_POINTS = 40
 """Points of a summary's loss curve."""
@@ -56,6 +56,7 @@ class RunSummary:
         tags: What notes.json gives the run, as far as it is valid; so for the next two.
         note: What somebody wrote about the run.
         archived: Whether somebody archived it.
+        parent: Run id of the run that it continues. None also for one that continues none.
         settings: Every setting of config.yaml by dotted name (`evidence.records.by_name`).
         figures: Every measured figure by name, traced as the score is.
         withheld: Which figures are not shown and why, as sentences.
@@ -86,6 +87,7 @@ class RunSummary:
     tags: tuple[str, ...] = ()
     note: str | None = None
     archived: bool = False
+    parent: str | None = None
     settings: Mapping[str, Scalar] = field(default_factory=dict)
     figures: Mapping[str, float] = field(default_factory=dict)
     withheld: tuple[str, ...] = ()
@@ -117,6 +119,7 @@ def summary_of(run: Run, report: RunReport) -> RunSummary:
         baseline_score=number_at(evaluation, "baseline", "metrics", "exact_match", "value"),
         duration_seconds=known.duration_seconds,
         started_at=known.started_at,
+        parent=text_at(run.manifest, "parent", "run_id"),
         withheld=record.withheld,
         tags=run.notes.tags,
         note=run.notes.note or None,

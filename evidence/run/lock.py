@@ -7,12 +7,12 @@ that nobody holds belongs to a run that was killed.
 from __future__ import annotations
 
 import os
-import sys
 import time
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from evidence.run import platform
 from evidence.run.layout import LOCK
 from schemas.problems.problem import Problem, ProblemError
 
@@ -48,8 +48,9 @@ class RunLock:
     ) -> None:
         if self._descriptor is not None:
             if self.holds():
-                self._path.unlink(missing_ok=True)
-            os.close(self._descriptor)
+                platform.remove_held(self._path, self._descriptor)
+            else:
+                os.close(self._descriptor)
             self._descriptor = None
 
     def holds(self) -> bool:
@@ -59,37 +60,23 @@ class RunLock:
 
 def is_alive(folder: Path) -> bool:
     """Return whether some process holds the run folder now. A folder that cannot be looked into is held by nobody."""
-    if sys.platform == "win32":
-        return False  # No flock there; runs are made on Linux and macOS and only read on Windows.
-    import fcntl
-
     try:
-        descriptor = os.open(Path(folder) / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = platform.open_lock(Path(folder) / LOCK, create=False)
     except OSError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
+        return platform.is_locked(descriptor)
     finally:
         os.close(descriptor)
-    return False
 
 
 def _held(path: Path) -> int | None:
     """Return a descriptor of the lock file with the lock on it, None where another process has it."""
-    import fcntl
-
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+    descriptor = platform.open_lock(path, create=True)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # The last holder may have removed the file after we opened it: then this lock guards nothing.
-        if _is_file_of(descriptor, path):
+        if platform.lock(descriptor) and _is_file_of(descriptor, path):
             return descriptor
-    except BlockingIOError:
-        pass
     except OSError:
         os.close(descriptor)
         raise

@@ -10,9 +10,12 @@ import json
 import os
 import threading
 import time
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+from evidence.run.platform import sync_folder
 
 SYNC_SECONDS = 3.0
 """Longest time for which appended rows may exist only in the memory of the operating system."""
@@ -54,7 +57,7 @@ def write_text(path: Path, text: str) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 class RowWriter:
@@ -68,7 +71,7 @@ class RowWriter:
 
     def __init__(self, path: Path) -> None:
         self._file = Path(path).open("ab+", buffering=0)  # noqa: SIM115 - closed by close(), which __exit__ calls
-        self._size = _end_of_last_line(self._file.fileno())
+        self._size = _end_of_last_line(self._file)
         os.ftruncate(self._file.fileno(), self._size)
         self._synced_at = time.monotonic()
 
@@ -114,23 +117,14 @@ class RowWriter:
             rest = rest[os.write(self._file.fileno(), rest) :]
 
 
-def _end_of_last_line(descriptor: int) -> int:
+def _end_of_last_line(file: FileIO) -> int:
     """Return the offset after the last newline of an open file, 0 where there is none."""
-    end = os.fstat(descriptor).st_size
+    end = os.fstat(file.fileno()).st_size
     while end > 0:
         start = max(0, end - _BLOCK)
-        newline = os.pread(descriptor, end - start, start).rfind(b"\n")
+        file.seek(start)
+        newline = (file.read(end - start) or b"").rfind(b"\n")
         if newline >= 0:
             return start + newline + 1
         end = start
     return 0
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name == "nt":
-        return  # Windows opens no folder; its rename is durable without this.
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

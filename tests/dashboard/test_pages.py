@@ -103,7 +103,7 @@ def test_two_runs_are_compared_with_statistics(opened: Open, root: Path) -> None
     write_run(root, "beta", items=40, correct=0.9, seed=2)
     text = said(opened(state.COMPARE, runs=["alpha", "beta"]))
     assert "exact McNemar, p" in text
-    assert "more than chance" in text
+    assert "different (p &lt; 0.05)" in text
 
 
 def test_scores_of_different_questions_are_refused_with_the_reason(opened: Open, root: Path) -> None:

@@ -44,7 +44,7 @@ class LastNorm(Method):
 class Pulled(Supervised):
     """Pulls the logits of every position toward a constant."""
 
-    constant: float = 0.0
+    constant: float = 3.0
     kind = "pulled"
 
     def loss_sums(self, model: Any, batch: Microbatch) -> Sums:
@@ -119,7 +119,7 @@ def test_an_objective_of_ten_lines_runs_and_its_figure_is_recorded(
         assert errors == []
         assert grade in ("consistent", "verified", "measured")  # measured where the code under test is not committed
         measured = rows(order.folder)
-        assert np.all(np.diff([row["loss"] for row in measured]) < 0)
+        assert measured[-1]["loss"] < measured[0]["loss"] - 1
         assert all(row["largest_pull"] >= row["loss"] for row in measured)
         manifest = json.loads((order.folder / layout.MANIFEST).read_text())
         assert manifest["effective"]["objective"] == {"kind": "pulled"}

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence.bundle.build import BuildReport
-from evidence.bundle.format.codes import UNREADABLE
-from evidence.bundle.format.rules import refusal
+from evidence.bundle.format.rules import UNREADABLE, refusal
 from evidence.bundle.secrets.redact import Redaction
 from evidence.bundle.verify import Verdict, VerifiedRun, verify_bundle
 from evidence.bundle.zip.content import Progress
@@ -25,7 +24,7 @@ from schemas.problems.words import counted
 
 
 def default_output(runs: list[Path]) -> Path:
-    """Return where a bundle goes if nobody says: named after its run, or `submission` for several."""
+    """Return the default path of a bundle: named after its run, or `submission` for several."""
     name = runs[0].resolve().name if len(runs) == 1 else "submission"
     return Path("bundles") / f"{name}.zip"
 
@@ -50,7 +49,7 @@ def build_text(report: BuildReport) -> str:
     lines = [f"{report.output}: {size(report.size_bytes)}, {report.files:,} files, verified."]
     lines += [f"  {run.run_id}: {run.grade}" for run in report.runs]
     if report.partial:
-        lines.append("  Labelled partial: it holds runs that are no results.")
+        lines.append("  Labelled partial: it holds runs that are not results.")
     if report.left_out:
         lines.append(f"  Left out: {', '.join(report.left_out)}")
     lines += _redaction_lines(report.redactions)
@@ -81,7 +80,7 @@ def verdict_text(verdict: Verdict) -> str:
     lines = [f"{verdict.path}: {state} ({content})."]
     lines += [_run_line(run) for run in verdict.runs]
     if verdict.partial:
-        lines.append("  Labelled partial: it holds runs that are no results.")
+        lines.append("  Labelled partial: it holds runs that are not results.")
     lines += _redaction_lines(verdict.redactions)
     if verdict.content_sha256:
         lines.append(f"  content digest {verdict.content_sha256}")
@@ -123,7 +122,7 @@ def verdict_dict(verdict: Verdict) -> dict[str, Any]:
 
 @contextmanager
 def progress_bar(words: str) -> Iterator[Progress | None]:
-    """Give a function that draws how far work is on a terminal; None where nobody would see it."""
+    """Give a function that draws how far work is on a terminal; None if there is no terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -148,7 +147,7 @@ def _no_file(path: Path) -> Problem:
 
 
 def _redaction_lines(redactions: Sequence[Redaction]) -> Iterator[str]:
-    """Yield what was masked; the hash in the run manifest is that of the original, which nobody can check here."""
+    """Yield what was masked; the hash in the run manifest is that of the original, which cannot be checked here."""
     for each in redactions:
         yield f"  Redacted: {each.path}, {counted(each.count, 'place')}; what stood there cannot be checked."
 

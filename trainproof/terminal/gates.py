@@ -41,7 +41,7 @@ def outcome_of(
     Args:
         folders: The runs. One is enough if a baseline is given or something is required.
         require: Expressions such as `exact_match>=0.4`, asked of every one of them.
-        baseline: Run that they are compared with; it stands before them.
+        baseline: Run that they are compared with; it comes before them.
         no_worse_than: Margin by which exact match may be worse than the baseline's.
 
     Raises:

@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from evidence.bundle.format.codes import BAD_KEY
-from evidence.bundle.format.rules import refusal
+from evidence.bundle.format.rules import BAD_KEY, refusal
 from evidence.bundle.signature import check_signature, new_key, public_of, sign_bundle, signature_of
 from evidence.bundle.verdict import Verdict
 from schemas.problems.problem import ProblemError

@@ -15,50 +15,17 @@ import numpy as np
 
 from dashboard.shared.charts import value_range
 from dashboard.shared.charts.line import Axis, Line, Part
+from dashboard.shared.charts.panels import Panel, panels, scaled, unit_of_axis
 from dashboard.shared.charts.sampling import POINTS, kept, smoothed
 from dashboard.shared.reading.series import Series
-from dashboard.shared.words.numbers import count
 from dashboard.shared.words.text import shortened
+from schemas.problems.formats import count
 
-AXES: dict[Axis, str] = {"step": "Steps", "tokens_seen": "Tokens", "seconds": "Time"}
+_AS_SET, _LOSS = "learning_rate", "loss"
+"""The field that is set, so that it is not smoothed or clipped; and the one at whose height scores are drawn."""
 
 _LONGEST_NAMES = 60
 """Characters that a title gives to what the marks in it are."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Panel:
-    """One curve. Together the panels send less than 200 kB to a browser: 8 bytes a point, 12 when smoothed.
-
-    Attributes:
-        column: The column that it draws.
-        title: What that is.
-        exactly: What it is in our own rows; of those of other tools nobody here knows it.
-        height: Pixels.
-        points: Points that all its curves share, whatever the runs.
-    """
-
-    column: str
-    title: str
-    exactly: str = ""
-    height: int = 96
-    points: int = 2_000
-
-
-PANELS = (
-    Panel(column="loss", title="Loss", exactly=" (nats per supervised token)", height=210, points=8_000),
-    Panel(column="learning_rate", title="Learning rate"),
-    Panel(column="grad_norm", title="Gradient norm", exactly=", before clipping"),
-    Panel(column="tokens_per_second", title="Tokens per second"),
-    Panel(column="device_memory_bytes", title="Device memory"),
-)
-
-_SCALES: dict[str, tuple[tuple[float, str], ...]] = {
-    "tokens_seen": ((1e9, "billion tokens"), (1e6, "million tokens"), (1e3, "thousand tokens"), (1, "tokens")),
-    "seconds": ((7200, "hours"), (120, "minutes"), (1, "seconds")),
-    "device_memory_bytes": ((2**30, "GiB"), (2**20, "MiB"), (1, "bytes")),
-}
-_DIVISORS = {"hours": 3600.0, "minutes": 60.0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,16 +115,16 @@ class Plot:
 def plot(lines: Sequence[Line], view: View) -> Plot:
     """Return the curves of these runs, panel by panel; a panel that no run has values for is left out."""
     every = [series for line in lines for _, series in line.parts()]
-    divisor, unit = _scale(view.x, [series.columns[view.x] for series in every])
+    divisor, unit = scaled(unit_of_axis(view.x), [series.columns[view.x] for series in every])
     across = {id(series): _drawable(series.columns[view.x] / divisor, positive=view.log_x) for series in every}
-    panels, drawn, total, outside = [], 0, 0, 0
-    for panel in PANELS:
+    shown, drawn, total, outside = [], 0, 0, 0
+    for panel in panels():
         if any(series.has(panel.column) for series in every):
             plotted, sizes = _plotted(panel, lines, view, divisor, across)
-            panels.append(plotted)
+            shown.append(plotted)
             drawn, total, outside = drawn + sizes[0], total + sizes[1], outside + sizes[2]
     return Plot(
-        panels=tuple(panels),
+        panels=tuple(shown),
         x_title=unit,
         log_x=view.log_x,
         single=len(lines) == 1,
@@ -172,17 +139,18 @@ def _plotted(
 ) -> tuple[Plotted, tuple[int, int, int]]:
     """Return a panel, and how many points it draws, of how many, and how many of all lie outside its range."""
     stated = [(line, part, series) for line in lines for part, series in line.parts() if series.has(panel.column)]
-    divisor, unit = _scale(panel.column, [series.columns[panel.column] for *_, series in stated])
-    log = view.log and panel.column in {"loss", "grad_norm"}
+    divisor, unit = scaled(panel.unit, [series.columns[panel.column] for *_, series in stated])
+    log = view.log and panel.is_log
     values = [_drawable(series.columns[panel.column] / divisor, positive=log) for *_, series in stated]
-    clips = view.clip and panel.column != "learning_rate"
+    clips = view.clip and panel.column != _AS_SET
     low, high = value_range.middle(values, log=log) if clips else value_range.room(values)
     points = min(POINTS, panel.points // len(stated))
     curves = []
     for (line, part, series), y in zip(stated, values, strict=True):
-        as_measured = panel.column == "learning_rate" or part == "evaluation"
-        curves.append(_curve(line, part, across[id(series)], y, points, 0.0 if as_measured else view.smoothing))
-    scores = tuple(_places(lines, "scores", view, x_divisor, "loss", divisor)) if panel.column == "loss" else ()
+        as_measured = panel.column == _AS_SET or part == "evaluation"
+        weight = 0.0 if as_measured else view.smoothing
+        curves.append(_curve(line, part, across[id(series)], y, points, weight, log=log))
+    scores = tuple(_places(lines, "scores", view, x_divisor, panel.column, divisor)) if panel.column == _LOSS else ()
     plotted = Plotted(
         panel=panel,
         title=_title(panel, unit, stated, scores),
@@ -201,18 +169,25 @@ def _plotted(
 
 def _title(panel: Panel, unit: str, stated: Sequence[tuple[Line, Part, Series]], scores: Sequence[Place]) -> str:
     """Return a panel's title with its unit, and what a dotted line and a mark in it are."""
-    title = panel.title + (f" ({unit})" if unit else "")
     if panel.exactly:
-        title += ", as stated" if any(line.is_foreign for line, *_ in stated) else panel.exactly
+        is_foreign = any(line.is_foreign for line, *_ in stated)
+        title = f"{panel.title}, as stated" if is_foreign else f"{panel.title} ({panel.exactly})"
+    else:
+        title = panel.title + (f" ({unit})" if unit and unit.lower() != panel.title.lower() else "")
     if any(part == "evaluation" for _, part, _ in stated):
         title += "; dotted: at evaluations"
     marked = shortened(", ".join(dict.fromkeys(place.text for place in scores)), _LONGEST_NAMES)
     return f"{title}; ◆ {marked}" if marked else title
 
 
-def _curve(line: Line, part: Part, x: np.ndarray, y: np.ndarray, points: int, smoothing: float) -> Curve:
+def _smooth(values: np.ndarray, weight: float, *, log: bool) -> np.ndarray:
+    """Return the moving average as the eye takes it: on a logarithmic axis that of the logarithms, amid the points."""
+    return np.exp(smoothed(np.log(values), weight)) if log else smoothed(values, weight)
+
+
+def _curve(line: Line, part: Part, x: np.ndarray, y: np.ndarray, points: int, smoothing: float, *, log: bool) -> Curve:
     chosen = kept(y, points)
-    smooth = smoothed(y, smoothing)[chosen].astype(np.float32) if smoothing > 0 else None
+    smooth = _smooth(y, smoothing, log=log)[chosen].astype(np.float32) if smoothing > 0 else None
     # Curves that keep every point share one x, which is then sent once.
     x, y = (x, y) if len(chosen) == len(y) else (x[chosen], y[chosen])
     return Curve(name=line.name, part=part, colour=line.colour, dashes=line.dashes, x=x, y=y, smooth=smooth)
@@ -257,14 +232,3 @@ def _value_before(line: Line, column: str, step: float) -> float:
 def _too_large(values: np.ndarray, divisor: float) -> int:
     """Return how many numbers four bytes cannot hold."""
     return int(np.count_nonzero(np.isfinite(values) & (np.abs(values) / divisor > np.finfo(np.float32).max)))
-
-
-def _scale(column: str, arrays: Sequence[np.ndarray]) -> tuple[float, str]:
-    """Return the divisor and the unit in which the largest value of these columns reads well."""
-    if column == "step":
-        return 1.0, "steps"
-    largest = max((float(np.nanmax(array)) for array in arrays if np.isfinite(array).any()), default=0.0)
-    for threshold, unit in _SCALES.get(column, ()):
-        if largest >= threshold or threshold == 1:
-            return _DIVISORS.get(unit, float(threshold)), unit
-    return 1.0, ""

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dashboard.shared.charts.curves import PANELS
 from dashboard.shared.charts.line import PARTS, Line
+from dashboard.shared.charts.panels import columns
 from dashboard.shared.tables.csv_text import csv_text
-
-COLUMNS = ("step", "tokens_seen", "seconds", *(panel.column for panel in PANELS))
-"""Columns after the name of the run; `seconds` is the time since its first row."""
 
 
 def curves_csv(lines: Sequence[Line]) -> str:
     """Return the rows of these runs, one after the other; an empty cell is a value that was not measured."""
-    return csv_text(("run", "part", *COLUMNS), _rows(lines))
+    return csv_text(("run", "part", *columns()), _rows(lines))
 
 
 def _rows(lines: Sequence[Line]) -> Iterator[tuple[object, ...]]:
     for line in lines:
         for part, series in line.parts():
-            columns = [series.columns[name].tolist() for name in COLUMNS]
-            for values in zip(*columns, strict=True):
+            drawn = [series.columns[name].tolist() for name in columns()]
+            for values in zip(*drawn, strict=True):
                 yield line.name, PARTS[part], *map(_whole, values)
 
 

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dashboard.shared.charts.curves import Curve, Panel, Place, Plot, Plotted
+from dashboard.shared.charts.curves import Curve, Place, Plot, Plotted
 from dashboard.shared.charts.line import PARTS, Part
+from dashboard.shared.charts.panels import Panel
 from dashboard.shared.tables import arrow
 
 _LEFT, _LABEL_END, _DIGIT = 62, 14, 6.2
@@ -245,6 +246,8 @@ def _x_axis(index: int, panel: Panel, plot: Plot, *, shown: bool) -> dict[str, A
     words = {"show": False, "precision": 0 if whole else 2, "formatter": f"{panel.title} at {{value}} {plot.x_title}"}
     return {
         "type": "log" if plot.log_x else "value",
+        # No tick lies between two steps.
+        "minInterval": 1 if whole else 0,
         "gridIndex": index,
         "min": "dataMin",
         "max": "dataMax",

@@ -14,15 +14,16 @@ from typing import Any
 import numpy as np
 
 from dashboard.shared.charts.line import Line, Mark
-from dashboard.shared.reading.series import NAMES, Series
+from dashboard.shared.reading.series import Series
 from dashboard.shared.tables.headline import Figure
-from dashboard.shared.words import numbers
 from evidence.bundle.secrets.masking import masked
 from evidence.records.foreign.course import course_of, loss_series
 from evidence.records.foreign.keys import is_score
 from evidence.records.foreign.view import Fact, ForeignRun, MetricRow
 from evidence.rules.foreign.figures import figures_of
+from schemas.problems import formats
 from schemas.problems.words import counted
+from schemas.row_fields import number_names
 
 _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {"tokens_seen": ("num_tokens",), "step_seconds": ("step_time",)}
 """Names under which other tools state a column."""
@@ -51,7 +52,9 @@ def _longest(series: Mapping[tuple[str, int], list[MetricRow]]) -> list[MetricRo
 
 def _series(rows: Sequence[MetricRow], loss: str) -> Series:
     """Return rows as columns, with the values of this name as the loss; without steps, the rows are counted."""
-    columns = {name: np.array([_value(row, loss if name == "loss" else name) for row in rows]) for name in NAMES}
+    columns = {
+        name: np.array([_value(row, loss if name == "loss" else name) for row in rows]) for name in number_names()
+    }
     if not np.isfinite(columns["step"]).all():
         columns["step"] = np.arange(1.0, len(rows) + 1)
     # Sources may state rows out of order; a curve goes from left to right.
@@ -98,16 +101,16 @@ def figures(view: ForeignRun) -> list[Figure]:
     """Return the headline of the run as far as its sources agree; a dash where none states it, or two differ."""
     found = figures_of(view)
     facts = sum(fact.how == "inferred" for fact in view.facts)
-    planned = f"of {numbers.count(found.steps_planned)} planned" if found.steps_planned is not None else ""
-    first = f"from {numbers.digits(found.first_loss)}" if found.first_loss is not None else ""
+    planned = f"of {formats.count(found.steps_planned)} planned" if found.steps_planned is not None else ""
+    first = f"from {formats.number(found.first_loss)}" if found.first_loss is not None else ""
     return [
-        Figure(label="Steps", value=numbers.count(found.steps_done), detail=planned),
-        Figure(label="Last loss", value=numbers.digits(found.last_loss), detail=first),
-        Figure(label="Mean loss", value=numbers.digits(found.mean_loss), detail="as stated, not computed here"),
-        Figure(label="Tokens seen", value=numbers.short_count(found.tokens_seen)),
-        Figure(label="Training time", value=numbers.duration(found.train_seconds)),
-        Figure(label="Facts", value=numbers.count(len(view.facts)), detail=f"{numbers.count(facts)} inferred"),
-        Figure(label="Answers", value=numbers.count(len(view.predictions)), detail="their scores are not recomputed"),
+        Figure(label="Steps", value=formats.count(found.steps_done), detail=planned),
+        Figure(label="Last loss", value=formats.number(found.last_loss), detail=first),
+        Figure(label="Mean loss", value=formats.number(found.mean_loss), detail="as stated, not computed here"),
+        Figure(label="Tokens seen", value=formats.short_count(found.tokens_seen)),
+        Figure(label="Training time", value=formats.duration(found.train_seconds)),
+        Figure(label="Facts", value=formats.count(len(view.facts)), detail=f"{formats.count(facts)} inferred"),
+        Figure(label="Answers", value=formats.count(len(view.predictions)), detail="their scores are not recomputed"),
     ]
 
 
@@ -121,8 +124,8 @@ def score_rows(view: ForeignRun) -> list[tuple[str, str, str, str, str, str]]:
     return [
         (
             score.name,
-            numbers.digits(score.value),
-            score.checkpoint or numbers.NOTHING,
+            formats.number(score.value),
+            score.checkpoint or formats.NOTHING,
             _how(score.how),
             str(score.source),
             score.note or "",

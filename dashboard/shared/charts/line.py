@@ -8,7 +8,8 @@ from typing import Literal
 
 from dashboard.shared.reading.series import Series
 
-Axis = Literal["step", "tokens_seen", "seconds"]
+Axis = str
+"""The column that runs along the x axis, one of `panels.axes`."""
 Part = Literal["earlier", "own", "evaluation"]
 
 PARTS: Mapping[Part, str] = {"earlier": "before it was resumed", "own": "", "evaluation": "at evaluations"}

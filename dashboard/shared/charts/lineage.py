@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from dashboard.shared.charts.line import Mark
+from dashboard.shared.charts.panels import axes
 from dashboard.shared.reading.series import Series
-from dashboard.shared.words.numbers import count
+from schemas.problems.formats import count
 from schemas.reading.values import number_at, text_at
 
 Document = Mapping[str, Any] | None
@@ -134,4 +135,4 @@ def _scores(eval_summary: Document, series: Series) -> list[Mark]:
 
 
 def _at(series: Series, row: int) -> dict[Any, float]:
-    return {name: float(series.columns[name][row]) for name in ("step", "tokens_seen", "seconds")}
+    return {name: float(series.columns[name][row]) for name in axes()}

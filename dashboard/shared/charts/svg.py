@@ -136,7 +136,8 @@ def _figures(scores: Sequence[Place], across: Reach, down: Reach) -> Iterator[st
 
 
 def _bottom(plot: Plot, across: Reach, y: int, *, worded: bool) -> Iterator[str]:
-    x_ticks = log_ticks(across.low, across.high) if across.log else ticks(across.low, across.high, 7)
+    whole = 1.0 if plot.x_title == "steps" else 0.0
+    x_ticks = log_ticks(across.low, across.high) if across.log else ticks(across.low, across.high, 7, whole)
     for tick in x_ticks:
         if across.low <= tick <= across.high:
             x = float(across.at(tick))

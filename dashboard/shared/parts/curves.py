@@ -8,24 +8,25 @@ from dataclasses import replace
 
 import streamlit as st
 
-from dashboard.shared.charts.curves import AXES, Plot, View, plot
+from dashboard.shared.charts.curves import Plot, View, plot
 from dashboard.shared.charts.curves_csv import curves_csv
 from dashboard.shared.charts.echarts import drawing
 from dashboard.shared.charts.line import DASHES, Line
+from dashboard.shared.charts.panels import axes
 from dashboard.shared.charts.svg import svg
 
-_LOG, _LOG_X, _CLIP = "log loss", "log bottom", "no outliers"
+_LOG, _LOG_X, _CLIP = "log loss", "log x", "hide outliers"
 _WEIGHTS = (0.0, 0.5, 0.8, 0.9, 0.95, 0.99)
 
 
 def controls() -> View:
     """Draw the controls, whose values stand in the address, and return what they say."""
     x = st.segmented_control(
-        "Along the bottom",
-        list(AXES),
+        "X axis",
+        list(axes()),
         default="step",
         required=True,
-        format_func=lambda axis: AXES[axis],
+        format_func=lambda axis: axes()[axis],
         key="x",
         bind="query-params",
     )

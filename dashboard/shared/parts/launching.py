@@ -45,4 +45,4 @@ def trying(failed: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        markup.note(f"{failed}: {error}. Mend that and press the button again.")
+        markup.note(f"{failed}: {error}. Fix that and press the button again.")

@@ -14,8 +14,8 @@ import streamlit as st
 
 from dashboard.shared.tables.headline import Figure
 from dashboard.shared.words.grades import UNKNOWN, Sign
-from dashboard.shared.words.numbers import moment
 from dashboard.shared.words.text import difference
+from dashboard.shared.words.times import date_and_time
 from evidence.bundle.secrets.masking import visible
 
 _CODE = re.compile("`([^`]+)`")
@@ -58,7 +58,7 @@ def changes(expected: str, got: str) -> Safe:
 
 def when(stated: str | None, zone: tzinfo) -> Safe:
     """Return a stated time in the reader's zone, in UTC on hover; a dash for none."""
-    return Safe(f'<span title="{safe(moment(stated))} UTC">{safe(moment(stated, zone))}</span>')
+    return Safe(f'<span title="{safe(date_and_time(stated))} UTC">{safe(date_and_time(stated, zone))}</span>')
 
 
 def heading(title: str, *, signs: str = "", lines: Sequence[str] = ()) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import streamlit as st
 
 from dashboard.shared.parts.markup import safe, words
+from dashboard.shared.words.text import on_page
 from schemas.problems.problem import Problem, worst_first
 
 _EDGES = {"error": "tp-edge-bad", "warning": "tp-edge-poor", "note": ""}
@@ -21,7 +22,7 @@ def show(problems: Iterable[Problem]) -> None:
         return
     st.html("".join(_markup(problem) for problem in ordered[:SHOWN]))
     if len(ordered) > SHOWN:
-        st.caption(f"Not shown: {len(ordered) - SHOWN:,} more. `trainproof check` prints them all.")
+        st.caption(f"Not shown: {len(ordered) - SHOWN:,} more. Check, on the Runs page, has all of them as a file.")
 
 
 def _markup(problem: Problem) -> str:
@@ -39,7 +40,7 @@ def _markup(problem: Problem) -> str:
         said.append(f"<p>{words(problem.why)}</p>")
     if problem.expected:
         said.append(f"<p>Expected: {words(problem.expected)}.</p>")
-    said.append(f"<p>Next: {words(problem.next)}</p>")
+    said.append(f"<p>Next: {words(on_page(problem.next))}</p>")
     if place:
         said.append(f'<p class="tp-place">{safe(place)}</p>')
     return f'<div class="tp-problem {_EDGES[problem.severity]}">{"".join(said)}</div>'

@@ -10,43 +10,30 @@ import math
 import threading
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from dashboard.shared.reading.growing import GrowingLines
 from evidence.index.columns_cache import kept
+from schemas.row_fields import TIME, number_names
 
 _LEAST_ROWS = 256
 
-NAMES = (
-    "step",
-    "tokens_seen",
-    "loss",
-    "learning_rate",
-    "grad_norm",
-    "step_seconds",
-    "tokens_per_second",
-    "device_memory_bytes",
-)
+_STEP = "step"
+"""The field without which a line is no row."""
 
 
-class _Row(msgspec.Struct, gc=False):
-    """The fields that are drawn; any other field of a row is passed over."""
-
-    step: float
-    time: datetime | None = None
-    tokens_seen: float | None = None
-    loss: float | None = None
-    learning_rate: float | None = None
-    grad_norm: float | None = None
-    step_seconds: float | None = None
-    tokens_per_second: float | None = None
-    device_memory_bytes: float | None = None
-
-
-_DECODER = msgspec.json.Decoder(_Row)
+@cache
+def _decoder() -> msgspec.json.Decoder[Any]:
+    """Return what reads the fields of a row that its schema states as numbers, and its time; others are passed over."""
+    numbers = [(name, float) if name == _STEP else (name, float | None, None) for name in number_names()]
+    return msgspec.json.Decoder(
+        msgspec.defstruct("Row", [*numbers, (TIME, datetime | None, None)], gc=False, kw_only=True)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +120,7 @@ class Tail:
 
     def _forget(self) -> None:
         self._unread = 0
-        self._numbers = _Grown(np.empty((len(NAMES), 0)))
+        self._numbers = _Grown(np.empty((len(number_names()), 0)))
         self._seconds = _Grown(np.empty((1, 0)))
         self._began: float | None = None
 
@@ -142,7 +129,7 @@ class Tail:
         table = kept(self._columns_in, self._path) if self._columns_in else None
         if table is None:
             return 0
-        self._numbers = _Grown(table[: len(NAMES)])
+        self._numbers = _Grown(table[: len(number_names())])
         self._seconds = _Grown(self._since_the_first(table[-1:]))
         return size
 
@@ -150,7 +137,9 @@ class Tail:
         rows, unread = _decoded(lines)
         self._unread += unread
         if rows:
-            self._numbers.append(np.array([[getattr(row, name) for row in rows] for name in NAMES], dtype=np.float64))
+            self._numbers.append(
+                np.array([[getattr(row, name) for row in rows] for name in number_names()], dtype=np.float64)
+            )
             times = [row.time.timestamp() if row.time is not None else math.nan for row in rows]
             self._seconds.append(self._since_the_first(np.array([times])))
 
@@ -161,21 +150,21 @@ class Tail:
         return times if self._began is None else times - self._began
 
     def _series(self) -> Series:
-        columns = dict(zip(NAMES, self._numbers.values(), strict=True))
+        columns = dict(zip(number_names(), self._numbers.values(), strict=True))
         columns["seconds"] = self._seconds.values()[0]
         return Series(columns=columns, unread=self._unread + self._lines.too_long)
 
 
-def _decoded(lines: bytes) -> tuple[list[_Row], int]:
+def _decoded(lines: bytes) -> tuple[list[Any], int]:
     """Return the rows of whole lines, and how many lines are no rows."""
     try:
-        return _DECODER.decode_lines(lines), 0
+        return _decoder().decode_lines(lines), 0
     except (msgspec.MsgspecError, UnicodeDecodeError):
         pass
     rows, unread = [], 0
     for line in lines.splitlines():
         try:
-            rows.append(_DECODER.decode(line))
+            rows.append(_decoder().decode(line))
         except (msgspec.MsgspecError, UnicodeDecodeError):
             unread += bool(line.strip())
     return rows, unread

@@ -7,7 +7,7 @@ again and an unchanged one is not. Nothing kept here is ever changed by a page.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, tzinfo
 from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -130,6 +130,14 @@ def listing(found: Sequence[RunSummary]) -> Listing:
 def by_name(found: Sequence[RunSummary]) -> dict[str, RunSummary]:
     """Return the runs by the name of their folder, which is how the address names them."""
     return {summary.path.name: summary for summary in found}
+
+
+def continuation_of(name: str, known: Mapping[str, RunSummary]) -> str | None:
+    """Return the name of the newest run that continues a run, or is queued to; None: there is none."""
+    run_id = known[name].run_id if name in known else name
+    started = [later.path.name for later in known.values() if later.parent == run_id]
+    queued = [job.run for job in jobs() if job.resumes == name and not job.has_ended]
+    return next(iter([*started, *queued]), None)
 
 
 def series_of(folder: Path) -> Series:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dashboard.shared.words import numbers
+from schemas.problems import formats
 from schemas.reading.values import flag_at, number_at, objects_at, text_at
 
 Document = Mapping[str, Any] | None
@@ -32,7 +32,7 @@ def forecasts(plan: Document, manifest: Document) -> list[Forecast]:
 def parts(plan: Document) -> list[tuple[str, str, str]]:
     """Return what the planned memory is for, largest first: name, size, and the multiplication behind it."""
     return [
-        (text_at(part, "name") or "?", numbers.memory(number_at(part, "bytes")), text_at(part, "because") or "")
+        (text_at(part, "name") or "?", formats.size(number_at(part, "bytes")), text_at(part, "because") or "")
         for part in objects_at(plan, "parts")
     ]
 
@@ -59,8 +59,8 @@ def _memory(plan: Document, manifest: Document) -> Forecast:
         remark = f"Observed is {off * 100:+.0f} % of the plan" + (", within its known error." if within else ".")
     return Forecast(
         what="Memory on each device",
-        planned=numbers.memory(planned) + (f" ± {known * 100:.0f} %" if known is not None else ""),
-        observed=numbers.memory(observed),
+        planned=formats.size(planned) + (f" ± {known * 100:.0f} %" if known is not None else ""),
+        observed=formats.size(observed),
         remark=remark,
     )
 
@@ -70,11 +70,11 @@ def _verdict(plan: Document, manifest: Document) -> Forecast:
     stopped = text_at(manifest, "result", "stopped_because")
     return Forecast(
         what="Fits",
-        planned=f"{verdict}, {numbers.memory(number_at(plan, 'available_bytes'))} available",
-        observed=stopped or numbers.NOTHING,
+        planned=f"{verdict}, {formats.size(number_at(plan, 'available_bytes'))} available",
+        observed=stopped or formats.NOTHING,
         remark="Started although it was not planned to fit." if flag_at(plan, "forced") is True else "",
     )
 
 
 def _times(count: float | None, name: str | None) -> str:
-    return numbers.NOTHING if name is None else f"{numbers.count(count)} × {name}"
+    return formats.NOTHING if name is None else f"{formats.count(count)} × {name}"

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dashboard.shared.reading.series import Series
-from dashboard.shared.words import numbers
+from schemas.problems import formats
+from schemas.reading.times import seconds_between
 from schemas.reading.values import number_at, text_at
 
 Document = Mapping[str, Any] | None
@@ -22,17 +23,39 @@ class Figure:
     detail: str = ""
 
 
-def figures(manifest: Document, eval_summary: Document, plan: Document, series: Series) -> list[Figure]:
-    """Return the headline of a run; what was not measured is a dash, never a zero."""
+def figures(
+    manifest: Document, eval_summary: Document, plan: Document, series: Series, *, is_sound: bool = True
+) -> list[Figure]:
+    """Return the headline of a run; what was not measured is a dash, never a zero.
+
+    Args:
+        manifest: What it states, without what is withheld (`evidence.judge.record.traced`); so for its evaluation.
+        eval_summary: Its evaluation.
+        plan: What was planned.
+        series: Its rows, which state the figures as long as the manifest does not.
+        is_sound: Whether the rows may be shown as results.
+    """
+    live = series if is_sound and text_at(manifest, "status") in {None, "running"} else None
     return [
         _steps(manifest, series),
-        _loss(manifest, series),
+        _loss(manifest, live),
         _score(eval_summary),
-        _tokens(manifest, series),
-        _speed(manifest, series),
+        _tokens(manifest, live),
+        _speed(manifest, live),
         _memory(manifest, plan),
         _duration(manifest, series),
     ]
+
+
+def progress(series: Series, planned: float) -> tuple[float, str]:
+    """Return how far a running run is: the share of its steps from 0 to 1, and steps, loss and time left in words."""
+    done, loss, seconds = series.last("step") or 0, series.last("loss"), series.last("step_seconds")
+    said = f"{formats.count(done)} of {formats.count(planned)} steps"
+    if loss is not None:
+        said += f", loss {formats.number(loss)}"
+    if seconds is not None and done < planned:
+        said += f", about {formats.duration((planned - done) * seconds)} of training left"
+    return min(1.0, done / planned), said
 
 
 def _steps(manifest: Document, series: Series) -> Figure:
@@ -40,78 +63,80 @@ def _steps(manifest: Document, series: Series) -> Figure:
     planned = number_at(manifest, "training", "steps_planned")
     return Figure(
         label="Steps",
-        value=numbers.count(done),
-        detail=f"of {numbers.count(planned)} planned" if planned is not None else "",
+        value=formats.count(done),
+        detail=f"of {formats.count(planned)} planned" if planned is not None else "",
     )
 
 
-def _loss(manifest: Document, series: Series) -> Figure:
+def _loss(manifest: Document, live: Series | None) -> Figure:
     first, best = number_at(manifest, "result", "first_loss"), number_at(manifest, "result", "best_loss")
-    last = series.last("loss") if series.rows else number_at(manifest, "result", "last_loss")
-    details = [f"from {numbers.digits(first)}"] if first is not None else []
+    last = live.last("loss") if live is not None and live.rows else number_at(manifest, "result", "last_loss")
+    details = [f"from {formats.number(first)}"] if first is not None else []
     if best is not None:
-        details.append(f"best {numbers.digits(best)}")
-    return Figure(label="Last loss", value=numbers.digits(last), detail=", ".join(details))
+        details.append(f"best {formats.number(best)}")
+    return Figure(label="Last loss", value=formats.number(last), detail=", ".join(details))
 
 
 def _score(eval_summary: Document) -> Figure:
     if eval_summary is None:
-        return Figure(label="Exact match", value=numbers.NOTHING, detail="not evaluated")
+        return Figure(label="Exact match", value=formats.NOTHING, detail="not evaluated")
     low = number_at(eval_summary, "metrics", "exact_match", "interval", "low")
     high = number_at(eval_summary, "metrics", "exact_match", "interval", "high")
     count = number_at(eval_summary, "metrics", "exact_match", "n")
     baseline = number_at(eval_summary, "baseline", "metrics", "exact_match", "value")
-    details = [f"{numbers.interval(low, high)}, n = {numbers.count(count)}"]
+    details = [f"{formats.percent_range(low, high)}, n = {formats.count(count)}"]
     if baseline is not None:
-        details.append(f"untrained {numbers.percent(baseline)}")
+        details.append(f"untrained {formats.percent(baseline)}")
     return Figure(
         label="Exact match",
-        value=numbers.percent(number_at(eval_summary, "metrics", "exact_match", "value")),
+        value=formats.percent(number_at(eval_summary, "metrics", "exact_match", "value")),
         detail="; ".join(details),
     )
 
 
-def _tokens(manifest: Document, series: Series) -> Figure:
-    seen = series.last("tokens_seen") if series.rows else number_at(manifest, "result", "tokens_seen")
+def _tokens(manifest: Document, live: Series | None) -> Figure:
+    seen = live.last("tokens_seen") if live is not None and live.rows else number_at(manifest, "result", "tokens_seen")
     per_step = number_at(manifest, "training", "tokens_per_step")
     return Figure(
         label="Tokens seen",
-        value=numbers.short_count(seen),
-        detail=f"{numbers.count(per_step)} per step" if per_step is not None else "",
+        value=formats.short_count(seen),
+        detail=f"{formats.count(per_step)} per step" if per_step is not None else "",
     )
 
 
-def _speed(manifest: Document, series: Series) -> Figure:
+def _speed(manifest: Document, live: Series | None) -> Figure:
     """Return tokens by training time, as a comparison does; while the run is at work, those of its last row."""
     tokens, seconds = number_at(manifest, "result", "tokens_seen"), number_at(manifest, "result", "train_seconds")
     steps = number_at(manifest, "training", "steps_done")
     if tokens and seconds and steps:
-        mean = f"{numbers.digits(seconds / steps, 3)}{numbers.THIN}s per step, on average"
-        return Figure(label="Speed", value=numbers.rate(tokens / seconds, "tokens"), detail=mean)
-    step = series.last("step_seconds")
+        mean = f"{formats.number(seconds / steps, 3)} s per step, on average"
+        return Figure(label="Speed", value=formats.rate(tokens / seconds, "tokens"), detail=mean)
+    if live is None:
+        return Figure(label="Speed", value=formats.NOTHING)
+    step = live.last("step_seconds")
     return Figure(
         label="Speed",
-        value=numbers.rate(series.last("tokens_per_second"), "tokens"),
-        detail=f"{numbers.digits(step, 3)}{numbers.THIN}s for the last step" if step is not None else "",
+        value=formats.rate(live.last("tokens_per_second"), "tokens"),
+        detail=f"{formats.number(step, 3)} s for the last step" if step is not None else "",
     )
 
 
 def _memory(manifest: Document, plan: Document) -> Figure:
     peak, planned = number_at(manifest, "result", "peak_memory_bytes"), number_at(plan, "need_bytes")
-    where = "in the process" if text_at(manifest, "devices", "platform") == "cpu" else "on a device"
-    details = [where] if peak is not None else []
+    is_whole_process = text_at(manifest, "devices", "platform") == "cpu"
+    details = ["of the whole process" if is_whole_process else "on a device"] if peak is not None else []
     if planned is not None:
-        details.append(f"planned {numbers.memory(planned)}")
-    return Figure(label="Peak memory", value=numbers.memory(peak), detail=", ".join(details))
+        details.append(f"planned {formats.size(planned)}" + (" for its arrays" if is_whole_process else ""))
+    return Figure(label="Peak memory", value=formats.size(peak), detail=", ".join(details))
 
 
 def _duration(manifest: Document, series: Series) -> Figure:
-    whole = numbers.seconds_between(text_at(manifest, "started_at"), text_at(manifest, "finished_at"))
+    whole = seconds_between(text_at(manifest, "started_at") or "", text_at(manifest, "finished_at") or "")
     training = number_at(manifest, "result", "train_seconds")
-    if whole is None:
+    if whole is None or whole < 0:
         whole = series.last("seconds")
     return Figure(
         label="Duration",
-        value=numbers.duration(whole),
-        detail=f"{numbers.duration(training)} of training" if training is not None else "",
+        value=formats.duration(whole),
+        detail=f"{formats.duration(training)} of training" if training is not None else "",
     )

@@ -14,9 +14,10 @@ from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 
-from dashboard.shared.words import numbers
 from evidence.bundle.secrets.masking import visible
 from evidence.index.runs import RunSummary
+from schemas.problems import formats
+from schemas.reading.times import moment
 
 _ASKABLE = re.compile(r"[A-Za-z][\w./@-]{0,99}")
 """Names of settings and figures that the search box can ask for; a stranger's file may hold any others."""
@@ -144,7 +145,7 @@ def row_of(summary: RunSummary) -> Row:
 def cells_of(summary: RunSummary) -> dict[str, object]:
     """Return a run's values by the keys of the fixed columns."""
     has_score = summary.score is not None
-    started = _bearable(numbers.parse_time(summary.started_at))
+    started = _bearable(moment(summary.started_at or ""))
     return {
         "run": summary.path.name,
         "grade": summary.grade,
@@ -159,7 +160,7 @@ def cells_of(summary: RunSummary) -> dict[str, object]:
         "curve": summary.loss_points,
         "loss": summary.last_loss,
         "score": summary.score,
-        "interval": numbers.interval(summary.score_low, summary.score_high) if has_score else None,
+        "interval": formats.percent_range(summary.score_low, summary.score_high) if has_score else None,
         "baseline": summary.baseline_score,
         "minutes": summary.duration_seconds / 60 if summary.duration_seconds is not None else None,
         "started": started,

@@ -57,7 +57,7 @@ COLUMNS = (
     Column(key="started", title="Started", kind="time", meaning="In your time zone.", width=140),
     Column(key="tag", title="Tags", kind="words", meaning="Words given to the run here, no evidence.", width=130),
     Column(key="method", title="Method", kind="text", meaning="Which parameters were trained.", width=72),
-    Column(key="problems", title="Problems", kind="count", meaning="Findings of `trainproof check`.", width=84),
+    Column(key="problems", title="Problems", kind="count", meaning="Errors and warnings of the check.", width=84),
     _more("note", "Note", "text", "What somebody wrote about the run here, no evidence.", 300),
     _more("planned", "Planned", "count", "Optimizer steps asked for."),
     _more("baseline", "Untrained", "share", "Score of the model before training, on the same items.", 90),

@@ -6,7 +6,7 @@ Everything shown by a Markdown command of the page goes through `plain`; everyth
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from difflib import SequenceMatcher
 from typing import Literal
 
@@ -17,6 +17,16 @@ LONGEST = 2000
 """Letters of texts whose difference is looked for; beyond, it takes longer than a reader waits."""
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]()<>#+!|~$:^=.-])")
 _LONGEST_SECRET = 8192
+_BUTTONS: Mapping[str, str] = {
+    "pack it labelled with `--allow-partial`": "tick “Label as partial” below",
+    "pack it with `--allow-partial`": "tick “Label as partial” below",
+    "use `--allow-partial` if": "tick “Label as partial” if",
+    "pack with `--redact`": "tick “Mask secrets and home folders” below",
+    "Run `trainproof check` on the folder and repair what it names": "Repair what the tab Problems of the run names",
+    "Continue it with `trainproof train --resume`": "Press Resume",
+    "continue the run with `trainproof train --resume`": "press Resume",
+}
+"""What a message says to type, and what a page has for it."""
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -26,6 +36,13 @@ def plain(text: str) -> str:
     Colons, dollars and brackets are escaped too, since `:red[…]`, `:material/…:` and `$…$` mean something there.
     """
     return _MARKDOWN.sub(r"\\\1", visible(text).replace("\n", " "))
+
+
+def on_page(text: str) -> str:
+    """Return what a message of the command line says to do, in the words of a page: its buttons, not options."""
+    for option, button in _BUTTONS.items():
+        text = text.replace(option, button)
+    return text
 
 
 def glimpse(text: str, length: int) -> str:

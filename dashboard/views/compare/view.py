@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 
 import streamlit as st
 
-from dashboard.shared.parts import curves, markup
+from dashboard.shared.parts import curves, launching, markup
 from dashboard.shared.parts.lines import line_of
 from dashboard.shared.parts.run_box import (
     MOST_SIDE_BY_SIDE,
@@ -28,9 +28,10 @@ def page() -> None:
     """Draw the page."""
     found = reading.summaries()
     known = reading.by_name(found)
-    markup.heading("Compare", lines=["The first run is held against each of the others."])
+    markup.heading("Compare", lines=["Compares the first run with each of the others."])
     if len(known) < 2:
-        markup.empty("Two runs are needed", "Start another one on the Launch page.")
+        markup.empty("Compare needs two runs", "Start another run; a smoke run takes seconds.")
+        launching.smoke_button()
         return
     row = st.container(horizontal=True, vertical_alignment="bottom")
     with row:
@@ -103,10 +104,10 @@ def _side_by_side(chosen: Sequence[str], known: Mapping[str, RunSummary], row: A
     names = chosen[:MOST_SIDE_BY_SIDE]
     if len(names) < 2:
         markup.empty(
-            f"Choose a run to hold against {names[0]}" if names else "Choose two or more runs",
+            f"Choose a run to compare with {names[0]}" if names else "Choose two or more runs",
             f"The button Runs: {len(names)} above opens the list." if names else "Choose runs above opens the list.",
-            "Or let the preset pair a smoke run with the full run it rehearsed.",
-            "The pictures beside this one show all runs until some are chosen.",
+            "Smoke against full chooses the newest full run, and a smoke run of the same model before it.",
+            "Scatter and Parallel show all runs until some are chosen.",
         )
         return
     compared = reading.compared([known[name].path for name in names])

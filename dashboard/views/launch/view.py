@@ -29,7 +29,7 @@ _EARLIER = 100
 def page() -> None:
     """Draw the page."""
     root = state.root()
-    markup.heading("Launch", lines=["A run goes on when this page is closed, and is found again when it is opened."])
+    markup.heading("Launch", lines=["Runs keep going if you close this page."])
     gate.viewer_note()
     if reading.jobs():
         jobs.show(root)
@@ -88,16 +88,20 @@ def _result(edited: Mapping[str, Any]) -> None:
     sound = not any(problem.severity == "error" for problem in found)
     force = gate.may_operate() and _start(resolved, sound=sound)
     problems.show(found)
-    name = Path(f"{config.get('name', 'run')}.yaml")
+    name = f"{config.get('name', 'run')}.yaml"
     text = write_yaml(dict(resolved))
-    st.caption(f"The same from a terminal in {plain(str(Path.cwd()))}, with the configuration below saved there")
-    st.code(
-        visible(program.shown(program.train_arguments(name, state.root() / name.stem, force=force))),
-        language=None,
-        wrap_lines=True,
+    st.caption(
+        f"The same as Start, in a terminal in {plain(str(Path.cwd()))}, with the configuration below saved there"
     )
-    st.download_button("Configuration", data=text, file_name=name.name, icon=":material/download:", on_click="ignore")
+    st.code(visible(_command(name, force=force)), language=None, wrap_lines=True)
+    st.download_button("Configuration", data=text, file_name=name, icon=":material/download:", on_click="ignore")
     st.code(visible(text), language="yaml")
+
+
+def _command(config: str, *, force: bool) -> str:
+    """Return the command that Start stands for; both give the run's folder the time of the start as its ending."""
+    forced = ["--force"] if force else []
+    return program.shown(["queue", "add", "--config", config, "--root", str(state.root()), *forced])
 
 
 def _replaced(edited: Mapping[str, Any], resolved: Mapping[str, Any]) -> None:
@@ -108,15 +112,15 @@ def _replaced(edited: Mapping[str, Any], resolved: Mapping[str, Any]) -> None:
 
 
 def _start(resolved: Mapping[str, Any], *, sound: bool) -> bool:
-    """Draw planning and starting; return whether the reader wants to start what is planned not to fit."""
+    """Draw planning and starting; return whether the reader wants to start what may not fit."""
     plan_answer.show(state.root(), resolved, allowed=sound)
-    force = st.toggle("Start even if it is planned not to fit", help="The run records that it was forced.")
+    force = st.toggle("Start even if it may run out of memory", help="The run records that it was forced.")
     if st.button(
         "Start",
         type="primary",
         icon=":material/play_arrow:",
         disabled=not sound,
-        help=None if sound else "Mend what is named below first.",
+        help=None if sound else "Fix the problems below first.",
         width="stretch",
     ):
         launching.start(resolved, force=force)

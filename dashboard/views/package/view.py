@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import streamlit as st
 from streamlit.runtime.uploaded_file_manager import UploadedFile
 
-from dashboard.shared.parts import gate, markup, problems
+from dashboard.shared.parts import gate, launching, markup, problems
 from dashboard.shared.parts.launching import trying
 from dashboard.shared.parts.run_box import choose_runs
 from dashboard.shared.session import reading
-from dashboard.shared.words import numbers
 from dashboard.shared.words.grades import Sign
+from dashboard.shared.words.text import on_page
 from dashboard.views.package.logic import bundles
 from dashboard.views.package.parts import verdict
 from evidence.bundle.build import build_bundle
 from evidence.bundle.inspection import ChecklistItem, checklist
 from evidence.bundle.verify import Verdict, verify_bundle
 from evidence.rules import across
+from schemas.problems import formats
 from schemas.problems.problem import ProblemError
 from schemas.problems.words import counted
 
 _SIGNS = {
     "ok": Sign(symbol="✓", tone="good", meaning="Nothing to do."),
-    "warning": Sign(symbol="!", tone="poor", meaning="Worth a look; it does not stop the build."),
-    "blocked": Sign(symbol="✕", tone="bad", meaning="The build is refused until this is mended."),
+    "warning": Sign(symbol="!", tone="poor", meaning="Worth a look; the zip can be built."),
+    "blocked": Sign(symbol="✕", tone="bad", meaning="The zip cannot be built until this is fixed."),
 }
 
 _PARTIAL = "label_as_partial"
@@ -51,22 +52,24 @@ def page() -> None:
 def _build() -> None:
     known = reading.by_name(reading.summaries())
     if not known:
-        markup.empty("No runs yet", "The Launch page starts one; then it can be packed here.")
+        markup.empty("No runs yet", "Start one; then it can be packed here.")
+        launching.smoke_button()
         return
     markup.step(1, "Choose runs")
     names = choose_runs(known, label_visibility="collapsed")
     if not names:
         markup.empty("Choose the runs to hand in", "A smoke run beside the full one shows how it was rehearsed.")
-        _made()
+        _made(known, number=2)
         return
     folders = [known[name].path for name in names]
     items = _items(tuple(map(str, folders)), tuple(map(reading.signature, folders)))
     items = [*items, *_copies_elsewhere(folders, items)]
     _checklist(items)
-    if gate.may_operate():
+    builds = gate.may_operate()
+    if builds:
         markup.step(3, "Build")
         _build_form(names, folders, blocked=any(item.state == "blocked" for item in items))
-    _made()
+    _made(known, number=4 if builds else 3)
 
 
 @st.cache_data(max_entries=8, show_spinner="Looking through the runs")
@@ -99,20 +102,19 @@ def _build_form(names: Sequence[str], folders: Sequence[Path], *, blocked: bool)
             "Label as partial",
             key=_PARTIAL,
             disabled=not blocked,
-            help="Pack runs that are no results, with a label that says so, as `--allow-partial` does. "
-            "Secrets are never packed.",
+            help="Packs runs that are not results, with a label that says so. Secrets are never packed.",
         )
         redact = st.checkbox(
             "Mask secrets and home folders",
-            help="In the copies inside the zip, which says so, as `--redact` does. The run folders stay as they are, "
-            "and files from which numbers are computed are never masked.",
+            help="In the copies inside the zip, which says so. The run folders stay as they are, and files from which "
+            "numbers are computed are never masked.",
         )
         pressed = st.button(
             "Build",
             type="primary",
             icon=":material/inventory_2:",
             disabled=blocked and not (partial or redact),
-            help="Mend what blocks it, or tick one of the boxes." if blocked and not (partial or redact) else None,
+            help="Fix what blocks it, or tick one of the boxes." if blocked and not (partial or redact) else None,
         )
     if not bundles.is_name(name):
         markup.note("A name has letters, digits, dot, underscore and hyphen, at most 100 of them.")
@@ -125,7 +127,7 @@ def _build_form(names: Sequence[str], folders: Sequence[Path], *, blocked: bool)
 def _checklist(items: Sequence[ChecklistItem]) -> None:
     markup.step(2, "Look at the checklist")
     open_items = [item for item in items if item.state != "ok"]
-    said = f"{len(open_items)} of {len(items)} points need a look" if open_items else "Everything is in order"
+    said = bundles.checklist_said(items)
     with st.expander(said, expanded=bool(open_items), icon=":material/warning:" if open_items else ":material/check:"):
         markup.table(
             ["State", "Run", "What", "Found", "What to do"],
@@ -134,7 +136,7 @@ def _checklist(items: Sequence[ChecklistItem]) -> None:
                     f"{_SIGNS[item.state].symbol} {item.state}",
                     item.run,
                     item.what,
-                    *map(markup.words, (item.detail, item.next)),
+                    *map(markup.words, (item.detail, on_page(item.next))),
                 )
                 for item in (*open_items, *(item for item in items if item.state == "ok"))
             ],
@@ -153,19 +155,24 @@ def _make(folders: Sequence[Path], output: Path, *, allow_partial: bool, redact:
         return
     bar.empty()
     st.query_params["bundle"] = report.output.stem
-    markup.note(f"Built and verified: {report.output}, {numbers.memory(report.size_bytes)}, {report.files} files.")
+    markup.note(f"Built and verified: {report.output}, {formats.size(report.size_bytes)}, {report.files} files.")
     if report.redactions:
         masked = ", ".join(f"{one.path} ({one.count})" for one in report.redactions)
         markup.note(f"Masked in {counted(len(report.redactions), 'file')}: {masked}.")
     problems.show(report.warnings)
 
 
-def _made() -> None:
-    """Draw the bundles made here, the one in the address first, with its verdict."""
-    markup.step(4, "Verify and hand in")
-    found = bundles.made()
+def _made(known: Collection[str], *, number: int) -> None:
+    """Draw the bundles made here of runs of this root, the one in the address first, with its verdict."""
+    markup.step(number, "Verify and hand in")
+    every = bundles.made()
+    found = [path for path in every if _runs_in(*_as_it_is(path)) <= set(known)]
+    if len(found) < len(every):
+        markup.note(
+            f"Not listed: {counted(len(every) - len(found), 'zip')} in {bundles.FOLDER}/ with runs of another root."
+        )
     if not found:
-        markup.note(f"Nothing is built yet. What is built lies in {bundles.FOLDER} and can be verified and taken here.")
+        markup.note(f"No zip yet. Zips you build are saved in {bundles.FOLDER}/ and listed here.")
         return
     asked = st.query_params.get("bundle")
     paths = {path.stem: path for path in found}
@@ -173,7 +180,7 @@ def _made() -> None:
         name = st.selectbox("Bundle", list(paths), index=list(paths).index(asked) if asked in paths else 0, width=380)
         path = paths[name]
         st.download_button(
-            f"Download {numbers.memory(path.stat().st_size)}",
+            f"Download {formats.size(path.stat().st_size)}",
             data=lambda: path.open("rb"),
             file_name=path.name,
             mime="application/zip",
@@ -182,11 +189,21 @@ def _made() -> None:
         )
         check = st.button("Verify", icon=":material/fact_check:")
     if check or asked == name:
-        status = path.stat()
-        of_file = str(path.resolve()), status.st_mtime_ns, status.st_ctime_ns, status.st_size
+        of_file = _as_it_is(path)
         if check:
             _verdict.clear(*of_file)
         verdict.show(_verdict(*of_file), path.name)
+
+
+def _as_it_is(path: Path) -> tuple[str, int, int, int]:
+    """Return what is another where a file was changed: its path, two times, and its size."""
+    status = path.stat()
+    return str(path.resolve()), status.st_mtime_ns, status.st_ctime_ns, status.st_size
+
+
+@st.cache_data(max_entries=200, show_spinner=False)
+def _runs_in(path: str, mtime_ns: int, ctime_ns: int, size: int) -> frozenset[str]:
+    return bundles.runs_in(Path(path))
 
 
 @st.cache_resource(max_entries=8, show_spinner="Verifying")

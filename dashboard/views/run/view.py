@@ -8,16 +8,19 @@ import streamlit as st
 
 from dashboard.shared.charts import foreign_run
 from dashboard.shared.config import configs
-from dashboard.shared.parts import curves, gate, markup, notes_dialog
+from dashboard.shared.parts import curves, gate, launching, markup, notes_dialog
 from dashboard.shared.parts.launching import trying
 from dashboard.shared.parts.lines import line_of
 from dashboard.shared.parts.run_box import choose_run
+from dashboard.shared.reading.series import Series
 from dashboard.shared.session import reading, state
 from dashboard.shared.tables import headline
-from dashboard.shared.words import numbers
 from dashboard.shared.words.grades import GRADES, STATUSES
+from dashboard.views.run.logic import ending
 from dashboard.views.run.parts import examples, log, predictions, reproduction, sections, sources
 from evidence.index.runs import RunSummary
+from evidence.judge.record import traced
+from evidence.records.facts import facts_of
 from evidence.records.foreign.view import ForeignRun
 from evidence.records.ours import Run
 from evidence.run.layout import CONFIG, METRICS
@@ -35,7 +38,8 @@ def page() -> None:
     known = reading.by_name(reading.summaries())
     if not known:
         markup.heading("Run")
-        markup.empty("No runs yet", "The Launch page starts one; the Runs page lists them.")
+        markup.empty("No runs yet", "Start one: a smoke run takes seconds and fills every page.")
+        launching.smoke_button()
         return
     name = _chosen(known)
     if name is None:
@@ -71,13 +75,14 @@ def _body(name: str, known: Mapping[str, RunSummary], *, was_running: bool) -> N
     if was_running and run.status != "running":
         reading.look_again()
         st.rerun()
-    _head(name, run, summary)
+    _head(name, run, known)
     view = run.foreign()
     if view is None:
         series = reading.series_of(folder)
-        markup.figures(headline.figures(run.manifest, run.eval_summary, run.plan, series))
-        if was_running:
-            _progress(number_at(run.manifest, "training", "steps_planned"), series.last("step"))
+        _figures(run, series)
+        planned = number_at(run.manifest, "training", "steps_planned")
+        if was_running and planned:
+            st.progress(*headline.progress(series, planned))
     else:
         markup.figures(foreign_run.figures(view))
     tabs = _sections(name, run, view, known, running=was_running)
@@ -85,6 +90,16 @@ def _body(name: str, known: Mapping[str, RunSummary], *, was_running: bool) -> N
         if tab.open:
             with tab:
                 draw()
+
+
+def _figures(run: Run, series: Series) -> None:
+    """Draw the headline, and which figures are not in it although the run states them."""
+    facts, withheld = traced(facts_of(run), reading.checked(run.path).findings)
+    manifest = (run.manifest or {}) | {"result": (facts.manifest or {}).get("result")}
+    is_sound = METRICS not in facts.withheld
+    markup.figures(headline.figures(manifest, facts.eval_summary, run.plan, series, is_sound=is_sound))
+    if withheld:
+        markup.note(" ".join(withheld))
 
 
 def _sections(
@@ -116,7 +131,8 @@ def _sections(
     }
 
 
-def _head(name: str, run: Run, summary: RunSummary) -> None:
+def _head(name: str, run: Run, known: Mapping[str, RunSummary]) -> None:
+    summary = known[name]
     started, commit = summary.started_at, text_at(run.manifest, "code", "commit")
     facts = [
         summary.model,
@@ -132,15 +148,20 @@ def _head(name: str, run: Run, summary: RunSummary) -> None:
     if summary.problem_count:
         signs += f'<span class="tp-dim">{counted(summary.problem_count, "problem")}</span>'
     said = [" · ".join(fact if isinstance(fact, markup.Safe) else markup.safe(fact) for fact in facts if fact)]
-    if summary.grade != "verified" and summary.reasons:
+    if status == "running":
+        # The list's reasons are of its last look; the figures below follow the run.
+        said.append("Not verified: it is still running.")
+    elif summary.grade != "verified" and summary.reasons:
         said.append(markup.words(f"Not verified: {' '.join(summary.reasons[:3])}"))
-    if run.status != "succeeded" and (ended := text_at(run.manifest, "exit", "message")):
-        said.append(markup.safe(f"It ended with: {ended}"))
+    continuation = reading.continuation_of(name, known)
+    may_resume = continuation is None and can_resume(run) and gate.may_operate()
+    if ended := ending.said(run, may_resume=may_resume):
+        said.append(markup.safe(ended))
     said += [markup.safe(words) for words in _noted(summary)]
     with st.container(horizontal=True, vertical_alignment="center"):
         with st.container():
             markup.heading(name, signs=signs, lines=said)
-        _buttons(name, run)
+        _buttons(name, run, continuation, may_resume=may_resume)
 
 
 def _noted(summary: RunSummary) -> Iterator[str]:
@@ -150,16 +171,17 @@ def _noted(summary: RunSummary) -> Iterator[str]:
     if summary.note:
         yield f"Note: {summary.note}"
     if summary.archived:
-        yield "Archived: it is out of the list, and nothing of it is deleted."
+        yield "Archived: not in the list. Nothing is deleted."
 
 
-def _buttons(name: str, run: Run) -> None:
+def _buttons(name: str, run: Run, continuation: str | None, *, may_resume: bool) -> None:
     with st.container(horizontal=True, width="content"):
-        may_resume = can_resume(run) and gate.may_operate()
         if may_resume and st.button("Resume", icon=":material/resume:", type="primary"):
             with trying("The run could not be resumed"):
                 job = queue.resume(state.root(), run)
                 state.go(state.LAUNCH, job=job.job_id)
+        if continuation is not None and st.button("Continuation", icon=":material/arrow_forward:", help=_CONTINUED):
+            state.go(state.RUN, run=continuation)
         if run.status == "running" and gate.may_operate():
             _stop(name)
         has_config = CONFIG in run.files
@@ -186,22 +208,17 @@ def _stop(name: str) -> None:
 
 
 _AGAIN = "Open the Launch page with this configuration."
-_STOP = "Asks the run to finish its step, save a checkpoint, seal its evidence and end, as Ctrl-C does."
-
-
-def _progress(planned: float | None, done: float | None) -> None:
-    if planned:
-        share = min(1.0, (done or 0) / planned)
-        st.progress(share, text=f"{numbers.count(done or 0)} of {numbers.count(planned)} steps")
+_CONTINUED = "Open the run that continues this one from its last checkpoint."
+_STOP = "Finishes the step, saves a checkpoint, seals the evidence and ends, as Ctrl-C does."
 
 
 def _curves(name: str, run: Run, known: Mapping[str, RunSummary], *, running: bool) -> None:
     line, remark = line_of(name, run, known)
     if not line.rows:
         if running:
-            markup.empty("No metrics yet", "The first row appears with the first step; compiling comes before it.")
+            markup.empty("No metrics yet", "The first row comes with the first step, after compiling.")
         else:
-            markup.empty("No metrics", "This run has no metrics that can be read; Problems says more.")
+            markup.empty("No metrics", "No metrics of this run can be read. The tab Problems says why.")
         return
     has_file = METRICS in run.files
     curves.show(

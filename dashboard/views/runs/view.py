@@ -13,7 +13,7 @@ from dashboard.shared.tables.run_rows import Listing, Row
 from dashboard.shared.words.grades import GRADES, worded
 from dashboard.views.runs.logic import order
 from dashboard.views.runs.logic.look import Look, filtered
-from dashboard.views.runs.parts import actions, groups, keys, news
+from dashboard.views.runs.parts import actions, keys, news
 from dashboard.views.runs.parts.grid import chosen, show_table
 from dashboard.views.runs.parts.toolbar import toolbar
 from schemas.problems.words import counted
@@ -44,6 +44,9 @@ def page() -> None:
         _no_match(listing, look)
         return
     if look.group:
+        # Groups need pandas, which the first page is drawn without.
+        from dashboard.views.runs.parts import groups
+
         rows = groups.show(rows, look.group)
     _table(rows, look, listing)
     keys.listen(rows)

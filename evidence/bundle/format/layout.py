@@ -17,13 +17,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from evidence.bundle.format.codes import (
+from evidence.bundle.format.names import escape_reason, portable_form, unportable_reason
+from evidence.bundle.format.rules import (
     LINK_IN_RUN,
     NAME_IN_RUN,
     UNREADABLE_FILE,
+    refusal,
 )
-from evidence.bundle.format.names import escape_reason, portable_form, unportable_reason
-from evidence.bundle.format.rules import refusal
 from evidence.run.layout import DEEPEST, LOCK, WEIGHT_FOLDERS
 from schemas.problems.problem import Problem
 

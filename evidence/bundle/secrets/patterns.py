@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from evidence.bundle.format.codes import PERSONAL_DETAIL, SECRET
+from evidence.bundle.format.rules import PERSONAL_DETAIL, SECRET
+from schemas.problems.rule import Rule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +23,7 @@ class Pattern:
     """Lower-case texts with one of which every match starts; they are searched first."""
     expression: re.Pattern[bytes]
     """The exact shape, tried where an anchor stands, with the secret itself as group `secret` or `alone`."""
-    code: str
+    rule: Rule
     """Code of the rule."""
     harmless: re.Pattern[bytes] | None = None
     """What makes a match harmless if it stands in the match or in the 80 bytes before it."""
@@ -52,7 +53,7 @@ PRIVATE_KEY = re.compile(
 
 
 def _secret(kind: str, anchors: tuple[bytes, ...], expression: bytes) -> Pattern:
-    return Pattern(kind=kind, anchors=anchors, expression=re.compile(expression), code=SECRET)
+    return Pattern(kind=kind, anchors=anchors, expression=re.compile(expression), rule=SECRET)
 
 
 def _detail(kind: str, anchors: tuple[bytes, ...], expression: bytes, harmless: bytes | None = None) -> Pattern:
@@ -60,7 +61,7 @@ def _detail(kind: str, anchors: tuple[bytes, ...], expression: bytes, harmless: 
         kind=kind,
         anchors=anchors,
         expression=re.compile(expression),
-        code=PERSONAL_DETAIL,
+        rule=PERSONAL_DETAIL,
         harmless=re.compile(harmless) if harmless else None,
     )
 

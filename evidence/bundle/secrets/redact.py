@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evidence.bundle.format.codes import OTHER_REDACTION
 from evidence.bundle.format.documents import FileHash
 from evidence.bundle.format.layout import BUNDLE_MANIFEST, RUNS
-from evidence.bundle.format.rules import refusal
+from evidence.bundle.format.rules import OTHER_REDACTION, refusal
 from evidence.bundle.secrets.scan import encoding_of, spans_to_mask
 from evidence.run import layout
 from schemas.problems.problem import Problem

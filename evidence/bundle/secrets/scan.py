@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from evidence.bundle.format.codes import PERSONAL_DETAIL, SECRET
-from evidence.bundle.format.rules import refusal
+from evidence.bundle.format.rules import PERSONAL_DETAIL, SECRET, refusal
 from evidence.bundle.secrets.patterns import BY_ANCHOR, HOME, PRIVATE_KEY, Pattern
 from schemas.problems.problem import Problem
+from schemas.problems.rule import Rule
 
 BLOCK_BYTES = 4 << 20
 OVERLAP_BYTES = 8 << 10
 """No pattern is longer than this, so a block that starts this much earlier misses nothing."""
 MOST_PER_FILE = 20
-"""Findings told of one file and code; a log that repeats a token a thousand times is one piece of news."""
+"""Findings shown of one file and rule; a log that repeats a token a thousand times is one piece of news."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class Finding:
 
     kind: str
     """What it is, as a noun phrase."""
-    code: str
+    rule: Rule
     """Code of the rule: a secret or a personal detail."""
     line: int
     """Line in the file, counted from 1."""
@@ -51,12 +51,12 @@ def scan_file(path: Path, shown_as: str) -> list[Problem]:
     with path.open("rb") as file:
         findings = list(find_secrets(file))
     problems = []
-    for code in (SECRET, PERSONAL_DETAIL):
-        found = [finding for finding in findings if finding.code == code]
+    for rule in (SECRET, PERSONAL_DETAIL):
+        found = [finding for finding in findings if finding.rule == rule]
         problems += [_as_problem(finding, shown_as) for finding in found[:MOST_PER_FILE]]
         if len(found) > MOST_PER_FILE:
             what = f"{len(found) - MOST_PER_FILE:,} more findings of this kind are not listed."
-            problems.append(refusal(code, shown_as, what))
+            problems.append(refusal(rule, shown_as, what))
     return problems
 
 
@@ -69,8 +69,8 @@ def find_secrets(file: BinaryIO) -> Iterator[Finding]:
             for pattern, match in _matches(anchor, patterns, block, lower):
                 line = first_line + block.count(b"\n", 0, match.start())
                 secret = match.groupdict()["secret"] or match.group()
-                finding = Finding(kind=pattern.kind, code=pattern.code, line=line, masked=mask(secret))
-                key = (pattern.code, line, finding.masked)
+                finding = Finding(kind=pattern.kind, rule=pattern.rule, line=line, masked=mask(secret))
+                key = (pattern.rule.code, line, finding.masked)
                 if key not in told:
                     told.add(key)
                     yield finding
@@ -81,7 +81,7 @@ def spans_to_mask(text: bytes) -> Iterator[tuple[int, int]]:
     lower = text.lower()
     for anchor, patterns in BY_ANCHOR.items():
         for pattern, match in _matches(anchor, patterns, text, lower):
-            if pattern.code == SECRET or pattern.kind == HOME:
+            if pattern.rule == SECRET or pattern.kind == HOME:
                 group = next((name for name in ("secret", "alone") if match.groupdict().get(name)), 0)
                 start, end = match.span(group)
                 key = PRIVATE_KEY.match(text, start)
@@ -131,4 +131,4 @@ def _blocks(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
 def _as_problem(finding: Finding, shown_as: str) -> Problem:
     """Return the problem of a finding."""
     what = f"Line {finding.line:,} holds {finding.kind}: {finding.masked}."
-    return refusal(finding.code, shown_as, what, line=finding.line)
+    return refusal(finding.rule, shown_as, what, line=finding.line)

@@ -12,13 +12,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from evidence.bundle.format.codes import (
+from evidence.bundle.format.rules import (
     OVERLAP,
     STRAY_BYTES,
     TWO_HEADERS,
     UNPORTABLE_NAME,
     UNREADABLE,
 )
+from schemas.problems.rule import Rule
 from schemas.problems.words import counted
 
 STORED, DEFLATED = 0, 8
@@ -36,9 +37,9 @@ _ZIP64_EXTRA, _UNICODE_PATH_EXTRA = 0x0001, 0x7075
 class ArchiveError(Exception):
     """An archive, or one entry of it, cannot be read in exactly one way."""
 
-    def __init__(self, code: str, what: str, *, entry: str | None = None) -> None:
+    def __init__(self, rule: Rule, what: str, *, entry: str | None = None) -> None:
         super().__init__(what)
-        self.code = code
+        self.rule = rule
         self.what = what
         self.entry = entry
 

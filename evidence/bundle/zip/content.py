@@ -7,8 +7,8 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO
 
-from evidence.bundle.format.codes import FALSE_SIZE
 from evidence.bundle.format.documents import FileHash
+from evidence.bundle.format.rules import FALSE_SIZE
 from evidence.bundle.zip.archive import STORED, ArchiveError, Entry
 
 BLOCK_BYTES = 1 << 20

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from evidence.bundle.format.codes import (
+from evidence.bundle.format.names import escape_reason, portable_form, unportable_reason
+from evidence.bundle.format.rules import (
     BOMB,
     COLLIDING_NAMES,
     DUPLICATE_NAME,
@@ -18,9 +19,8 @@ from evidence.bundle.format.codes import (
     TOO_MANY_ENTRIES,
     UNKNOWN_COMPRESSION,
     UNPORTABLE_NAME,
+    refusal,
 )
-from evidence.bundle.format.names import escape_reason, portable_form, unportable_reason
-from evidence.bundle.format.rules import refusal
 from evidence.bundle.zip.archive import (
     DEFLATED,
     FLAG_ENCRYPTED,
@@ -69,7 +69,7 @@ def harmless_entries(file: BinaryIO, limits: Limits | None = None) -> tuple[list
             return [], [refusal(TOO_MANY_ENTRIES, "", what, expected=expected)]
         entries = read_entries(file, directory)
     except ArchiveError as error:
-        return [], [refusal(error.code, error.entry or "", error.what)]
+        return [], [refusal(error.rule, error.entry or "", error.what)]
     problems = [problem for entry in entries for problem in _entry_problems(entry, limits)]
     problems += _total_problems(entries, limits)
     problems += _clashes(entries)

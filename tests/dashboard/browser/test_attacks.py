@@ -136,7 +136,7 @@ def test_what_is_larger_than_any_bundle_is_not_taken(tmp_path: Path, page: Page)
     with serving(tmp_path / "runs", tmp_path) as address:
         page.goto(f"{address}/package?part=Verify")
         page.locator("input[type=file]").set_input_files(small)
-        expect(page.locator(".tp-sign", has_text="does not hold")).to_be_visible()
+        expect(page.locator(".tp-sign", has_text="not valid")).to_be_visible()
         # A forger asks without the page, whose own limit is only a courtesy.
         answer = page.evaluate(
             """async ([url, headers, size]) => {

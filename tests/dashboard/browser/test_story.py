@@ -300,6 +300,6 @@ def test_pack_download_and_verify_the_very_bytes(tmp_path: Path, page: Page, kee
         damaged.write_bytes(copy.read_bytes()[:-40])
         chooser = page.locator("input[type=file]")
         chooser.set_input_files(damaged)
-        expect(page.locator(".tp-sign", has_text="does not hold")).to_be_visible()
+        expect(page.locator(".tp-sign", has_text="not valid")).to_be_visible()
         chooser.set_input_files(copy)
         expect(page.locator(".tp-sign", has_text="holds").filter(has_not_text="not")).to_be_visible()

@@ -13,7 +13,8 @@ from synthetic import STARTED, write_run
 
 from evidence.index import entries_cache as kept_entries
 from evidence.index import runs as index_module
-from evidence.index.parallel import Entry, read_entry
+from evidence.index.entries import Entry
+from evidence.index.parallel import read_entry
 from evidence.index.runs import RunIndex
 
 

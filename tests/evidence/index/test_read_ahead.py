@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from evidence.index.read_ahead import read_ahead
+from evidence.index.parallel import read_ahead
 from evidence.run.layout import LOG, MANIFEST, METRICS, PLAN
 
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dashboard.shared.words.numbers import NOTHING
 from dashboard.shared.words.text import shortened
 from dashboard.views.compare.logic.relation import Scale
+from schemas.problems.formats import NOTHING
 
 HEIGHT = 460
 SYMBOLS = (

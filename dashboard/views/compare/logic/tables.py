@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 
 from dashboard.shared.config.settings import shown
 from dashboard.shared.tables.csv_text import csv_text
-from dashboard.shared.words import numbers
 from dashboard.shared.words.grades import GRADES, STATUSES, worded
 from evidence.bundle.secrets.masking import visible
 from evidence.compare.comparison import Comparison, Flip, Pair, ScoreDifference
 from evidence.compare.settings import ABSENT, Setting, Source
 from evidence.compare.smoke import QUESTIONS, Answer
 from evidence.judge.headlines import Headline
+from schemas.problems import formats
 
 Row = tuple[str, ...]
 
@@ -58,7 +58,7 @@ def headlines(compared: Comparison) -> tuple[Row, list[Row]]:
     """Return titles and rows of what each run is worth, how it ended, and the same figures of each."""
     rows = [
         ("grade", *(worded(GRADES, grade.name) for grade in compared.grades)),
-        ("status", *(worded(STATUSES, status) if status else numbers.NOTHING for status in compared.statuses)),
+        ("status", *(worded(STATUSES, status) if status else formats.NOTHING for status in compared.statuses)),
     ]
     for index, headline in enumerate(compared.headlines[0]):
         rows.append((headline.name, *(_headline(of_run[index]) for of_run in compared.headlines)))
@@ -110,15 +110,15 @@ def _difference(pair: Pair, found: ScoreDifference) -> Row:
     table = found.table
     return (
         pair.second,
-        numbers.points(found.difference),
-        f"{numbers.points(found.low)} to {numbers.points(found.high)}",
+        formats.points(found.difference),
+        f"{formats.points(found.low)} to {formats.points(found.high)}",
         f"{found.test}, {_p_value(found)}",
-        "more than chance" if found.adjusted_p_value < 0.05 else "chance is enough to explain it",
+        "different (p < 0.05)" if found.adjusted_p_value < 0.05 else "no difference shown (p ≥ 0.05)",
         *(
-            numbers.count(cell)
+            formats.count(cell)
             for cell in (table.items, table.both, table.only_first, table.only_second, table.neither)
         ),
-        numbers.points(found.detectable_difference),
+        formats.points(found.detectable_difference),
     )
 
 
@@ -143,7 +143,7 @@ def flips_said(name: str, flips: Sequence[Flip]) -> str:
 
 def value(found: object) -> str:
     """Return a setting's value as YAML writes it, a dash where a run does not state it."""
-    return numbers.NOTHING if found == ABSENT else shown(found)
+    return formats.NOTHING if found == ABSENT else shown(found)
 
 
 def as_csv(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -156,14 +156,14 @@ def _headline(found: Headline) -> str:
     """Return a figure as the other pages write it: fractions in percent."""
     if found.unit != "fraction" or found.value is None:
         return found.as_text()
-    said = numbers.percent(found.value)
+    said = formats.percent(found.value)
     if found.low is not None:
-        said += f" ({numbers.interval(found.low, found.high)})"
-    return said + (f", n = {numbers.count(found.of)}" if found.of is not None else "")
+        said += f" ({formats.percent_range(found.low, found.high)})"
+    return said + (f", n = {formats.count(found.of)}" if found.of is not None else "")
 
 
 def _p_value(found: ScoreDifference) -> str:
-    text = f"p = {numbers.digits(found.p_value, 3)}"
+    text = f"p = {formats.number(found.p_value, 3)}"
     if found.adjusted_p_value != found.p_value:
-        text += f", {numbers.digits(found.adjusted_p_value, 3)} after Holm's correction"
+        text += f", {formats.number(found.adjusted_p_value, 3)} after Holm's correction"
     return text

@@ -33,9 +33,12 @@ def export(compared: Comparison) -> None:
 
 
 def headlines(compared: Comparison) -> None:
-    """Draw the same figures of each run, one run in a column."""
+    """Draw the same figures of each run, one run in a column, and why one that a run states is not shown."""
     head, rows = tables.headlines(compared)
     markup.table(head, rows, numbers=range(1, len(head)))
+    for name, withheld in zip(compared.names, compared.withheld, strict=True):
+        if withheld:
+            markup.note(f"{name}: {' '.join(withheld)}")
 
 
 def of_other_tools(views: Mapping[str, ForeignRun]) -> None:

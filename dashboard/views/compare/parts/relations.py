@@ -10,15 +10,15 @@ import streamlit as st
 from dashboard.shared.parts import curves, markup
 from dashboard.shared.parts.run_box import MOST_SIDE_BY_SIDE, SIDE_BY_SIDE, hold_side_by_side, name_pixels
 from dashboard.shared.session import state
-from dashboard.shared.words.numbers import NOTHING
 from dashboard.views.compare.logic import parallel, relation, scatter
 from dashboard.views.compare.logic.relation import Scale
 from dashboard.views.compare.logic.relation_svg import parallel_svg, scatter_svg
 from evidence.bundle.secrets.masking import visible
 from evidence.index.runs import RunSummary
+from schemas.problems.formats import NOTHING
 from schemas.problems.words import counted
 
-_LOG_ACROSS, _LOG_UP = "log across", "log up"
+_LOG_ACROSS, _LOG_UP = "log x", "log y"
 _ROW_PIXELS, _FEW_ROWS = 36, 8
 
 
@@ -33,9 +33,9 @@ def draw_scatter(runs: Sequence[RunSummary]) -> None:
         return
     x, y = relation.first_axes(runs)
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        x = _name("Across", names, x, key="across")
-        y = _name("Up", names, y, key="up")
-        groups = st.selectbox("Told apart by", names, index=None, key="apart", bind="query-params", width=260)
+        x = _name("X axis", names, x, key="across")
+        y = _name("Y axis", names, y, key="up")
+        groups = st.selectbox("Colour by", names, index=None, key="apart", bind="query-params", width=260)
         logs = st.pills("Scale", [_LOG_ACROSS, _LOG_UP], selection_mode="multi", key="logs", bind="query-params")
         logarithmic = frozenset(name for name, log in ((x, _LOG_ACROSS), (y, _LOG_UP)) if log in logs)
         across, up = relation.scale(runs, x), relation.scale(runs, y)
@@ -73,9 +73,7 @@ def _points(runs: Sequence[RunSummary], shown: scatter.Scatter, title: str) -> l
         on_select="rerun",
         alt=title,
     )
-    st.caption(
-        "Click points, or draw a frame round some, to choose runs; a double click chooses none. Ctrl and wheel zoom."
-    )
+    st.caption("Click or drag a box to select runs. Double-click clears. Ctrl and wheel zoom.")
     return shown.runs_at(picked["selection"]["selected"])
 
 

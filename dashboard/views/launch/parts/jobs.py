@@ -13,13 +13,14 @@ from dashboard.shared.parts import markup
 from dashboard.shared.parts.gate import may_operate
 from dashboard.shared.parts.launching import trying
 from dashboard.shared.session import reading, state
-from dashboard.shared.words import numbers
+from dashboard.shared.tables import headline
 from dashboard.shared.words.grades import JOBS
 from launch import queue
 from launch.jobs import ANY_DEVICE, OUTPUT, Job
 from launch.output import tail
 from launch.places import local
 from launch.resuming import can_resume
+from schemas.problems import formats
 from schemas.reading.values import number_at
 
 TICK_SECONDS = 1.5
@@ -44,15 +45,15 @@ def _body(root: Path, *, was_active: bool) -> None:
         st.rerun()
     waiting = [job for job in active if job.state == "waiting"]
     if waiting and not local.is_worked_on(root):
-        markup.note("Jobs wait, and nobody works through the queue: the machine or its worker was stopped.")
+        markup.note("The queue stands still: the machine or the queue's worker was stopped.")
         if may_operate() and st.button("Continue the queue", type="primary"):
             with trying("The queue could not be continued"):
                 local.start_worker(root)
                 st.rerun()
     elif waiting and len(waiting) == len(active) and (free := _free_bytes(root)) < LEAST_FREE_BYTES:
         markup.note(
-            f"Nothing is started, since the disk of {root} is full: {numbers.memory(free)} are free. Make room there, "
-            "and the queue goes on by itself."
+            f"Nothing is started: the disk of {root} is full, {formats.size(free)} are free. Make room there, "
+            "and the queue continues by itself."
         )
     for job in active:
         if job not in waiting[_WAITING_SHOWN:]:
@@ -93,7 +94,7 @@ def _job(root: Path, job: Job, *, first_waiting: bool) -> None:
         with st.container(horizontal=True, vertical_alignment="center"):
             asked = markup.when(job.created_at, reading.reader_zone())
             line = f"{markup.sign(JOBS, job.state)} <b>{markup.safe(job.run)}</b>"
-            more = f"{_device(job)}asked for {asked}{_exit(job)}"
+            more = f"{_device(job)}queued {asked}{_exit(job)}"
             st.html(f'<div class="tp-sub">{line} <span class="tp-dim">{more}</span></div>')
             with st.container(horizontal=True, width="content"):
                 if (root / job.run).is_dir() and st.button(
@@ -162,6 +163,7 @@ def _again(root: Path, job: Job) -> None:
     key, run = job.job_id, root / job.run
     if (
         run.is_dir()
+        and reading.continuation_of(job.run, reading.by_name(reading.summaries())) is None
         and can_resume(reading.run_of(run))
         and st.button("Resume", key=f"resume {key}", icon=":material/resume:", help=_RESUME)
     ):
@@ -175,7 +177,7 @@ def _again(root: Path, job: Job) -> None:
 
 
 _RESUME = "Continues the run from its newest checkpoint, as a run of its own that names this one."
-_STOP = "Asks the run to finish its step, save a checkpoint, seal its evidence and end, as Ctrl-C does."
+_STOP = "Finishes the step, saves a checkpoint, seals the evidence and ends, as Ctrl-C does."
 _RETRY = "Puts the same configuration into the queue once more, as a run of its own. What is there stays."
 _KILL = "Ends the process at once. Rows written so far stay; nothing is sealed."
 
@@ -185,17 +187,4 @@ def _progress(folder: Path) -> None:
     if not planned:
         st.progress(0.0, text="Getting ready: loading and compiling")
         return
-    series = reading.series_of(folder)
-    done = series.last("step") or 0
-    loss = series.last("loss")
-    said = f"{numbers.count(done)} of {numbers.count(planned)} steps"
-    if loss is not None:
-        said += f", loss {numbers.digits(loss)}"
-    left = _seconds_left(planned - done, series.last("step_seconds"))
-    st.progress(min(1.0, done / planned), text=said + left)
-
-
-def _seconds_left(steps: float, step_seconds: float | None) -> str:
-    if step_seconds is None or steps <= 0:
-        return ""
-    return f", about {numbers.duration(steps * step_seconds)} of training left"
+    st.progress(*headline.progress(reading.series_of(folder), planned))

@@ -8,10 +8,13 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from dashboard.shared.words.numbers import memory
+from evidence.bundle.format.layout import RUNS
+from evidence.bundle.inspection import ChecklistItem
 from evidence.bundle.verify import Verdict, verify_bundle
 from evidence.bundle.zip.hostile import harmless_entries
+from schemas.problems.formats import size
 from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.words import counted
 
 FOLDER = Path("bundles")
 """Folder of bundles, below the folder that the dashboard was started in."""
@@ -46,6 +49,26 @@ def made() -> list[Path]:
         return []
     found = [path for path in FOLDER.glob("*.zip") if path.is_file() and not path.is_symlink() and is_name(path.stem)]
     return sorted(found, key=lambda path: path.stat().st_mtime_ns, reverse=True)
+
+
+def runs_in(path: Path) -> frozenset[str]:
+    """Return the names of the runs in a bundle; empty for a file that is none, or that cannot be read."""
+    try:
+        with path.open("rb") as file:
+            entries, _ = harmless_entries(file)
+    except OSError:
+        return frozenset()
+    parts = (entry.name.split("/") for entry in entries)
+    return frozenset(part[1] for part in parts if len(part) > 2 and part[0] == RUNS)
+
+
+def checklist_said(items: Sequence[ChecklistItem]) -> str:
+    """Return a checklist in a line: `3 problems block this zip, 1 warning`."""
+    blocked = sum(item.state == "blocked" for item in items)
+    warnings = sum(item.state == "warning" for item in items)
+    said = [f"{counted(blocked, 'problem')} {'blocks' if blocked == 1 else 'block'} this zip"] if blocked else []
+    said += [counted(warnings, "warning")] if warnings else []
+    return ", ".join(said) or "Everything is in order"
 
 
 def told(draw: Callable[[float, str], object]) -> Callable[[int, int], None]:
@@ -87,7 +110,7 @@ def _too_large(name: str, unpacked: int) -> Problem:
         code="TP086",
         severity="error",
         file=name,
-        what=f"The bundle unpacks to {memory(unpacked)}, and this page verifies at most {memory(MOST_UNPACKED_BYTES)}.",
+        what=f"The bundle unpacks to {size(unpacked)}, and this page verifies at most {size(MOST_UNPACKED_BYTES)}.",
         why="Its rows would take several times as much of this machine's memory.",
         next=f"Verify it in a terminal: `{shlex.join(['trainproof', 'verify', name])}`.",
     )

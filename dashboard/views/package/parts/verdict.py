@@ -1,32 +1,32 @@
-"""The verdict on a bundle: whether it holds, what is proven, and every run graded again."""
+"""The verdict on a bundle: whether it is valid, what is proven, and every run graded again."""
 
 from __future__ import annotations
 
 import streamlit as st
 
 from dashboard.shared.parts import markup, problems
-from dashboard.shared.words import numbers
 from dashboard.shared.words.grades import GRADES, Sign
 from evidence.bundle.verify import Verdict
+from schemas.problems import formats
 from schemas.problems.words import counted
 
 _SIGNS = {
-    "holds": Sign(symbol="✓", tone="good", meaning="Nothing is wrong with the bundle."),
-    "holds, labelled partial": Sign(symbol="◔", tone="poor", meaning="Intact, and it says that it is not a result."),
-    "does not hold": Sign(symbol="✕", tone="bad", meaning="The bundle is not what it states."),
+    "valid": Sign(symbol="✓", tone="good", meaning="Nothing is wrong with the bundle."),
+    "valid, labelled partial": Sign(symbol="◔", tone="poor", meaning="Intact, and it says that it is not a result."),
+    "not valid": Sign(symbol="✕", tone="bad", meaning="The bundle is not what it states."),
 }
 
 
 def show(verdict: Verdict, name: str) -> None:
     """Draw the verdict on a bundle of this name."""
-    word = "does not hold" if not verdict.ok else "holds, labelled partial" if verdict.partial else "holds"
+    word = "not valid" if not verdict.ok else "valid, labelled partial" if verdict.partial else "valid"
     with st.container(border=True):
         digest = f" · content {verdict.content_sha256}" if verdict.content_sha256 else ""
         st.html(
             f'<div class="tp-head">{markup.sign(_SIGNS, word)}<b>{markup.safe(name)}</b></div>'
             f'<p class="tp-sub">{markup.safe(verdict.proven)}</p>'
-            f'<p class="tp-sub">{markup.safe(numbers.count(verdict.files))} files, '
-            f"{markup.safe(numbers.memory(verdict.size_bytes))} unpacked{markup.safe(digest)}</p>"
+            f'<p class="tp-sub">{markup.safe(formats.count(verdict.files))} files, '
+            f"{markup.safe(formats.size(verdict.size_bytes))} unpacked{markup.safe(digest)}</p>"
         )
         problems.show(verdict.findings)
         if verdict.runs:
@@ -36,7 +36,7 @@ def show(verdict: Verdict, name: str) -> None:
                     (
                         run.run_id,
                         f"{GRADES[run.grade].symbol} {run.grade}" if run.grade in GRADES else run.grade,
-                        run.stated_grade or numbers.NOTHING,
+                        run.stated_grade or formats.NOTHING,
                         " ".join(run.reasons),
                     )
                     for run in verdict.runs

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from dashboard.shared.tables import arrow
-from dashboard.shared.words import numbers
 from dashboard.shared.words.text import glimpse, shortened
 from evidence.bundle.secrets.masking import visible
+from schemas.problems import formats
 from schemas.reading.values import flag_at, number_at, text_at
 
 Row = Mapping[str, Any]
@@ -33,7 +33,7 @@ OUTCOMES: Mapping[str, Callable[[Row], bool]] = {
     "all": lambda row: True,
     "right": lambda row: row.get("correct") is True,
     "wrong": lambda row: row.get("correct") is False,
-    "wrong form": lambda row: row.get("format_ok") is False,
+    "wrong format": lambda row: row.get("format_ok") is False,
     "error": lambda row: row.get("error") is not None,
 }
 
@@ -102,15 +102,15 @@ def _score_row(group: str, value: str, metrics: Any, untrained: Any) -> tuple[st
     return (
         group,
         value,
-        numbers.count(number_at(exact, "n")),
-        numbers.percent(number_at(exact, "value")),
-        numbers.interval(number_at(exact, "interval", "low"), number_at(exact, "interval", "high")),
-        numbers.percent(number_at(form, "value")),
-        numbers.percent(number_at(_mapping(untrained), "exact_match", "value")),
+        formats.count(number_at(exact, "n")),
+        formats.percent(number_at(exact, "value")),
+        formats.percent_range(number_at(exact, "interval", "low"), number_at(exact, "interval", "high")),
+        formats.percent(number_at(form, "value")),
+        formats.percent(number_at(_mapping(untrained), "exact_match", "value")),
     )
 
 
-_FORMS = {True: "✓ kept", False: "✕ broken", None: None}
+_FORMS = {True: "✓ ok", False: "✕ wrong", None: None}
 _WORDS = {True: "✓ right", False: "✕ wrong", None: "? not stated"}
 
 

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dashboard.shared.words import numbers
 from evidence.bundle.secrets.masking import masked, visible
 from evidence.run.layout import CONFIG
 from launch.resuming import is_forced
+from schemas.problems import formats
 from schemas.reading.values import at, flag_at, number_at, text_at
 
 Document = Mapping[str, Any]
@@ -118,7 +118,7 @@ def _facts(manifest: Document) -> Iterator[tuple[str, str, str]]:
         ("Seed of the run", ("training", "seed")),
     ):
         value = at(manifest, *path)
-        shown = numbers.NOTHING if value is None else masked(str(value))
+        shown = formats.NOTHING if value is None else masked(str(value))
         yield what, shown, ".".join(path)
     flags = at(manifest, "environment", "flags")
     for flag, value in sorted(flags.items()) if isinstance(flags, Mapping) else ():
@@ -145,7 +145,7 @@ def _gaps(manifest: Document, config: Document | None) -> Iterator[str]:
         yield "The model has no revision, and what its name points to may change."
     parent = text_at(manifest, "parent", "run_id")
     if parent is not None:
-        step = numbers.count(number_at(manifest, "parent", "step"))
+        step = formats.count(number_at(manifest, "parent", "step"))
         yield f"The run goes on from step {step} of {parent}. Make that run first; its checkpoint is needed."
     if text_at(manifest, "devices", "platform") in {"gpu", "tpu"}:
         yield "On another kind of device, sums are taken in another order: the last digits will differ."

@@ -9,8 +9,8 @@ import streamlit as st
 
 from dashboard.shared.parts import markup
 from dashboard.shared.parts.markup import safe
-from dashboard.shared.words.numbers import count
 from evidence.records.ours import Run
+from schemas.problems.formats import count
 from schemas.reading.values import flag_at, number_at, objects_at
 
 _SHOWN_TOKENS = 2000

@@ -13,9 +13,9 @@ from dashboard.shared.parts import markup
 from dashboard.shared.parts.markup import safe
 from dashboard.shared.reading.log_tail import LEVELS, OTHER, matching
 from dashboard.shared.session import reading
-from dashboard.shared.words import numbers
-from dashboard.shared.words.numbers import clock, moment
 from dashboard.shared.words.text import glimpse
+from dashboard.shared.words.times import clock, date_and_time
+from schemas.problems import formats
 from schemas.problems.words import counted
 from schemas.reading.values import text_at
 
@@ -41,9 +41,9 @@ def section(folder: Path, *, following: bool) -> None:
         words = st.text_input("Search", key="in_log", bind="query-params", icon=":material/search:")
     shown = matching(log.records, levels, words or "")
     last = shown[-_MOST_LINES:]
-    said = f"{numbers.count(len(shown))} of {numbers.count(log.total)} records"
+    said = f"{formats.count(len(shown))} of {formats.count(log.total)} records"
     if len(last) < len(shown):
-        said += f", the newest {numbers.count(len(last))} of them below"
+        said += f", the newest {formats.count(len(last))} of them below"
     said += "; the newest first, while the run is at work." if following else "."
     if log.unread:
         said += f" {counted(log.unread, 'line')} could not be read."
@@ -62,7 +62,8 @@ def _line(record: Mapping[str, Any], zone: tzinfo) -> str:
     time = text_at(record, "time")
     message = glimpse(text_at(record, "message") or "", _LONGEST)
     tone = f"tp-{level}" if level in LEVELS else ""
+    whole = f"{date_and_time(time, zone)} ({time or 'no time'})"
     return (
-        f'<div class="{tone}"><span class="tp-when" title="{safe(moment(time, zone))} ({safe(time or "no time")})">'
+        f'<div class="{tone}"><span class="tp-when" title="{safe(whole)}">'
         f"{safe(clock(time, zone))}</span><span>{safe(level)}</span><span>{safe(message)}</span></div>"
     )

@@ -11,9 +11,9 @@ from typing import Any
 import streamlit as st
 
 from dashboard.shared.parts import markup
-from dashboard.shared.words import numbers
 from dashboard.shared.words.text import glimpse
 from dashboard.views.run.logic import predictions_table
+from schemas.problems import formats
 from schemas.reading.values import text_at
 
 Row = Mapping[str, Any]
@@ -27,7 +27,7 @@ _ROW_PIXELS, _FEW_ROWS = 36, 11
 _COLUMNS: Mapping[str, Any] = {
     "id": st.column_config.TextColumn("Item", width=110, pinned=True),
     "outcome": st.column_config.TextColumn("Outcome", width=96),
-    "form": st.column_config.TextColumn("Form", width=80, help="Whether the output has exactly the required form."),
+    "form": st.column_config.TextColumn("Format", width=80, help="Whether the output has exactly the required format."),
     "prompt": st.column_config.TextColumn("Prompt", width=420),
     "expected": st.column_config.TextColumn("Expected", width=120),
     "got": st.column_config.TextColumn("Got", width=120),
@@ -47,7 +47,7 @@ def section(rows: Sequence[Row], eval_summary: Row | None) -> None:
     if eval_summary is not None:
         _scores(eval_summary)
     shown = _filtered(rows)
-    said = f"{numbers.count(len(shown))} of {numbers.count(len(rows))} items."
+    said = f"{formats.count(len(shown))} of {formats.count(len(rows))} items."
     if not shown:
         markup.note(f"{said} Take a filter away.")
         return

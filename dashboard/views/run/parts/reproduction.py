@@ -19,9 +19,9 @@ def section(run: Run) -> None:
         return
     found = recipe(run.manifest, run.config, run.plan, name=run.path.name)
     if found.gaps:
-        markup.bullets("What stands in the way of the very same run:", found.gaps)
+        markup.bullets("What prevents an exact reproduction:", found.gaps)
     else:
-        markup.note("Nothing is known to stand in the way: commit, packages, settings and data are all stated.")
+        markup.note("Ready to reproduce: commit, packages, settings and data are recorded.")
     with st.container(horizontal=True):
         _download(REQUIREMENTS, found.requirements)
         if CONFIG in run.files:
@@ -32,7 +32,7 @@ def section(run: Run) -> None:
         st.code("\n".join(found.steps), language=None, wrap_lines=True)
         st.caption(f"In a checkout of the code, with {REQUIREMENTS}, {CONFIG} and the run's folder beside you.")
         if found.typed:
-            st.header("As it was typed", anchor=False)
+            st.header("Command that ran", anchor=False)
             st.code(found.typed, language=None, wrap_lines=True)
     with right:
         st.header("What must be the same", anchor=False)

@@ -11,10 +11,10 @@ from dashboard.shared.parts import markup
 from dashboard.shared.parts.problems import show as show_problems
 from dashboard.shared.session import reading
 from dashboard.shared.tables import forecast
-from dashboard.shared.words import numbers
 from dashboard.shared.words.grades import GRADES
 from evidence.records.ours import Run
 from evidence.run.layout import MANIFEST, METRICS
+from schemas.problems import formats
 from schemas.problems.words import counted
 from schemas.reading.values import objects_at, text_at
 
@@ -34,27 +34,29 @@ def plan(run: Run) -> None:
 
 def configuration(run: Run) -> None:
     """Draw every setting as declared, as it took effect, and as it would be by default."""
-    rows = settings.settings(run.config, run.manifest)
+    rows = settings.settings(run)
     only = st.toggle("Only settings that are not at their default", key="changed", bind="query-params")
     shown = [row for row in rows if not only or row.is_changed or row.differs]
     differing = [index for index, row in enumerate(shown) if row.differs]
     if differing:
         markup.note(f"Marked ≠: {counted(len(differing), 'setting')} took effect with another value than declared.")
+    has_remarks = any(row.remark for row in shown)
     markup.table(
-        ["Setting", "Differs", "Declared", "Effective", "Default"],
+        ["Setting", "Differs", "Declared", "Effective", "Default", *(["Remark"] if has_remarks else [])],
         [
             (
                 row.key,
                 "≠" if row.differs else "",
-                row.declared or numbers.NOTHING,
-                row.effective or numbers.NOTHING,
-                row.default or numbers.NOTHING,
+                row.declared or formats.NOTHING,
+                row.effective or formats.NOTHING,
+                row.default or formats.NOTHING,
+                *([row.remark] if has_remarks else []),
             )
             for row in shown
         ],
         marked=differing,
     )
-    markup.note("Effective values were read back from the program that ran; a dash means that it reads none back.")
+    markup.note("Effective values were read back from the program that ran; a dash: cannot be read back.")
 
 
 def files(run: Run) -> None:
@@ -66,8 +68,8 @@ def files(run: Run) -> None:
         rows.append(
             (
                 name,
-                numbers.memory(_size(run.path / name)),
-                (text_at(artifact, "role") if artifact else None) or numbers.NOTHING,
+                formats.size(_size(run.path / name)),
+                (text_at(artifact, "role") if artifact else None) or formats.NOTHING,
                 (text_at(artifact, "sha256") if artifact else None) or _unstated(name),
             )
         )

@@ -14,7 +14,7 @@ _MOST_FACTS = 500
 def section(view: ForeignRun) -> None:
     """Draw the facts, the scores and the files of a run that trainproof did not carry out."""
     tools = ", ".join(view.tools) or "no tool that is known here"
-    markup.note(f"Written by {tools}. ≈ marks what follows from a source without standing there in so many words.")
+    markup.note(f"Written by {tools}. ≈ inferred, not stated.")
     facts = foreign_run.fact_rows(view)
     if facts:
         markup.table(

@@ -1,8 +1,8 @@
-"""Rows in order, in groups and in pages."""
+"""Rows in order and in pages."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from math import ceil
@@ -42,77 +42,6 @@ def sort_value(key: str, value: object) -> tuple[int, float, str] | None:
     if isinstance(value, tuple):
         value = ", ".join(map(str, value))
     return (1, 0.0, str(value).lower()) if value not in (None, "") else None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Group:
-    """Runs that agree in one value.
-
-    Attributes:
-        value: What they agree in; None: they do not state it.
-        rows: The runs.
-        verified: How many of them are graded verified.
-        best_score: Highest score of them, 0 to 1. None: none has one; so for the others.
-        mean_score: Mean of their scores, each run counting once.
-        lowest_loss: Lowest last loss.
-        mean_loss: Mean of the last losses.
-        newest: When the latest of them started.
-    """
-
-    value: str | None
-    rows: tuple[Row, ...]
-    verified: int
-    best_score: float | None
-    mean_score: float | None
-    lowest_loss: float | None
-    mean_loss: float | None
-    newest: datetime | None
-
-
-def in_groups(rows: Sequence[Row], key: str) -> list[Group]:
-    """Return the groups that a column makes, the largest first; the rows of a group stay in order.
-
-    A run with several tags belongs to the group of each.
-    """
-    members: dict[str | None, list[Row]] = {}
-    for row in rows:
-        for value in group_values(row.get(key)):
-            members.setdefault(value, []).append(row)
-    groups = [_group(value, found) for value, found in members.items()]
-    return sorted(groups, key=lambda group: (-len(group.rows), group.value is None, group.value or ""))
-
-
-def group_values(value: object) -> Sequence[str | None]:
-    """Return the groups that a value belongs to."""
-    if isinstance(value, tuple):
-        return [str(one) for one in value] or [None]
-    if isinstance(value, bool):
-        return ["true" if value else "false"]
-    return [None] if value in (None, "") else [str(value)]
-
-
-def _group(value: str | None, rows: Sequence[Row]) -> Group:
-    scores = [row.summary.score for row in rows if row.summary.score is not None]
-    losses = [row.summary.last_loss for row in rows if row.summary.last_loss is not None]
-    times = [started for row in rows if isinstance(started := row.get("started"), datetime)]
-    return Group(
-        value=value,
-        rows=tuple(rows),
-        verified=sum(row.summary.grade == "verified" for row in rows),
-        best_score=_of(max, scores),
-        mean_score=_mean(scores),
-        lowest_loss=_of(min, losses),
-        mean_loss=_mean(losses),
-        newest=max(times, default=None),
-    )
-
-
-def _of(choose: Callable[[Sequence[float]], float], values: Sequence[float]) -> float | None:
-    return choose(values) if values else None
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None
 
 
 @dataclass(frozen=True, kw_only=True)

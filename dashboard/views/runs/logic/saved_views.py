@@ -137,7 +137,7 @@ def _rewrite(root: Path, change: Callable[[Sequence[View]], list[View]]) -> None
             write_json(path, value)
         except OSError as error:
             what = f"The view could not be saved: {error.strerror or error}."
-            raise ProblemError([_problem(path, what, advice="Mend that and save again.")]) from error
+            raise ProblemError([_problem(path, what, advice="Fix that and save again.")]) from error
 
 
 def _named(root: Path, name: str) -> str:

@@ -13,8 +13,8 @@ from dashboard.shared.session.reading import reader_zone
 from dashboard.shared.tables import runs_table
 from dashboard.shared.tables.run_rows import Row
 from dashboard.shared.words.grades import GRADES, STATUSES, Tone, worded
-from dashboard.shared.words.numbers import NOTHING
 from dashboard.shared.words.text import plain
+from schemas.problems.formats import NOTHING
 
 KEY = "runs_table"
 """Class of the table's container, by which the keyboard finds it."""

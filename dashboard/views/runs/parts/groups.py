@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import tzinfo
 
 import streamlit as st
@@ -12,19 +12,19 @@ from dashboard.shared.session.reading import reader_zone
 from dashboard.shared.tables.query import condition_text
 from dashboard.shared.tables.run_rows import Row
 from dashboard.shared.tables.runs_table import column_of, shown_text
-from dashboard.shared.words import numbers
-from dashboard.views.runs.logic.order import Group, in_groups
+from dashboard.views.runs.logic.groups import Group, Statistics, in_groups
+from schemas.problems import formats
 from schemas.problems.words import counted
 
 _ONLY = "only_group"
 MOST_LINES = 20
 """Groups in the table; the choice beside it has all of them."""
 
-_HEAD = ("Runs", "Verified", "Best score", "Mean score", "Lowest last loss", "Mean last loss", "Newest")
+_HEAD = ("Runs", "Verified", "Counted", "Best score", "Mean score", "Lowest last loss", "Mean last loss", "Newest")
 
 
 def show(rows: Sequence[Row], key: str) -> list[Row]:
-    """Draw the groups that a column makes, and return the rows with those of a group together, the largest first."""
+    """Draw the groups that a column makes, and return the rows with those of a group together."""
     groups = in_groups(rows, key)
     zone = reader_zone()
     # A table of HTML: a second grid on the page would take the keyboard from the first.
@@ -33,7 +33,7 @@ def show(rows: Sequence[Row], key: str) -> list[Row]:
         [_line(group, zone) for group in groups[:MOST_LINES]],
         numbers=range(1, len(_HEAD)),
     )
-    more = f"; the largest {MOST_LINES} are shown" if len(groups) > MOST_LINES else ""
+    more = f"; the first {MOST_LINES} are shown" if len(groups) > MOST_LINES else ""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.selectbox(
             "Show one group only",
@@ -47,27 +47,35 @@ def show(rows: Sequence[Row], key: str) -> list[Row]:
             args=(key, [group.value for group in groups]),
             help="Adds a condition to the search, where it can be taken out again.",
         )
-        said = f"{counted(len(groups), 'group')} by {column_of(key).title}{more}. Each run counts once in a mean."
-        markup.note(f"{said} Below, the runs of a group stand together.")
+        markup.note(
+            f"{counted(len(groups), 'group')} by {column_of(key).title}{more}. Mean ± standard deviation over the full "
+            "runs of a group, over its smoke runs where it has no full run. The list below is in the same order."
+        )
     return list(dict.fromkeys(row for group in groups for row in group.rows))
 
 
 def _line(group: Group, zone: tzinfo) -> list[str]:
-    newest = numbers.NOTHING if group.newest is None else f"{group.newest.astimezone(zone):%Y-%m-%d %H:%M}"
+    newest = formats.NOTHING if group.newest is None else f"{group.newest.astimezone(zone):%Y-%m-%d %H:%M}"
     return [
         _name(group),
-        numbers.count(len(group.rows)),
-        numbers.count(group.verified),
-        numbers.percent(group.best_score),
-        numbers.percent(group.mean_score),
-        numbers.digits(group.lowest_loss),
-        numbers.digits(group.mean_loss),
+        formats.count(len(group.rows)),
+        formats.count(group.verified),
+        f"{formats.count(group.counted)} {group.over or 'of any mode'}",
+        formats.percent(group.score.best),
+        _mean(group.score, formats.percent),
+        formats.number(group.loss.best),
+        _mean(group.loss, formats.number),
         newest,
     ]
 
 
+def _mean(found: Statistics, write: Callable[[float | None], str]) -> str:
+    """Return a mean with its spread where there is one: `85.0 % ± 2.1 %`."""
+    return write(found.mean) + (f" ± {write(found.spread)}" if found.spread is not None else "")
+
+
 def _name(group: Group) -> str:
-    return numbers.NOTHING if group.value is None else shown_text(group.value)
+    return formats.NOTHING if group.value is None else shown_text(group.value)
 
 
 def _narrow(key: str, values: Sequence[str | None]) -> None:

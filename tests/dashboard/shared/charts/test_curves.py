@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import pairwise
 from xml.etree.ElementTree import fromstring
 
@@ -12,12 +13,13 @@ from dashboard.shared.charts.curves_csv import curves_csv
 from dashboard.shared.charts.echarts import Drawing, drawing
 from dashboard.shared.charts.line import DASHES, Line, Mark
 from dashboard.shared.charts.svg import svg
-from dashboard.shared.reading.series import NAMES, Series
+from dashboard.shared.reading.series import Series
+from schemas.row_fields import number_names
 
 
 def series(steps: int, **columns: np.ndarray) -> Series:
     """Return a series of a run that logged these columns and nothing else."""
-    every = {name: np.full(steps, np.nan) for name in (*NAMES, "seconds")}
+    every = {name: np.full(steps, np.nan) for name in (*number_names(), "seconds")}
     every |= {"step": np.arange(1.0, steps + 1), "tokens_seen": np.arange(1.0, steps + 1) * 2048}
     every["seconds"] = np.arange(steps) * 0.5
     return Series(columns=every | columns, unread=0)
@@ -45,7 +47,7 @@ def test_a_panel_for_each_column_that_was_measured() -> None:
     plotted, drawn = drawn_of(line("a", read))
     assert [title["text"] for title in drawn.option["title"]] == [
         "Loss (nats per supervised token)",
-        "Gradient norm, before clipping",
+        "Gradient norm (before clipping)",
     ]
     assert (plotted.drawn, plotted.total, plotted.remark) == (200, 200, "")
 
@@ -61,6 +63,25 @@ def test_smoothing_keeps_the_raw_line_behind_and_leaves_the_learning_rate_alone(
     _, drawn = drawn_of(line("a", read), smoothing=0.9)
     widths = [(part["encode"]["y"], part["lineStyle"]["opacity"]) for part in drawn.option["series"]]
     assert widths == [("Loss", 0.35), ("Loss, smoothed", 1), ("Learning rate", 1)]
+
+
+def test_on_a_logarithmic_axis_the_smoothed_line_lies_amid_the_points() -> None:
+    losses = np.where(np.arange(400) % 2, 1e-3, 1e-1)
+    plotted, _ = drawn_of(line("a", series(400, loss=losses)), smoothing=0.9, log=True)
+    smooth = plotted.panels[0].curves[0].smooth
+    assert smooth is not None
+    assert np.median(smooth) == pytest.approx(1e-2, rel=0.3)
+    linear, _ = drawn_of(line("a", series(400, loss=losses)), smoothing=0.9)
+    assert linear.panels[0].curves[0].smooth is not None
+    assert np.median(linear.panels[0].curves[0].smooth) == pytest.approx(0.05, rel=0.1)
+
+
+def test_no_tick_lies_between_two_steps() -> None:
+    plotted, drawn = drawn_of(line("a", series(2, loss=np.array([2.0, 1.0]))))
+    assert {axis["minInterval"] for axis in drawn.option["xAxis"]} == {1}
+    assert re.findall(r'y="\d+" text-anchor="middle">([\d.]+)</text>', svg(plotted, title="a")) == ["1", "2"]
+    _, seconds = drawn_of(line("a", series(2, loss=np.array([2.0, 1.0]))), x="seconds")
+    assert {axis["minInterval"] for axis in seconds.option["xAxis"]} == {0}
 
 
 def test_a_long_series_is_thinned_keeps_its_spikes_and_says_so() -> None:
@@ -204,7 +225,7 @@ def test_what_a_mark_is_stands_in_the_title_and_figures_do_not_lie_upon_each_oth
 def test_beside_a_run_of_another_tool_no_loss_is_said_to_be_of_supervised_tokens() -> None:
     ours, theirs = series(10, loss=np.ones(10), grad_norm=np.ones(10)), series(10, loss=np.ones(10))
     plotted, _ = drawn_of(line("a", ours), line("b", theirs, is_foreign=True))
-    assert [panel.title for panel in plotted.panels] == ["Loss, as stated", "Gradient norm, before clipping"]
+    assert [panel.title for panel in plotted.panels] == ["Loss, as stated", "Gradient norm (before clipping)"]
 
 
 def test_two_runs_share_panels_and_are_told_apart_by_a_legend() -> None:

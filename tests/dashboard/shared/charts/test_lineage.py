@@ -3,13 +3,14 @@ from __future__ import annotations
 import numpy as np
 
 from dashboard.shared.charts.lineage import Ancestor, lineage
-from dashboard.shared.reading.series import NAMES, Series
+from dashboard.shared.reading.series import Series
+from schemas.row_fields import number_names
 
 
 def series(first: int, last: int) -> Series:
     """Return rows of these steps, one a second, 100 tokens each, the step as their loss."""
     steps = np.arange(float(first), last + 1)
-    columns = {name: np.full(len(steps), np.nan) for name in NAMES}
+    columns = {name: np.full(len(steps), np.nan) for name in number_names()}
     columns |= {"step": steps, "tokens_seen": steps * 100, "loss": steps, "seconds": steps - first}
     return Series(columns=columns, unread=0)
 

@@ -1,4 +1,4 @@
-"""The list of runs as rows: cells, columns by choice, order, groups, pages, CSV, and what is not done twice."""
+"""The list of runs as rows: cells, columns by choice, order, pages, CSV, and what is not done twice."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dashboard.shared.tables import runs_table
 from dashboard.shared.tables.query import parse
 from dashboard.shared.tables.run_rows import Row, RowCache, row_of
 from dashboard.shared.tables.runs_table import column_of
-from dashboard.views.runs.logic.order import PAGE_ROWS, in_groups, in_order, page_of
+from dashboard.views.runs.logic.order import PAGE_ROWS, in_order, page_of
 from evidence.index.runs import RunSummary, index_runs
 from evidence.run.notes import Change, change_notes
 
@@ -137,25 +137,6 @@ def test_order_by_any_column_with_missing_values_last() -> None:
     assert names(in_order(rows, "x")) == ["A", "a", "b", "none"]
     assert names(in_order(rows, "run")) == ["a", "A", "b", "none"]
     assert names(in_order(rows, "no-such-column")) == names(rows)
-
-
-def test_groups_count_and_sum_up_what_agrees() -> None:
-    early, late = "2026-11-20T12:00:00Z", "2026-11-21T12:00:00Z"
-    rows = rows_of(
-        summary("a", model="m", score=0.5, last_loss=2.0, started_at=early, tags=("x", "y")),
-        summary("b", model="m", score=0.7, last_loss=1.0, grade="measured", started_at=late, tags=("x",)),
-        summary("c"),
-    )
-    first, second = in_groups(rows, "model")
-    assert (first.value, names(first.rows), first.verified) == ("m", ["a", "b"], 1)
-    assert (first.best_score, first.mean_score, first.lowest_loss, first.mean_loss) == (0.7, 0.6, 1.0, 1.5)
-    assert first.newest == datetime(2026, 11, 21, 12, tzinfo=UTC)
-    assert (second.value, second.best_score, second.mean_loss, second.newest) == (None, None, None, None)
-    assert [(group.value, names(group.rows)) for group in in_groups(rows, "tag")] == [
-        ("x", ["a", "b"]),
-        ("y", ["a"]),
-        (None, ["c"]),
-    ]
 
 
 def test_pages_say_which_rows_they_are() -> None:

@@ -16,6 +16,7 @@ from dashboard.shared.session import reading, state
 from dashboard.views.compare.logic import tables
 from evidence.compare.comparison import compare_runs
 from evidence.records.ours import read_run
+from evidence.run.layout import MANIFEST
 
 FOREIGN = Path(__file__).parents[3] / "cases" / "foreign"
 
@@ -89,10 +90,10 @@ def test_instead_of_many_runs_others_can_be_chosen(opened: Open, sweep: list[str
 
 def test_a_scatter_says_which_runs_have_no_point(opened: Open, sweep: list[str]) -> None:
     axes = {"across": "optimizer.learning_rate", "up": "seed"}
-    app = opened(state.COMPARE, part="Scatter", **axes, logs="log up")
+    app = opened(state.COMPARE, part="Scatter", **axes, logs="log y")
     assert "1 run has no place on a logarithmic axis, which shows nothing from zero downward." in said(app)
     assert len(app.get("echarts_chart")) == 1
-    app = opened(state.COMPARE, part="Scatter", **axes, logs="log up", match="run-00")
+    app = opened(state.COMPARE, part="Scatter", **axes, logs="log y", match="run-00")
     assert "No run has a point" in said(app)
     assert not app.get("echarts_chart")
     assert "no place" not in said(opened(state.COMPARE, part="Scatter", **axes))
@@ -144,8 +145,7 @@ def test_each_table_of_a_comparison_is_taken_as_csv_from_one_menu(opened: Open, 
 
 def test_a_table_as_csv_is_the_table_that_is_shown(sweep: list[str], root: Path) -> None:
     compared = compare_runs([read_run(root / name) for name in sweep[:3]])
-    for table in (tables.headlines, tables.settings, tables.differences):
-        head, rows = table(compared)
+    for head, rows in (tables.headlines(compared), tables.settings(compared), tables.differences(compared)):
         assert len({len(head), *map(len, rows)}) == 1
         taken = csv.reader(tables.as_csv(head, rows).splitlines())
         # A leading sign could begin a formula, so such a cell is written as text.
@@ -183,3 +183,17 @@ def test_runs_that_state_nothing_leave_the_pictures_empty(opened: Open, root: Pa
     assert "These runs state no figure and no setting that can be read." in said(opened(state.COMPARE, part="Scatter"))
     assert "Choose two axes or more" in said(opened(state.COMPARE, part="Parallel"))
     opened(state.COMPARE, runs=["one", "other"])
+
+
+def test_a_figure_that_an_error_concerns_is_withheld_in_both_places_with_a_word(opened: Open, root: Path) -> None:
+    write_run(root, "alpha", seed=1)
+    manifest = write_run(root, "beta", seed=2) / MANIFEST
+    stated = json.loads(manifest.read_text("utf-8"))
+    stated["result"]["last_loss"] += 1.0
+    manifest.write_text(json.dumps(stated), "utf-8")
+    text = said(opened(state.COMPARE, runs=["alpha", "beta"]))
+    assert "beta: last_loss is not shown, because run_manifest.json contradicts the rows." in text
+    assert "alpha: " not in text
+    page = said(opened(state.RUN, run="beta"))
+    assert "<dt>Last loss</dt><dd>–" in page
+    assert "last_loss is not shown, because run_manifest.json contradicts the rows." in page

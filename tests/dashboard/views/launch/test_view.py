@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import resource
+import shlex
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -25,6 +27,7 @@ from evidence.run.lock import RunLock
 from launch import planning, queue
 from launch.jobs import OUTPUT, Job, enqueue, jobs, mark_ended, new_job_folder, read_job
 from launch.places import local
+from trainproof import command
 
 
 def job_in(root: Path, run: str = "a-run", exit_code: int | None = None, output: str = "") -> Job:
@@ -58,14 +61,14 @@ def test_what_came_with_the_root_is_shown_and_started_by_nobody_but_its_reader(o
     assert '<p class="tp-sub">You did not queue it on this machine, so it is not started; Retry starts it.</p>' in said(
         app
     )
-    assert "nobody works through the queue" not in said(app)
+    assert "The queue stands still" not in said(app)
     assert {"Retry"} == {"Retry", "Continue the queue", "Stop", "Remove"} & set(labels(app))
 
 
 def test_a_queue_that_nobody_works_through_can_be_continued(opened: Open, root: Path) -> None:
     job_in(root)
     app = opened(state.LAUNCH)
-    assert "Jobs wait, and nobody works through the queue" in said(app)
+    assert "The queue stands still" in said(app)
     assert {"Continue the queue", "Remove"} <= set(labels(app))
 
 
@@ -77,8 +80,8 @@ def test_a_queue_that_stands_still_because_the_disk_is_full_says_so(
         assert "Nothing is started" not in said(opened(state.LAUNCH))
         monkeypatch.setattr("dashboard.views.launch.parts.jobs.LEAST_FREE_BYTES", 2**62)
         text = said(opened(state.LAUNCH))
-    assert f"Nothing is started, since the disk of {root} is full: " in text
-    assert "are free. Make room there, and the queue goes on by itself." in text
+    assert f"Nothing is started: the disk of {root} is full, " in text
+    assert "are free. Make room there, and the queue continues by itself." in text
 
 
 def test_a_waiting_job_goes_before_another_and_out_of_the_queue(opened: Open, root: Path) -> None:
@@ -110,7 +113,7 @@ def test_one_that_was_started_a_moment_ago_is_not_said_to_be_left_alone(opened: 
     app = press(opened(state.LAUNCH), "Just start a smoke run")
     try:
         # The page was drawn while the job waited or, on a quick machine, when it had begun.
-        assert "nobody works through the queue" not in said(app)
+        assert "The queue stands still" not in said(app)
     finally:
         wait_for(lambda: jobs(root)[0].started is not None)
         queue.kill(jobs(root)[0])
@@ -137,7 +140,7 @@ def test_where_the_disk_is_full_a_button_says_so_and_the_page_goes_on(
     app = opened(state.LAUNCH)
     with full_disk():
         app = press(app, f"{button} {job.job_id}")
-    assert f"{failed}: [Errno 27] File too large. Mend that and press the button again." in said(app)
+    assert f"{failed}: [Errno 27] File too large. Fix that and press the button again." in said(app)
     assert [job.state for job in jobs(root)] == ["waiting", "waiting"]
 
 
@@ -145,7 +148,7 @@ def test_a_queue_that_cannot_be_continued_says_why(opened: Open, root: Path) -> 
     log = job_in(root).folder.parent / "worker.log"
     log.mkdir()
     app = press(opened(state.LAUNCH), "Continue the queue")
-    said_so = f"The queue could not be continued: [Errno 21] Is a directory: &#x27;{log}&#x27;. Mend that and press"
+    said_so = f"The queue could not be continued: [Errno 21] Is a directory: &#x27;{log}&#x27;. Fix that and press"
     assert said_so in said(app)
 
 
@@ -154,7 +157,7 @@ def test_what_is_queued_while_no_worker_can_be_started_is_queued_once(opened: Op
     app = press(opened(state.LAUNCH), "Just start a smoke run")
     assert [job.state for job in jobs(root)] == ["waiting"]
     assert "could not be started" not in said(app)
-    assert "Jobs wait, and nobody works through the queue" in said(app)
+    assert "The queue stands still" in said(app)
 
 
 def test_a_root_that_cannot_hold_jobs_stops_no_page(opened: Open, root: Path) -> None:
@@ -180,7 +183,7 @@ def test_the_command_says_that_somebody_insists_on_what_does_not_fit(opened: Ope
     app = opened(state.LAUNCH, source="tiny.yaml")
     before = app.code[0].value
     assert "--force" not in before
-    insist = next(toggle for toggle in app.toggle if toggle.label == "Start even if it is planned not to fit")
+    insist = next(toggle for toggle in app.toggle if toggle.label == "Start even if it may run out of memory")
     assert insist.set_value(True).run().code[0].value == f"{before} --force"
 
 
@@ -200,12 +203,44 @@ def test_the_answer_of_a_plan_is_shown_with_what_would_make_it_smaller(opened: O
     app = opened(state.LAUNCH, source="tiny.yaml")
     text = said(app)
     assert "does not fit" in text
-    assert "28.0\u202fGiB needed on each device ± 25 %" in text
-    assert "15.8\u202fGiB available on 8 × TPU v5e; read from the compiled program." in text
+    assert "28.00 GiB needed on each device ± 25 %" in text
+    assert "15.75 GiB available on 8 × TPU v5e; read from the compiled program." in text
     assert "&lt;b&gt;tokens&lt;/b&gt; × words" in text
     assert "memory.donate=true" in text
-    assert "Plan anew" in labels(app)
+    assert "Check again" in labels(app)
     assert "Start" in labels(app)
+
+
+def test_a_plan_whose_error_reaches_the_limit_is_called_tight(opened: Open, root: Path) -> None:
+    resolved = opened(state.LAUNCH, source="tiny.yaml").code[-1].value
+    folder = planning.folder_of(root, yaml.safe_load(resolved))
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text("name: x\n")
+    (folder / "answer.json").write_text(
+        '{"verdict": "tight", "need_bytes": 17931691622, "available_bytes": 22333829939, "error_fraction": 0.3,'
+        '"target": {"name": "CPU", "devices": 1}, "parts": [], "changes": []}'
+    )
+    (folder / "output.log").write_text("")
+    planning.mark_ended(folder, 0)
+    text = said(opened(state.LAUNCH, source="tiny.yaml"))
+    assert "16.70 GiB needed on each device ± 30 %" in text
+    assert 'title="It may run out of memory: the plan&#x27;s error reaches beyond what there is."' in text
+    assert "</span>tight</span>" in text
+
+
+def test_the_shown_command_gives_the_folder_its_name_as_start_does(opened: Open, root: Path, monkeypatch) -> None:
+    """It names no folder of its own: the queue gives both the time of their start as an ending."""
+    app = opened(state.LAUNCH, source="tiny.yaml")
+    assert app.code[0].value == f"trainproof queue add --config tiny.yaml --root {root}"
+    asked: list[tuple[object, ...]] = []
+    monkeypatch.setattr("launch.queue.start", lambda *given, **flags: asked.append((*given, flags)) or job_in(root))
+    press(app, "Start")
+    Path("tiny.yaml").write_text(app.code[-1].value, "utf-8")
+    monkeypatch.setattr(sys, "argv", shlex.split(app.code[0].value))
+    with pytest.raises(SystemExit):
+        command.main()
+    assert len(asked) == 2
+    assert asked[0] == asked[1]
 
 
 def test_of_many_runs_the_newest_are_offered_and_the_one_that_a_link_asks_for(opened: Open, root: Path) -> None:
@@ -391,7 +426,7 @@ def test_no_name_turns_the_command_or_the_configuration_around(opened: Open, roo
     turned = stated | {"name": "\u202egpj.exe", "data": {"dataset": "a\u200b\u2066b"}}
     (write_run(root, "a") / "config.yaml").write_text(yaml.safe_dump(turned, allow_unicode=True), "utf-8")
     app = opened(state.LAUNCH, source="same as a")
-    assert app.code[0].value == f"trainproof train --config 'gpj.exe.yaml' --output '{root}/gpj.exe'"
+    assert app.code[0].value == f"trainproof queue add --config 'gpj.exe.yaml' --root {root}"
     assert "dataset: ab\n" in app.code[-1].value
     assert visible(app.code[-1].value) == app.code[-1].value
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import tempfile
 import zipfile
@@ -18,6 +19,7 @@ from synthetic import seal, write_run
 from dashboard.shared.session import state
 from dashboard.views.package.logic import bundles
 from evidence.bundle import verify
+from evidence.bundle.build import build_bundle
 from evidence.bundle.verify import verify_bundle
 from evidence.run.layout import LOG
 
@@ -34,7 +36,32 @@ def test_the_steps_are_shown_from_the_start(opened: Open, root: Path) -> None:
     titles = ["Choose runs", "Look at the checklist", "Build", "Verify and hand in"]
     steps = [f'<p class="tp-step"><b>{number}</b>{title}</p>' for number, title in enumerate(titles, start=1)]
     assert [step in text for step in steps] == [True] * 4
-    assert "Nothing is built yet." in text
+    assert "No zip yet. Zips you build are saved in bundles/ and listed here." in text
+
+
+def test_before_a_run_is_chosen_the_steps_are_one_and_two(opened: Open, root: Path) -> None:
+    write_run(root, "alpha")
+    write_run(root, "beta")
+    text = said(opened(state.PACKAGE))
+    assert re.findall(r"<b>(\d)</b>([^<]+)", text) == [("1", "Choose runs"), ("2", "Verify and hand in")]
+
+
+def test_zips_of_another_root_are_not_offered(opened: Open, root: Path, tmp_path: Path) -> None:
+    write_run(root, "alpha")
+    build_bundle([root / "alpha"], tmp_path / "bundles" / "mine.zip")
+    build_bundle([write_run(tmp_path / "elsewhere", "theirs", seed=2)], tmp_path / "bundles" / "theirs.zip")
+    app = opened(state.PACKAGE)
+    assert next(box for box in app.selectbox if box.label == "Bundle").options == ["mine"]
+    assert "Not listed: 1 zip in bundles/ with runs of another root." in said(app)
+
+
+def test_the_checklist_counts_what_blocks_and_names_the_pages_own_buttons(opened: Open, root: Path) -> None:
+    write_run(root, "alpha", status="interrupted")
+    app = opened(state.PACKAGE, runs="alpha")
+    assert next(part.label for part in app.expander).startswith("1 problem blocks this zip")
+    text = said(app)
+    assert "tick “Label as partial” below" in text
+    assert "--allow-partial" not in text
 
 
 def test_a_secret_blocks_and_is_masked_in_the_copy_alone(opened: Open, root: Path, tmp_path: Path) -> None:
@@ -115,7 +142,7 @@ def test_what_is_built_is_not_replaced_without_a_word_and_verified_once(
     assert len(verified) == 2, "a press is a wish, and a click elsewhere is none"
     bundle = tmp_path / "bundles" / "submission.zip"
     bundle.write_bytes(bundle.read_bytes()[:-30])
-    assert "does not hold" in said(app.run())
+    assert "not valid" in said(app.run())
     assert len(verified) == 3
 
 
@@ -136,7 +163,7 @@ def test_a_bundle_that_cannot_be_put_down_is_said(
     app.get("file_uploader")[0].upload("some.zip", hostile(), "application/zip").run()
     assert not app.exception
     assert "The bundle could not be verified: [Errno 2] No such file or directory: " in said(app)
-    assert "Mend that and press the button again." in said(app)
+    assert "Fix that and press the button again." in said(app)
 
 
 def test_a_bundle_of_a_stranger_is_judged_and_leaves_nothing_behind(opened: Open, root: Path, tmp_path: Path) -> None:
@@ -145,7 +172,7 @@ def test_a_bundle_of_a_stranger_is_judged_and_leaves_nothing_behind(opened: Open
     before = sorted(tmp_path.rglob("*"))
     app.get("file_uploader")[0].upload("evil.zip", hostile(), "application/zip").run()
     text = said(app)
-    assert "does not hold" in text
+    assert "not valid" in text
     assert "../../evil" in text
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -162,7 +189,7 @@ def test_every_hostile_archive_is_refused_on_the_page_and_leaves_nothing(
         assert not app.exception, name
         text = said(app)
         findings = text.count('class="tp-what"')
-        assert ("does not hold" in text, findings > 0, f"<b>{name}.zip</b>" in text) == (True, True, True), name
+        assert ("not valid" in text, findings > 0, f"<b>{name}.zip</b>" in text) == (True, True, True), name
         assert sorted(tmp_path.rglob("*")) == before, name
 
 
@@ -173,8 +200,8 @@ def test_an_uploaded_bundle_that_is_too_large_for_the_memory_is_for_the_command_
     app = opened(state.PACKAGE, part="Verify")
     app.get("file_uploader")[0].upload("large.zip", named("a.txt"), "application/zip").run()
     assert not app.exception
-    assert "Error TP086: The bundle unpacks to 6\u202fB, and this page verifies at most 5\u202fB." in said(app)
-    assert "does not hold" not in said(app)
+    assert "Error TP086: The bundle unpacks to 6 B, and this page verifies at most 5 B." in said(app)
+    assert "not valid" not in said(app)
 
 
 def test_an_uploaded_bundle_is_verified_once(opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,7 +215,7 @@ def test_an_uploaded_bundle_is_verified_once(opened: Open, root: Path, monkeypat
     monkeypatch.setattr(bundles, "verdict_on", counted)
     app = opened(state.PACKAGE, part="Verify")
     app.get("file_uploader")[0].upload("one.zip", CASES["climbs"](), "application/zip").run()
-    assert "does not hold" in said(app.run())
+    assert "not valid" in said(app.run())
     app.get("file_uploader")[0].upload("two.zip", CASES["bomb"](), "application/zip").run()
     assert verified == [CASES["climbs"](), CASES["bomb"]()]
 

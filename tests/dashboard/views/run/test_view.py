@@ -13,13 +13,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from changed_schema import changed_schema, with_row_field
 from pages import Open, labels, press, said
 from synthetic import write_rows, write_run
 
+from dashboard.shared.charts.curves_csv import curves_csv
+from dashboard.shared.charts.line import Line
+from dashboard.shared.reading.series import Tail
 from dashboard.shared.session import state
 from evidence.index.runs import index_runs
 from evidence.records.importing import import_run
-from evidence.run.layout import FIRST_EXAMPLES, LOG, MANIFEST, PREDICTIONS
+from evidence.run.layout import FIRST_EXAMPLES, LOG, MANIFEST, METRICS, PREDICTIONS
 from evidence.run.lock import RunLock
 from evidence.run.notes import Change, change_notes
 from launch.jobs import enqueue, mark_started, new_job_folder, read_job
@@ -56,7 +60,7 @@ def test_a_resumed_run_goes_on_from_its_parent(opened: Open, root: Path) -> None
 
 def test_the_view_of_a_curve_stands_in_the_address(opened: Open, root: Path) -> None:
     write_run(root, "alpha", steps=300)
-    app = opened(state.RUN, run="alpha", scale=["log loss", "no outliers"], x="Tokens", smooth="0.9")
+    app = opened(state.RUN, run="alpha", scale=["log loss", "hide outliers"], x="Tokens", smooth="0.9")
     drawn = options(app)
     assert drawn["yAxis"][0]["type"] == "log"
     assert drawn["xAxis"][-1]["name"] == "thousand tokens"
@@ -285,7 +289,56 @@ def test_the_head_says_why_a_run_ended_and_what_was_noted(opened: Open, root: Pa
     change(failed / MANIFEST, exit={"code": 4, "error": "non_finite_loss", "message": why})
     change_notes([failed], Change(add=("baseline",), note="Seed <3> was unlucky."), datetime.now(UTC))
     app = opened(state.RUN, run="alpha")
-    assert f"It ended with: {why}" in said(app)
+    assert f"It ended: {why}" in said(app)
     assert "Tags: baseline" in said(app)
     assert "Note: Seed &lt;3&gt; was unlucky." in said(app)
     assert "Tags and note" in labels(app)
+
+
+def test_a_run_that_was_stopped_says_who_stopped_it_where_and_what_to_do(opened: Open, root: Path) -> None:
+    stopped = write_run(root, "alpha", status="interrupted")
+    message = "signal SIGINT, before the evaluation was complete"
+    change(stopped / MANIFEST, exit={"code": 6, "error": "interrupted", "message": message})
+    step = json.loads((stopped / MANIFEST).read_text("utf-8"))["training"]["steps_done"]
+    assert f"Stopped by a user at step {step}, before evaluation.</p>" in said(opened(state.RUN, run="alpha"))
+    (stopped / "checkpoints" / "20").mkdir(parents=True)
+    text = said(opened(state.RUN, run="alpha"))
+    assert f"Stopped by a user at step {step}, before evaluation. Resume continues from there." in text
+
+
+def test_a_running_run_gives_no_reason_that_time_overtakes(opened: Open, root: Path) -> None:
+    folder = write_run(root, "alpha", steps=40, status="running")
+    with RunLock(folder):
+        text = said(opened(state.RUN, run="alpha"))
+    assert "Not verified: it is still running." in text
+    assert "it is at" not in text
+
+
+def test_what_is_continued_already_is_not_resumed_again(opened: Open, root: Path) -> None:
+    stopped = write_run(root, "alpha", status="interrupted")
+    (stopped / "checkpoints" / "20").mkdir(parents=True)
+    assert "Resume" in labels(opened(state.RUN, run="alpha"))
+    later = write_run(root, "beta", seed=2)
+    change(later / MANIFEST, parent={"run_id": "alpha", "step": 20})
+    app = opened(state.RUN, run="alpha")
+    assert "Resume" not in labels(app)
+    press(app, "Continuation")
+    assert app.query_params["run"] == "beta"
+
+
+def test_a_field_that_an_objective_adds_to_the_schema_is_drawn_and_taken_as_csv(opened: Open, root: Path) -> None:
+    """Stated once, in the schema: rows without it stay valid, and rows with it have a curve of their own."""
+    folder = write_run(root, "alpha", steps=20)
+    write_run(root, "beta", seed=2)
+    rows = rows_of(folder / METRICS)
+    write_rows(folder / METRICS, [row | {"reward_mean": 0.01 * number} for number, row in enumerate(rows)])
+    reward = {"title": "Mean reward", "description": "Of a step.", "x-unit": "points", "x-panel": {}, "type": "number"}
+    with changed_schema("metric_row", with_row_field("reward_mean", reward)):
+        app = opened(state.RUN, run="alpha")
+        drawn = options(app)
+        without = options(opened(state.RUN, run="beta"))
+        text = curves_csv([Line(name="alpha", series=Tail(folder / METRICS).series(), colour="")])
+    assert "Mean reward (points)" in [title["text"] for title in drawn["title"]]
+    assert text.splitlines()[0].endswith(",reward_mean")
+    assert text.splitlines()[2].endswith(",0.01")
+    assert len(without["title"]) == len(drawn["title"]) - 1

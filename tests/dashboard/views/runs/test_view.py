@@ -76,7 +76,7 @@ def test_groups_are_summed_up_and_their_runs_stand_together(opened: Open, three:
     app = opened(RUNS, group="model")
     assert listed(app) == ["beta", "gamma", "alpha"]
     text = said(app)
-    assert "2 groups by Model. Each run counts once in a mean." in text
+    assert "2 groups by Model. Mean ± standard deviation over the full runs of a group" in text
     assert text.index(">small</td>") < text.index(">big</td>")
     app = next(box for box in app.selectbox if box.label == "Show one group only").select_index(1).run()
     assert listed(app) == ["alpha"]

@@ -12,8 +12,9 @@ import pytest
 from secret_samples import HEX, HF, SECRETS
 from synthetic import write_run
 
-from evidence.bundle.format.codes import PERSONAL_DETAIL, SECRET
+from evidence.bundle.format.rules import PERSONAL_DETAIL, SECRET
 from evidence.bundle.secrets.scan import BLOCK_BYTES, MOST_PER_FILE, OVERLAP_BYTES, find_secrets, mask, scan_file
+from schemas.problems.rule import Rule
 
 DETAILS = {
     "home folder": "loading /home/ada/data/train.jsonl",
@@ -39,9 +40,9 @@ HARMLESS = {
 }
 
 
-def found_in(text: str | bytes, code: str) -> list[str]:
+def found_in(text: str | bytes, rule: Rule) -> list[str]:
     data = text if isinstance(text, bytes) else text.encode()
-    return [finding.kind for finding in find_secrets(io.BytesIO(data)) if finding.code == code]
+    return [finding.kind for finding in find_secrets(io.BytesIO(data)) if finding.rule == rule]
 
 
 @pytest.mark.parametrize("name", SECRETS)
@@ -85,7 +86,7 @@ def test_mask_shows_where_to_look_and_no_more():
 def test_found_across_the_blocks_in_which_a_file_is_read(before: int):
     filler = (b"x" * 99 + b"\n") * (before // 100 + 1)
     data = filler[:before] + b"\n" + HF.encode() + b"\n" + filler[: OVERLAP_BYTES * 2]
-    (finding,) = [finding for finding in find_secrets(io.BytesIO(data)) if finding.code == SECRET]
+    (finding,) = [finding for finding in find_secrets(io.BytesIO(data)) if finding.rule == SECRET]
     assert finding.line == data[: data.index(b"hf_")].count(b"\n") + 1
 
 

@@ -9,12 +9,12 @@ from synthetic import write_run
 from dashboard.shared.config import settings
 from dashboard.shared.reading.series import Tail
 from dashboard.shared.tables import forecast, headline
-from dashboard.shared.words.numbers import NOTHING, THIN
 from dashboard.views.compare.logic import pairing, tables
 from dashboard.views.run.logic import predictions_table
 from evidence.compare.comparison import compare_runs
 from evidence.index.runs import index_runs
 from evidence.records.ours import read_run
+from schemas.problems.formats import NOTHING
 
 
 def test_the_headline_of_a_whole_run(tmp_path: Path) -> None:
@@ -22,17 +22,17 @@ def test_the_headline_of_a_whole_run(tmp_path: Path) -> None:
     series = Tail(run.path / "metrics.jsonl").series()
     found = {item.label: item for item in headline.figures(run.manifest, run.eval_summary, run.plan, series)}
     assert (found["Steps"].value, found["Steps"].detail) == ("20", "of 20 planned")
-    assert found["Exact match"].value == f"100.0{THIN}%"
-    assert found["Exact match"].detail == f"72.2–100.0{THIN}%, n = 10; untrained 0.0{THIN}%"
-    assert found["Speed"].detail == f"0.500{THIN}s per step, on average"
+    assert found["Exact match"].value == "100.0 %"
+    assert found["Exact match"].detail == "72.2–100.0 %, n = 10; untrained 0.0 %"
+    assert found["Speed"].detail == "0.500 s per step, on average"
     assert run.manifest is not None
     slow = run.manifest | {"result": run.manifest["result"] | {"tokens_seen": 40_960, "train_seconds": 100.0}}
     mean = {item.label: item for item in headline.figures(slow, None, run.plan, series)}
-    assert mean["Speed"].value == f"410{THIN}tokens/s"
-    under_way = run.manifest | {"result": dict.fromkeys(run.manifest["result"])}
+    assert mean["Speed"].value == "410 tokens/s"
+    under_way = run.manifest | {"status": "running", "result": dict.fromkeys(run.manifest["result"])}
     live = {item.label: item for item in headline.figures(under_way, None, run.plan, series)}
-    assert live["Speed"].detail == f"0.500{THIN}s for the last step"
-    assert found["Duration"].detail == f"10{THIN}s of training"
+    assert live["Speed"].detail == "0.500 s for the last step"
+    assert found["Duration"].detail == "10.0 s of training"
 
 
 def test_the_headline_of_nothing_is_all_dashes(tmp_path: Path) -> None:
@@ -48,20 +48,22 @@ def test_settings_three_times_over_and_where_they_disagree(tmp_path: Path) -> No
         manifest={"training": {"optimizer": {"name": "adamw"}}},
     )
     run = read_run(folder)
-    found = {item.key: item for item in settings.settings(run.config, run.manifest)}
+    found = {item.key: item for item in settings.settings(run)}
     assert (found["optimizer.name"].declared, found["optimizer.name"].effective) == ("adafactor", "adamw")
     assert found["optimizer.name"].differs
     assert found["optimizer.name"].is_changed
     # auto leaves the choice to the program, and parameters cannot be split over one device.
     assert not found["mesh.device"].differs
     assert not found["mesh.shard_params"].differs
+    assert found["mesh.shard_params"].remark == "One device: there is nothing to divide."
     assert found["optimizer.beta1"].effective is None
     assert (found["model.name"].default, found["limits.max_minutes"].declared) == (None, "null")
     assert sum(item.differs for item in found.values()) == 1
 
 
-def test_settings_of_a_run_without_documents() -> None:
-    assert all(item.declared is None and item.effective is None for item in settings.settings(None, None))
+def test_settings_of_a_run_without_documents(tmp_path: Path) -> None:
+    found = settings.settings(read_run(tmp_path))
+    assert all(item.declared is None and item.effective is None for item in found)
 
 
 @pytest.mark.parametrize(
@@ -110,10 +112,10 @@ def test_scores_by_group_beside_the_untrained_model(tmp_path: Path) -> None:
         "all items",
         "",
         "12",
-        f"100.0{THIN}%",
-        f"75.8–100.0{THIN}%",
-        f"100.0{THIN}%",
-        f"0.0{THIN}%",
+        "100.0 %",
+        "75.8–100.0 %",
+        "100.0 %",
+        "0.0 %",
     )
     assert [row[:3] for row in rows[1:3]] == [("section", "core", "9"), ("section", "edge", "3")]
 
@@ -125,17 +127,27 @@ def test_a_number_is_shown_as_yaml_writes_it_with_every_digit(value: float) -> N
     assert yaml.safe_load(text) == value
 
 
+def test_a_rehearsal_is_of_the_same_model(tmp_path: Path) -> None:
+    mine, other = ({"model": {"name": name}} for name in ("mine", "other"))
+    write_run(tmp_path, "other", mode="smoke", manifest={"started_at": "2026-11-20T09:00:00+00:00", **other})
+    write_run(tmp_path, "full", manifest={"started_at": "2026-11-20T12:30:00+00:00", **mine})
+    assert pairing.smoke_and_full(index_runs(tmp_path)) is None
+    write_run(tmp_path, "own", mode="smoke", manifest={"started_at": "2026-11-20T08:00:00+00:00", **mine})
+    assert pairing.smoke_and_full(index_runs(tmp_path)) == ("own", "full")
+
+
 def test_a_rehearsal_is_of_the_same_method_and_started_before_whatever_the_zone(tmp_path: Path) -> None:
+    gemma = {"model": {"name": "gemma"}}
     lora = {"training": {"method": "lora"}, "model": {"name": "gemma"}}
     write_run(tmp_path, "full", manifest={"started_at": "2026-11-20T14:30:00+02:00", "model": {"name": "gemma"}})
     write_run(tmp_path, "lora-smoke", mode="smoke", manifest={"started_at": "2026-11-20T12:00:00+00:00", **lora})
     assert pairing.smoke_and_full(index_runs(tmp_path)) is None
     # Later by the letters of its time, earlier in truth; and the other way round.
-    write_run(tmp_path, "before", mode="smoke", manifest={"started_at": "2026-11-20T17:00:00+05:00"})
-    write_run(tmp_path, "after", mode="smoke", manifest={"started_at": "2026-11-20T12:45:00+00:00"})
-    write_run(tmp_path, "undated", mode="smoke", manifest={"started_at": "yesterday"})
+    write_run(tmp_path, "before", mode="smoke", manifest={"started_at": "2026-11-20T17:00:00+05:00", **gemma})
+    write_run(tmp_path, "after", mode="smoke", manifest={"started_at": "2026-11-20T12:45:00+00:00", **gemma})
+    write_run(tmp_path, "undated", mode="smoke", manifest={"started_at": "yesterday", **gemma})
     assert pairing.smoke_and_full(index_runs(tmp_path)) == ("before", "full")
-    write_run(tmp_path, "failed", status="failed", manifest={"started_at": "2026-11-22T12:00:00+00:00"})
+    write_run(tmp_path, "failed", status="failed", manifest={"started_at": "2026-11-22T12:00:00+00:00", **gemma})
     assert pairing.smoke_and_full(index_runs(tmp_path)) == ("before", "full")
 
 

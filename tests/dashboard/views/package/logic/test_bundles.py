@@ -62,7 +62,7 @@ def test_what_unpacks_to_more_than_the_memory_should_hold_is_not_read(monkeypatc
             code="TP086",
             severity="error",
             file="a b.zip",
-            what="The bundle unpacks to 6\u202fB, and this page verifies at most 5\u202fB.",
+            what="The bundle unpacks to 6 B, and this page verifies at most 5 B.",
             why="Its rows would take several times as much of this machine's memory.",
             next="Verify it in a terminal: `trainproof verify 'a b.zip'`.",
         ),

@@ -128,4 +128,4 @@ def test_a_place_that_cannot_be_read_or_written_is_named(tmp_path: Path) -> None
         save(tmp_path, "a", {})
     (problem,) = refused.value.problems
     assert problem.what == "The view could not be saved: File exists."
-    assert problem.next == "Mend that and save again."
+    assert problem.next == "Fix that and save again."

@@ -1,0 +1,28 @@
+"""How a run that did not succeed ended, in a sentence or two."""
+
+from __future__ import annotations
+
+from evidence.records.ours import Run
+from schemas.problems.formats import count
+from schemas.reading.values import number_at, text_at
+
+_BY_A_USER = "signal SIGINT"
+"""What Ctrl-C sends, and the button Stop."""
+
+
+def said(run: Run, *, may_resume: bool) -> str:
+    """Return how a run ended; empty while it is running, where it succeeded, and where it does not say.
+
+    Args:
+        run: The run, as read.
+        may_resume: Whether the reader is offered to resume it.
+    """
+    message = text_at(run.manifest, "exit", "message")
+    if message is None or run.status in {"succeeded", "running"}:
+        return ""
+    if not message.startswith(_BY_A_USER):
+        return f"It ended: {message}"
+    step = number_at(run.manifest, "training", "steps_done")
+    at = f" at step {count(step)}" if step else ""
+    before = ", before evaluation" if "evaluation" in message else ""
+    return f"Stopped by a user{at}{before}." + (" Resume continues from there." if may_resume else "")

@@ -1,0 +1,76 @@
+"""Models in scripts: logits, continuations, and what is refused."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from schemas.problems.problem import ProblemError
+from trainer.generate.language_model import generate, load_model
+
+CASES = Path(__file__).parents[2] / "cases" / "models"
+
+
+@pytest.fixture(scope="module")
+def model():
+    return load_model(CASES / "mistral")
+
+
+def refused(call):
+    with pytest.raises(ProblemError) as refusal:
+        call()
+    (problem,) = refusal.value.problems
+    return problem.code, problem.what
+
+
+def test_logits_are_float32_and_those_of_transformers(model):
+    expected = np.load(CASES / "mistral" / "expected.npz")
+    got = model(expected["tokens"])
+    assert (got.shape, str(got.dtype)) == ((2, 24, 98), "float32")
+    np.testing.assert_allclose(got, expected["logits"], rtol=0, atol=1e-5 * np.abs(expected["logits"]).max())
+    one = model(expected["tokens"][0].tolist())
+    assert one.shape == (1, 24, 98)
+    np.testing.assert_allclose(one[0], got[0], atol=1e-5)
+    rough = load_model(CASES / "mistral", dtype="bfloat16")(expected["tokens"])
+    assert str(rough.dtype) == "float32"
+    assert 1e-3 < np.abs(rough - got).max() < 0.5
+
+
+def test_continuations_are_those_of_transformers_one_by_one_and_together(model):
+    expected = json.loads((CASES / "mistral" / "expected.json").read_text())
+    stop, prompts = expected["stop_token_id"], expected["prompts"]
+    together = generate(model, prompts, max_new_tokens=16, stop_token_id=stop)
+    assert together.shape == (4, 16)
+    for row, prompt, completion in zip(together, prompts, expected["completions"], strict=True):
+        assert row[: len(completion)].tolist() == completion
+        assert set(row[len(completion) :].tolist()) <= {stop}
+        alone = generate(model, prompt)
+        assert alone.shape == (12,)
+        cut = completion[:12]
+        assert alone[: len(cut)].tolist() == cut
+
+
+@pytest.mark.parametrize(
+    ("ids", "what"),
+    [
+        ([[0, 98]], "Token id 98 is not below 98, the model's vocabulary."),
+        ([[0, -1]], "Token id -1 is not below 98, the model's vocabulary."),
+        ([[0.5]], "Token ids are of shape [1, 1] and type float64."),
+        ([[]], "Token ids are of shape [1, 0] and type float64."),
+    ],
+)
+def test_ids_that_the_model_cannot_take_are_refused(model, ids, what):
+    assert refused(lambda: model(ids)) == ("TP065", what)
+    assert refused(lambda: generate(model, ids)) == ("TP065", what)
+
+
+def test_more_tokens_than_a_table_of_positions_has_are_refused():
+    model = load_model(CASES / "gpt2")
+    what = "49 tokens are more than the model's 48 positions."
+    assert refused(lambda: model([[1] * 49])) == ("TP065", what)
+    assert refused(lambda: generate(model, [1] * 40, max_new_tokens=9)) == ("TP065", what)
+
+
+def test_a_built_in_model_has_no_parameters_to_load():
+    assert refused(lambda: load_model("demo")) == ("TP064", "demo is a built-in model, which has no parameters.")

@@ -1,0 +1,156 @@
+"""Adapters that PEFT made: the same logits, the same files again, and refusals by name."""
+
+import json
+import shutil
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from schemas.problems.problem import ProblemError
+from trainer.generate.language_model import load_model
+from trainer.model.adapters.merging import merge
+from trainer.model.adapters.reading import read_adapter
+from trainer.model.adapters.writing import write_adapter
+from trainer.model.files.source import resolve
+from trainer.model.lora import Lora
+from trainer.model.params import bind
+
+CASES = Path(__file__).parents[3] / "cases"
+MODELS = {"gpt2": "gpt2", "llama-rslora": "llama", "gemma2": "gemma2"}
+
+
+def base(name):
+    return resolve(str(CASES / "models" / MODELS[name]))
+
+
+def refused(folder, source):
+    with pytest.raises(ProblemError) as refusal:
+        read_adapter(folder, source)
+    assert {problem.code for problem in refusal.value.problems} <= {"TP047", "TP043"}
+    return [problem.what for problem in refusal.value.problems]
+
+
+def copied(name, tmp_path, **changes):
+    folder = tmp_path / "adapter"
+    shutil.copytree(CASES / "adapters" / name, folder)
+    config = json.loads((folder / "adapter_config.json").read_text()) | changes
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    return folder
+
+
+def test_there_is_a_case_of_every_kind():
+    assert sorted(path.parent.name for path in (CASES / "adapters").glob("*/expected.npz")) == sorted(MODELS)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_are_those_of_peft_before_and_after_merging(name, tmp_path):
+    expected = np.load(CASES / "adapters" / name / "expected.npz")
+    close = 1e-5 * np.abs(expected["logits"]).max()
+    model = load_model(CASES / "models" / MODELS[name], adapter=CASES / "adapters" / name)
+    np.testing.assert_allclose(model(expected["tokens"]), expected["logits"], rtol=0, atol=close)
+    merge(base(name), [(CASES / "adapters" / name, 1.0)], tmp_path / "merged", dtype="float32")
+    plain = load_model(tmp_path / "merged")
+    np.testing.assert_allclose(plain(expected["tokens"]), expected["logits"], rtol=0, atol=close)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gemma2"])
+def test_an_adapter_that_is_written_again_is_what_peft_wrote(name, tmp_path):
+    source = base(name)
+    read = read_adapter(CASES / "adapters" / name, source)
+    write_adapter(tmp_path / "again", read.params, read.loras, source)
+    folders = (CASES / "adapters" / name, tmp_path / "again")
+    first, second = (load_file(folder / "adapter_model.safetensors") for folder in folders)
+    assert {key: value.tobytes() for key, value in first.items()} == {key: v.tobytes() for key, v in second.items()}
+    theirs, ours = (json.loads((folder / "adapter_config.json").read_text()) for folder in folders)
+    same = ("r", "lora_alpha", "bias", "fan_in_fan_out", "peft_type", "task_type", "use_rslora")
+    assert {key: ours[key] for key in same} == {key: theirs[key] for key in same}
+    again = read_adapter(tmp_path / "again", source)
+    assert again.loras == read.loras
+
+
+def test_ranks_and_scales_follow_the_patterns(tmp_path):
+    loras = read_adapter(CASES / "adapters" / "llama-rslora", base("llama-rslora")).loras
+    assert len(loras) == 14
+    assert loras["layers.0.attention.value"].rank == 2
+    assert loras["layers.0.attention.value"].scale == pytest.approx(5 / 2**0.5)
+    assert loras["layers.1.attention.query"].scale == pytest.approx(9 / 4**0.5)
+    assert loras["layers.0.attention.query"].scale == pytest.approx(5 / 4**0.5)
+
+
+def test_adapters_of_single_projections_share_gpt2s_module(tmp_path):
+    source = base("gpt2")
+    numbers = np.random.default_rng(0)
+    model = load_model(CASES / "models" / "gpt2")
+    names = ["layers.0.attention.query", "layers.0.attention.value", "layers.1.mlp.down"]
+    loras = {names[0]: Lora(rank=2, scale=0.5), names[1]: Lora(rank=1, scale=2.0), names[2]: Lora(rank=2, scale=0.5)}
+    params = dict(model.params)
+    for name, lora in loras.items():
+        inputs, outputs = params[f"{name}.kernel"].shape
+        params[f"{name}.lora_a"] = jnp.asarray(numbers.normal(size=(inputs, lora.rank)), jnp.float32)
+        params[f"{name}.lora_b"] = jnp.asarray(numbers.normal(size=(lora.rank, outputs)), jnp.float32)
+    write_adapter(tmp_path / "written", params, loras, source)
+    read = load_model(CASES / "models" / "gpt2", adapter=tmp_path / "written")
+    tokens = np.array([[1, 2, 3]])
+    kernels = {
+        f"{name}.kernel": params[f"{name}.kernel"] + lora.scale * params[f"{name}.lora_a"] @ params[f"{name}.lora_b"]
+        for name, lora in loras.items()
+    }
+    decoder = bind(model.graphdef, {**model.params, **kernels})
+    np.testing.assert_allclose(read(tokens), decoder.logits(decoder.hidden(jnp.asarray(tokens))), atol=1e-4)
+
+
+def test_several_adapters_are_merged_by_their_weights_and_a_tied_head_stays_tied(tmp_path):
+    adapter = CASES / "adapters" / "gemma2"
+    merge(base("gemma2"), [(adapter, 0.25), (adapter, 0.75)], tmp_path / "sum", dtype="float32")
+    merge(base("gemma2"), [(adapter, 1.0)], tmp_path / "one", dtype="float32")
+    merge(base("gemma2"), [(adapter, 1.0), (adapter, -1.0)], tmp_path / "none", dtype="float32")
+    one, parts, none = (load_model(tmp_path / name).params for name in ("one", "sum", "none"))
+    own = load_model(CASES / "models" / "gemma2").params
+    for name, value in one.items():
+        np.testing.assert_allclose(parts[name], value, atol=1e-6)
+        np.testing.assert_allclose(none[name], own[name], atol=1e-6)
+    assert "lm_head.weight" not in load_file(tmp_path / "one" / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"use_dora": True}, "`use_dora` is true; adapters with it are not computed here."),
+        ({"peft_type": "IA3"}, '`peft_type` is "IA3"; adapters with it are not computed here.'),
+        ({"bias": "all"}, '`bias` is "all"; adapters with it are not computed here.'),
+        ({"init_lora_weights": "pissa"}, '`init_lora_weights` is "pissa"; adapters with it are not computed here.'),
+        ({"task_type": "SEQ_CLS"}, '`task_type` is "SEQ_CLS"; adapters with it are not computed here.'),
+        ({"layer_replication": [[0, 2]]}, "`layer_replication` is [[0, 2]]; adapters with it are not computed here."),
+        ({"new_option": 3}, "`new_option` is 3; adapters with it are not computed here."),
+        ({"r": 0}, "`r` is 0, which it cannot be."),
+        ({"lora_alpha": "8"}, '`lora_alpha` is "8", which it cannot be.'),
+    ],
+)
+def test_options_that_are_not_computed_are_refused_by_name(change, what, tmp_path):
+    assert refused(copied("gemma2", tmp_path, **change), base("gemma2")) == [what]
+
+
+def test_an_adapter_of_another_base_is_refused(tmp_path):
+    found = refused(CASES / "adapters" / "gemma2", base("llama-rslora"))
+    assert found[0].startswith("4 of its tensors are of no module of")
+    found = refused(CASES / "adapters" / "gpt2", resolve(str(CASES / "models" / "gpt2-untied")))
+    assert found[0].startswith("8 of its tensors are of another shape than")
+    assert "[3, 32] and should be [3, 24]" in found[0]
+
+
+def test_another_rank_half_an_adapter_and_damaged_files_are_refused(tmp_path):
+    source = base("gemma2")
+    assert "of another shape" in refused(copied("gemma2", tmp_path / "a", r=3), source)[0]
+    folder = copied("gemma2", tmp_path / "b")
+    tensors = load_file(folder / "adapter_model.safetensors")
+    tensors.pop(next(name for name in tensors if "lora_A" in name))
+    save_file(tensors, folder / "adapter_model.safetensors")
+    assert "without the other matrix of its module" in refused(folder, source)[0]
+    (folder / "adapter_model.safetensors").write_bytes(b"\x10\0\0\0\0\0\0\0{}")
+    assert "adapter_model.safetensors cannot be read" in refused(folder, source)[0]
+    (folder / "adapter_config.json").write_text("{")
+    assert refused(folder, source) == ["adapter_config.json cannot be read: JSONDecodeError."]
+    assert refused(tmp_path / "nowhere", source) == ["adapter_config.json cannot be read: FileNotFoundError."]
