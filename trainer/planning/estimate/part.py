@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-ERROR_FRACTION = 0.15
+ERROR_FRACTION = 0.08
 """Beyond this distance from the limit a verdict was right in every case of benchmarks/results/memory_estimate.json."""
 
 

@@ -7,7 +7,13 @@ from trainer.generate.decode import padded
 from trainer.loop.task import Task
 from trainer.planning.estimate.layer import inside_part, kept_part, scores_bytes, whole_layer_bytes
 from trainer.planning.estimate.part import Part, total_bytes
-from trainer.planning.estimate.state import all_gradients, second_state_parts, state_parts, table_gradients, update_parts
+from trainer.planning.estimate.state import (
+    all_gradients,
+    second_state_parts,
+    state_parts,
+    table_gradients,
+    update_parts,
+)
 from trainer.planning.estimate.workload import Workload, bytes_of, count_of, workload_of
 
 FLOAT32_BYTES = 4
@@ -108,7 +114,9 @@ def gathered_layers_part(work: Workload) -> Part:
     inside = sum(value.size for name, value in {**work.trained, **work.frozen}.items() if name.startswith("layers."))
     numbers = 2 * inside // work.spec.layers if work.shards > 1 else 0
     return Part(
-        name="gathered_weights", bytes=numbers * work.item, because=f"two layers, {numbers:,} numbers × {work.item} bytes"
+        name="gathered_weights",
+        bytes=numbers * work.item,
+        because=f"two layers, {numbers:,} numbers × {work.item} bytes",
     )
 
 
