@@ -13,12 +13,14 @@ from typing import Any
 
 from evidence.records.ours import Run, read_existing_run
 from evidence.run.layout import new_run_id
+from evidence.run.unreadable import NO_CHECKPOINT, NO_SUCH_PATH
 from launch.files import no_link
 from launch.jobs import ANY_DEVICE, CONFIG, DEVICES, Job, exchange_positions, jobs
 from launch.places import local
 from launch.places.place import Place, Request
 from launch.resuming import can_resume, is_forced
 from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.rule import problem_of
 from schemas.reading.yaml_text import write_yaml
 
 PLACE: Place = local
@@ -172,19 +174,18 @@ def resumable(root: Path, folder: Path) -> tuple[Run, Job | None]:
 
 
 def _no_job(root: Path, name: str) -> Problem:
-    return Problem(
-        code="TP091",
-        severity="error",
+    return problem_of(
+        NO_SUCH_PATH,
         file=str(root),
         what=f"The queue of this root has no job {name}.",
+        why=None,
         next="`trainproof queue list` names the jobs; --root names another folder of runs.",
     )
 
 
 def _not_resumable(root: Path, folder: Path) -> Problem:
-    return Problem(
-        code="TP050",
-        severity="error",
+    return problem_of(
+        NO_CHECKPOINT,
         file=str(folder),
         what=f"The run cannot be continued by the queue of {root}.",
         why="A run can be continued if it is in this root, stopped before its end, and has a complete checkpoint.",

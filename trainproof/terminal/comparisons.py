@@ -14,10 +14,19 @@ from typing import Any
 from evidence.compare.comparison import Comparison, Flip, Pair, ScoreDifference
 from evidence.compare.smoke import SmokeCheck
 from evidence.records.ours import Run, read_run
+from evidence.run.unreadable import NO_SUCH_PATH
 from evidence.scores.means import MeanInterval
 from schemas.problems.formats import NOTHING
 from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.rule import Rule, problem_of
 from schemas.problems.visible import as_lines, visible
+
+TOO_FEW_RUNS = Rule(
+    "TP093",
+    "Too few runs",
+    "A comparison needs two runs or more.",
+    "Name the runs one after the other: `trainproof compare A B`.",
+)
 
 FLIPS_SHOWN = 10
 """Flips listed in text, of each kind; JSON has all of them."""
@@ -182,20 +191,14 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
 
 
 def _no_folder(folder: Path) -> Problem:
-    return Problem(
-        code="TP091",
-        severity="error",
+    return problem_of(
+        NO_SUCH_PATH,
         file=str(folder),
         what="This is not a folder." if folder.exists() else "This does not exist.",
         next="Give the path of a run folder; `trainproof runs` lists them.",
+        why=None,
     )
 
 
 def _too_few(given: int) -> Problem:
-    return Problem(
-        code="TP093",
-        severity="error",
-        file="",
-        what=f"A comparison needs at least 2 runs; {given} was given.",
-        next="Name the runs one after the other: `trainproof compare A B`.",
-    )
+    return problem_of(TOO_FEW_RUNS, file="", what=f"A comparison needs at least 2 runs; {given} was given.", why=None)

@@ -7,7 +7,7 @@ from schemas.problems.rule import Rule
 
 
 def _rule(code: str, severity: Severity, title: str, meaning: str, fix: str) -> Rule:
-    return Rule(code=code, severity=severity, title=title, meaning=meaning, fix=fix)
+    return Rule(code, title, meaning, fix, severity)
 
 
 ORIGINAL_CHANGED = _rule(
@@ -164,29 +164,4 @@ OTHER_ENCODING = _rule(
     "Text in another encoding",
     "It was read as what it is; other tools may not.",
     "Save it as UTF-8 without a byte order mark.",
-)
-
-RULES = (
-    ORIGINAL_CHANGED,
-    ORIGINAL_MISSING,
-    ORIGINAL_UNLISTED,
-    STATED_TWICE,
-    FINAL_IS_NOT_LAST,
-    SCORE_NOT_FOLLOWING,
-    ENDS_EARLY,
-    IMPORT_NOT_FOLLOWING,
-    BESIDE_A_MANIFEST,
-    MEAN_AT_A_STEP,
-    SAME_REASONING,
-    SAME_OUTPUT,
-    OTHER_TOOL,
-    UNFILLED,
-    NOTHING_MEASURED,
-    TRACEBACK,
-    NOT_READ,
-    SEVERAL_RUNS,
-    WEIGHTS_LEFT_OUT,
-    LEFT_OUT,
-    MOJIBAKE,
-    OTHER_ENCODING,
 )

@@ -12,11 +12,10 @@ from schemas.problems.rule import Rule
 from schemas.problems.words import listed
 
 OTHER_EVENTS = Rule(
-    code="TP365",
-    severity="error",
-    title="Log that no run writes",
-    meaning="A run logs start, devices, plan, program, training and seal, each in its turn, and only the seal again.",
-    fix="Restore log.jsonl as the run wrote it.",
+    "TP365",
+    "Log that no run writes",
+    "A run logs start, devices, plan, program, training and seal, each in its turn, and only the seal again.",
+    "Restore log.jsonl as the run wrote it.",
 )
 
 SEALED = "run_sealed"
@@ -78,6 +77,5 @@ def _other(facts: Facts, what: str, line: int | None) -> Problem:
     return found(facts.folder, OTHER_EVENTS, layout.LOG, what, line=line)
 
 
-RULES = (OTHER_EVENTS,)
 CHECKS = (events_are_those_of_a_run,)
 """Rules and functions of this topic."""

@@ -12,19 +12,17 @@ from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule
 
 OTHER_COUNTS = Rule(
-    code="TP361",
-    severity="error",
-    title="Counts that the examples do not bear out",
-    meaning="The examples are rows of the data that the counts are taken over, so they cannot hold more than all rows.",
-    fix="Restore first_examples.json as the run wrote it.",
+    "TP361",
+    "Counts that the examples do not bear out",
+    "The examples are rows of the data that the counts are taken over, so they cannot hold more than all rows.",
+    "Restore first_examples.json as the run wrote it.",
 )
 
 ODD_EXAMPLE = Rule(
-    code="TP366",
-    severity="error",
-    title="Example that contradicts itself",
-    meaning="The prompt is not supervised, the completion is from its first token to its last; tokens spell the text.",
-    fix="Restore first_examples.json as the run wrote it.",
+    "TP366",
+    "Example that contradicts itself",
+    "The prompt is not supervised, the completion is from its first token to its last; tokens spell the text.",
+    "Restore first_examples.json as the run wrote it.",
 )
 
 
@@ -85,5 +83,4 @@ def _other(facts: Facts, what: str, pointer: str) -> Problem:
     return found(facts.folder, OTHER_COUNTS, layout.FIRST_EXAMPLES, what, pointer=pointer)
 
 
-RULES = (OTHER_COUNTS, ODD_EXAMPLE)
 CHECKS = (counts_hold_the_examples,)

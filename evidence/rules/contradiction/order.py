@@ -16,32 +16,28 @@ from schemas.reading.columns import Array
 from schemas.reading.times import moment, seconds_between
 
 OUT_OF_ORDER = Rule(
-    code="TP320",
-    severity="error",
-    title="Times out of order",
-    meaning="A run starts, writes its rows and events one after the other, and ends, in this order.",
-    fix="Restore the files as the run wrote them.",
+    "TP320",
+    "Times out of order",
+    "A run starts, writes its rows and events one after the other, and ends, in this order.",
+    "Restore the files as the run wrote them.",
 )
 NO_SUCH_DAY = Rule(
-    code="TP321",
-    severity="error",
-    title="Time that does not exist",
-    meaning="The text has the form of a time, but the calendar has no such day.",
-    fix="Restore the file that the run wrote.",
+    "TP321",
+    "Time that does not exist",
+    "The text has the form of a time, but the calendar has no such day.",
+    "Restore the file that the run wrote.",
 )
 STEPS_GO_BACK = Rule(
-    code="TP322",
-    severity="error",
-    title="Steps that do not increase",
-    meaning="Every row is a later step than the row before it.",
-    fix="Restore metrics.jsonl as the run wrote it.",
+    "TP322",
+    "Steps that do not increase",
+    "Every row is a later step than the row before it.",
+    "Restore metrics.jsonl as the run wrote it.",
 )
 TOO_LONG = Rule(
-    code="TP323",
-    severity="error",
-    title="More time spent than there was",
-    meaning="The steps are part of the training loop, and the loop is part of the time from start to end.",
-    fix="Restore metrics.jsonl and the manifest as the run wrote them.",
+    "TP323",
+    "More time spent than there was",
+    "The steps are part of the training loop, and the loop is part of the time from start to end.",
+    "Restore metrics.jsonl and the manifest as the run wrote them.",
 )
 
 START_SECONDS = 300.0
@@ -190,5 +186,4 @@ def _steps_going_back(facts: Facts) -> Iterator[Problem]:
         yield found(facts.folder, STEPS_GO_BACK, layout.METRICS, what, line=index + 1, pointer="/step")
 
 
-RULES = (OUT_OF_ORDER, NO_SUCH_DAY, STEPS_GO_BACK, TOO_LONG)
 CHECKS = (run_starts_before_it_ends, rows_are_written_in_order, start_is_one_moment, steps_increase, durations_fit)

@@ -16,7 +16,15 @@ from urllib.parse import urlencode
 
 from evidence.run.write import write_json
 from schemas.problems.problem import Problem, ProblemError, pointer_to
+from schemas.problems.rule import Rule, problem_of
 from schemas.reading.parse import parse_json
+
+SAVED_VIEWS = Rule(
+    "TP082",
+    "Saved views",
+    "The file of saved views is not valid or cannot be written, or a view has no proper name.",
+    "Correct the file or move it away; it holds nothing but names and addresses of views.",
+)
 
 FOLDER = ".views"
 FILE = "views.json"
@@ -162,7 +170,7 @@ def _views(value: Any) -> tuple[list[View], tuple[str, str] | None]:
         if not isinstance(item, dict) or not _is_name(item.get("name")):
             return [], (pointer, "A view has no name, or one that is too long.")
         if not _is_address(item.get("address")):
-            return [], (pointer, "A view has an address that is none.")
+            return [], (pointer, "A view has an invalid address.")
         address = {key: tuple(item["address"][key]) for key in PARAMETERS if key in item["address"]}
         views[item["name"]] = View(name=item["name"], address=address)
     return list(views.values()), None
@@ -190,12 +198,4 @@ _MEND = "Correct the file or move it away; it holds nothing but names and addres
 def _problem(
     path: Path, what: str, *, advice: str = _MEND, pointer: str | None = None, line: int | None = None
 ) -> Problem:
-    return Problem(
-        code="TP082",
-        severity="error",
-        file=str(path),
-        line=line,
-        pointer=pointer,
-        what=what,
-        next=advice,
-    )
+    return problem_of(SAVED_VIEWS, file=str(path), line=line, pointer=pointer, what=what, next=advice, why=None)
