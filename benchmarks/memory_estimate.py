@@ -195,7 +195,7 @@ def compiled(case: Case, config: Config) -> dict[str, Any]:
 
 
 def not_in_the_program(case: Case, row: dict[str, Any]) -> int:
-    """Return what the estimate counts and a program does not have: opt_state, which lies there while answers are made."""
+    """Return what the estimate counts and a program does not have: opt_state, there while answers are made."""
     return int(row["parts"].get("opt_state", 0)) if case.program == "decode" else 0
 
 
@@ -203,13 +203,12 @@ def rows(*, compiling: bool) -> Iterator[dict[str, Any]]:
     """Yield every case that is stored or, if asked for, compiled now, estimated anew."""
     stored = {row["case"]: row for row in json.loads(RESULT.read_text())["cases"]} if RESULT.is_file() else {}
     for case in (*CPU_CASES, *TPU_CASES):
+        known = {key: stored[case.name][key] for key in COMPILED if key in stored.get(case.name, {})}
+        if not known and not compiling:
+            continue
         with tempfile.TemporaryDirectory() as name:
             config = configured(case, Path(name))
-            row = {"case": case.name, **estimated(case, config)}
-            known = {key: stored[case.name][key] for key in COMPILED if key in stored.get(case.name, {})}
-            if not known and not compiling:
-                continue
-            row |= known or compiled(case, config)
+            row = {"case": case.name, **estimated(case, config), **(known or compiled(case, config))}
         there = row["compiled_bytes"] + not_in_the_program(case, row)
         yield row | {"error_fraction": round((row["estimated_bytes"] - there) / there, 4)}
 

@@ -14,7 +14,7 @@ OLDER_FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 """The same under its earlier name; JAX refuses to start where both are set."""
 
 CUDA_BYTES = 900 * 2**20
-"""Left to CUDA: its context, the kernels that its libraries load, and what cuDNN and cuBLAS work in (0.4 to 0.7 GiB)."""
+"""Left to CUDA: its context, its libraries' kernels, and what cuDNN and cuBLAS work in (0.4 to 0.7 GiB)."""
 
 MIB = 2**20
 

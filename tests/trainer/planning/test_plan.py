@@ -80,8 +80,8 @@ def test_the_public_failure_is_refused_with_its_cure(gemma):
         refuse_what_does_not_fit(plan, model="gemma-2b")
     assert caught.value.exit_code == 3
     assert as_text(caught.value.problems) == (
-        "error TP710: gemma-2b: The run needs about 65.44 GiB on each device; TPU v5 lite has 15.75 GiB "
-        "(limit reported by the device), so it is 49.69 GiB over.\n"
+        "error TP710: gemma-2b: The run needs about 58.04 GiB on each device; TPU v5 lite has 15.75 GiB "
+        "(limit reported by the device), so it is 42.29 GiB over.\n"
         "  Largest parts: second_state 28.01 GiB, opt_state 18.67 GiB, params 9.34 GiB, gradients 9.34 GiB.\n"
         "  Next: --set optimizer.name=adafactor saves 37.33 GiB; --set memory.donate=true saves 28.01 GiB; "
         "--set precision.params=bfloat16 saves 9.34 GiB; none is enough alone, so combine them. "

@@ -14,7 +14,7 @@ from trainer.planning.estimate.state import (
     table_gradients,
     update_parts,
 )
-from trainer.planning.estimate.workload import Workload, bytes_of, count_of, workload_of
+from trainer.planning.estimate.workload import Workload, count_of, workload_of
 
 FLOAT32_BYTES = 4
 Parts = tuple[Part, ...]
@@ -100,8 +100,8 @@ def table_copy_part(work: Workload) -> Part:
     """Return the head's table in the compute type, made once for all chunks of the loss where it is stored wider."""
     in_chunks = work.chunk_tokens < work.tokens
     numbers = work.spec.vocab * work.spec.embed
-    stored = {**work.trained, **work.frozen}
-    wider = work.shards > 1 or (in_chunks and bytes_of(stored) > count_of(stored) * work.item)
+    table = work.params.get("head.table", work.params["tokens.table"])
+    wider = work.shards > 1 or (in_chunks and table.dtype.itemsize > work.item)
     return Part(
         name="table_copy",
         bytes=numbers * work.item if wider else 0,
@@ -110,14 +110,15 @@ def table_copy_part(work: Workload) -> Part:
 
 
 def gathered_layers_part(work: Workload) -> Part:
-    """Return the weights of the layer that is under way and of the next one, whole, where devices divide them."""
-    inside = sum(value.size for name, value in {**work.trained, **work.frozen}.items() if name.startswith("layers."))
-    numbers = 2 * inside // work.spec.layers if work.shards > 1 else 0
-    return Part(
-        name="gathered_weights",
-        bytes=numbers * work.item,
-        because=f"two layers, {numbers:,} numbers × {work.item} bytes",
-    )
+    """Return the weights of the layer that is under way and of the next one in the compute type.
+
+    They exist so where devices divide them, or where they are stored as codes.
+    """
+    inside = count_of({name: value for name, value in work.params.items() if name.startswith("layers.")})
+    coded = any(name.endswith(".codes") for name in work.params)
+    numbers = 2 * inside // work.spec.layers if work.shards > 1 or coded else 0
+    because = f"two layers, {numbers:,} numbers × {work.item} bytes"
+    return Part(name="gathered_weights", bytes=numbers * work.item, because=because)
 
 
 def decode_parts(work: Workload, asked: Asked) -> Parts:
@@ -157,8 +158,7 @@ def decode_parts(work: Workload, asked: Asked) -> Parts:
 
 def weights_copy_part(work: Workload) -> Part:
     """Return the parameters in the compute type, where they are stored wider."""
-    params = {**work.trained, **work.frozen}
-    count = sum(value.size for value in params.values() if value.dtype.itemsize > work.compute_item)
+    count = sum(int(value.size) for value in work.params.values() if value.dtype.itemsize > work.compute_item)
     return Part(
         name="weights_copy",
         bytes=count * work.compute_item,

@@ -12,7 +12,7 @@ from trainer.config.tree import Config
 from trainer.loop.optimizer import build_optimizer
 from trainer.loop.step import in_float32
 from trainer.planning.estimate.part import Part
-from trainer.planning.estimate.workload import Workload, bytes_of, count_of
+from trainer.planning.estimate.workload import Workload, bits_of, bytes_of, count_of
 
 FLOAT32_BYTES = 4
 TABLES = ("tokens.table", "head.table")
@@ -34,8 +34,8 @@ def state_parts(work: Workload) -> tuple[Part, ...]:
 
 def params_part(name: str, params: Mapping[str, Any], work: Workload) -> Part:
     """Return what parameters need, each in the type that it is stored in."""
-    types = sorted({value.dtype.itemsize for value in params.values()})
-    each = f"{types[0]} bytes" if len(types) == 1 else f"{types[0]} to {types[-1]} bytes"
+    types = sorted({bits_of(value) / 8 for value in params.values()})
+    each = f"{types[0]:g} bytes" if len(types) == 1 else f"{types[0]:g} to {types[-1]:g} bytes"
     return Part(
         name=name,
         bytes=bytes_of(params) // work.shards,
@@ -109,7 +109,7 @@ def gradient_item(name: str, value: Any, work: Workload) -> int:
 def update_parts(work: Workload) -> tuple[Part, ...]:
     """Return what a CPU needs to update parameters beside their gradients; accelerators do it number by number.
 
-    Parameters narrower than float32 are copied into it, and Adafactor looks at a whole array's update before it is used.
+    Parameters narrower than float32 are copied into it; Adafactor looks at a whole array's update before using it.
     """
     if not work.on_cpu:
         return ()

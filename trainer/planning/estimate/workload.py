@@ -49,6 +49,11 @@ class Workload:
         return 4 if self.on_cpu else self.compute_item
 
     @property
+    def params(self) -> Mapping[str, Any]:
+        """All parameters by name."""
+        return {**self.trained, **self.frozen}
+
+    @property
     def split(self) -> str:
         """How a part that is divided over the devices says so."""
         return f" / {self.shards} devices" if self.shards > 1 else ""
@@ -83,9 +88,14 @@ def workload_of(task: Task, *, platform: str) -> Workload:
 
 def bytes_of(params: Mapping[str, Any]) -> int:
     """Return the bytes of parameters, each in the type that it is stored in."""
-    return sum(value.size * value.dtype.itemsize for value in params.values())
+    return sum(value.size * bits_of(value) for value in params.values()) // 8
+
+
+def bits_of(value: Any) -> int:
+    """Return the bits of one number of an array: `uint4` takes 4 on a device, whatever NumPy makes of it."""
+    return 4 if str(value.dtype) in ("uint4", "int4") else int(value.dtype.itemsize) * 8
 
 
 def count_of(params: Mapping[str, Any]) -> int:
     """Return the number of parameters."""
-    return sum(value.size for value in params.values())
+    return sum(int(value.size) for value in params.values())
