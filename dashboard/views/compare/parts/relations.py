@@ -55,8 +55,8 @@ def draw_scatter(runs: Sequence[RunSummary]) -> None:
     if shown.beyond:
         one = len(shown.beyond) == 1
         markup.note(
-            f"{counted(len(shown.beyond), 'run')} {'has' if one else 'have'} no place on a logarithmic axis, "
-            "which shows nothing from zero downward."
+            f"{counted(len(shown.beyond), 'run')} {'has' if one else 'have'} no place on a logarithmic axis: "
+            "a value is zero or below."
         )
     _table(runs, columns, chosen)
 
