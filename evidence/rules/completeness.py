@@ -23,7 +23,7 @@ NOT_A_RUN = Rule(
 BYSTANDER = Rule(
     "TP502",
     "Folder that is not a run",
-    "It stands among runs and holds none of the files that a run writes, so it was not graded.",
+    "The folder is among runs and holds none of the files that a run writes, so it was not graded.",
     "Nothing to do, unless a run should be here.",
     "note",
 )
@@ -85,7 +85,7 @@ NO_BASELINE = Rule(
 ROWS_MISSING = Rule(
     "TP512",
     "Steps missing between rows",
-    "Rows stand `recording.log_every_steps` steps apart, and the first step has one.",
+    "Rows are `recording.log_every_steps` steps apart, and the first step has one.",
     "Restore metrics.jsonl as the run wrote it.",
 )
 KILLED = Rule(

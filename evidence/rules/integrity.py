@@ -34,7 +34,7 @@ LINE_ENDS = Rule(
 MISSING = Rule(
     "TP203",
     "Listed file missing",
-    "The run wrote this file and listed it, and it is no longer there.",
+    "The run wrote this file and listed it, and now it is missing.",
     "Restore the file; if it is lost, run again.",
 )
 UNLISTED = Rule(
@@ -116,7 +116,7 @@ def artifacts_match(facts: Facts) -> Iterator[Problem]:
                 facts.folder,
                 MISSING,
                 layout.MANIFEST,
-                f"{path} is listed and not in the folder.",
+                f"{path} is listed and missing from the folder.",
                 expected=f"{path} with {artifact['bytes']} bytes",
                 pointer=pointer,
             )

@@ -17,7 +17,7 @@ from schemas.problems.rule import Rule
 ZERO_LOSS = Rule(
     "TP401",
     "Loss of exactly 0",
-    "A cross-entropy is 0 only if nothing is supervised or the answer stands in the input.",
+    "A cross-entropy is 0 only if nothing is supervised or the answer is in the input.",
     "Look at first_examples.json: which tokens are supervised? Repair the data and run again.",
 )
 CONSTANT_LOSS = Rule(

@@ -23,9 +23,9 @@ from synthetic import write_run
 from evidence.records.ours import read_run
 from evidence.run import lock
 from evidence.run.layout import LOCK
-from launch import process, seal
 from launch import queue as control
-from launch.jobs import (
+from launch.jobs import process, seal
+from launch.jobs.folder import (
     OUTPUT,
     PROCESS,
     Job,
@@ -37,9 +37,9 @@ from launch.jobs import (
     new_job_folder,
     read_job,
 )
-from launch.output import tail
+from launch.jobs.output import tail
+from launch.jobs.process import Started
 from launch.places import local
-from launch.process import Started
 from launch.worker import startable
 from schemas.reading.yaml_text import read_yaml
 

@@ -84,6 +84,16 @@ quantise_on_device = jax.jit(quantise, static_argnames="kind")
 """`quantise`, compiled once for each shape."""
 
 
+def is_scales(name: str) -> bool:
+    """Return whether a parameter holds the magnitudes of a quantised kernel, which are no parameters of the model."""
+    return name.endswith(".scales")
+
+
+def is_quantised(name: str) -> bool:
+    """Return whether a parameter is one of the two arrays of a quantised kernel."""
+    return name.endswith(".codes") or is_scales(name)
+
+
 def quantised_names(name: str) -> tuple[str, str]:
     """Return the names of the two arrays that stand for a projection's kernel."""
     return f"{name}.codes", f"{name}.scales"

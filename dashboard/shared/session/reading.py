@@ -29,7 +29,7 @@ from evidence.judge.report import RunReport
 from evidence.records.ours import Run, read_run
 from evidence.run.folder_state import folder_state
 from evidence.run.layout import LOG, METRICS
-from launch.jobs import Job, JobReader
+from launch.jobs.folder import Job, JobReader
 
 _POLL_SECONDS = 0.02
 _MANY_MORE = 4

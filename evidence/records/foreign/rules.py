@@ -69,14 +69,14 @@ IMPORT_NOT_FOLLOWING = _rule(
 BESIDE_A_MANIFEST = _rule(
     "TP376",
     "error",
-    "Import beside a manifest",
+    "Import next to a manifest",
     "A run was either carried out by trainproof or imported; a folder cannot be both.",
     "Remove the document that was put there.",
 )
 MEAN_AT_A_STEP = _rule(
     "TP431",
     "warning",
-    "Mean where a step's loss stands",
+    "Mean in place of a step's loss",
     "The Hugging Face Trainer's `train_loss` is the mean over the whole run, not the loss of its last step.",
     "Read the last loss from the rows of the log.",
 )

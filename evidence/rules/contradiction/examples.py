@@ -56,7 +56,7 @@ def _own_contradictions(facts: Facts, example: Document, pointer: str) -> Iterat
     supervised = [token["supervised"] for token in example["tokens"]]
     row = example["row"]
     if supervised[:1] == [True]:
-        what = f"The first token of row {row} is supervised, and nothing stands before it to predict it from."
+        what = f"The first token of row {row} is supervised, and no token comes before it to predict it from."
         yield _odd(facts, what, f"{pointer}/tokens/0/supervised")
     elif supervised != sorted(supervised):
         place = next(index for index, (one, then) in enumerate(pairwise(supervised), start=1) if one > then)

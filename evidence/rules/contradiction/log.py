@@ -15,7 +15,7 @@ from schemas.problems.words import shown
 OTHER_IN_LOG = Rule(
     "TP360",
     "Log states something else",
-    "The event was logged when it happened; the document states the same fact otherwise.",
+    "The event was logged when it happened; the document states the same fact differently.",
     "Restore log.jsonl and the document as the run wrote them.",
 )
 

@@ -143,7 +143,7 @@ def _order(
     if seconds is None:
         for _, text in (earlier, later):
             if moment(text) is None:
-                yield found(facts.folder, NO_SUCH_DAY, name, f"{text} is no day of the calendar.", pointer=pointer)
+                yield found(facts.folder, NO_SUCH_DAY, name, f"{text} is not a date of the calendar.", pointer=pointer)
     elif seconds < -CLOCK_SECONDS:
         what = f"{earlier[0]} at {earlier[1]} and {later[0]} at {later[1]}."
         yield found(facts.folder, OUT_OF_ORDER, name, what[0].upper() + what[1:], pointer=pointer)
@@ -166,7 +166,7 @@ def _times_in_order(facts: Facts, manifest: Document, name: str, rows: Iterable[
     for line, row in enumerate(rows, start=1):
         at = moment(row["time"])
         if at is None:
-            what = f"{row['time']} is no day of the calendar."
+            what = f"{row['time']} is not a date of the calendar."
             yield found(facts.folder, NO_SUCH_DAY, name, what, line=line, pointer="/time")
             continue
         if before is not None and (at - before).total_seconds() < -CLOCK_SECONDS:
@@ -182,7 +182,7 @@ def _steps_going_back(facts: Facts) -> Iterator[Problem]:
     step = facts.columns["step"]
     above = np.maximum.accumulate(np.concatenate([[0.0], step]))[:-1]
     for index in where(step <= above):
-        what = f"Step {step[index]:.0f} stands below step {above[index]:.0f}."
+        what = f"Step {step[index]:.0f} comes after step {above[index]:.0f}."
         yield found(facts.folder, STEPS_GO_BACK, layout.METRICS, what, line=index + 1, pointer="/step")
 
 

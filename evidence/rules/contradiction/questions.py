@@ -34,7 +34,7 @@ OTHER_QUESTIONS = Rule(
 OTHER_GENERATION = Rule(
     "TP353",
     "Generation settings that were changed",
-    "The hash of the generation settings follows from the other fields beside it.",
+    "The hash of the generation settings follows from the other fields of its group.",
     "Restore eval_summary.json as the evaluation wrote it, or evaluate again.",
 )
 OTHER_EVALUATION = Rule(

@@ -130,7 +130,7 @@ def _odd_outputs(facts: Facts, file: str, rows: Sequence[Document], limit: int |
         if failed != (reason == "error"):
             key, what = "finish_reason", f"finish_reason is {reason} and error is {shown(row['error'])}."
         elif failed and row["output_text"]:
-            key, what = "output_text", "There is an output, and error says that there is none."
+            key, what = "output_text", "The row has an output, and its error says that it has none."
         elif not failed and tokens == 0:
             key, what = "output_tokens", f"No token was generated, and finish_reason is {reason}."
         elif limit is not None and (tokens > limit or (reason == "length" and tokens != limit)):

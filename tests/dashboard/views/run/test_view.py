@@ -25,8 +25,8 @@ from evidence.records.importing import import_run
 from evidence.run.layout import FIRST_EXAMPLES, LOG, MANIFEST, METRICS, PREDICTIONS
 from evidence.run.lock import RunLock
 from evidence.run.notes import Change, change_notes
-from launch.jobs import enqueue, mark_started, new_job_folder, read_job
-from launch.process import started_now
+from launch.jobs.folder import enqueue, mark_started, new_job_folder, read_job
+from launch.jobs.process import started_now
 
 FOREIGN = Path(__file__).parents[3] / "cases" / "foreign"
 SECRET = "hf_" + "Ab1" * 12
