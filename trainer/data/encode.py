@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Bool, Int32
+from jaxtyping import Bool, Int, Int32
 
 from schemas.catalog import VERSION
 from schemas.problems.problem import Problem, ProblemError
@@ -36,21 +37,41 @@ class Tokenizer(ChatTokenizer, MarkedTokenizer, Protocol):
         """Return the text of token ids."""
 
 
+Span = tuple[int, int]
+"""First place, and the place behind the last."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class EncodedRow:
-    """One row as token ids, padding left out."""
+    """One row as token ids, padding left out; its length is their number."""
 
     token_ids: tuple[int, ...]
-    prompt_tokens: int
-    """How many of them come first and are not supervised."""
+    spans: tuple[Span, ...]
+    """Where the supervised tokens stand: completions and what ends them."""
     truncated: bool
+    row: int = 0
+    """Which row of the data it is, or is a part of."""
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+    @property
+    def supervised(self) -> tuple[int, ...]:
+        """The tokens that the loss asks for."""
+        return tuple(token for first, last in self.spans for token in self.token_ids[first:last])
+
+    def ends_with(self, token: int) -> bool:
+        """Return whether the last token is this one, and supervised."""
+        return bool(self.spans) and self.spans[-1][1] == len(self.token_ids) and self.token_ids[-1] == token
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncodedData:
     """All rows as token ids, with the counts of `first_examples.json`."""
 
-    encoded: tuple[EncodedRow, ...]
+    encoded: Sequence[EncodedRow]
+    lengths: Int[np.ndarray, " examples"]
+    """Tokens of each."""
     counts: dict[str, int | bool]
     warnings: tuple[Problem, ...]
     """What is odd about the rows and keeps nobody from training on them."""
@@ -64,16 +85,18 @@ def encode_rows(
     file: str,
     lines: Sequence[int] | None = None,
     max_positions: int | None = None,
+    every_turn: bool = False,
 ) -> EncodedData:
     """Return rows as token ids, at most `max_length` each.
 
     Args:
-        rows: rows of any shape that `dataset_row.schema.json` allows.
+        rows: rows of any shape that `dataset_row.schema.json` allows; they are gone through several times.
         tokenizer: the model's tokenizer; the end token of the rows' form closes every completion.
-        max_length: tokens per row; longer rows are cut.
+        max_length: tokens per row; longer rows are cut, longer texts taken in several parts.
         file: what messages call the dataset.
         lines: where its rows stand in it; rows beyond them are from elsewhere. None: one on each line.
         max_positions: the model's, beyond which no `max_length` helps. None: not known.
+        every_turn: all turns of the assistant are learned, not only the last.
 
     Raises:
         ProblemError: exit code 2; the tokenizer has no end token or does not know an answer, its chat template refuses
@@ -84,42 +107,77 @@ def encode_rows(
     places = places_of(len(rows), lines)
     form = form_of(rows)
     ends = (form.end_token(tokenizer), tokenizer.eos_token)
-    special = special_token_problems(rows, texts_of, tokenizer, file=file, lines=places, ends=ends)
+    special = special_token_problems(
+        rows, partial(texts_of, every_turn=every_turn), tokenizer, file=file, lines=places, ends=ends
+    )
     if any(problem.severity == "error" for problem in special):
         raise ProblemError(special, exit_code=2)
-    examples = each_rendered(rows, lambda row: render_row(row, tokenizer), file=file, lines=places)
     end_id = end_token_id(tokenizer, form)
-    encoded = tuple(encode_example(example, tokenizer, max_length, end_id) for example in examples)
-    where = Where(max_length=max_length, max_positions=max_positions, file=file, lines=places)
-    refuse_what_is_not_taught(examples, encoded, tokenizer, end_id, where)
-    tokens, loss_mask = padded(encoded, max_length)
+    lost = Lost(tokenizer=tokenizer, end_id=end_id)
+    encoded: list[EncodedRow] = []
+    render = partial(render_row, tokenizer=tokenizer, every_turn=every_turn)
+    for index, example in each_rendered(rows, render, file=file, lines=places):
+        parts = encode_example(example, tokenizer, max_length, end_id, row=index)
+        lost.add(index, example, parts)
+        encoded += parts
+    lost.refuse(len(rows), Where(max_length=max_length, max_positions=max_positions, file=file, lines=places))
     return EncodedData(
-        encoded=encoded,
-        counts={
-            "rows": len(encoded),
-            "prompt_tokens": sum(row.prompt_tokens for row in encoded),
-            "supervised_tokens": int(loss_mask.sum()),
-            "truncated_rows": sum(row.truncated for row in encoded),
-            "rows_without_answer": 0,  # they are refused
-            "end_token_supervised": ends_are_supervised(encoded, tokens, loss_mask, end_id),
-        },
+        encoded=tuple(encoded),
+        lengths=np.fromiter(map(len, encoded), np.int64, len(encoded)),
+        counts=counts_of(encoded, rows=len(rows), end_id=end_id),
         warnings=tuple(special),
     )
 
 
-def refuse_what_is_not_taught(
-    examples: Sequence[Example], encoded: Sequence[EncodedRow], tokenizer: Tokenizer, end_id: int, where: Where
-) -> None:
-    """Refuse rows that lost their answer, and rows of which none has its end."""
-    pairs = enumerate(zip(examples, encoded, strict=True))
-    lost = [index for index, (example, row) in pairs if not has_its_answer(example, row, tokenizer)]
-    if lost:
-        cut = {index: needed_tokens(examples[index], tokenizer, end_id) for index in lost if encoded[index].truncated}
-        whole = {index: text_of(encoded[index], tokenizer) for index in lost if index not in cut}
-        raise ProblemError([*lost_answers(cut, where), *unknown_answers(whole, where)], exit_code=2)
-    if all(row.truncated for row in encoded):
-        shortest = min(needed_tokens(example, tokenizer, end_id) for example in examples)
-        raise ProblemError([no_whole_row(len(encoded), shortest, where)], exit_code=2)
+def counts_of(encoded: Sequence[EncodedRow], *, rows: int, end_id: int) -> dict[str, int | bool]:
+    """Return the counts of `first_examples.json`."""
+    supervised = sum(last - first for row in encoded for first, last in row.spans)
+    return {
+        "rows": rows,
+        "prompt_tokens": sum(map(len, encoded)) - supervised,
+        "supervised_tokens": supervised,
+        "truncated_rows": sum(row.truncated for row in encoded),
+        "rows_without_answer": 0,  # they are refused
+        "end_token_supervised": ends_are_supervised(encoded, end_id),
+    }
+
+
+class Lost:
+    """What would not be learned of rows: answers that are cut off or that the tokenizer does not know, and every end.
+
+    Args:
+        tokenizer: the model's.
+        end_id: the token that ends a completion.
+    """
+
+    def __init__(self, *, tokenizer: Tokenizer, end_id: int) -> None:
+        self._tokenizer = tokenizer
+        self._end_id = end_id
+        self._cut: dict[int, int] = {}
+        self._unknown: dict[int, str] = {}
+        self._shortest: int | None = None
+        self._whole = False
+
+    def add(self, index: int, example: Example, parts: Sequence[EncodedRow]) -> None:
+        """Look at a row and what it became."""
+        self._whole = self._whole or not parts[-1].truncated
+        if not self._whole:
+            needed = needed_tokens(example, self._tokenizer, self._end_id)
+            self._shortest = needed if self._shortest is None else min(needed, self._shortest)
+        if any(has_its_answer(example, part, self._tokenizer) for part in parts):
+            return
+        if parts[-1].truncated:
+            self._cut[index] = needed_tokens(example, self._tokenizer, self._end_id)
+        else:
+            self._unknown[index] = text_of(parts[-1], self._tokenizer)
+
+    def refuse(self, rows: int, where: Where) -> None:
+        """Refuse rows that lost their answer, and rows of which none has its end."""
+        if self._cut or self._unknown:
+            problems = [*lost_answers(self._cut, where), *unknown_answers(self._unknown, where)]
+            raise ProblemError(problems, exit_code=2)
+        if not self._whole and self._shortest is not None:
+            raise ProblemError([no_whole_row(rows, self._shortest, where)], exit_code=2)
 
 
 def places_of(rows: int, lines: Sequence[int] | None) -> list[int | None]:
@@ -128,17 +186,38 @@ def places_of(rows: int, lines: Sequence[int] | None) -> list[int | None]:
     return [*known, *[None] * (rows - len(known))]
 
 
-def encode_example(example: Example, tokenizer: Tokenizer, max_length: int, end_id: int) -> EncodedRow:
+def encode_example(
+    example: Example, tokenizer: Tokenizer, max_length: int, end_id: int, *, row: int = 0
+) -> list[EncodedRow]:
     """Return one example as at most `max_length` token ids, the last of a whole one `end_id`.
 
     Prompt and completion are encoded apart, so that the completion's first token is the same when a prompt is given
-    alone, as it is in evaluation.
+    alone, as it is in evaluation. A plain text comes in several parts if it is longer; each begins with the last token
+    of the part before, so that every token but the first of the text is learned once.
     """
-    prompt = prompt_ids(example.prompt, tokenizer, templated=example.templated)
-    completion = tokenizer.encode(example.completion, add_special_tokens=False)
-    whole = [*prompt, *completion, end_id]
+    whole, spans = ids_of(example, tokenizer, end_id)
+    if example.is_text:
+        starts = range(0, max(1, len(whole) - 1), max_length - 1)
+        chunks = (tuple(whole[start : start + max_length]) for start in starts)
+        return [EncodedRow(token_ids=ids, spans=((1, len(ids)),), truncated=False, row=row) for ids in chunks]
     kept = tuple(whole[:max_length])
-    return EncodedRow(token_ids=kept, prompt_tokens=min(len(prompt), len(kept)), truncated=len(whole) > max_length)
+    inside = tuple((first, min(last, len(kept))) for first, last in spans if first < len(kept))
+    return [EncodedRow(token_ids=kept, spans=inside, truncated=len(whole) > max_length, row=row)]
+
+
+def ids_of(example: Example, tokenizer: Tokenizer, end_id: int) -> tuple[list[int], list[Span]]:
+    """Return the token ids of an example that is not cut, and where the supervised ones stand."""
+    ids: list[int] = []
+    spans = []
+    for number, (prompt, completion) in enumerate([*example.earlier, (example.prompt, example.completion)]):
+        if number == 0:
+            ids += prompt_ids(prompt, tokenizer, templated=example.templated)
+        else:
+            ids += tokenizer.encode(prompt, add_special_tokens=False)
+        first = len(ids)
+        ids += [*tokenizer.encode(completion, add_special_tokens=False), end_id]
+        spans.append((first, len(ids)))
+    return ids, spans
 
 
 def prompt_ids(prompt: str, tokenizer: Tokenizer, *, templated: bool) -> list[int]:
@@ -168,46 +247,48 @@ def has_its_answer(example: Example, row: EncodedRow, tokenizer: Tokenizer) -> b
     """Return whether the supervised text holds the answer; without a stated one, whether there is any known token."""
     if example.answer is not None:
         return f"<answer>{example.answer}</answer>" in text_of(row, tokenizer)
-    supervised = row.token_ids[row.prompt_tokens : None if row.truncated else -1]
-    return any(token != tokenizer.unk_token_id for token in supervised)
+    ends = 0 if row.truncated else 1
+    written = (token for first, last in row.spans for token in row.token_ids[first : last - ends])
+    return any(token != tokenizer.unk_token_id for token in written)
 
 
 def text_of(row: EncodedRow, tokenizer: Tokenizer) -> str:
     """Return what a row teaches to write, letter for letter."""
-    supervised = row.token_ids[row.prompt_tokens :]
-    return str(tokenizer.decode(supervised, clean_up_tokenization_spaces=False))
+    return str(tokenizer.decode(row.supervised, clean_up_tokenization_spaces=False))
 
 
-def padded(
-    encoded: Sequence[EncodedRow], max_length: int
-) -> tuple[Int32[np.ndarray, "rows seq"], Bool[np.ndarray, "rows seq"]]:
-    """Return token ids and loss mask, padded on the right with token 0, which the mask leaves out.
+def laid_out(
+    sequences: Sequence[Sequence[EncodedRow]], max_length: int
+) -> tuple[Int32[np.ndarray, "batch seq"], Bool[np.ndarray, "batch seq"], Int32[np.ndarray, "batch seq"]]:
+    """Return token ids, loss mask and segments of sequences that hold one or several rows, padded on the right.
 
-    The mask says whether the loss asks for a token, so it is false on prompts and padding and true on completions and
-    the end token. A row of the ids `[7, 8, 9]` with one prompt token gives, at length 4, `[7, 8, 9, 0]` and
-    `[0, 1, 1, 0]`.
+    The mask says whether the loss asks for a token, so it is false on prompts and padding, true on completions and the
+    end token, and false on the first token of a row, before which nothing stands. Segments count the rows of a
+    sequence from 1; padding is 0, as its tokens are. The rows `[7, 8, 9]` and `[5, 6]` with one prompt token each
+    give, at length 6, `[7, 8, 9, 5, 6, 0]`, `[0, 1, 1, 0, 1, 0]` and `[1, 1, 1, 2, 2, 0]`.
     """
-    tokens = np.zeros((len(encoded), max_length), np.int32)
-    loss_mask = np.zeros((len(encoded), max_length), np.bool_)
-    for index, row in enumerate(encoded):
-        tokens[index, : len(row.token_ids)] = row.token_ids
-        loss_mask[index, row.prompt_tokens : len(row.token_ids)] = True
-    return tokens, loss_mask
+    tokens = np.zeros((len(sequences), max_length), np.int32)
+    loss_mask = np.zeros((len(sequences), max_length), np.bool_)
+    segments = np.zeros((len(sequences), max_length), np.int32)
+    for index, rows in enumerate(sequences):
+        place = 0
+        for number, row in enumerate(rows, start=1):
+            tokens[index, place : place + len(row)] = row.token_ids
+            segments[index, place : place + len(row)] = number
+            for first, last in row.spans:
+                loss_mask[index, place + max(first, 1) : place + last] = True
+            place += len(row)
+    return tokens, loss_mask, segments
 
 
-def ends_are_supervised(
-    encoded: Sequence[EncodedRow],
-    tokens: Int32[np.ndarray, "rows seq"],
-    loss_mask: Bool[np.ndarray, "rows seq"],
-    end_token: int,
-) -> bool:
-    """Return whether the arrays ask for the end token at the end of every row that was not cut, and there is one.
+def ends_are_supervised(encoded: Sequence[EncodedRow], end_token: int) -> bool:
+    """Return whether the loss asks for the end token at the end of every row that was not cut, and there is one.
 
-    Where every row was cut, no end is ever learned. Whole rows of `[7, 2]` and `[8, 9, 2]` with the end token 2 and the
-    mask `[0, 1, 0]`, `[0, 1, 1]` give True; without the last 1 they give False.
+    A text that is taken in parts ends with the last of them. Where every row was cut, no end is ever learned.
     """
-    whole = [(index, len(row.token_ids) - 1) for index, row in enumerate(encoded) if not row.truncated]
-    return bool(whole) and all(tokens[place] == end_token and loss_mask[place] for place in whole)
+    last = {row.row: row for row in encoded}.values()
+    whole = [row for row in last if not row.truncated]
+    return bool(whole) and all(row.ends_with(end_token) for row in whole)
 
 
 def first_examples(data: EncodedData, order: Sequence[int], tokenizer: Tokenizer, *, run_id: str) -> dict[str, Any]:
@@ -215,19 +296,20 @@ def first_examples(data: EncodedData, order: Sequence[int], tokenizer: Tokenizer
     return {
         "schema_version": VERSION,
         "run_id": run_id,
-        "examples": [shown_row(index, data.encoded[index], tokenizer) for index in order],
+        "examples": [shown_row(data.encoded[index], tokenizer) for index in order],
         "counts": data.counts,
     }
 
 
-def shown_row(index: int, row: EncodedRow, tokenizer: Tokenizer) -> dict[str, Any]:
+def shown_row(row: EncodedRow, tokenizer: Tokenizer) -> dict[str, Any]:
     """Return one row with each token's text and whether it is supervised."""
+    asked = {place for first, last in row.spans for place in range(max(first, 1), last)}
     return {
-        "row": index,
+        "row": row.row,
         "text": str(tokenizer.decode(row.token_ids)),
         "tokens": [
-            {"id": token, "text": str(tokenizer.decode([token])), "supervised": position >= row.prompt_tokens}
-            for position, token in enumerate(row.token_ids)
+            {"id": token, "text": str(tokenizer.decode([token])), "supervised": place in asked}
+            for place, token in enumerate(row.token_ids)
         ],
         "truncated": row.truncated,
     }
@@ -235,4 +317,4 @@ def shown_row(index: int, row: EncodedRow, tokenizer: Tokenizer) -> dict[str, An
 
 def needed_tokens(example: Example, tokenizer: Tokenizer, end_id: int) -> int:
     """Return the length at which an example is not cut."""
-    return len(encode_example(example, tokenizer, max_length=1 << 30, end_id=end_id).token_ids)
+    return len(ids_of(example, tokenizer, end_id)[0])

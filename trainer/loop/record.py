@@ -123,7 +123,11 @@ def training_group(task: Task, program: Compiled, state: TrainState, *, forced: 
 
 def effective_group(manifest: Mapping[str, Any], task: Task) -> dict[str, Any]:
     """Return the group `effective`: what came of each key of the configuration, under the configuration's own paths."""
-    found: dict[str, Any] = {"method": task.model.method.stated(), "objective": {"kind": task.objective.kind}}
+    found: dict[str, Any] = {
+        "method": task.model.method.stated(),
+        "objective": {"kind": task.objective.kind},
+        "data": {"packing": "segments" in task.objective.described(1)},
+    }
     for key, value in stated_elsewhere(manifest).items():
         *groups, name = key.split(".")
         holder = found

@@ -15,7 +15,7 @@ from trainer.data.encode import EncodedData, Tokenizer, first_examples
 from trainer.data.prompts import Asked, odd_items, prompts_of, refused_prompts
 from trainer.data.render import FORM, PromptForm, form_of, prompt_of, question_of
 from trainer.data.rows import GENERATED, RowFile, read_dataset, read_eval_set
-from trainer.data.source import RowSource, rows_in_memory
+from trainer.data.source import RowSource, row_source
 from trainer.methods.model import Model
 from trainer.objectives.objective import Objective
 from trainer.recorder.recorder import Recorder
@@ -28,6 +28,13 @@ TOO_LONG = Rule(
 )
 NO_GENERATOR = Rule(
     "TP013", "No generator", "Only the built-in dataset can generate rows.", "Set data.generated_rows to 0."
+)
+
+CANNOT_PACK = Rule(
+    "TP067",
+    "Packing of what cannot be packed",
+    "The objective compares whole sequences, so each must hold one example.",
+    "Set data.packing to false.",
 )
 
 
@@ -79,12 +86,14 @@ class Data:
             "overlap_with_eval": None if asked is None else sum(question_of(row) in asked for row in self.rows),
             "generated_rows": len(self.rows) - len(self.dataset.rows),
             "generator_seed": self.generator_seed,
+            "sequences": len(self.source.sequences),
+            "tokens": self.source.tokens_per_pass,
         }
 
     def first_rows(self, count: int) -> list[int]:
         """Return at most `count` of the rows that training sees first, each once."""
         # A batch of more sequences than there are rows has some of them several times.
-        return list(dict.fromkeys(int(row) for row in self.source.rows(0)))[:count]
+        return list(dict.fromkeys(self.source.rows(0)))[:count]
 
 
 def read_training_rows(config: Config) -> tuple[RowFile, tuple[dict[str, Any], ...]]:
@@ -117,6 +126,8 @@ def read_data(
         with Gathering(problems):
             tokenizer = model.source.tokenizer()
         problems += (too_long := too_long_sequences(config, model))
+    if config.data.packing and not objective.can_pack:
+        problems.append(cannot_pack(config))
     with Gathering(problems):
         dataset, rows = read_training_rows(config)
     with Gathering(problems):
@@ -145,7 +156,7 @@ def read_data(
         generator_seed=generator_seed(config) if config.data.generated_rows else None,
         tokenizer=tokenizer,
         encoded=encoded,
-        source=rows_in_memory(encoded.encoded, objective.collate, config, devices=devices),
+        source=row_source(encoded.encoded, encoded.lengths, objective.collate, config, devices=devices),
         form=form,
         items=items,
         warnings=(*dataset.warnings, *encoded.warnings, *(odd_items(file, tokenizer) if file else ())),
@@ -201,3 +212,9 @@ def no_generator(config: Config) -> Problem:
         why=None,
         next=f"Set data.generated_rows to 0, or train on {GENERATED}.",
     )
+
+
+def cannot_pack(config: Config) -> Problem:
+    """Return the problem of packing under an objective that takes one example a sequence."""
+    what = f"data.packing is true, and {config.objective.kind} takes one example a sequence."
+    return problem_of(CANNOT_PACK, file=config.name, pointer="/data/packing", what=what)
