@@ -11,13 +11,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from evidence.records.ours import Run
+from evidence.records.ours import Run, read_existing_run
 from evidence.run.layout import new_run_id
+from evidence.run.unreadable import NO_SUCH_PATH
 from launch.files import no_link
 from launch.jobs import ANY_DEVICE, CONFIG, DEVICES, Job, exchange_positions, jobs
 from launch.places import local
 from launch.places.place import Place, Request
-from launch.resuming import is_forced
+from launch.resuming import can_resume, is_forced
+from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.rule import problem_of
 from schemas.reading.yaml_text import write_yaml
 
 PLACE: Place = local
@@ -143,3 +146,45 @@ def _run_id(name: str, now: datetime) -> str:
 def _working_folder(job: Job | None) -> Path:
     """Return where relative paths of what follows a job start: where its own did, if this user said so."""
     return Path(job.working_folder) if job is not None and job.is_own else Path.cwd()
+
+
+def job_named(root: Path, name: str) -> Job:
+    """Return the newest job of this id, or the newest that writes the run of this name.
+
+    Raises:
+        ProblemError: No job has that name (exit code 2).
+    """
+    found = [job for job in jobs(root) if name in {job.job_id, job.run}]
+    if not found:
+        raise ProblemError([_no_job(root, name)], exit_code=2)
+    return max(found, key=lambda job: job.created_at)
+
+
+def resumable(root: Path, folder: Path) -> tuple[Run, Job | None]:
+    """Return a stopped run of a root, given by its folder or its name, and the job that did it, if one did.
+
+    Raises:
+        ProblemError: There is no such run in the root, or it cannot be continued (exit code 2).
+    """
+    path = folder if folder.is_dir() else root / folder
+    run = read_existing_run(path)
+    if path.resolve().parent != root.resolve() or not can_resume(run):
+        raise ProblemError([_not_resumable(root, path)], exit_code=2)
+    return run, next((job for job in reversed(jobs(root)) if job.run == path.name), None)
+
+
+def _no_job(root: Path, name: str) -> Problem:
+    what = f"The queue of this root has no job {name}."
+    then = "`trainproof queue list` names the jobs; --root names another folder of runs."
+    return problem_of(NO_SUCH_PATH, file=str(root), what=what, why=None, next=then)
+
+
+def _not_resumable(root: Path, folder: Path) -> Problem:
+    return Problem(
+        code="TP050",
+        severity="error",
+        file=str(folder),
+        what=f"The run cannot be continued by the queue of {root}.",
+        why="A run can be continued if it is in this root, stopped before its end, and has a complete checkpoint.",
+        next="`trainproof runs` shows the status of each run; `trainproof queue retry` starts one again.",
+    )

@@ -2,8 +2,8 @@
 
 It starts the first job that waits for each device (one on a CPU may run beside one on a GPU), waits for every job that
 it started, writes exit codes down, and ends when nothing waits. It is the parent of every job, so no zombie stays; it
-holds no pipe that would have to be read; and it leads a session of its own, so that no closed browser, stopped dashboard
-or logout reaches it. A lock keeps it alone.
+holds no pipe that would have to be read; and it leads a session of its own, so that neither a closed browser nor a
+stopped dashboard nor a logout reaches it. A lock keeps it alone.
 """
 
 from __future__ import annotations

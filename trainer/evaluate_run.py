@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from evidence.run import layout
-from evidence.run.disk import not_written
 from evidence.run.lock import RunLock
+from evidence.run.write import not_written
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_sentence
 from trainer.config.tree import Config

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from evidence.run import layout
-from evidence.run.disk import not_written
+from evidence.run.write import not_written
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
 from trainer.data.encode import end_token_id
@@ -18,22 +18,33 @@ from trainer.loop.stop import StopRequest
 from trainer.loop.task import Task
 from trainer.methods.method import joined
 from trainer.methods.model import model_of
+from trainer.model.adapters.writing import write_adapter
 from trainer.model.files.export import export, refuse_taken
 from trainer.model.files.source import resolve
 from trainer.objectives import objective_of
 from trainer.planning.devices import choose_devices
 from trainer.recorder.progress import Watch
 
+ADAPTER = "adapter"
+"""Folder in a run, for its adapters in PEFT's format."""
+
+NO_ADAPTER = Rule("TP065", "No adapter", "Only a run of LoRA has adapters beside its model.", "Leave --adapter out.")
 STOPPED = Rule("TP049", "Export stopped", "It was stopped before it was whole.", "Run the same command again.")
 
 
-def export_run(folder: Path, output: Path | None, watch: Watch) -> Path:
-    """Write the model of a run as a Hugging Face folder and return that folder; by default `export/` in the run.
+def export_run(folder: Path, output: Path | None, watch: Watch, *, adapter: bool = False) -> Path:
+    """Write the model of a run as a Hugging Face folder and return that folder.
+
+    Args:
+        folder: of the run.
+        output: made here. None: `export/` in the run, or `adapter/`.
+        watch: shows what happens.
+        adapter: write only the adapters, as PEFT does, instead of the model with them merged in.
 
     Raises:
         ProblemError: exit code 2; the run has no checkpoint, or something is in the folder. Exit code 5: stopped.
     """
-    target = output or folder / layout.EXPORT
+    target = output or folder / (ADAPTER if adapter else layout.EXPORT)
     config = config_of_run(folder)
     refuse_without_checkpoint(folder)
     refuse_taken(target)
@@ -41,7 +52,13 @@ def export_run(folder: Path, output: Path | None, watch: Watch) -> Path:
     # Parameters are the same wherever they are read, so that a model trained on a TPU is exported on any machine.
     mesh = build_mesh(choose_devices("auto", None).list)
     task = Task(config=config, model=model_of(config, source), objective=objective_of(config), mesh=mesh)
+    if adapter and not task.model.adapters:
+        raise ProblemError([no_adapter(folder)], exit_code=2)
     [state], frozen = restored_state(folder, task)
+    if adapter:
+        write_adapter(target, joined(state.trained, frozen), task.model.adapters, source)
+        watch.say(f"exported the adapter of step {int(state.step)} to {target}")
+        return target
     params = exported(joined(state.trained, frozen), task)
     form = stated_form(folder)
     end = end_token_id(source.tokenizer(), form) if form is not None and form.conversation else None
@@ -54,6 +71,12 @@ def export_run(folder: Path, output: Path | None, watch: Watch) -> Path:
             raise ProblemError([export_stopped(target, "a second signal")], exit_code=5) from None
     watch.say(f"exported step {int(state.step)} to {target}")
     return target
+
+
+def no_adapter(folder: Path) -> Problem:
+    """Return the problem of asking for the adapter of a run that trained the model itself."""
+    what = "The run trained no adapter: method.kind is not lora."
+    return problem_of(NO_ADAPTER, file=str(folder / layout.CONFIG), pointer="/method/kind", what=what)
 
 
 def refuse_to_go_on(target: Path, stop: StopRequest) -> None:

@@ -155,43 +155,7 @@ RULES: tuple[Rule, ...] = (
         "An uploaded bundle unpacks to more than the dashboard reads into its memory.",
         "Verify it with `trainproof verify` in a terminal.",
     ),
-    error(
-        "TP089",
-        "Output not written",
-        "An import, an export or an evaluation could not be written, for example because the disk is full.",
-        "Free space, or give another place; what was there before is as it was.",
-    ),
-    error("TP090", "Folder in use", "Another process is writing the run folder.", "Wait, or use another --output."),
-    error("TP091", "No such path", "A run, folder or document that was named is not there.", "Check the path."),
-    error(
-        "TP092", "Several output forms", "One output has one form.", "Give one of --json, --github, --sarif, --junit."
-    ),
     error("TP093", "Too few runs", "A comparison needs two runs or more.", "Name another run."),
-    error(
-        "TP094",
-        "Requirement that cannot be understood",
-        "A requirement is a figure of a run, a sign and a number; a baseline comes with a margin.",
-        'Write it as in --require "exact_match>=0.4", or --baseline RUN --no-worse-than 0.02.',
-    ),
-    error("TP095", "Extra not installed", "The verb needs a package that an extra installs.", "Install the extra."),
-    error(
-        "TP096",
-        "Folder that cannot be imported",
-        "An import needs a folder of another tool in which a log, metrics, scores or answers are recognised.",
-        "Give the folder that the other tool wrote, and a name of letters, digits, dot, underscore and hyphen.",
-    ),
-    error(
-        "TP097",
-        "Tag or note that cannot be kept",
-        "A tag is one word of at most 40 characters; a note has at most 10,000.",
-        "Write tags as single words, for example with a hyphen.",
-    ),
-    error(
-        "TP098",
-        "Notes that cannot be changed",
-        "notes.json is not valid, so that writing over it would lose what somebody wrote there, or cannot be written.",
-        "Correct it, or move it away; check the folder's permissions.",
-    ),
     error(
         "TP701",
         "Device absent",

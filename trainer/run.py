@@ -85,7 +85,7 @@ def run(request: RunRequest, watch: Watch) -> int:
             frozen=frozen,
             source=data.source,
             recorder=recorder,
-            checkpoints=Checkpoints(recorder.folder, keep=config.checkpoint.keep),
+            checkpoints=Checkpoints(recorder.folder, keep=config.checkpoint.keep, frozen=frozen),
             stop=stop,
             progress=lambda done, total, loss: watch.done("step", done, total, f"loss {loss:.4f}"),
         )

@@ -21,10 +21,11 @@ from typing import Any
 from evidence.bundle.format.layout import BUNDLE_MANIFEST
 from evidence.bundle.format.rules import BAD_KEY, BAD_OUTPUT, BAD_SIGNATURE, OTHER_CONTENT_SIGNED, refusal
 from evidence.bundle.verdict import SignatureCheck, Verdict
-from evidence.run.extras import install_command
+from evidence.run.extras import NOT_INSTALLED, install_command
 from evidence.run.hashes import sha256_file
 from evidence.run.write import write_text
 from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.rule import problem_of
 from schemas.problems.visible import visible
 from schemas.reading.parse import parse_json
 
@@ -255,11 +256,7 @@ def _modules() -> tuple[Any, Any]:
         ed25519 = importlib.import_module("cryptography.hazmat.primitives.asymmetric.ed25519")
         return ed25519, importlib.import_module("cryptography.hazmat.primitives.serialization")
     except ImportError:
-        problem = Problem(
-            code="TP095",
-            severity="error",
-            file="",
-            what="Signatures need the package `cryptography`, which is not installed.",
-            next=f"Install it: {install_command('sign')}.",
-        )
+        what = "Signatures need the package `cryptography`, which is not installed."
+        then = f"Install it: {install_command('sign')}."
+        problem = problem_of(NOT_INSTALLED, file="", what=what, why=None, next=then)
         raise ProblemError([problem], exit_code=2) from None

@@ -11,6 +11,7 @@ from evidence.judge.judgement import together
 from evidence.judge.report import Report, RunReport
 from evidence.rules.completeness import BYSTANDER, NOT_A_RUN
 from evidence.run import layout
+from evidence.run.unreadable import NO_SUCH_PATH
 from schemas.catalog import is_rows, kind_of
 from schemas.problems.problem import Problem, ProblemError, worst_first
 from schemas.problems.rule import problem_of
@@ -91,4 +92,4 @@ def _unusable(path: Path) -> list[Problem]:
         then = "Give a run folder, a folder of runs, or a document under the name that a run gives it."
     else:
         return []
-    return [Problem(code="TP091", severity="error", file=str(path), what=what, next=then)]
+    return [problem_of(NO_SUCH_PATH, file=str(path), what=what, why=None, next=then)]

@@ -20,7 +20,7 @@ from evidence.index.summary import MOST_POINTS, RunSummary, summary_of, with_rep
 from evidence.judge.judgement import together
 from evidence.judge.report import RunReport
 from evidence.run.folder_state import FolderState, folder_state
-from evidence.run.unreadable import UNREADABLE_FOLDER
+from evidence.run.unreadable import NO_SUCH_PATH, UNREADABLE_FOLDER
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import problem_of
 from schemas.reading.rows import collector_paused
@@ -246,13 +246,9 @@ def _unreadable(root: Path, error: OSError) -> RunSummary:
 
 
 def _no_folder(root: Path) -> Problem:
-    return Problem(
-        code="TP091",
-        severity="error",
-        file=str(root),
-        what=f"{root} is not a folder of runs: there is no such folder.",
-        next="Check the path; `trainproof demo` makes two runs in submission_runs.",
-    )
+    what = f"{root} is not a folder of runs: there is no such folder."
+    then = "Check the path; `trainproof demo` makes two runs in submission_runs."
+    return problem_of(NO_SUCH_PATH, file=str(root), what=what, why=None, next=then)
 
 
 def _when(summary: RunSummary) -> tuple[datetime, str]:

@@ -11,8 +11,13 @@ from evidence.judge.report import Report, RunReport
 from evidence.run.write import as_json_text
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.render import as_github, as_junit, as_sarif, as_text
+from schemas.problems.rule import Rule, problem_of
 from schemas.problems.visible import as_lines
 from schemas.problems.words import counted, listed
+
+SEVERAL_FORMS = Rule(
+    "TP092", "Several output forms", "One output has one form.", "Give one of --json, --github, --sarif, --junit."
+)
 
 
 def report_text(report: Report) -> str:
@@ -61,13 +66,9 @@ def grades_json(reports: Sequence[RunReport]) -> list[dict[str, Any]]:
 
 def _one_form_at_a_time(forms: Sequence[str]) -> Problem:
     asked = listed([f"--{form}" for form in forms], last="and")
-    return Problem(
-        code="TP092",
-        severity="error",
-        file="",
-        what=f"{asked} were given; one output has one form.",
-        next="Give one of them; run the command again for another form.",
-    )
+    what = f"{asked} were given; one output has one form."
+    then = "Give one of them; run the command again for another form."
+    return problem_of(SEVERAL_FORMS, file="", what=what, why=None, next=then)
 
 
 def _verdict(run: RunReport) -> str:

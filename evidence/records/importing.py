@@ -19,15 +19,21 @@ from evidence.records.foreign.view import ForeignRun, Source
 from evidence.records.ours import read_run
 from evidence.records.theirs import entries, is_weights, read_foreign
 from evidence.run import layout
-from evidence.run.disk import not_written
-from evidence.run.write import write_json
+from evidence.run.write import not_written, write_json
 from schemas.catalog import VERSION, schema
 from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems.rule import Rule, problem_of
 from schemas.validate import read_rows
 
 READERS = 2
 """Version of the readers: raised whenever the same files would be read in another way."""
+
+NOT_IMPORTED = Rule(
+    "TP096",
+    "Folder that cannot be imported",
+    "An import needs a folder of another tool in which a log, metrics, scores or answers are recognised.",
+    "Give the folder that the other tool wrote, and a name of letters, digits, dot, underscore and hyphen.",
+)
 
 _BLOCK = 1 << 20
 _OUR_ROWS = {"metric_row": layout.METRICS, "prediction_row": layout.PREDICTIONS}
@@ -140,7 +146,7 @@ def _refuse(folder: Path, name: str, run_id: str, root: Path) -> None:
 
 
 def _usage(folder: Path, what: str, then: str) -> Problem:
-    return Problem(code="TP096", severity="error", file=str(folder), what=what, next=then)
+    return problem_of(NOT_IMPORTED, file=str(folder), what=what, why=None, next=then)
 
 
 def _copy(folder: Path, target: Path) -> tuple[list[dict[str, Any]], list[Problem]]:

@@ -13,7 +13,7 @@ from evidence.records.theirs import read_foreign
 from evidence.run import layout
 from evidence.run.lock import is_alive
 from evidence.run.notes import Notes, notes_in
-from evidence.run.unreadable import NOT_A_FILE, UNREADABLE_FOLDER, too_deep
+from evidence.run.unreadable import NOT_A_FILE, UNREADABLE_FOLDER, no_such_run, too_deep
 from schemas.catalog import kind_of
 from schemas.problems.problem import Lines, Problem, ProblemError
 from schemas.problems.rule import problem_of
@@ -189,14 +189,7 @@ def read_existing_run(folder: Path) -> Run:
         ProblemError: There is no such folder (exit code 2).
     """
     if not Path(folder).is_dir():
-        problem = Problem(
-            code="TP091",
-            severity="error",
-            file=str(folder),
-            what=f"{folder} is not a run: there is no such folder.",
-            next="Check the path; `trainproof runs` lists the runs there are.",
-        )
-        raise ProblemError([problem], exit_code=2)
+        raise ProblemError([no_such_run(Path(folder))], exit_code=2)
     return read_run(folder)
 
 

@@ -15,6 +15,9 @@ from typing import Self
 from evidence.run import platform
 from evidence.run.layout import LOCK
 from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.rule import Rule, problem_of
+
+IN_USE = Rule("TP090", "Folder in use", "Another process is writing the run folder.", "Wait, or use another --output.")
 
 _PATIENCE_SECONDS = 0.5
 """How long a new holder waits: `is_alive` in another process holds the lock for an instant to look at it."""
@@ -94,11 +97,7 @@ def _is_file_of(descriptor: int, path: Path) -> bool:
 
 def _in_use(path: Path) -> Problem:
     holder = path.read_text("utf-8", "replace").strip() if path.is_file() else ""
-    return Problem(
-        code="TP090",
-        severity="error",
-        file=str(path.parent),
-        what=f"Another process is writing this run folder{f' (process {holder})' if holder else ''}.",
-        why="Two writers would mix their rows, and neither could be graded.",
-        next="Wait for that run to end, or give another --output.",
-    )
+    what = f"Another process is writing this run folder{f' (process {holder})' if holder else ''}."
+    why = "Two writers would mix their rows, and neither could be graded."
+    then = "Wait for that run to end, or give another --output."
+    return problem_of(IN_USE, file=str(path.parent), what=what, why=why, next=then)

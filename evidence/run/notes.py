@@ -15,14 +15,29 @@ from pathlib import Path
 from typing import Any
 
 from evidence.run import layout
+from evidence.run.unreadable import no_such_run
 from evidence.run.write import write_json
 from schemas.catalog import VERSION, schema
 from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.rule import Rule, problem_of
 from schemas.problems.words import shown
 from schemas.validate import read_document
 
 LONGEST_NOTE = 10_000
 """Characters of a note that are taken; a longer text belongs in a file of its own."""
+
+BAD_WORDS = Rule(
+    "TP097",
+    "Tag or note that cannot be kept",
+    "A tag is one word of at most 40 characters; a note has at most 10,000.",
+    "Write tags as single words, for example with a hyphen.",
+)
+UNCHANGEABLE = Rule(
+    "TP098",
+    "Notes that cannot be changed",
+    "notes.json is not valid, so that writing over it would lose what somebody wrote there, or cannot be written.",
+    "Correct it, or move it away; check the folder's permissions.",
+)
 
 _TAG = re.compile(schema("notes")["properties"]["tags"]["items"]["pattern"])
 
@@ -91,7 +106,7 @@ def change_notes(folders: Sequence[Path], change: Change, now: datetime) -> list
             code 2); a notes.json that is there is not valid (exit code 1). Or one could not be written (exit code 1);
             it is as it was, and those before it are changed.
     """
-    missing = [_no_folder(folder) for folder in folders if not folder.is_dir()]
+    missing = [no_such_run(folder) for folder in folders if not folder.is_dir()]
     if problems := [*change_problems(change), *missing]:
         raise ProblemError(problems, exit_code=2)
     unsound: list[Problem] = []
@@ -125,7 +140,7 @@ def change_problems(change: Change) -> list[Problem]:
         what = f"The note has {len(change.note):,} characters."
         then = "Shorten it, or keep it in a file beside the runs."
         expected = f"at most {LONGEST_NOTE:,} characters"
-        problems.append(Problem(code="TP097", severity="error", file="", what=what, expected=expected, next=then))
+        problems.append(problem_of(BAD_WORDS, file="", what=what, why=None, expected=expected, next=then))
     return problems
 
 
@@ -170,43 +185,18 @@ def _as_document(notes: Notes) -> dict[str, Any]:
 
 
 def _bad_tag(tag: str) -> Problem:
-    return Problem(
-        code="TP097",
-        severity="error",
-        file="",
-        what=f"{shown(tag)} cannot be a tag.",
-        expected="one word of at most 40 characters, without spaces, quotation marks and any of , : ; < > = | \\ `",
-        next="Write it as one word, for example with a hyphen: first-try.",
-    )
+    expected = "one word of at most 40 characters, without spaces, quotation marks and any of , : ; < > = | \\ `"
+    then = "Write it as one word, for example with a hyphen: first-try."
+    return problem_of(BAD_WORDS, file="", what=f"{shown(tag)} cannot be a tag.", why=None, expected=expected, next=then)
 
 
 def _not_ours(path: Path, what: str) -> Problem:
-    return Problem(
-        code="TP098",
-        severity="error",
-        file=str(path),
-        what=what,
-        why="To write over it would lose what somebody wrote there.",
-        next="Correct it, or move it away; then change the notes again.",
-    )
+    why = "To write over it would lose what somebody wrote there."
+    then = "Correct it, or move it away; then change the notes again."
+    return problem_of(UNCHANGEABLE, file=str(path), what=what, why=why, next=then)
 
 
 def _cannot_write(path: Path, error: OSError) -> Problem:
-    return Problem(
-        code="TP098",
-        severity="error",
-        file=str(path),
-        what=f"notes.json cannot be written: {error.strerror or error}.",
-        why="The notes are as they were.",
-        next="Check that the run folder can be written and that the disk has space.",
-    )
-
-
-def _no_folder(folder: Path) -> Problem:
-    return Problem(
-        code="TP091",
-        severity="error",
-        file=str(folder),
-        what=f"{folder} is not a run: there is no such folder.",
-        next="Check the path; `trainproof runs` lists the runs there are.",
-    )
+    what = f"notes.json cannot be written: {error.strerror or error}."
+    then = "Check that the run folder can be written and that the disk has space."
+    return problem_of(UNCHANGEABLE, file=str(path), what=what, why="The notes are as they were.", next=then)

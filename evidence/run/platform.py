@@ -7,6 +7,7 @@ of it; what a system does not offer is left out where it only makes things faste
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import time
 from importlib import import_module
@@ -33,7 +34,7 @@ def open_lock(path: Path, *, create: bool) -> int:
         OSError: It is missing, a link, or may not be opened.
     """
     if not hasattr(os, "O_NOFOLLOW") and path.is_symlink():
-        raise OSError(0, "It is a link", str(path))
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
     flags = os.O_RDONLY if _HAS_FLOCK else os.O_RDWR  # A byte is locked for writing.
     return os.open(path, (os.O_RDWR | os.O_CREAT if create else flags) | _DO_NOT_FOLLOW, 0o644)
 

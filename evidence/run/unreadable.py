@@ -24,6 +24,18 @@ UNREADABLE_FOLDER = Rule(
 )
 
 
+NO_SUCH_PATH = Rule(
+    "TP091", "No such path", "A run, folder or document that was named is not there.", "Check the path."
+)
+
+
+def no_such_run(folder: Path) -> Problem:
+    """Return the problem of a run folder that was named and is missing."""
+    what = f"{folder} is not a run: there is no such folder."
+    then = "Check the path; `trainproof runs` lists the runs there are."
+    return problem_of(NO_SUCH_PATH, file=str(folder), what=what, why=None, next=then)
+
+
 def too_deep(folder: Path) -> Problem:
     """Return the problem of a folder inside more others than any run has."""
     what = f"The folder stands in more than {DEEPEST} others of the run; it was not looked into."

@@ -6,8 +6,10 @@ synced. Rows are appended, each with one system call, and synced every few secon
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shutil
 import threading
 import time
 from io import FileIO
@@ -16,6 +18,43 @@ from types import TracebackType
 from typing import Any, Self
 
 from evidence.run.platform import sync_folder
+from schemas.problems.problem import ProblemError
+from schemas.problems.rule import Rule, problem_of
+
+NOT_WRITTEN = Rule(
+    "TP089",
+    "Output not written",
+    "An import, an export or an evaluation could not be written, for example because the disk is full.",
+    "Free space, or give another place; what was there before is as it was.",
+)
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def is_full(error: OSError) -> bool:
+    """Return whether a write failed for want of space."""
+    return error.errno in _FULL
+
+
+def not_written(error: OSError, where: Path, *, what: str) -> ProblemError:
+    """Return the end of a command whose output could not be written, exit code 2.
+
+    Args:
+        error: Why it could not be written.
+        where: Where it was to be.
+        what: What it was, as the subject of a sentence: `The export`.
+    """
+    if is_full(error):
+        folder = next(folder for folder in (where, *where.resolve().parents) if folder.is_dir())
+        free = shutil.disk_usage(folder).free
+        reason, then = "the disk is full", f"Free space there ({free:,} bytes are left), or give another place."
+    else:
+        reason, then = f"{error.strerror or error}", "Give a place that you may write to."
+    why = "What was there before is as it was, and nothing is left half made."
+    what = f"{what} could not be written: {reason}."
+    problem = problem_of(NOT_WRITTEN, file=str(where), what=what, why=why, next=then)
+    return ProblemError([problem], exit_code=2)
+
 
 SYNC_SECONDS = 3.0
 """Longest time for which appended rows may exist only in the memory of the operating system."""

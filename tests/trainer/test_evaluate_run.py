@@ -20,10 +20,10 @@ from schemas.problems.render import as_text
 from trainer import evaluate_run as module
 from trainer.config.tree import Config, Evaluation
 from trainer.evaluate_run import evaluate_run
-from trainer.export_run import export_run
 from trainer.evaluation import late_evaluation as addition
 from trainer.evaluation.evaluate import FORM
 from trainer.evaluation.evaluator import Evaluator
+from trainer.export_run import export_run
 from trainer.loop import initial
 from trainer.loop.stop import StopRequest
 from trainer.model.files import export

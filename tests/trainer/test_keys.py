@@ -134,6 +134,10 @@ def of_inputs(look: Callable[[Task, Data], Any]) -> Observe:
     return lambda config, folder: look(*inputs_of(config))
 
 
+def adapters(task: Task, data: Data) -> dict[str, Any]:
+    return {name: (lora.rank, lora.scale) for name, lora in task.model.adapters.items()}
+
+
 def rows_of(name: str) -> Callable[[Path], list[Any]]:
     return lambda folder: [json.loads(line) for line in (folder / name).read_text().splitlines()]
 
@@ -158,6 +162,12 @@ EFFECTS: dict[str, tuple[list[str], Observe]] = {
         of_inputs(lambda task, data: data.encoded.counts["supervised_tokens"]),
     ),
     "data.shuffle": (["data.shuffle=false"], learned),
+    "method.kind": (["method.kind=lora"], of_inputs(adapters)),
+    "method.rank": (["method.rank=4", "method.kind=lora"], of_inputs(adapters)),
+    "method.alpha": (["method.alpha=4", "method.kind=lora"], of_inputs(adapters)),
+    "method.rslora": (["method.rslora=true", "method.kind=lora"], of_inputs(adapters)),
+    "method.dropout": (["method.dropout=0.5", "method.kind=lora"], learned),
+    "method.targets": (["method.targets=attention.query", "method.kind=lora"], of_inputs(adapters)),
     "optimizer.name": (["optimizer.name=adafactor"], of_training("optimizer", "name")),
     "optimizer.learning_rate": (["optimizer.learning_rate=0.02"], moved),
     "optimizer.schedule": (["optimizer.schedule=constant"], moved),
@@ -202,7 +212,6 @@ EFFECTS: dict[str, tuple[list[str], Observe]] = {
 
 ELSEWHERE = {
     "schema_version": "one value so far",
-    "method.kind": "one value so far",
     "objective.kind": "one value so far",
     "name": "test_the_name_begins_the_run_id",
     "model.revision": "test_a_revision_is_refused_where_there_is_none",

@@ -47,7 +47,7 @@ class Pulled(Supervised):
     constant: float = 3.0
     kind = "pulled"
 
-    def loss_sums(self, model: Any, batch: Microbatch) -> Sums:
+    def loss_sums(self, model: Any, batch: Microbatch, key: Any) -> Sums:
         distance = jnp.square(model.logits(model.hidden(batch["tokens"])) - self.constant).mean(axis=-1)
         weight = jnp.float32(distance.size)
         return Sums(loss=distance.sum(), weight=weight, named={"largest_pull": distance.max() * weight})

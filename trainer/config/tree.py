@@ -41,7 +41,12 @@ class Data:
 class Method:
     """How the model is adapted."""
 
-    kind: Literal["full"] = "full"
+    kind: Literal["full", "lora"] = "full"
+    rank: int = 8
+    alpha: float = 16.0
+    rslora: bool = False
+    dropout: float = 0.0
+    targets: str = "all"
 
 
 @dataclass(frozen=True, kw_only=True)

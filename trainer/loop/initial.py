@@ -6,28 +6,39 @@ memory.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
-from trainer.loop.checkpoint.restoring import restore
+from schemas.problems.problem import ProblemError
+from schemas.problems.rule import Rule, problem_of
+from trainer.loop.checkpoint.restoring import frozen_sha256_of, restore
 from trainer.loop.program import draw_program, start_program
 from trainer.loop.state import placed, state_shapes
 from trainer.loop.step import TrainState
 from trainer.loop.task import Task
 from trainer.methods.method import split
 from trainer.model.files.loading import load_params
-from trainer.model.params import Params
+from trainer.model.lora import is_lora
+from trainer.model.params import Params, params_sha256
+from trainer.recorder.failure import explain_full_device
+
+ANOTHER_BASE = Rule(
+    "TP055",
+    "Checkpoint of another base",
+    "The checkpoint holds what was trained beside the model; beside another one it means something else.",
+    "Name the model as it was, or begin anew.",
+)
 
 
 def initial_params(task: Task) -> Params:
     """Return all parameters before the first step, on their devices: read from the model's files, or drawn.
 
+    Adapters are drawn in either case.
+
     Raises:
         ProblemError: exit code 2; the model's files cannot be used.
     """
-    if task.model.reads_weights:
-        return load_params(task.model.source, placed(task.model.shapes, task))
-    params: Params = draw_program(task).compile().call()
-    return params
+    return some_params(task, lambda name: True)
 
 
 def initial_state(task: Task) -> tuple[list[TrainState], Params]:
@@ -45,12 +56,30 @@ def restored_state(folder: Path, task: Task) -> tuple[list[TrainState], Params]:
     """Return the newest checkpoint of a run, alone in a list, and the frozen parameters, which it does not hold.
 
     Raises:
-        ProblemError: exit code 2, they cannot be used; 4, the device has no room for them.
+        ProblemError: exit code 2, they cannot be used or are not those of the checkpoint; 4, the device has no room.
     """
     state = restore(folder, state_shapes(task))
     if not task.model.frozen:
         return [state], {}
-    if task.model.reads_weights:
-        return [state], split(task.model.method, initial_params(task))[1]
-    frozen: Params = draw_program(task, frozen=True).compile().call()
+    with explain_full_device(str(folder)):
+        frozen = some_params(task, lambda name: not task.model.method.is_trained(name))
+    saved = frozen_sha256_of(folder)
+    if saved is not None and saved != params_sha256(frozen):
+        name = task.model.source.name
+        what = f"The frozen parameters of {name} are not those beside which the checkpoint was trained."
+        raise ProblemError([problem_of(ANOTHER_BASE, file=str(folder), what=what)], exit_code=2)
     return [state], frozen
+
+
+def some_params(task: Task, wanted: Callable[[str], bool]) -> Params:
+    """Return the parameters before the first step whose names are wanted, in the order of their names."""
+    model = task.model
+    if not model.reads_weights:
+        drawn: Params = draw_program(task, wanted).compile().call()
+        return drawn
+    base = {name: shape for name, shape in model.shapes.items() if not is_lora(name)}
+    read = load_params(model.source, placed(base, task))
+    found = {name: value for name, value in read.items() if wanted(name)}
+    if model.adapters:
+        found |= draw_program(task, lambda name: is_lora(name) and wanted(name)).compile().call()
+    return dict(sorted(found.items()))

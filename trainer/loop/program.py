@@ -2,8 +2,8 @@
 
 | name | from | to |
 |---|---|---|
-| draw | – | random parameters, where no files hold them |
-| restore | – | the frozen ones of them; the state comes from a checkpoint |
+| draw | – | random parameters: all where no files hold them, else those of adapters |
+| restore | – | the frozen ones of them, where no files hold them; the state comes from a checkpoint |
 | start | trained parameters, used up | the state before the first step |
 | train | state (used up where it is donated), frozen parameters, batch | the next state, what the step measured |
 | decode | all parameters, prompts | what the model writes |
@@ -13,12 +13,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from flax import nnx
+from jaxtyping import Array, Key
 
 from trainer.data.prompts import Asked
 from trainer.generate.decode import decode, padded
@@ -26,8 +27,9 @@ from trainer.loop.mesh import batch_sharding
 from trainer.loop.state import optimizer_of, placed, random_params, shardings_of, state_shapes
 from trainer.loop.step import LossSums, Params, build_step, first_state
 from trainer.loop.task import Task
-from trainer.methods.method import joined, split
-from trainer.model.decoder import Decoder
+from trainer.methods.method import joined
+from trainer.methods.model import Model
+from trainer.model.lora import is_lora
 from trainer.model.params import bind
 from trainer.objectives.objective import Microbatch, Objective, Sums
 
@@ -63,27 +65,30 @@ class Program:
 
 
 def programs_of(task: Task, *, asked: Asked | None = None) -> dict[str, Program]:
-    """Return the programs of a run: `decode` where something is asked, `draw` and `restore` where no files are read."""
+    """Return the programs of a run: `decode` where something is asked, `restore` where no files are read."""
     found = {
         "start": start_program(task),
         "train": train_program(task),
         "export": export_program(task),
     }
-    if not task.model.reads_weights:
-        found |= {"draw": draw_program(task), "restore": draw_program(task, frozen=True)}
+    model = task.model
+    if model.reads_weights:
+        found["draw"] = draw_program(task, is_lora)
+    else:
+        found["draw"] = draw_program(task, lambda name: True)
+        found["restore"] = draw_program(task, lambda name: not model.method.is_trained(name))
     if asked is not None:
         found["decode"] = decode_program(task, asked)
     return found
 
 
-def draw_program(task: Task, *, frozen: bool = False) -> Program:
-    """Return the random parameters before the first step, or only those that stay as they are drawn."""
+def draw_program(task: Task, wanted: Callable[[str], bool]) -> Program:
+    """Return the random parameters before the first step, those whose names are wanted."""
 
     def drawn() -> Params:
-        params = random_params(task)
-        return split(task.model.method, params)[1] if frozen else params
+        return {name: value for name, value in random_params(task).items() if wanted(name)}
 
-    shapes = placed(task.model.frozen if frozen else task.model.shapes, task)
+    shapes = placed({name: shape for name, shape in task.model.shapes.items() if wanted(name)}, task)
     return Program(function=jax.jit(drawn, out_shardings=shardings_of(shapes)), arguments=(), settings={})
 
 
@@ -99,10 +104,10 @@ def start_program(task: Task) -> Program:
 
 def export_program(task: Task) -> Program:
     """Return the parameters of the plain model that trained and frozen ones make together."""
-    plain = jax.eval_shape(task.model.method.merged, task.model.shapes)
+    plain = jax.eval_shape(task.model.merged, task.model.shapes)
     kept, added = parted(placed(task.model.shapes, task), plain)
     function = jax.jit(
-        lambda kept, added: task.model.method.merged({**kept, **added}),
+        lambda kept, added: task.model.merged({**kept, **added}),
         donate_argnums=(0,),
         out_shardings=shardings_of(placed(plain, task)),
     )
@@ -117,7 +122,7 @@ def parted(params: Params, plain: Params) -> tuple[Params, Params]:
 
 def exported(params: Params, task: Task) -> Params:
     """Return the parameters of the plain model that all of these make together; they are used up."""
-    plain: Params = jax.eval_shape(task.model.method.merged, task.model.shapes)
+    plain: Params = jax.eval_shape(task.model.merged, task.model.shapes)
     found: Params = export_program(task).compile().call(*parted(params, plain))
     return found
 
@@ -129,7 +134,7 @@ def train_program(task: Task) -> Program:
     optimizer = optimizer_of(task)
     config = task.config
     step = build_step(
-        loss_of(task.model.graphdef, task.objective),
+        loss_of(task.model, task.objective),
         optimizer,
         max_grad_norm=config.optimizer.max_grad_norm,
         seed=config.seed,
@@ -164,10 +169,12 @@ def decode_program(task: Task, asked: Asked) -> Program:
     )
 
 
-def loss_of(graphdef: nnx.GraphDef[Decoder], objective: Objective) -> LossSums:
-    """Return the objective's sums as a function of a decoder's parameters."""
+def loss_of(model: Model, objective: Objective) -> LossSums:
+    """Return the objective's sums as a function of a model's parameters."""
+    drops = any(lora.dropout > 0 for lora in model.adapters.values())
 
-    def loss_sums(trained: Params, frozen: Params, batch: Microbatch) -> Sums:
-        return objective.loss_sums(bind(graphdef, joined(trained, frozen)), batch)
+    def loss_sums(trained: Params, frozen: Params, batch: Microbatch, key: Key[Array, ""]) -> Sums:
+        decoder = bind(model.graphdef, joined(trained, frozen))
+        return objective.loss_sums(decoder, batch, key if drops else None)
 
     return loss_sums

@@ -124,7 +124,7 @@ def training_group(task: Task, program: Compiled, state: TrainState, *, forced: 
 def effective_group(manifest: Mapping[str, Any], task: Task) -> dict[str, Any]:
     """Return the group `effective`: what came of each key of the configuration, under the configuration's own paths."""
     found: dict[str, Any] = {
-        "method": task.model.method.stated(),
+        "method": task.model.method.stated(task.model.adapters),
         "objective": {"kind": task.objective.kind},
         "data": {"packing": "segments" in task.objective.described(1)},
     }

@@ -54,5 +54,6 @@ def random_params(task: Task) -> Params:
         params_dtype=config.precision.params,
         compute_dtype=config.precision.compute,
         remat=config.memory.remat,
+        adapters=task.model.adapters,
     )
     return flatten(decoder)[1]

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int32
+from jaxtyping import Array, Float, Int32, Key
 
 from trainer.loop.rounding import round_like
 from trainer.objectives.objective import Microbatch, Sums
@@ -25,8 +25,11 @@ Params = Any
 Batch = Mapping[str, Array]
 """What one optimizer step learns from: arrays by name, `[accum batch …]`, as an objective describes them."""
 
-LossSums = Callable[[Params, Params, Microbatch], Sums]
-"""The sums of `(trained, frozen, microbatch)`."""
+LossSums = Callable[[Params, Params, Microbatch, Key[Array, ""]], Sums]
+"""The sums of `(trained, frozen, microbatch, key)`; the key is for what is drawn at random."""
+
+DRAWS = 0x6472_6F70
+"""Sets the keys of draws in the loss apart from those of rounding, which are made of the step alone."""
 
 
 class TrainState(NamedTuple):
@@ -68,11 +71,13 @@ def build_step(
         loss_sums: the sums of a microbatch.
         optimizer: from `build_optimizer`.
         max_grad_norm: largest global norm of the gradient that is used. None: no clipping.
-        seed: decides stochastic rounding; the draw of step k depends on seed and k alone.
+        seed: decides stochastic rounding and draws in the loss; those of step k depend on seed and k alone.
     """
 
     def train_step(state: TrainState, frozen: Params, batch: Batch) -> tuple[TrainState, StepMetrics]:
-        sums, gradient = gradient_of_sum(loss_sums, state.trained, frozen, batch)
+        root = jax.random.key(seed)
+        draws = jax.random.fold_in(jax.random.fold_in(root, DRAWS), state.step)
+        sums, gradient = gradient_of_sum(loss_sums, state.trained, frozen, batch, draws)
         # A batch may weigh nothing (every row cut to its prompt); 0/1 then gives 0, not NaN.
         weight = jnp.where(sums.weight > 0, sums.weight, jnp.float32(1))
         gradient = jax.tree.map(lambda leaf: leaf.astype(jnp.float32) / weight, gradient)
@@ -81,8 +86,7 @@ def build_step(
             scale = jnp.minimum(jnp.float32(1), jnp.float32(max_grad_norm) / jnp.maximum(grad_norm, 1e-12))
             gradient = jax.tree.map(lambda leaf: leaf * scale, gradient)
         updates, opt_state = optimizer.update(gradient, state.opt_state, in_float32(state.trained))
-        key = jax.random.fold_in(jax.random.key(seed), state.step)
-        trained = with_updates(state.trained, updates, key)
+        trained = with_updates(state.trained, updates, jax.random.fold_in(root, state.step))
         # The figures belong to the params before the update: it is what this batch was asked with.
         named = {name: total / weight for name, total in sums.named.items()}
         metrics = StepMetrics(loss=sums.loss / weight, grad_norm=grad_norm, named=named)
@@ -91,12 +95,14 @@ def build_step(
     return train_step
 
 
-def gradient_of_sum(loss_sums: LossSums, trained: Params, frozen: Params, batch: Batch) -> tuple[Sums, Params]:
+def gradient_of_sum(
+    loss_sums: LossSums, trained: Params, frozen: Params, batch: Batch, key: Key[Array, ""]
+) -> tuple[Sums, Params]:
     """Return the sums over all microbatches, and the gradient of the loss in float32 where it is added up."""
 
-    def of_microbatch(microbatch: Microbatch) -> tuple[Sums, Params]:
+    def of_microbatch(microbatch: Microbatch, number: Array) -> tuple[Sums, Params]:
         def loss(params: Params) -> tuple[Array, Sums]:
-            sums = loss_sums(params, frozen, microbatch)
+            sums = loss_sums(params, frozen, microbatch, jax.random.fold_in(key, number))
             return sums.loss, sums
 
         (_, sums), gradient = jax.value_and_grad(loss, has_aux=True)(trained)
@@ -105,19 +111,20 @@ def gradient_of_sum(loss_sums: LossSums, trained: Params, frozen: Params, batch:
     # One microbatch takes no loop, so the compiler may apply each layer's update as soon as its gradient exists and
     # never hold all gradients together.
     first = {name: array[0] for name, array in batch.items()}
-    if len(next(iter(batch.values()))) == 1:
-        return of_microbatch(first)
+    numbers = jnp.arange(len(next(iter(batch.values()))))
+    if len(numbers) == 1:
+        return of_microbatch(first, numbers[0])
 
-    def add(carry: tuple[Sums, Params], microbatch: Microbatch) -> tuple[tuple[Sums, Params], None]:
-        sums, gradient = of_microbatch(microbatch)
+    def add(carry: tuple[Sums, Params], numbered: tuple[Microbatch, Array]) -> tuple[tuple[Sums, Params], None]:
+        sums, gradient = of_microbatch(*numbered)
         added = jax.tree.map(lambda a, b: a + b.astype(jnp.float32), carry, (sums, gradient))
         return added, None
 
     def zeros(tree: Any) -> Any:
         return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float32), tree)
 
-    no_sums = zeros(jax.eval_shape(loss_sums, trained, frozen, first))
-    total, _ = jax.lax.scan(add, (no_sums, zeros(trained)), dict(batch))
+    no_sums = zeros(jax.eval_shape(loss_sums, trained, frozen, first, key))
+    total, _ = jax.lax.scan(add, (no_sums, zeros(trained)), (dict(batch), numbers))
     return total
 
 

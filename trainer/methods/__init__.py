@@ -9,9 +9,10 @@ from collections.abc import Callable
 
 from trainer.config.tree import Config
 from trainer.methods.full import full_of
+from trainer.methods.lora import lora_of
 from trainer.methods.method import Method
 
-METHODS: dict[str, Callable[[Config], Method]] = {"full": full_of}
+METHODS: dict[str, Callable[[Config], Method]] = {"full": full_of, "lora": lora_of}
 """By `method.kind`: what makes the method of a configuration."""
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from trainer.model.files.source import ModelSource
+from trainer.model.lora import Lora
 from trainer.model.params import Params
 
 
@@ -26,13 +28,17 @@ class Method:
         """Return whether the parameter of this name learns."""
         raise NotImplementedError
 
-    def stated(self) -> dict[str, Any]:
-        """Return what the manifest says of the method, under the configuration's own keys."""
-        return {"kind": self.kind}
+    def adapters(self, source: ModelSource) -> dict[str, Lora]:
+        """Return the adapters that the method adds to a model, by the name of their projection.
 
-    def merged(self, params: Params) -> Params:
-        """Return the parameters of the plain model that all of these make together: what an export holds."""
-        return params
+        Raises:
+            ProblemError: exit code 2; the model has no place for them.
+        """
+        return {}
+
+    def stated(self, adapters: Mapping[str, Lora]) -> dict[str, Any]:
+        """Return what the manifest says of the method and its adapters, under the configuration's own keys."""
+        return {"kind": self.kind}
 
 
 def split(method: Method, params: Mapping[str, Any]) -> tuple[Params, Params]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from flax import nnx
@@ -11,10 +12,12 @@ from schemas.problems.rule import Rule, problem_of
 from trainer.config.tree import Config
 from trainer.methods import method_of
 from trainer.methods.method import Method, split
+from trainer.model.adapters.merging import merged
 from trainer.model.build import abstract
 from trainer.model.decoder import Decoder
 from trainer.model.files.loading import refuse_unusable_weights
 from trainer.model.files.source import ModelSource, resolve
+from trainer.model.lora import Lora
 from trainer.model.params import Params, flatten
 
 NO_WEIGHTS = Rule(
@@ -32,6 +35,8 @@ class Model:
     shapes: Params
     """Its parameters by name, as shapes."""
     method: Method
+    adapters: Mapping[str, Lora]
+    """What the method adds, by the name of a projection."""
     reads_weights: bool
     """Whether the first parameters come from files: else they are drawn."""
 
@@ -39,6 +44,10 @@ class Model:
     def origin(self) -> str:
         """Where its first parameters come from: `pretrained` or `random`."""
         return "pretrained" if self.reads_weights else "random"
+
+    def merged(self, params: Params) -> Params:
+        """Return the parameters of the plain model that all of these make together: what an export holds."""
+        return merged(params, self.adapters) if self.adapters else params
 
     @property
     def trained(self) -> Params:
@@ -52,14 +61,25 @@ class Model:
 
 
 def model_of(config: Config, source: ModelSource) -> Model:
-    """Return the model of a configuration with shapes in place of arrays."""
-    precision = config.precision
+    """Return the model of a configuration with shapes in place of arrays.
+
+    Raises:
+        ProblemError: exit code 2; the model has no place for the method's adapters.
+    """
+    precision, method = config.precision, method_of(config)
+    adapters = method.adapters(source)
     decoder = abstract(
-        source.spec, params_dtype=precision.params, compute_dtype=precision.compute, remat=config.memory.remat
+        source.spec,
+        params_dtype=precision.params,
+        compute_dtype=precision.compute,
+        remat=config.memory.remat,
+        adapters=adapters,
     )
     graphdef, shapes = flatten(decoder)
     reads_weights = config.model.weights != "random" and source.weights == "pretrained"
-    return Model(source=source, graphdef=graphdef, shapes=shapes, method=method_of(config), reads_weights=reads_weights)
+    return Model(
+        source=source, graphdef=graphdef, shapes=shapes, method=method, adapters=adapters, reads_weights=reads_weights
+    )
 
 
 def read_model(config: Config, problems: list[Problem], *, with_weights: bool = True) -> Model | None:

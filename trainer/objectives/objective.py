@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Key
 
 from trainer.data.encode import EncodedData, Tokenizer
 from trainer.data.source import HostBatch
@@ -79,8 +79,14 @@ class Objective(Protocol):
     def described(self, sequences: int) -> dict[str, jax.ShapeDtypeStruct]:
         """Return the arrays of a microbatch by name, for this many sequences; `tokens` is `[batch seq]` among them."""
 
-    def loss_sums(self, model: Decoder, batch: Microbatch) -> Sums:
-        """Return the sums of a microbatch."""
+    def loss_sums(self, model: Decoder, batch: Microbatch, key: Key[Array, ""] | None) -> Sums:
+        """Return the sums of a microbatch.
+
+        Args:
+            model: with the parameters of this step.
+            batch: its arrays.
+            key: for what is drawn at random in this microbatch, as adapters drop inputs. None: nothing is.
+        """
 
     @property
     def chunk_positions(self) -> int | None:

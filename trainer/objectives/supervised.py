@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Key
 
 from trainer.config.tree import Config
 from trainer.data.encode import EncodedData, EncodedRow, Tokenizer, encode_rows, laid_out
@@ -71,10 +72,10 @@ class Supervised:
             **packed,
         }
 
-    def loss_sums(self, model: Decoder, batch: Microbatch) -> Sums:
+    def loss_sums(self, model: Decoder, batch: Microbatch, key: Key[Array, ""] | None) -> Sums:
         """Return the summed cross-entropy and the number of supervised tokens."""
         targets, mask = next_token_targets(batch["tokens"], batch["loss_mask"])
-        hidden = model.hidden(batch["tokens"], batch.get("segments"))
+        hidden = model.hidden(batch["tokens"], batch.get("segments"), dropout_key=key)
         loss = chunked_cross_entropy(hidden, targets, mask, model.logits, chunk_positions=self.chunk_positions)
         return Sums(loss=loss, weight=jnp.sum(mask).astype(jnp.float32), named={})
 

@@ -16,9 +16,11 @@ from evidence.bundle.format.rules import UNREADABLE, refusal
 from evidence.bundle.secrets.redact import Redaction
 from evidence.bundle.verify import Verdict, VerifiedRun, verify_bundle
 from evidence.bundle.zip.content import Progress
+from evidence.run.unreadable import NO_SUCH_PATH
 from schemas.problems.formats import size
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.render import as_dicts, as_text
+from schemas.problems.rule import problem_of
 from schemas.problems.visible import as_lines
 from schemas.problems.words import counted
 
@@ -137,11 +139,11 @@ def progress_bar(words: str) -> Iterator[Progress | None]:
 
 
 def _no_file(path: Path) -> Problem:
-    return Problem(
-        code="TP091",
-        severity="error",
+    return problem_of(
+        NO_SUCH_PATH,
         file=str(path),
         what="This is not a file." if path.exists() else "This does not exist.",
+        why=None,
         next="Give the path of a bundle, a zip that `trainproof package` built.",
     )
 

@@ -14,9 +14,11 @@ from typing import Any
 from evidence.compare.comparison import Comparison, Flip, Pair, ScoreDifference
 from evidence.compare.smoke import SmokeCheck
 from evidence.records.ours import Run, read_run
+from evidence.run.unreadable import NO_SUCH_PATH
 from evidence.scores.means import MeanInterval
 from schemas.problems.formats import NOTHING
 from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.rule import problem_of
 from schemas.problems.visible import as_lines, visible
 
 FLIPS_SHOWN = 10
@@ -182,11 +184,11 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
 
 
 def _no_folder(folder: Path) -> Problem:
-    return Problem(
-        code="TP091",
-        severity="error",
+    return problem_of(
+        NO_SUCH_PATH,
         file=str(folder),
         what="This is not a folder." if folder.exists() else "This does not exist.",
+        why=None,
         next="Give the path of a run folder; `trainproof runs` lists them.",
     )
 

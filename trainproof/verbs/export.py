@@ -12,7 +12,11 @@ from evidence.run.extras import need
 
 def export(
     run: Annotated[Path, typer.Argument(help="Run folder with a checkpoint.")],
-    output: Annotated[Path | None, typer.Option(help="New folder. Default: export/ in the run folder.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="New folder. Default: export/ or adapter/ in the run folder.")
+    ] = None,
+    *,
+    adapter: Annotated[bool, typer.Option("--adapter", help="Only the adapters of a LoRA run, for PEFT.")] = False,
 ) -> None:
     """Write a run's model as a Hugging Face folder: config.json, safetensors, tokenizer."""
     need("export", "train")
@@ -23,4 +27,4 @@ def export(
         from trainer.recorder.progress import Watch
 
         with Watch() as watch:
-            export_run(run, output, watch)
+            export_run(run, output, watch, adapter=adapter)

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from evidence.run.write import as_json_text
+from schemas.problems.formats import NOTHING
+from schemas.problems.visible import as_lines
 from trainproof.verbs.options import AsJson
+
+if TYPE_CHECKING:
+    from evidence.run.notes import Notes
 
 
 def note(
@@ -25,8 +32,21 @@ def note(
     from datetime import UTC, datetime
 
     from evidence.run.notes import Change, change_notes
-    from trainproof.terminal.notes import notes_json, notes_text
 
     change = Change(add=tuple(tag or ()), remove=tuple(untag or ()), note=text, archive=archive)
     noted = dict(zip(runs, change_notes(runs, change, datetime.now(UTC)), strict=True))
-    sys.stdout.write(notes_json(noted) if as_json else notes_text(noted))
+    if as_json:
+        sys.stdout.write(as_json_text([{"path": str(folder), **asdict(notes)} for folder, notes in noted.items()]))
+    else:
+        sys.stdout.writelines(_text(folder, notes) for folder, notes in noted.items())
+
+
+def _text(folder: Path, notes: Notes) -> str:
+    lines = notes.note.splitlines() or [NOTHING]
+    rows = [
+        f"  tags      {', '.join(notes.tags) or NOTHING}",
+        f"  note      {lines[0]}",
+        *(f"            {line}" for line in lines[1:]),
+        f"  archived  {notes.archived_at or 'no'}",
+    ]
+    return as_lines([folder, *rows])

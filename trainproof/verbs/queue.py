@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from evidence.run.extras import need
 from evidence.run.write import as_json_text
+from schemas.problems.formats import NOTHING
+from schemas.problems.visible import as_lines
 from trainproof.verbs.options import RUNS, AsJson, Root, Settings
 
 if TYPE_CHECKING:
@@ -44,10 +47,9 @@ def list_(root: Root = RUNS, as_json: AsJson = False) -> None:
     """List the jobs of a root, first in the queue first, with the state of each."""
     need("queue", "queue")
     from launch.jobs import jobs
-    from trainproof.terminal.jobs import jobs_json, jobs_text
 
     known = jobs(root)
-    sys.stdout.write(as_json_text(jobs_json(known)) if as_json else jobs_text(known))
+    sys.stdout.write(as_json_text(_values(known)) if as_json else _text(known))
 
 
 @queue.command()
@@ -79,8 +81,7 @@ def resume(
 ) -> None:
     """Put the continuation of a stopped run into the queue, as a new run that names this one."""
     need("queue", "train")
-    from launch.finding import resumable
-    from launch.queue import resume
+    from launch.queue import resumable, resume
 
     stopped, after = resumable(root, run)
     _say(resume(root, stopped, after=after))
@@ -119,10 +120,49 @@ def continue_(root: Root = RUNS) -> None:
 
 
 def _named(root: Path, name: str) -> Job:
-    from launch.finding import job_named
+    from launch.queue import job_named
 
     return job_named(root, name)
 
 
 def _say(job: Job) -> None:
     sys.stdout.write(f"{job.run} is queued as {job.job_id}.\n")
+
+
+def _text(jobs: Sequence[Job]) -> str:
+    """Return the jobs as aligned text, first in the queue first."""
+    if not jobs:
+        return as_lines(["The queue is empty."])
+    from trainproof.terminal.comparisons import aligned
+
+    heads = ("job", "state", "device", "exit code", "asked for", "run")
+    rows = [
+        (
+            job.job_id,
+            job.state,
+            job.device,
+            NOTHING if job.exit_code is None else str(job.exit_code),
+            job.created_at[:19].replace("T", " "),
+            job.run,
+        )
+        for job in jobs
+    ]
+    return aligned([heads, *rows])
+
+
+def _values(jobs: Sequence[Job]) -> list[dict[str, Any]]:
+    """Return what each job is, and what may be asked of it, as values."""
+    return [
+        {
+            "job": job.job_id,
+            "state": job.state,
+            "run": job.run,
+            "resumes": job.resumes,
+            "device": job.device,
+            "force": job.force,
+            "created_at": job.created_at,
+            "exit_code": job.exit_code,
+            "pid": job.started.pid if job.started and not job.has_ended else None,
+        }
+        for job in jobs
+    ]

@@ -14,7 +14,7 @@ from trainer.objectives.cross_entropy import next_token_targets
 from trainer.objectives.objective import Sums
 
 
-def loss_sums(params, frozen, batch):
+def loss_sums(params, frozen, batch, key):
     """A table of logits: the simplest model that has a cross-entropy."""
     targets, mask = next_token_targets(batch["tokens"], batch["loss_mask"])
     scores = jax.nn.log_softmax(params["table"].astype(jnp.float32)[batch["tokens"]])

@@ -100,7 +100,7 @@ def test_a_stopped_run_is_resumed_and_another_is_refused(root: Path, said) -> No
     assert said("resume", root / "whole", code=2) == (
         f"error TP050: {root / 'whole'}: The run cannot be continued by the queue of {root}.\n"
         "  A run can be continued if it is in this root, stopped before its end, and has a complete checkpoint.\n"
-        "  Next: `trainproof runs` shows the status of each run; `trainproof queue retry` starts one anew.\n"
+        "  Next: `trainproof runs` shows the status of each run; `trainproof queue retry` starts one again.\n"
     )
 
 

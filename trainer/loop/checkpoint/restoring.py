@@ -11,7 +11,7 @@ from evidence.run.layout import CHECKPOINTS, CONFIG
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
 from trainer.loop.checkpoint.saving import quiet_writers
-from trainer.loop.checkpoint.stored import HASH, StoredState, state_of, state_sha256, stored
+from trainer.loop.checkpoint.stored import FROZEN_HASH, HASH, StoredState, state_of, state_sha256, stored
 from trainer.loop.step import TrainState
 from trainer.model.params import owned
 from trainer.recorder.failure import explain_full_device
@@ -83,6 +83,13 @@ def restored(run_folder: Path, step: int, like: TrainState) -> TrainState:
     if saved_sha256 is not None and saved_sha256 != state_sha256(parts):
         raise AnotherStateError
     return state_of(parts)
+
+
+def frozen_sha256_of(run_folder: Path) -> str | None:
+    """Return the hash of the parameters that were frozen beside the newest checkpoint, None where it states none."""
+    with quiet_writers(), ocp.CheckpointManager((run_folder / CHECKPOINTS).absolute()) as manager:
+        stated: str | None = (manager.metadata(latest_step(run_folder)).custom_metadata or {}).get(FROZEN_HASH)
+    return stated
 
 
 def is_whole(run_folder: Path, step: int, like: TrainState) -> bool:

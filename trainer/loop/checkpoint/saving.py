@@ -23,8 +23,9 @@ import orbax.checkpoint as ocp
 
 from evidence.run.layout import CHECKPOINTS
 from trainer.loop.checkpoint.disk import refuse_full_disk
-from trainer.loop.checkpoint.stored import HASH, state_sha256, stored
+from trainer.loop.checkpoint.stored import FROZEN_HASH, HASH, state_sha256, stored
 from trainer.loop.step import TrainState
+from trainer.model.params import Params, params_sha256
 
 UNFINISHED = ".orbax-checkpoint-tmp"
 """End of the name of a checkpoint that is being written."""
@@ -33,8 +34,15 @@ UNFINISHED = ".orbax-checkpoint-tmp"
 class Checkpoints:
     """The checkpoints of one run folder; the newest `keep` stay."""
 
-    def __init__(self, run_folder: Path, *, keep: int) -> None:
-        """Open the folder's checkpoints; nothing is written yet."""
+    def __init__(self, run_folder: Path, *, keep: int, frozen: Params | None = None) -> None:
+        """Open the folder's checkpoints; nothing is written yet.
+
+        Args:
+            run_folder: of the run.
+            keep: how many stay.
+            frozen: the parameters that are not saved; only their hash is.
+        """
+        self._beside = {FROZEN_HASH: params_sha256(frozen)} if frozen else {}
         self._folder = (run_folder / CHECKPOINTS).absolute()
         self._manager = ocp.CheckpointManager(
             self._folder,
@@ -66,7 +74,9 @@ class Checkpoints:
         try:
             parts = stored(state)
             self._manager.save(
-                step, args=ocp.args.StandardSave(parts._asdict()), custom_metadata={HASH: state_sha256(parts)}
+                step,
+                args=ocp.args.StandardSave(parts._asdict()),
+                custom_metadata={HASH: state_sha256(parts), **self._beside},
             )
             self._manager.wait_until_finished()
         except (OSError, ValueError) as error:

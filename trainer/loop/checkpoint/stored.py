@@ -16,6 +16,9 @@ from trainer.loop.step import TrainState
 HASH = "state_sha256"
 """Where the hash of the state stands in a checkpoint's own metadata; earlier checkpoints have none."""
 
+FROZEN_HASH = "frozen_sha256"
+"""Where the hash of the frozen parameters stands beside it, if there are any."""
+
 
 class StoredState(NamedTuple):
     """The parts of a state under the names that checkpoints have had from the first one on."""

@@ -3,12 +3,43 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from evidence.records.foreign.documents import is_trainer_summary
 from evidence.records.foreign.keys import TEXT_FACTS, fact_of, is_score, metric_of, plain
 from evidence.records.foreign.numbers import NUMBER, finite, number_of
-from evidence.records.foreign.view import Scalar
+from evidence.records.foreign.view import MetricRow, Scalar
+
+
+def with_sound_steps(rows: list[MetricRow]) -> list[MetricRow]:
+    """Return the rows without steps that a progress bar cannot have meant.
+
+    Where bar and rows went through two streams, the bar may stand at its end before the first row: then the same step
+    would be given to several rows, or the steps would not grow with the epochs.
+    """
+    stages = {row.stage for row in rows if "step" in row.inferred and "epoch" in row.values}
+    unsound = {stage for stage in stages if not _is_sound([row for row in rows if row.stage == stage])}
+    return [
+        replace(row, values={name: value for name, value in row.values.items() if name != "step"}, inferred=())
+        if row.stage in unsound and "step" in row.inferred
+        else row
+        for row in rows
+    ]
+
+
+def _is_sound(rows: list[MetricRow]) -> bool:
+    """Return whether steps taken from a bar grow from row to row, and with the epochs."""
+    guessed = [row.values for row in rows if "step" in row.inferred and "loss" in row.values]
+    steps = [values["step"] or 0 for values in guessed]
+    ratios = [
+        step / epoch
+        for values in guessed
+        if (step := values["step"]) and (epoch := values.get("epoch")) is not None and epoch
+    ]
+    grows = all(one < two for one, two in pairwise(steps))
+    return len(guessed) > 1 and grows and (not ratios or max(ratios) <= 1.25 * min(ratios))
+
 
 _DICT = re.compile(r"\{\s*['\"][^{}]{3,4000}\}")
 _MEMBER = re.compile(rf"['\"]([\w@./ -]{{1,80}})['\"]\s*:\s*['\"]?({NUMBER})['\"]?(?=\s*[,}}])", re.IGNORECASE)

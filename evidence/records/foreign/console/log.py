@@ -6,8 +6,16 @@ import re
 from dataclasses import dataclass, field, replace
 
 from evidence.records.foreign import rules
-from evidence.records.foreign.console.lines import Bar, LineRow, bar_of, dict_row, key_value, score_of, step_row
-from evidence.records.foreign.console.steps import with_sound_steps
+from evidence.records.foreign.console.lines import (
+    Bar,
+    LineRow,
+    bar_of,
+    dict_row,
+    key_value,
+    score_of,
+    step_row,
+    with_sound_steps,
+)
 from evidence.records.foreign.documents import MEAN_NOTE
 from evidence.records.foreign.keys import OF_EVALUATION, is_of_evaluation
 from evidence.records.foreign.numbers import finite, number_of

@@ -1,0 +1,196 @@
+"""LoRA: what is trained and saved, that interruption changes no bit, and that merged equals unmerged."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tasks import inputs_of, task_of
+
+from evidence.judge.judgement import report_of
+from evidence.records.ours import read_run
+from evidence.run import layout
+from schemas.problems.problem import ProblemError
+from schemas.problems.render import as_text
+from trainer.config.tree import Checkpoint, Config, Evaluation, Limits, Method, Model, Precision
+from trainer.export_run import export_run
+from trainer.loop.initial import initial_params, restored_state
+from trainer.loop.program import start_program, train_program
+from trainer.loop.state import state_shapes
+from trainer.methods.method import joined
+from trainer.model.adapters.reading import read_adapter
+from trainer.model.files.export import export
+from trainer.model.files.source import resolve
+from trainer.model.lora import is_lora, lora_names
+from trainer.model.params import bind
+from trainer.recorder.progress import Watch
+from trainer.run import RunRequest, run
+
+QUIET = Watch(quiet=True)
+LORA = Method(kind="lora", rank=4, alpha=8.0, dropout=0.25, targets="attention.*,up")
+EXACT = ("step", "tokens_seen", "loss", "learning_rate", "grad_norm")
+
+
+@pytest.fixture
+def low(config: Config) -> Config:
+    """A run of adapters on a base in half precision, with a row for each of its steps."""
+    constant = replace(config.optimizer, schedule="constant")
+    return replace(config, method=LORA, precision=Precision(params="bfloat16"), optimizer=constant)
+
+
+def rows(folder: Path) -> list[list[float]]:
+    found = [json.loads(line) for line in (folder / layout.METRICS).read_text().splitlines()]
+    return [[row[key] for key in EXACT] for row in found]
+
+
+def errors(folder: Path) -> list[str]:
+    return [problem.what for problem in report_of(read_run(folder)).findings if problem.severity == "error"]
+
+
+def refusal(work: Callable[[], object]) -> str:
+    with pytest.raises(ProblemError) as caught:
+        work()
+    assert caught.value.exit_code == 2
+    return as_text(caught.value.problems)
+
+
+def test_only_adapters_are_differentiated_updated_and_saved(low: Config):
+    task = task_of(low)
+    state = state_shapes(task)
+    assert {name.rpartition(".")[2] for name in state.trained} == {"lora_a", "lora_b"}
+    assert {str(value.dtype) for value in state.trained.values()} == {"float32"}
+    assert {str(value.dtype) for value in task.model.frozen.values()} == {"bfloat16"}
+    assert not any(is_lora(name) for name in task.model.frozen)
+    trained = sum(value.size for value in state.trained.values())
+    assert sum(leaf.size for leaf in jax.tree.leaves(state.opt_state)) == pytest.approx(2 * trained, abs=4)
+    spec = task.model.source.spec
+    assert trained == spec.layers * 4 * (4 * 2 * spec.embed + spec.embed + spec.mlp)
+
+
+def test_a_step_changes_adapters_and_leaves_the_base(low: Config):
+    task, data = inputs_of(low)
+    params = initial_params(task)
+    before = {name: np.asarray(value) for name, value in params.items()}
+    trained = {name: value for name, value in params.items() if is_lora(name)}
+    frozen = {name: value for name, value in params.items() if not is_lora(name)}
+    state = start_program(task).compile().call(trained)
+    after, _ = train_program(task).compile().call(state, frozen, data.source.batch(0))
+    changed = {name for name, value in after.trained.items() if np.any(np.asarray(value) != before[name])}
+    assert {name.rpartition(".")[2] for name in changed} >= {"lora_b"}
+    for name, value in frozen.items():
+        np.testing.assert_array_equal(np.asarray(value), before[name], err_msg=name)
+
+
+def test_an_interrupted_run_ends_as_an_uninterrupted_one_with_dropout_too(
+    low: Config, order_of: Callable[..., RunRequest]
+):
+    whole = replace(
+        low,
+        limits=Limits(steps=4),
+        checkpoint=Checkpoint(save_every_steps=2),
+        evaluation=Evaluation(eval_set="eval_v1"),
+    )
+    whole = replace(whole, evaluation=replace(whole.evaluation, max_new_tokens=4, baseline=False))
+    first = order_of(replace(whole, limits=Limits(steps=2), evaluation=Evaluation()), "first")
+    rest = order_of(whole, "rest", resume=first.folder)
+    requests = [order_of(whole, "whole"), first, rest]
+    assert [run(request, QUIET) for request in requests] == [0, 0, 0]
+    assert rows(first.folder) + rows(rest.folder) == rows(requests[0].folder)
+    assert errors(rest.folder) == []
+    manifest = json.loads((rest.folder / layout.MANIFEST).read_text())
+    assert manifest["effective"]["method"] == {
+        "kind": "lora",
+        "rank": 4,
+        "alpha": 8.0,
+        "rslora": False,
+        "dropout": 0.25,
+        "targets": "attention.*,up",
+    }
+    assert manifest["model"]["dtypes"] == {"params": "bfloat16", "trained": "float32", "compute": "float32"}
+    assert manifest["model"]["trainable_parameters"] < manifest["model"]["parameters"] / 4
+    saved = sum(path.stat().st_size for path in (rest.folder / layout.CHECKPOINTS / "4").rglob("*"))
+    assert saved < 2 * manifest["model"]["parameters"]  # the base alone has as many bytes
+
+    # What is exported computes what the run's own model computes.
+    task = task_of(whole)
+    [state], frozen = restored_state(rest.folder, task)
+    tokens = jnp.asarray([[5, 6, 7, 8, 9]], jnp.int32)
+
+    def logits(graphdef, params):
+        decoder = bind(graphdef, params)
+        return np.asarray(decoder.logits(decoder.hidden(tokens)))
+
+    own = logits(task.model.graphdef, joined(state.trained, frozen))
+    source = resolve(str(export_run(rest.folder, None, QUIET)))
+    plain = task_of(replace(low, method=Method(), model=Model(name=source.name)))
+    np.testing.assert_allclose(logits(plain.model.graphdef, initial_params(plain)), own, atol=0.03)
+    adapter = read_adapter(export_run(rest.folder, None, QUIET, adapter=True), task.model.source)
+    for name, lora in task.model.adapters.items():
+        ours, theirs = (
+            [np.asarray(params[each]) for each in lora_names(name)] for params in (state.trained, adapter.params)
+        )
+        moved, read = lora.scale * ours[0] @ ours[1], adapter.loras[name].scale * theirs[0] @ theirs[1]
+        np.testing.assert_allclose(read, moved, atol=1e-7, err_msg=name)
+
+
+def test_a_checkpoint_beside_another_base_is_refused(low: Config, order_of: Callable[..., RunRequest], tmp_path: Path):
+    for number, name in enumerate(("model", "other/model")):
+        plain = task_of(replace(low, method=Method(), seed=number))
+        export(tmp_path / name, initial_params(plain), plain.model.source)
+    mine = replace(low, model=Model(name=str(tmp_path / "model")))
+    first = order_of(mine, "first")
+    assert run(first, QUIET) == 0
+    other = replace(mine, model=Model(name=str(tmp_path / "other/model")), limits=Limits(steps=3))
+    rest = order_of(other, "rest", resume=first.folder)
+    name = other.model.name
+    assert refusal(lambda: run(rest, QUIET)) == (
+        f"error TP055: {first.folder}: The frozen parameters of {name} are not those beside which the checkpoint was "
+        "trained.\n"
+        "  The checkpoint holds what was trained beside the model; beside another one it means something else.\n"
+        "  Next: Name the model as it was, or begin anew.\n"
+    )
+    higher = replace(mine, method=replace(LORA, rank=5, alpha=9.0), limits=Limits(steps=3))
+    text = refusal(lambda: run(order_of(higher, "higher", resume=first.folder), QUIET))
+    assert text.startswith(
+        f"error TP052: {first.folder / layout.CONFIG} at /method/rank: method.rank is 5; the run to continue has 4.\n"
+    )
+    assert text.count("error") == 1
+
+
+@pytest.mark.parametrize(
+    ("targets", "expected"),
+    [
+        ("all", {"query", "key", "value", "out", "up", "down"}),
+        ("attention.query", {"query"}),
+        ("c_attn", {"query", "key", "value"}),
+        ("*.mlp.*", {"up", "down"}),
+        ("layers.1.attention.out, down", {"out", "down"}),
+    ],
+)
+def test_targets_are_names_or_patterns_of_ours_or_of_the_files(targets: str, expected: set[str], low: Config):
+    adapters = task_of(replace(low, method=replace(LORA, targets=targets))).model.adapters
+    assert {name.rpartition(".")[2] for name in adapters} == expected
+    assert ("layers.0.attention.out" in adapters) == (targets == "all")
+    assert len({lora.number for lora in adapters.values()}) == len(adapters)
+
+
+def test_a_target_that_is_no_projection_is_refused(low: Config):
+    expected = (
+        "  A target of method.targets is the name of no projection of the model, so nothing would be trained there.\n"
+        "  Expected: the end of a projection's name, such as c_attn, c_fc, c_proj, down, key, out, query, up or value, "
+        "or all.\n"
+    )
+    assert refusal(lambda: task_of(replace(low, method=replace(LORA, targets="q_proj,quary")))) == "".join(
+        f"error TP064: tiny-gpt2 at /method/targets: The target {target} of method.targets is the name of no "
+        f"projection of tiny-gpt2.\n{expected}  Next: Did you mean {close}?\n"
+        for target, close in (("q_proj", "c_proj"), ("quary", "query"))
+    )
+
+
+def test_rslora_divides_by_the_root_of_the_rank(low: Config):
+    adapters = task_of(replace(low, method=replace(LORA, rslora=True))).model.adapters
+    assert {lora.scale for lora in adapters.values()} == {8.0 / 4**0.5}
