@@ -17,7 +17,15 @@ from typing import Any, NoReturn
 
 from dashboard.shared.access import LOOPBACK, is_loopback, refusal
 from launch.program import PROGRAM
-from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.problem import ProblemError
+from schemas.problems.rule import Rule, problem_of
+
+PORT_IS_TAKEN = Rule(
+    "TP081",
+    "Port is taken",
+    "Another program listens there, perhaps another dashboard.",
+    "Stop that program, or give another --port.",
+)
 
 APP = Path(__file__).parent / "app.py"
 FIRST_PORT = 8501
@@ -111,14 +119,7 @@ def _free_port(address: str, port: int | None) -> int:
         if _is_free(address, candidate):
             return candidate
     asked = f"Port {port}" if port is not None else f"Every port from {FIRST_PORT} to {FIRST_PORT + _PORTS_TRIED - 1}"
-    problem = Problem(
-        code="TP081",
-        severity="error",
-        file="",
-        what=f"{asked} is in use on {address}, or cannot be used.",
-        why="Another program listens there, perhaps another dashboard.",
-        next="Stop that program, or give another --port.",
-    )
+    problem = problem_of(PORT_IS_TAKEN, file="", what=f"{asked} is in use on {address}, or cannot be used.")
     raise ProblemError([problem], exit_code=2)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from evidence.records.ours import Run, read_existing_run
 from evidence.run.layout import new_run_id
-from evidence.run.unreadable import NO_SUCH_PATH
+from evidence.run.unreadable import NO_CHECKPOINT, NO_SUCH_PATH
 from launch.files import no_link
 from launch.jobs import ANY_DEVICE, CONFIG, DEVICES, Job, exchange_positions, jobs
 from launch.places import local
@@ -174,15 +174,18 @@ def resumable(root: Path, folder: Path) -> tuple[Run, Job | None]:
 
 
 def _no_job(root: Path, name: str) -> Problem:
-    what = f"The queue of this root has no job {name}."
-    then = "`trainproof queue list` names the jobs; --root names another folder of runs."
-    return problem_of(NO_SUCH_PATH, file=str(root), what=what, why=None, next=then)
+    return problem_of(
+        NO_SUCH_PATH,
+        file=str(root),
+        what=f"The queue of this root has no job {name}.",
+        why=None,
+        next="`trainproof queue list` names the jobs; --root names another folder of runs.",
+    )
 
 
 def _not_resumable(root: Path, folder: Path) -> Problem:
-    return Problem(
-        code="TP050",
-        severity="error",
+    return problem_of(
+        NO_CHECKPOINT,
         file=str(folder),
         what=f"The run cannot be continued by the queue of {root}.",
         why="A run can be continued if it is in this root, stopped before its end, and has a complete checkpoint.",

@@ -17,10 +17,18 @@ from evidence.judge.report_forms import report_text
 from evidence.records.ours import read_run
 from evidence.run.layout import new_run_id
 from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.rule import Rule, problem_of
 from trainer.config.load import load_config
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
 from trainproof.terminal.bundles import build_text, verdict_text
+
+DEMO_UNFINISHED = Rule(
+    "TP073",
+    "Demo unfinished",
+    "A run of the demo did not end well.",
+    "Run the demo again: it starts a new run beside this one.",
+)
 
 CONFIGS = Path(__file__).parents[1] / "trainer" / "configs"
 BUNDLES = Path("bundles")
@@ -96,10 +104,6 @@ def trained(demo_run: DemoRun, root: Path, *, again: bool, watch: Watch) -> Path
 
 def not_finished(folder: Path) -> Problem:
     """Return the problem of a demo whose run did not end well."""
-    return Problem(
-        code="TP073",
-        severity="error",
-        file=str(folder),
-        what="The demo's run did not finish; the lines above say why.",
-        next="Run the demo again: it starts a new run beside this one.",
+    return problem_of(
+        DEMO_UNFINISHED, file=str(folder), what="The demo's run did not finish; the lines above say why.", why=None
     )

@@ -11,9 +11,17 @@ from typing import Any
 
 from evidence.run.layout import CONFIG, new_run_id
 from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.rule import Rule, problem_of
 from trainer.config.load import load_config
 from trainer.config.tree import Config
 from trainer.run import RunRequest
+
+NOTHING_TO_TRAIN = Rule(
+    "TP003",
+    "Nothing to train",
+    "Neither --config nor --resume was given.",
+    "Start with --config trainer/configs/demo.yaml, a complete one.",
+)
 
 RUNS = Path("submission_runs")
 
@@ -79,11 +87,10 @@ def resolved_config(flags: TrainFlags) -> Config:
 
 def nothing_named() -> Problem:
     """Return the problem of a command without a configuration."""
-    return Problem(
-        code="TP003",
-        severity="error",
+    return problem_of(
+        NOTHING_TO_TRAIN,
         file="--config",
         what="No configuration is named.",
         expected="--config FILE, or --resume RUN_FOLDER",
-        next="Start with --config trainer/configs/demo.yaml, a complete one.",
+        why=None,
     )

@@ -18,6 +18,21 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from schemas.problems.problem import Problem
+from schemas.problems.rule import Rule, problem_of
+
+OPEN_ADDRESS = Rule(
+    "TP080",
+    "Open address",
+    "Anyone who reaches it can start and stop runs on this machine.",
+    "Leave --address out, or configure a login.",
+)
+NO_ROLE = Rule(
+    "TP085",
+    "No role",
+    "An account that logged in to the dashboard is listed neither as operator nor as viewer.",
+    "Ask the owner of this dashboard to list the account under operators or viewers in the [roles] section of "
+    ".streamlit/secrets.toml.",
+)
 
 LOOPBACK = "127.0.0.1"
 Role = Literal["operator", "viewer"]
@@ -41,12 +56,10 @@ def refusal(address: str | None, *, has_login: bool) -> Problem | None:
     """Return why the dashboard must not listen on an address, None where it may."""
     if is_loopback(address) or has_login:
         return None
-    return Problem(
-        code="TP080",
-        severity="error",
+    return problem_of(
+        OPEN_ADDRESS,
         file="",
         what=f"The dashboard will not listen on {address or 'every interface'} without a login.",
-        why="Anyone who reaches it can start and stop runs on this machine.",
         next=f"Leave the address at {LOOPBACK} and reach it through an SSH tunnel, or configure a login: "
         "an [auth] section in .streamlit/secrets.toml, as Streamlit's st.login describes.",
     )
@@ -75,16 +88,13 @@ def no_role(claims: Mapping[str, Any]) -> Problem:
     email = claims.get("email")
     who = email if isinstance(email, str) and email else "an account without an e-mail address"
     verified = claims.get("email_verified") not in {False, "false"}
-    return Problem(
-        code="TP085",
-        severity="error",
+    return problem_of(
+        NO_ROLE,
         file="",
         what=f"You are logged in as {who}, and that account has no role here.",
         why="Only accounts that are listed may see runs."
         if verified
         else "The provider says that this address was never verified.",
-        next="Ask the owner of this dashboard to list the account under operators or viewers in the [roles] section of "
-        ".streamlit/secrets.toml.",
     )
 
 

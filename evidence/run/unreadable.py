@@ -8,6 +8,12 @@ from evidence.run.layout import DEEPEST
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule, problem_of
 
+NO_CHECKPOINT = Rule(
+    "TP050",
+    "No checkpoint",
+    "A run can be continued if it is in its root, stopped before its end, and has a complete checkpoint.",
+    "Use the machine where it ran, or start anew; `trainproof runs` shows the status of each run.",
+)
 NOT_A_FILE = Rule(
     code="TP206",
     severity="error",

@@ -12,19 +12,12 @@ from typing import Any
 import yaml
 
 from schemas.problems.problem import Problem, ProblemError, pointer_to
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from schemas.problems.words import shown
-from schemas.reading.fast_yaml import NotFiniteError, is_plain_text, value_of
+from schemas.reading.fast_yaml import NOT_YAML, NotFiniteError, is_plain_text, value_of
 from schemas.reading.json_text import DUPLICATE_KEY, HALF_CHARACTER, NOT_FINITE, TOO_DEEP, is_text
 from schemas.reading.limits import MOST_LEVELS
 from schemas.reading.text import Parsed, unread
-
-NOT_YAML = Rule(
-    "TP108",
-    "Not YAML, or too much of it",
-    "The text breaks the grammar of YAML, is too large, or uses anchors, aliases, tags or keys that are not text.",
-    "Correct it at the line named; write each value out plainly.",
-)
 
 LONGEST_SHOWN = 40
 MOST_CHARACTERS = 1 << 20

@@ -13,12 +13,20 @@ from pathlib import Path
 from typing import Any
 
 from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.rule import Rule, problem_of
 from schemas.reading.limits import MOST_DIGITS
 from schemas.reading.yaml_text import write_yaml
 from schemas.validate import check_value
 from trainer.config.seed_names import PRESENT_NAMES, set_at
 from trainer.config.sources import FLAGS, given, placed, read_file
 from trainer.config.tree import Config, config_of, document_of
+
+SETTING_WITHOUT_KEY = Rule(
+    "TP002",
+    "Setting without key",
+    "A --set is not of the form key=value.",
+    "Write the key, an equals sign and the value, without spaces around the sign.",
+)
 
 USAGE = 2
 """Exit code of a configuration that cannot be used."""
@@ -105,11 +113,10 @@ def config_text(config: Config) -> str:
 
 def malformed_setting(text: str) -> Problem:
     """Return the problem of a `--set` without key or value."""
-    return Problem(
-        code="TP002",
-        severity="error",
+    return problem_of(
+        SETTING_WITHOUT_KEY,
         file="--set",
         what=f"{text!r} names no setting",
         expected="key=value, as in --set optimizer.learning_rate=1e-4",
-        next="Write the key, an equals sign and the value, without spaces around the sign.",
+        why=None,
     )

@@ -11,7 +11,12 @@ from copy import deepcopy
 from typing import Any
 
 from schemas.problems.problem import Lines, Problem, pointer_to
+from schemas.problems.rule import Rule, problem_of
 from schemas.problems.words import shown
+
+SETTING_STATED_TWICE = Rule(
+    "TP005", "Setting stated twice", "An old key name and the present one differ.", "Keep the present name."
+)
 
 PRESENT_NAMES: dict[str, str] = {
     "model.max_length": "data.max_length",
@@ -93,13 +98,13 @@ def set_at(document: dict[str, Any], path: str, value: Any) -> None:
 def stated_twice(file: str, old: str, value: Any, new: str, stated: Any, lines: Lines) -> Problem:
     """Return the problem of one fact stated under two names with two values."""
     pointer = pointer_to(old.split("."))
-    return Problem(
-        code="TP005",
-        severity="error",
+    return problem_of(
+        SETTING_STATED_TWICE,
         file=file,
         line=lines(pointer),
         pointer=pointer,
         what=f"{old} is {shown(value)}, but {new}, which is the same setting, is {shown(stated)}.",
         expected="one value",
         next=f"Keep {new} and remove {old}.",
+        why=None,
     )

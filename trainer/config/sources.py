@@ -11,9 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from schemas.problems.problem import Lines, Problem, pointer_to, unknown_lines
+from schemas.problems.rule import Rule, problem_of
 from schemas.reading.parse import parse_yaml
 from schemas.validate import check_value
 from trainer.config.seed_names import NOT_STATED, PRESENT_NAMES, set_at, value_at, with_present_names
+
+NO_CONFIGURATION_FILE = Rule(
+    "TP001",
+    "No configuration file",
+    "The YAML file named cannot be read.",
+    "Name a YAML file; trainer/configs/demo.yaml is a complete one.",
+)
 
 FLAGS = {
     "data.dataset": "--dataset",
@@ -87,10 +95,6 @@ def parts_of(pointer: str) -> list[str]:
 
 def unreadable(path: Path, error: OSError) -> Problem:
     """Return the problem of a configuration file that cannot be opened."""
-    return Problem(
-        code="TP001",
-        severity="error",
-        file=str(path),
-        what=f"The configuration cannot be read: {error.strerror}.",
-        next="Name a YAML file; trainer/configs/demo.yaml is a complete one.",
+    return problem_of(
+        NO_CONFIGURATION_FILE, file=str(path), what=f"The configuration cannot be read: {error.strerror}.", why=None
     )

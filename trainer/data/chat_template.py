@@ -10,6 +10,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.rule import Rule, problem_of
+
+TEMPLATE_REFUSES = Rule(
+    "TP022",
+    "Chat template refuses",
+    "The model's chat template is broken, or does not write such a conversation; its own words are shown.",
+    "Write the row as the template wants it, or remove it.",
+)
 
 SHOWN_ROWS = 5
 """Rows named one by one when many have the same problem."""
@@ -105,26 +113,24 @@ def each_rendered(
 def refusals(refused: Sequence[tuple[int, str]], *, file: str, lines: Sequence[int | None]) -> list[Problem]:
     """Return a problem for each of the first rows that the template refuses, and one for the rest."""
     problems = [
-        Problem(
-            code="TP022",
-            severity="error",
+        problem_of(
+            TEMPLATE_REFUSES,
             file=file,
             line=lines[index],
             what=f"The model's chat template refuses row {index}: {reason.rstrip('.')}.",
             why="These are the template's own words; it says which turns the model was trained for.",
-            next="Write the row as the template wants it, or remove it.",
         )
         for index, reason in refused[:SHOWN_ROWS]
     ]
     rest = len(refused) - len(problems)
     if rest:
         problems.append(
-            Problem(
-                code="TP022",
-                severity="error",
+            problem_of(
+                TEMPLATE_REFUSES,
                 file=file,
                 what=f"The model's chat template refuses {rest} further rows.",
                 next="Write them as the template wants them, or remove them.",
+                why=None,
             )
         )
     return problems
@@ -132,9 +138,8 @@ def refusals(refused: Sequence[tuple[int, str]], *, file: str, lines: Sequence[i
 
 def broken_template(error: TemplateBrokenError, file: str) -> Problem:
     """Return the problem of a template that can write no row."""
-    return Problem(
-        code="TP022",
-        severity="error",
+    return problem_of(
+        TEMPLATE_REFUSES,
         file=file,
         what=f"The model's chat template cannot be used: {str(error).rstrip('.')}.",
         why="Rows with messages are written by it, as chat_template of the model's tokenizer.",

@@ -20,7 +20,22 @@ from evidence.run.write import RowWriter, write_json, write_text
 from evidence.scores.recompute import result_of
 from schemas.catalog import schema
 from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.rule import Rule, problem_of
 from trainer.recorder.failure import failure_of
+
+FOLDER_NOT_WRITABLE = Rule(
+    "TP030",
+    "Folder cannot be written",
+    "The run folder cannot be made or written.",
+    "Give --output a folder that you may write to.",
+)
+FOLDER_TAKEN = Rule("TP031", "Folder is taken", "A run never writes over what is there.", "Choose another --output.")
+INVALID_RUN_NAME = Rule(
+    "TP032",
+    "Name that no run can have",
+    "The id stands in every document of the run and in bundles.",
+    "Give it another name.",
+)
 
 Say = Callable[[str], None]
 """Shows one line to whoever watches the run."""
@@ -220,12 +235,10 @@ def unfit_name(folder: Path, flag: str) -> list[Problem]:
     if re.search(schema("types")["$defs"]["run_id"]["pattern"], name):
         return []
     like_it = re.sub("[^A-Za-z0-9._-]+", "-", name).lstrip("._-")[:MOST_OF_AN_ID] or "run"
-    problem = Problem(
-        code="TP032",
-        severity="error",
+    problem = problem_of(
+        INVALID_RUN_NAME,
         file=str(folder),
         what=f"The folder's name {name!r} cannot be the id of a run.",
-        why="The id stands in every document of the run and in bundles.",
         expected=f"letters, digits, dot, underscore and hyphen, a letter or digit first, at most {MOST_OF_AN_ID}",
         next=f"Give {flag} a folder with such a name, for example {like_it}.",
     )
@@ -234,12 +247,8 @@ def unfit_name(folder: Path, flag: str) -> list[Problem]:
 
 def unwritable(folder: Path, error: OSError) -> Problem:
     """Return the problem of a folder that cannot be made or written."""
-    return Problem(
-        code="TP030",
-        severity="error",
-        file=str(folder),
-        what=f"The run folder cannot be written: {error.strerror}.",
-        next="Give --output a folder that you may write to.",
+    return problem_of(
+        FOLDER_NOT_WRITABLE, file=str(folder), what=f"The run folder cannot be written: {error.strerror}.", why=None
     )
 
 
@@ -247,11 +256,9 @@ def occupied(folder: Path, names: list[str]) -> Problem:
     """Return the problem of a folder that is not empty."""
     holds_run = layout.MANIFEST in names
     shown = ", ".join(names[:3]) + (" and more" if len(names) > 3 else "")
-    return Problem(
-        code="TP031",
-        severity="error",
+    return problem_of(
+        FOLDER_TAKEN,
         file=str(folder),
         what="The folder already holds a run." if holds_run else f"The folder is not empty: it holds {shown}.",
-        why="A run never writes over what is there.",
         next=f"Give --output another folder{f', or continue that run with --resume {folder}' if holds_run else ''}.",
     )

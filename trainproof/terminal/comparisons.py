@@ -18,8 +18,15 @@ from evidence.run.unreadable import NO_SUCH_PATH
 from evidence.scores.means import MeanInterval
 from schemas.problems.formats import NOTHING
 from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems.rule import Rule, problem_of
 from schemas.problems.visible import as_lines, visible
+
+TOO_FEW_RUNS = Rule(
+    "TP093",
+    "Too few runs",
+    "A comparison needs two runs or more.",
+    "Name the runs one after the other: `trainproof compare A B`.",
+)
 
 FLIPS_SHOWN = 10
 """Flips listed in text, of each kind; JSON has all of them."""
@@ -188,16 +195,10 @@ def _no_folder(folder: Path) -> Problem:
         NO_SUCH_PATH,
         file=str(folder),
         what="This is not a folder." if folder.exists() else "This does not exist.",
-        why=None,
         next="Give the path of a run folder; `trainproof runs` lists them.",
+        why=None,
     )
 
 
 def _too_few(given: int) -> Problem:
-    return Problem(
-        code="TP093",
-        severity="error",
-        file="",
-        what=f"A comparison needs at least 2 runs; {given} was given.",
-        next="Name the runs one after the other: `trainproof compare A B`.",
-    )
+    return problem_of(TOO_FEW_RUNS, file="", what=f"A comparison needs at least 2 runs; {given} was given.", why=None)

@@ -14,13 +14,17 @@ from evidence.rules.foreign.contradictions import contradictions, is_finished
 from schemas.problems.problem import Problem, worst_first
 from schemas.problems.rule import problem_of
 from schemas.problems.words import listed
+from schemas.reading.fast_yaml import NOT_YAML
+from schemas.reading.json_text import NOT_JSON
+from schemas.reading.text import NOT_UTF8, NUL_BYTES
+from schemas.reading.unreadable import UNREADABLE
 
 Worth = Literal["measured", "partial", "template", "contradictory", "not a run"]
 """The grades that a run of another tool can have."""
 
 MOST_REASONS = 5
 
-_DAMAGE = (rules.NOT_READ.code, "TP101", "TP105", "TP106", "TP107", "TP108")
+_DAMAGE = {rule.code for rule in (rules.NOT_READ, UNREADABLE, NOT_UTF8, NUL_BYTES, NOT_JSON, NOT_YAML)}
 """Findings after which some of a file is missing."""
 
 _ENOUGH_ANSWERS = 5

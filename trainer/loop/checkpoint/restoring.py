@@ -8,6 +8,7 @@ import jax
 import orbax.checkpoint as ocp
 
 from evidence.run.layout import CHECKPOINTS, CONFIG
+from evidence.run.unreadable import NO_CHECKPOINT
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
 from trainer.loop.checkpoint.saving import quiet_writers
@@ -19,9 +20,6 @@ from trainer.recorder.failure import explain_full_device
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, AssertionError)
 """What Orbax raises of files that were emptied, cut off, changed or removed."""
 
-NO_CHECKPOINT = Rule(
-    "TP050", "No checkpoint", "The run has none to continue from.", "Use the machine where it ran, or start anew."
-)
 DAMAGED = Rule(
     "TP053",
     "Damaged checkpoint",

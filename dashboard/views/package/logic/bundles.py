@@ -14,7 +14,15 @@ from evidence.bundle.verify import Verdict, verify_bundle
 from evidence.bundle.zip.hostile import harmless_entries
 from schemas.problems.formats import size
 from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.rule import Rule, problem_of
 from schemas.problems.words import counted
+
+TOO_LARGE_FOR_PAGE = Rule(
+    "TP086",
+    "Too large for the page",
+    "Its rows would take several times as much of this machine's memory.",
+    "Verify it with `trainproof verify` in a terminal.",
+)
 
 FOLDER = Path("bundles")
 """Folder of bundles, below the folder that the dashboard was started in."""
@@ -106,11 +114,9 @@ def verdict_on(content: bytes, name: str) -> Verdict:
 
 
 def _too_large(name: str, unpacked: int) -> Problem:
-    return Problem(
-        code="TP086",
-        severity="error",
+    return problem_of(
+        TOO_LARGE_FOR_PAGE,
         file=name,
         what=f"The bundle unpacks to {size(unpacked)}, and this page verifies at most {size(MOST_UNPACKED_BYTES)}.",
-        why="Its rows would take several times as much of this machine's memory.",
         next=f"Verify it in a terminal: `{shlex.join(['trainproof', 'verify', name])}`.",
     )

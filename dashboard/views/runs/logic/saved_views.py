@@ -16,7 +16,15 @@ from urllib.parse import urlencode
 
 from evidence.run.write import write_json
 from schemas.problems.problem import Problem, ProblemError, pointer_to
+from schemas.problems.rule import Rule, problem_of
 from schemas.reading.parse import parse_json
+
+SAVED_VIEWS = Rule(
+    "TP082",
+    "Saved views",
+    "The file of saved views is not valid or cannot be written, or a view has no proper name.",
+    "Correct the file or move it away; it holds nothing but names and addresses of views.",
+)
 
 FOLDER = ".views"
 FILE = "views.json"
@@ -190,12 +198,4 @@ _MEND = "Correct the file or move it away; it holds nothing but names and addres
 def _problem(
     path: Path, what: str, *, advice: str = _MEND, pointer: str | None = None, line: int | None = None
 ) -> Problem:
-    return Problem(
-        code="TP082",
-        severity="error",
-        file=str(path),
-        line=line,
-        pointer=pointer,
-        what=what,
-        next=advice,
-    )
+    return problem_of(SAVED_VIEWS, file=str(path), line=line, pointer=pointer, what=what, next=advice, why=None)
