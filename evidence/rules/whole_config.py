@@ -27,26 +27,34 @@ def every_setting_is_stated(facts: Facts) -> Iterator[Problem]:
     if facts.config is None or facts.manifest is None:
         return
     config = facts.config
+    version = config["schema_version"]
     yield from first_few(
         found(facts.folder, NOT_WHOLE, layout.CONFIG, f"{'.'.join(keys)} is not stated.", pointer=pointer_to(keys[:-1]))
-        for keys in settings()
-        if not _has(config, keys)
+        for keys, since in _since().items()
+        if since <= version and not _has(config, keys)
     )
 
 
-@cache
 def settings() -> tuple[tuple[str, ...], ...]:
     """Return the keys of every setting, in the order of the schema: `("limits", "steps")`."""
-    return tuple(_settings(schema("train_config"), ()))
+    return tuple(_since())
 
 
-def _settings(node: dict[str, Any], above: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+@cache
+def _since() -> dict[tuple[str, ...], str]:
+    """Return every setting with the version of the schema that it came with; an older run does not know it."""
+    return dict(_settings(schema("train_config"), (), "1.0"))
+
+
+def _settings(node: dict[str, Any], above: tuple[str, ...], since: str) -> Iterator[tuple[tuple[str, ...], str]]:
     document = schema("train_config")
     for key, item in resolved(node, document).get("properties", {}).items():
-        if "properties" in (inner := resolved(item, document)):
-            yield from _settings(inner, (*above, key))
+        inner = resolved(item, document)
+        came = inner.get("x-since", since)
+        if "properties" in inner:
+            yield from _settings(inner, (*above, key), came)
         else:
-            yield (*above, key)
+            yield (*above, key), came
 
 
 def _has(config: Any, keys: tuple[str, ...]) -> bool:

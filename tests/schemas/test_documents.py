@@ -13,7 +13,7 @@ from schemas.explain.violations import _SENTENCES
 SCHEMAS = schemas_of()
 
 ANNOTATIONS = {"$schema", "$id", "$defs", "title", "description", "default", "examples"}
-ANNOTATIONS |= {"x-unit", "x-panel", "x-axis"}
+ANNOTATIONS |= {"x-unit", "x-panel", "x-axis", "x-since"}
 APPLICATORS = {"properties", "items", "if", "then", "else", "$ref", "additionalProperties", "unevaluatedProperties"}
 
 

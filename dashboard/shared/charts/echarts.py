@@ -31,12 +31,23 @@ class Drawing:
     height: int
 
 
-def drawing(plot: Plot) -> Drawing:
-    """Return a plot as ECharts takes it."""
+def drawing(plot: Plot, *, ink: str = "") -> Drawing:
+    """Return a plot as ECharts takes it; ink is the colour of the words beside it, and those of the theme are pale."""
     builder = _Builder(single=plot.single, left=_left(plot))
     for index, plotted in enumerate(plot.panels):
         builder.add(index, plotted)
-    return builder.drawing(plot)
+    drawn = builder.drawing(plot)
+    in_ink(drawn.option, ink)
+    return drawn
+
+
+def in_ink(option: dict[str, Any], ink: str) -> None:
+    """Give the labels of axes and the legend of an ECharts option a colour that can be read."""
+    axes = [option.get(name, []) for name in ("xAxis", "yAxis", "parallelAxis")]
+    for axis in [one for found in axes for one in (found if isinstance(found, list) else [found])]:
+        axis["axisLabel"] = axis.get("axisLabel", {"fontSize": 11}) | {"color": ink}
+        axis["nameTextStyle"] = axis.get("nameTextStyle", {}) | {"color": ink}
+    option["legend"] = option.get("legend", {"show": False}) | {"textStyle": {"color": ink}}
 
 
 @dataclass(kw_only=True)

@@ -36,8 +36,8 @@ def controls() -> View:
         selection_mode="multi",
         key="scale",
         bind="query-params",
-        help="A logarithmic scale of loss and gradient norm, or of what runs along the bottom. Without outliers, each "
-        "panel shows its middle 98 of 100 values; how many points lie outside is said below.",
+        help="A logarithmic scale of loss and gradient norm, or of the x axis. Without outliers, each panel "
+        "shows the middle 98 of 100 values; the number of points outside is stated below.",
     )
     smoothing = st.segmented_control(
         "Smoothing",
@@ -66,7 +66,7 @@ def show(lines: Sequence[Line], *, key: str, name: str, beside: Callable[[], Non
         view = controls()
         _export(coloured, view, name, beside)
     plotted = plot(coloured, view)
-    drawn = drawing(plotted)
+    drawn = drawing(plotted, ink=ink())
     st.echarts_chart(drawn.option, height=drawn.height, key=key, alt=_alt(plotted, lines))
     if plotted.remark:
         st.caption(plotted.remark)
@@ -76,6 +76,11 @@ def palette(size: int, theme: str | None = None) -> Sequence[str]:
     """Return a colour for each of `size` runs, from a theme; by default the one that the reader sees."""
     colours = _colours(theme)
     return [colours[index % len(colours)] for index in range(size)]
+
+
+def ink() -> str:
+    """Return the colour of the words beside a picture in the reader's theme, at least 4.5 : 1 against its ground."""
+    return "#b4bfc7" if st.context.theme.type == "dark" else "#4a5761"
 
 
 def _colours(theme: str | None) -> Sequence[str]:

@@ -49,7 +49,7 @@ def viewer_note() -> None:
     """Tell a viewer what is not for them; nothing for anybody else."""
     if not may_operate():
         markup.note(
-            "You are logged in as a viewer: you see everything, and starting, stopping and packing is for others."
+            "You are logged in as a viewer: you can look at everything, but not start, stop or pack."
         )
 
 

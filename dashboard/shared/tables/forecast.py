@@ -72,7 +72,7 @@ def _verdict(plan: Document, manifest: Document) -> Forecast:
         what="Fits",
         planned=f"{verdict}, {formats.size(number_at(plan, 'available_bytes'))} available",
         observed=stopped or formats.NOTHING,
-        remark="Started although it was not planned to fit." if flag_at(plan, "forced") is True else "",
+        remark="Started although the plan said that it does not fit." if flag_at(plan, "forced") is True else "",
     )
 
 

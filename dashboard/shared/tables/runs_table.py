@@ -55,15 +55,15 @@ COLUMNS = (
     Column(key="tokens", title="Tokens", kind="count", meaning="Tokens learned from.", width=90),
     Column(key="minutes", title="Duration", kind="minutes", meaning="From start to end, in minutes.", width=90),
     Column(key="started", title="Started", kind="time", meaning="In your time zone.", width=140),
-    Column(key="tag", title="Tags", kind="words", meaning="Words given to the run here, no evidence.", width=130),
+    Column(key="tag", title="Tags", kind="words", meaning="Tags that were given here; they are not evidence.", width=130),
     Column(key="method", title="Method", kind="text", meaning="Which parameters were trained.", width=72),
     Column(key="problems", title="Problems", kind="count", meaning="Errors and warnings of the check.", width=84),
-    _more("note", "Note", "text", "What somebody wrote about the run here, no evidence.", 300),
+    _more("note", "Note", "text", "A note that was written here; it is not evidence.", 300),
     _more("planned", "Planned", "count", "Optimizer steps asked for."),
     _more("baseline", "Untrained", "share", "Score of the model before training, on the same items.", 90),
     _more("problem", "First problem", "text", "The worst finding.", 420),
     _more("started_utc", "Started, UTC", "utc", "The same moment for every reader.", 140),
-    _more("archived", "Archived", "text", "Whether it was taken out of the list.", 84),
+    _more("archived", "Archived", "text", "Whether it is archived.", 84),
 )
 BY_KEY: Mapping[str, Column] = {column.key: column for column in COLUMNS}
 FIRST_CHOICE = tuple(column.key for column in COLUMNS if column.is_first_choice and column.key != "run")

@@ -34,7 +34,7 @@ GRADES: Mapping[str, Sign] = {
 }
 
 STATUSES: Mapping[str, Sign] = {
-    "running": Sign(symbol="▸", tone="fair", meaning="Its process is at work now."),
+    "running": Sign(symbol="▸", tone="fair", meaning="Its process is running now."),
     "succeeded": Sign(symbol="✓", tone="good", meaning="All steps were done and the run was sealed."),
     "failed": Sign(symbol="✕", tone="bad", meaning="It ended with an error."),
     "cancelled": Sign(symbol="■", tone="quiet", meaning="A user stopped it."),
@@ -49,7 +49,7 @@ JOBS: Mapping[str, Sign] = {
     "stopping": Sign(symbol="■", tone="poor", meaning="It was asked to stop and is sealing its run."),
     "succeeded": STATUSES["succeeded"],
     "interrupted": STATUSES["interrupted"],
-    "refused": Sign(symbol="✕", tone="bad", meaning="It does not fit, or the device is absent."),
+    "refused": Sign(symbol="✕", tone="bad", meaning="It does not fit, or the device is missing."),
     "failed": STATUSES["failed"],
     "cancelled": STATUSES["cancelled"],
     "lost": Sign(symbol="?", tone="bad", meaning="Its process is gone and left no exit code; it was killed."),

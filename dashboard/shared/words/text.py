@@ -22,6 +22,7 @@ _BUTTONS: Mapping[str, str] = {
     "pack it with `--allow-partial`": "tick “Label as partial” below",
     "use `--allow-partial` if": "tick “Label as partial” if",
     "pack with `--redact`": "tick “Mask secrets and home folders” below",
+    "`trainproof check` finds": "The check finds",
     "Run `trainproof check` on the folder and repair what it names": "Repair what the tab Problems of the run names",
     "Continue it with `trainproof train --resume`": "Press Resume",
     "continue the run with `trainproof train --resume`": "press Resume",

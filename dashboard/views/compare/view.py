@@ -129,7 +129,7 @@ def _curves(runs: Mapping[str, Run], known: Mapping[str, RunSummary]) -> None:
     lines, remarks = zip(*(line_of(name, run, known) for name, run in runs.items()), strict=True)
     drawn = [line for line in lines if line.rows]
     if not drawn:
-        markup.note("None of these runs has metrics.")
+        markup.note("No run here has metrics.")
         return
     curves.show(drawn, key="compare_curves", name="compared")
     said = [f"{name}: {remark}" for name, remark in zip(runs, remarks, strict=True) if remark]

@@ -58,7 +58,7 @@ def _build() -> None:
     markup.step(1, "Choose runs")
     names = choose_runs(known, label_visibility="collapsed")
     if not names:
-        markup.empty("Choose the runs to hand in", "A smoke run beside the full one shows how it was rehearsed.")
+        markup.empty("Choose the runs to hand in", "Add the smoke run of a full run to show its rehearsal.")
         _made(known, number=2)
         return
     folders = [known[name].path for name in names]
@@ -136,7 +136,7 @@ def _checklist(items: Sequence[ChecklistItem]) -> None:
                     f"{_SIGNS[item.state].symbol} {item.state}",
                     item.run,
                     item.what,
-                    *map(markup.words, (item.detail, on_page(item.next))),
+                    *(markup.words(on_page(text)) for text in (item.detail, item.next)),
                 )
                 for item in (*open_items, *(item for item in items if item.state == "ok"))
             ],

@@ -76,7 +76,7 @@ def _heading(listing: Listing, look: Look) -> None:
 
 
 def _no_match(listing: Listing, look: Look) -> None:
-    lines = ["Take a word out of the search, or clear the filters."]
+    lines = ["Remove a word from the search, or clear the filters."]
     if listing.archived and not look.archived:
         lines.append("Archived runs are not searched; Columns and order has the switch that lists them.")
     markup.empty("No run matches", *lines)

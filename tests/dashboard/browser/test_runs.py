@@ -136,6 +136,10 @@ def test_a_run_of_a_terminal_that_ends_is_told_once_and_without_a_click(tmp_path
             settled(page)
             expect(toast).to_have_count(0)
         expect(toast).to_have_text(re.compile("beta: interrupted. A signal, a time limit or a kill stopped it"))
+        below, header = toast.bounding_box(), page.get_by_role("button", name="Package").bounding_box()
+        assert below is not None
+        assert header is not None
+        assert below["y"] > header["y"] + header["height"]
         toast.get_by_role("button", name="Close").click()
         expect(toast).to_have_count(0)
         page.wait_for_timeout(1000 * (TICK_SECONDS + 1))  # The page still takes it to be at work.
@@ -191,6 +195,13 @@ def test_tab_leads_out_of_the_table_and_archiving_is_undone_by_keyboard(tmp_path
     with serving(root, tmp_path) as address:
         page.goto(address)
         ready(page)
+        page.get_by_role("button", name="Views").focus()
+        for _ in ("columns", "search", "full screen", "table"):
+            page.keyboard.press("Tab")
+        # No cell is chosen yet.
+        expect(page.locator(".st-key-runs_table :focus")).to_have_count(1)
+        page.keyboard.press("Tab")
+        expect(page.get_by_role("button", name="Check", exact=True)).to_be_focused()
         focus_row(page, 3)
         page.keyboard.press("Shift+Tab")
         expect(page.get_by_role("button", name="Views")).to_be_focused()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from dashboard.shared.charts.echarts import in_ink
 from dashboard.shared.words.text import shortened
 from dashboard.views.compare.logic.relation import Scale
 
@@ -15,20 +16,23 @@ HEIGHT = 446
 _LONGEST = 26
 
 
-def drawing(scales: Sequence[Scale], *, colour: str, chosen_colour: str, chosen: Collection[int]) -> dict[str, Any]:
+def drawing(
+    scales: Sequence[Scale], *, colour: str, chosen_colour: str, chosen: Collection[int], words: str
+) -> dict[str, Any]:
     """Return the drawing.
 
     Args:
         scales: The axes from left to right, all of the same runs.
         colour: Colour of the lines.
         chosen_colour: Colour of the lines of chosen runs.
+        words: Colour of the words beside it.
         chosen: Numbers of the chosen runs; their lines are drawn thick, on top of the others.
     """
     runs = range(len(scales[0].places))
     quiet = [index for index in runs if index not in chosen]
     # Hundreds of lines over each other are a blot unless each is faint.
     opacity = min(0.75, max(0.05, 100 / max(1, len(quiet))))
-    return {
+    option = {
         "animation": False,
         "parallel": {
             "left": 70,
@@ -36,8 +40,6 @@ def drawing(scales: Sequence[Scale], *, colour: str, chosen_colour: str, chosen:
             "top": 72,
             "bottom": 30,
             "parallelAxisDefault": {
-                "nameTextStyle": {"fontSize": 12},
-                "axisLabel": {"fontSize": 11},
                 "areaSelectStyle": {"width": 18, "opacity": 0.25},
             },
         },
@@ -53,6 +55,8 @@ def drawing(scales: Sequence[Scale], *, colour: str, chosen_colour: str, chosen:
             _lines(scales, sorted(chosen), {"color": chosen_colour, "width": 2.6, "opacity": 1}),
         ],
     }
+    in_ink(option, words)
+    return option
 
 
 def _axis(index: int, scale: Scale) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dashboard.shared.charts.echarts import in_ink
 from dashboard.shared.words.text import shortened
 from dashboard.views.compare.logic.relation import Scale
 from schemas.problems.formats import NOTHING
@@ -78,7 +79,7 @@ def scatter(x: Scale, y: Scale, groups: Scale | None, *, logarithmic: frozenset[
     return Scatter(members=worded, x=x, y=y, groups=groups, logarithmic=logs, beyond=tuple(beyond))
 
 
-def drawing(shown: Scatter, names: Sequence[str], colours: Sequence[str], *, ink: str) -> dict[str, Any]:
+def drawing(shown: Scatter, names: Sequence[str], colours: Sequence[str], *, ink: str, words: str) -> dict[str, Any]:
     """Return the scatter as ECharts takes it.
 
     Args:
@@ -86,6 +87,7 @@ def drawing(shown: Scatter, names: Sequence[str], colours: Sequence[str], *, ink
         names: Name of each run.
         colours: A colour for each group.
         ink: Colour of the ring round a chosen point.
+        words: Colour of the words beside it.
     """
     series = [
         _points(shown, members, names, name=shown.title_of(word))
@@ -96,7 +98,7 @@ def drawing(shown: Scatter, names: Sequence[str], colours: Sequence[str], *, ink
     left = _NUMBERS_PIXELS
     if shown.y.words:
         left = _PIXELS_PER_LETTER * max(len(shortened(word, _LONGEST)) for word in shown.y.words)
-    return {
+    option = {
         "animation": False,
         "grid": {"left": 30, "right": 24, "top": 84 if shown.groups else 36, "bottom": 52},
         "legend": {"show": shown.groups is not None, "type": "scroll", "left": 0, "right": 8, "top": 28}
@@ -131,6 +133,8 @@ def drawing(shown: Scatter, names: Sequence[str], colours: Sequence[str], *, ink
         },
         "series": series,
     }
+    in_ink(option, words)
+    return option
 
 
 def symbol_of(number: int) -> str:

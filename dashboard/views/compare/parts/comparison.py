@@ -59,7 +59,7 @@ def settings(compared: Comparison) -> None:
         _settings(compared.names, told.differing[:_SETTINGS_SHOWN])
     else:
         markup.note(
-            "None that all of these runs state." if told.unheld else "None: these runs were made in the same way."
+            "No setting that every run states differs." if told.unheld else "No setting differs."
         )
     if len(told.differing) > _SETTINGS_SHOWN:
         with st.expander(f"{len(told.differing) - _SETTINGS_SHOWN:,} more that differ"):

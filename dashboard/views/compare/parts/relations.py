@@ -25,7 +25,7 @@ _ROW_PIXELS, _FEW_ROWS = 36, 8
 def draw_scatter(runs: Sequence[RunSummary]) -> None:
     """Draw any two figures or settings of the runs against each other; points can be chosen."""
     if not runs:
-        markup.empty("No run matches", "Take a word or a condition out of the search.")
+        markup.empty("No run matches", "Remove a word or a condition from the search.")
         return
     names = relation.names(runs)
     if len(names) < 2:
@@ -50,7 +50,7 @@ def draw_scatter(runs: Sequence[RunSummary]) -> None:
         )
     chosen = _points(runs, shown, title) if shown.members else []
     if not shown.members:
-        markup.empty("No run has a point", f"None has both a value of {y} and one of {x} that these axes can show.")
+        markup.empty("No run has a point", f"No run states both {y} and {x} in a form that these axes can show.")
     _missing(runs, [across, up])
     if shown.beyond:
         one = len(shown.beyond) == 1
@@ -65,7 +65,11 @@ def _points(runs: Sequence[RunSummary], shown: scatter.Scatter, title: str) -> l
     """Draw the picture and return the numbers of the runs whose points are chosen."""
     picked = st.echarts_chart(
         scatter.drawing(
-            shown, [visible(run.path.name) for run in runs], curves.palette(len(shown.members)), ink=_ink()
+            shown,
+            [visible(run.path.name) for run in runs],
+            curves.palette(len(shown.members)),
+            ink=_ink(),
+            words=curves.ink(),
         ),
         height=scatter.HEIGHT,
         # What is chosen is kept by number, so that other points make another picture.
@@ -80,7 +84,7 @@ def _points(runs: Sequence[RunSummary], shown: scatter.Scatter, title: str) -> l
 def draw_parallel(runs: Sequence[RunSummary]) -> None:
     """Draw several figures and settings side by side, a line through them for each run."""
     if not runs:
-        markup.empty("No run matches", "Take a word or a condition out of the search.")
+        markup.empty("No run matches", "Remove a word or a condition from the search.")
         return
     with st.container(horizontal=True, vertical_alignment="bottom"):
         names = st.multiselect(
@@ -101,7 +105,7 @@ def draw_parallel(runs: Sequence[RunSummary]) -> None:
     first, second, *_ = curves.palette(2)
     with chart:
         st.echarts_chart(
-            parallel.drawing(scales, colour=first, chosen_colour=second, chosen=chosen),
+            parallel.drawing(scales, colour=first, chosen_colour=second, chosen=chosen, words=curves.ink()),
             height=parallel.HEIGHT,
             key="parallel",
             alt=f"Parallel coordinates of {', '.join(names)}, one line for each run",
@@ -131,10 +135,8 @@ def _ink() -> str:
 def _missing(runs: Sequence[RunSummary], scales: Sequence[Scale]) -> None:
     gone = sum(any(scale.places[index] is None for scale in scales) for index in range(len(runs)))
     if gone:
-        one = gone == 1
         markup.note(
-            f"{gone:,} of {counted(len(runs), 'run')} {'does' if one else 'do'} not state all of these and "
-            f"{'has' if one else 'have'} gaps or no point."
+            f"{gone:,} of {counted(len(runs), 'run')} {'is' if gone == 1 else 'are'} incomplete here: a value is missing."
         )
 
 

@@ -176,9 +176,9 @@ def _again(root: Path, job: Job) -> None:
             state.go(state.LAUNCH, job=again.job_id)
 
 
-_RESUME = "Continues the run from its newest checkpoint, as a run of its own that names this one."
+_RESUME = "Continues from the newest checkpoint, as a new run that names this one."
 _STOP = "Finishes the step, saves a checkpoint, seals the evidence and ends, as Ctrl-C does."
-_RETRY = "Puts the same configuration into the queue once more, as a run of its own. What is there stays."
+_RETRY = "Queues the same configuration again, as a new run. The old run stays."
 _KILL = "Ends the process at once. Rows written so far stay; nothing is sealed."
 
 

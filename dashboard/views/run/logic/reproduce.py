@@ -130,22 +130,22 @@ def _gaps(manifest: Document, config: Document | None) -> Iterator[str]:
     if flag_at(manifest, "code", "dirty") is True:
         digest = text_at(manifest, "code", "diff_sha256") or "not stated"
         yield (
-            "The code had uncommitted changes. Nobody can check it out; only their hash is known: "
+            "The code had uncommitted changes. They cannot be checked out; only their hash is known: "
             f"{digest}. Commit before a run that counts."
         )
     if text_at(manifest, "code", "commit") is None:
-        yield "No commit is stated, so nobody knows which code ran. Run from a git checkout."
+        yield "The commit is not stated, so the code is not known. Run from a git checkout."
     if config is None:
         yield f"{CONFIG} is missing or cannot be read, so the settings are not known in full."
     if not _requirements(manifest):
         yield "No package versions are stated, so other versions may give other numbers."
     if text_at(manifest, "dataset", "sha256") is None:
-        yield "The training data has no hash, so nobody can tell whether other data is the same."
+        yield "The training data has no hash, so other data cannot be compared with it."
     if text_at(manifest, "model", "weights") == "pretrained" and text_at(manifest, "model", "revision") is None:
         yield "The model has no revision, and what its name points to may change."
     parent = text_at(manifest, "parent", "run_id")
     if parent is not None:
         step = formats.count(number_at(manifest, "parent", "step"))
-        yield f"The run goes on from step {step} of {parent}. Make that run first; its checkpoint is needed."
+        yield f"The run continues {parent} from step {step}. Make that run first; its checkpoint is needed."
     if text_at(manifest, "devices", "platform") in {"gpu", "tpu"}:
-        yield "On another kind of device, sums are taken in another order: the last digits will differ."
+        yield "Another kind of device adds in another order: the last digits will differ."

@@ -36,7 +36,7 @@ def section(folder: Path, *, following: bool) -> None:
             default=["info", "warning", "error", OTHER],
             key="levels",
             bind="query-params",
-            help="Other: no level, or one that is none of these.",
+            help="Other: a missing or unknown level.",
         )
         words = st.text_input("Search", key="in_log", bind="query-params", icon=":material/search:")
     shown = matching(log.records, levels, words or "")
@@ -44,7 +44,7 @@ def section(folder: Path, *, following: bool) -> None:
     said = f"{formats.count(len(shown))} of {formats.count(log.total)} records"
     if len(last) < len(shown):
         said += f", the newest {formats.count(len(last))} of them below"
-    said += "; the newest first, while the run is at work." if following else "."
+    said += "; newest first while the run is running." if following else "."
     if log.unread:
         said += f" {counted(log.unread, 'line')} could not be read."
     markup.note(said)

@@ -49,7 +49,7 @@ def section(rows: Sequence[Row], eval_summary: Row | None) -> None:
     shown = _filtered(rows)
     said = f"{formats.count(len(shown))} of {formats.count(len(rows))} items."
     if not shown:
-        markup.note(f"{said} Take a filter away.")
+        markup.note(f"{said} Remove a filter.")
         return
     place = st.container()
     is_chosen = _table(_linked_first(_page(shown)))

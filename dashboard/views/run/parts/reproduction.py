@@ -30,7 +30,7 @@ def section(run: Run) -> None:
     with left:
         st.header("To make it again", anchor=False)
         st.code("\n".join(found.steps), language=None, wrap_lines=True)
-        st.caption(f"In a checkout of the code, with {REQUIREMENTS}, {CONFIG} and the run's folder beside you.")
+        st.caption(f"In a checkout of the code that also holds {REQUIREMENTS}, {CONFIG} and the run's folder.")
         if found.typed:
             st.header("Command that ran", anchor=False)
             st.code(found.typed, language=None, wrap_lines=True)

@@ -170,7 +170,7 @@ def _views(value: Any) -> tuple[list[View], tuple[str, str] | None]:
         if not isinstance(item, dict) or not _is_name(item.get("name")):
             return [], (pointer, "A view has no name, or one that is too long.")
         if not _is_address(item.get("address")):
-            return [], (pointer, "A view has an address that is none.")
+            return [], (pointer, "A view has an invalid address.")
         address = {key: tuple(item["address"][key]) for key in PARAMETERS if key in item["address"]}
         views[item["name"]] = View(name=item["name"], address=address)
     return list(views.values()), None

@@ -66,7 +66,7 @@ def show(picked: Sequence[Row], listed: Sequence[Row], columns: Sequence[runs_ta
         if st.button(
             "Check",
             icon=":material/fact_check:",
-            help="Hold the chosen runs, or all that are listed, against their own evidence.",
+            help="Checks the chosen runs, or all listed runs, against their own evidence.",
         ):
             check_dialog.check([row.summary.path for row in picked or listed], asked=time.monotonic_ns())
         st.download_button(

@@ -45,7 +45,7 @@ def show(rows: Sequence[Row], key: str) -> list[Row]:
             width=280,
             on_change=_narrow,
             args=(key, [group.value for group in groups]),
-            help="Adds a condition to the search, where it can be taken out again.",
+            help="Adds a condition to the search; remove it there.",
         )
         markup.note(
             f"{counted(len(groups), 'group')} by {column_of(key).title}{more}. Mean ± standard deviation over the full "

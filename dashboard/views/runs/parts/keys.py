@@ -21,7 +21,7 @@ COMPARE = "compare_chosen"
 
 KEYS = (
     ("/", "Go to the search"),
-    ("Tab", "Go on to the filters, the table and the buttons; out of the table"),
+    ("Tab", "Go to the filters, the table, the buttons; leave the table"),
     ("Arrows", "Move in the table"),
     ("Enter", "Open the run of the row"),
     ("Space", "Tick the row, or take the tick away"),

@@ -13,7 +13,7 @@ from dashboard.shared.words.grades import GRADES
 from dashboard.views.runs.logic.look import TAG, Look
 from dashboard.views.runs.parts import saved_views
 
-_HELP = f"""Words must occur somewhere in the row. Conditions, all of which must hold:
+_HELP = f"""Words must occur somewhere in the row. All conditions must be met:
 
 - `status:failed` the field has this word; `-status:failed` it does not
 - `grade:verified,measured` it has one of them

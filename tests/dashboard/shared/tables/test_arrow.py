@@ -70,7 +70,9 @@ def test_the_first_page_does_without_pandas_and_plotly(tmp_path: Path) -> None:
     code = (
         "import sys\n"
         f"sys.argv = ['app.py', '--root', {str(tmp_path)!r}]\n"
-        "from streamlit.testing.v1 import AppTest\n"
+        "from dashboard.serve import held_back\n"
+        "with held_back('plotly'):\n"
+        "    from streamlit.testing.v1 import AppTest\n"
         "from dashboard.shared.session import reading\n"
         "reading.getting_ready = lambda: None  # What follows once the page stands.\n"
         f"app = AppTest.from_file({str(APP)!r}, default_timeout=60).run()\n"

@@ -91,7 +91,7 @@ def test_instead_of_many_runs_others_can_be_chosen(opened: Open, sweep: list[str
 def test_a_scatter_says_which_runs_have_no_point(opened: Open, sweep: list[str]) -> None:
     axes = {"across": "optimizer.learning_rate", "up": "seed"}
     app = opened(state.COMPARE, part="Scatter", **axes, logs="log y")
-    assert "1 run has no place on a logarithmic axis, which shows nothing from zero downward." in said(app)
+    assert "1 run has no place on a logarithmic axis: a value is zero or below." in said(app)
     assert len(app.get("echarts_chart")) == 1
     app = opened(state.COMPARE, part="Scatter", **axes, logs="log y", match="run-00")
     assert "No run has a point" in said(app)
@@ -170,7 +170,7 @@ def test_another_tools_run_stands_with_its_figures_and_where_they_stand(opened: 
     ) in text
     assert '<td class="tp-word">last loss</td>' in text
     assert '<td class="tp-number">1.7000</td>' in text
-    assert "None that all of these runs state." in text
+    assert "No setting that every run states differs." in text
     assert "theirs: Read from eval_results.json, lines 20 to 25." in text
     assert "theirs is another tool&#x27;s run: its answers were not scored here." in text
     assert "eval_results.json at /checkpoints/0/accuracy (line 7)" in text

@@ -74,7 +74,7 @@ def test_a_log_is_followed_with_secrets_hidden(opened: Open, root: Path) -> None
     rows = rows_of(folder / LOG)
     with RunLock(folder):
         app = opened(state.RUN, run="alpha", view="Log")
-        assert "1 of 1 records; the newest first, while the run is at work." in said(app)
+        assert "1 of 1 records; newest first while the run is running." in said(app)
         write_rows(folder / LOG, [*rows, rows[0] | {"level": "warning", "message": f"token={SECRET} <b>bold</b>"}])
         text = said(app.run())
     assert SECRET not in text

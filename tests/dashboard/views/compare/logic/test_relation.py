@@ -107,7 +107,7 @@ def test_runs_of_other_tools_begin_with_their_size(runs: list[RunSummary], axes:
 
 def test_a_run_that_states_nothing_there_is_a_gap() -> None:
     scales = [relation.scale(RUNS, name) for name in ("optimizer.name", "last loss")]
-    option = drawing(scales, colour="#111111", chosen_colour="#222222", chosen=[1])
+    option = drawing(scales, colour="#111111", chosen_colour="#222222", chosen=[1], words="#333")
     assert [axis["type"] for axis in option["parallelAxis"]] == ["category", "value"]
     assert [lines["data"] for lines in option["series"]] == [[[0, 1.5], ["-", "-"]], [[1, 1.25]]]
 

@@ -42,7 +42,7 @@ def test_chosen_points_are_runs_whatever_their_group() -> None:
 
 def test_groups_differ_by_colour_and_by_symbol() -> None:
     names = ["a", "b", "c", "d", "<e>"]
-    option = drawing(scatter(RATE, LOSS, MODEL), names, ["#111", "#222", "#333"], ink="#000")
+    option = drawing(scatter(RATE, LOSS, MODEL), names, ["#111", "#222", "#333"], ink="#000", words="#333")
     assert [
         (one["name"], one["symbol"], one["itemStyle"]["color"], one["data"], one["select"]["itemStyle"]["borderColor"])
         for one in option["series"]
@@ -61,16 +61,18 @@ def test_groups_beyond_the_eighth_have_another_symbol_where_the_colour_comes_aga
 
 
 def test_one_can_zoom_into_both_axes() -> None:
-    option = drawing(scatter(RATE, LOSS, None), list("abcde"), ["#111"], ink="#000")
+    option = drawing(scatter(RATE, LOSS, None), list("abcde"), ["#111"], ink="#000", words="#333")
     assert [(zoom["type"], zoom["zoomOnMouseWheel"]) for zoom in option["dataZoom"]] == [("inside", "ctrl")] * 2
     assert "dataZoom" in option["toolbox"]["feature"]
 
 
 def test_axes_are_linear_logarithmic_or_of_words() -> None:
     names = list("abcde")
-    plain = drawing(scatter(RATE, LOSS, None), names, ["#111"], ink="#000")
+    plain = drawing(scatter(RATE, LOSS, None), names, ["#111"], ink="#000", words="#333")
     assert (plain["xAxis"]["type"], plain["yAxis"]["type"], plain["legend"]["show"]) == ("value", "value", False)
-    logs = drawing(scatter(RATE, LOSS, None, logarithmic=frozenset({"rate"})), names, ["#111"], ink="#000")
+    logs = drawing(
+        scatter(RATE, LOSS, None, logarithmic=frozenset({"rate"})), names, ["#111"], ink="#000", words="#333"
+    )
     assert (logs["xAxis"]["type"], logs["yAxis"]["type"]) == ("log", "value")
-    words = drawing(scatter(RATE, MODEL, None), names, ["#111"], ink="#000")
+    words = drawing(scatter(RATE, MODEL, None), names, ["#111"], ink="#000", words="#333")
     assert (words["yAxis"]["type"], words["yAxis"]["data"]) == ("category", ["gemma", "tiny-gpt2"])

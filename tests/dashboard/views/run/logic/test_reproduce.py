@@ -42,17 +42,17 @@ def test_what_stands_in_the_way_is_said_worst_first() -> None:
     }
     first, *others = recipe(manifest, None, None, name="x").gaps
     assert first == (
-        "The code had uncommitted changes. Nobody can check it out; only their hash is known: dddd. "
+        "The code had uncommitted changes. They cannot be checked out; only their hash is known: dddd. "
         "Commit before a run that counts."
     )
     assert others == [
-        "No commit is stated, so nobody knows which code ran. Run from a git checkout.",
+        "The commit is not stated, so the code is not known. Run from a git checkout.",
         "config.yaml is missing or cannot be read, so the settings are not known in full.",
         "No package versions are stated, so other versions may give other numbers.",
-        "The training data has no hash, so nobody can tell whether other data is the same.",
+        "The training data has no hash, so other data cannot be compared with it.",
         "The model has no revision, and what its name points to may change.",
-        "The run goes on from step 1,200 of before. Make that run first; its checkpoint is needed.",
-        "On another kind of device, sums are taken in another order: the last digits will differ.",
+        "The run continues before from step 1,200. Make that run first; its checkpoint is needed.",
+        "Another kind of device adds in another order: the last digits will differ.",
     ]
 
 

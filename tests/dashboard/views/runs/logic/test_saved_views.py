@@ -63,10 +63,10 @@ GOOD = {"name": "a", "address": {}}
         ({"address": {}}, "A view has no name, or one that is too long."),
         ({"name": 7, "address": {}}, "A view has no name, or one that is too long."),
         ({"name": "x" * 81, "address": {}}, "A view has no name, or one that is too long."),
-        ({"name": "a", "address": []}, "A view has an address that is none."),
-        ({"name": "a", "address": {"q": "text"}}, "A view has an address that is none."),
-        ({"name": "a", "address": {"q": [None]}}, "A view has an address that is none."),
-        ({"name": "a", "address": {"q": ["x" * 5000]}}, "A view has an address that is none."),
+        ({"name": "a", "address": []}, "A view has an invalid address."),
+        ({"name": "a", "address": {"q": "text"}}, "A view has an invalid address."),
+        ({"name": "a", "address": {"q": [None]}}, "A view has an invalid address."),
+        ({"name": "a", "address": {"q": ["x" * 5000]}}, "A view has an invalid address."),
     ],
 )
 def test_a_damaged_file_is_named_and_never_written_over(tmp_path: Path, text: str | dict, said: str) -> None:
