@@ -7,17 +7,19 @@ learns to stop.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Bool, Int, Int32
+from jaxtyping import Int
 
 from schemas.catalog import VERSION
 from schemas.problems.problem import Problem, ProblemError
 from trainer.data.chat_template import ChatTokenizer, each_rendered
+from trainer.data.encoded import EncodedRow, Span
+from trainer.data.files.tokens import TokenFile
 from trainer.data.render import Example, PromptForm, form_of, render_row, texts_of
 from trainer.data.row_problems import Where, lost_answers, no_end_token, no_whole_row, unknown_answers
 from trainer.data.special_tokens import MarkedTokenizer, special_token_problems
@@ -35,34 +37,6 @@ class Tokenizer(ChatTokenizer, MarkedTokenizer, Protocol):
 
     def decode(self, token_ids: Any, **options: Any) -> Any:
         """Return the text of token ids."""
-
-
-Span = tuple[int, int]
-"""First place, and the place behind the last."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class EncodedRow:
-    """One row as token ids, padding left out; its length is their number."""
-
-    token_ids: tuple[int, ...]
-    spans: tuple[Span, ...]
-    """Where the supervised tokens stand: completions and what ends them."""
-    truncated: bool
-    row: int = 0
-    """Which row of the data it is, or is a part of."""
-
-    def __len__(self) -> int:
-        return len(self.token_ids)
-
-    @property
-    def supervised(self) -> tuple[int, ...]:
-        """The tokens that the loss asks for."""
-        return tuple(token for first, last in self.spans for token in self.token_ids[first:last])
-
-    def ends_with(self, token: int) -> bool:
-        """Return whether the last token is this one, and supervised."""
-        return bool(self.spans) and self.spans[-1][1] == len(self.token_ids) and self.token_ids[-1] == token
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +78,7 @@ def encode_rows(
     """
     if tokenizer.eos_token_id is None:
         raise ProblemError([no_end_token(file)], exit_code=2)
-    places = places_of(len(rows), lines)
+    places = Places(len(rows), lines)
     form = form_of(rows)
     ends = (form.end_token(tokenizer), tokenizer.eos_token)
     special = special_token_problems(
@@ -113,33 +87,53 @@ def encode_rows(
     if any(problem.severity == "error" for problem in special):
         raise ProblemError(special, exit_code=2)
     end_id = end_token_id(tokenizer, form)
-    lost = Lost(tokenizer=tokenizer, end_id=end_id)
-    encoded: list[EncodedRow] = []
+    lost, tally = Lost(tokenizer=tokenizer, end_id=end_id), Tally(end_id=end_id)
     render = partial(render_row, tokenizer=tokenizer, every_turn=every_turn)
-    for index, example in each_rendered(rows, render, file=file, lines=places):
-        parts = encode_example(example, tokenizer, max_length, end_id, row=index)
-        lost.add(index, example, parts)
-        encoded += parts
+
+    def each() -> Iterator[EncodedRow]:
+        for index, example in each_rendered(rows, render, file=file, lines=places):
+            parts = encode_example(example, tokenizer, max_length, end_id, row=index)
+            lost.add(index, example, parts)
+            tally.add(parts)
+            yield from parts
+
+    encoded = TokenFile(each())
     lost.refuse(len(rows), Where(max_length=max_length, max_positions=max_positions, file=file, lines=places))
     return EncodedData(
-        encoded=tuple(encoded),
-        lengths=np.fromiter(map(len, encoded), np.int64, len(encoded)),
-        counts=counts_of(encoded, rows=len(rows), end_id=end_id),
-        warnings=tuple(special),
+        encoded=encoded, lengths=encoded.lengths, counts=tally.counts(rows=len(rows)), warnings=tuple(special)
     )
 
 
-def counts_of(encoded: Sequence[EncodedRow], *, rows: int, end_id: int) -> dict[str, int | bool]:
-    """Return the counts of `first_examples.json`."""
-    supervised = sum(last - first for row in encoded for first, last in row.spans)
-    return {
-        "rows": rows,
-        "prompt_tokens": sum(map(len, encoded)) - supervised,
-        "supervised_tokens": supervised,
-        "truncated_rows": sum(row.truncated for row in encoded),
-        "rows_without_answer": 0,  # they are refused
-        "end_token_supervised": ends_are_supervised(encoded, end_id),
-    }
+class Tally:
+    """The counts of `first_examples.json`, taken row by row.
+
+    Args:
+        end_id: the token that ends a completion.
+    """
+
+    def __init__(self, *, end_id: int) -> None:
+        self._end_id = end_id
+        self._tokens = self._supervised = self._truncated = self._whole = self._ended = 0
+
+    def add(self, parts: Sequence[EncodedRow]) -> None:
+        """Count what a row became."""
+        self._tokens += sum(map(len, parts))
+        self._supervised += sum(len(part.supervised) for part in parts)
+        for part in parts[-1:]:
+            self._truncated += part.truncated
+            self._whole += not part.truncated
+            self._ended += not part.truncated and part.ends_with(self._end_id)
+
+    def counts(self, *, rows: int) -> dict[str, int | bool]:
+        """Return the counts; where every row was cut, no end is ever learned."""
+        return {
+            "rows": rows,
+            "prompt_tokens": self._tokens - self._supervised,
+            "supervised_tokens": self._supervised,
+            "truncated_rows": self._truncated,
+            "rows_without_answer": 0,  # they are refused
+            "end_token_supervised": 0 < self._whole == self._ended,
+        }
 
 
 class Lost:
@@ -159,7 +153,9 @@ class Lost:
         self._whole = False
 
     def add(self, index: int, example: Example, parts: Sequence[EncodedRow]) -> None:
-        """Look at a row and what it became."""
+        """Look at a row and what it became; a blank text becomes nothing."""
+        if not parts:
+            return
         self._whole = self._whole or not parts[-1].truncated
         if not self._whole:
             needed = needed_tokens(example, self._tokenizer, self._end_id)
@@ -180,10 +176,24 @@ class Lost:
             raise ProblemError([no_whole_row(rows, self._shortest, where)], exit_code=2)
 
 
-def places_of(rows: int, lines: Sequence[int] | None) -> list[int | None]:
-    """Return the line of each row, None for those beyond the file's."""
-    known = range(1, rows + 1) if lines is None else lines
-    return [*known, *[None] * (rows - len(known))]
+class Places(Sequence[int | None]):
+    """The line of each row, None for those beyond the file's.
+
+    Args:
+        rows: how many there are.
+        lines: of those in the file. None: one on each line.
+    """
+
+    def __init__(self, rows: int, lines: Sequence[int] | None) -> None:
+        self._rows = rows
+        self._lines = range(1, rows + 1) if lines is None else lines
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def __getitem__(self, number: Any) -> Any:
+        """Return the line of a row."""
+        return self._lines[number] if number < len(self._lines) else None
 
 
 def encode_example(
@@ -196,6 +206,8 @@ def encode_example(
     of the part before, so that every token but the first of the text is learned once.
     """
     whole, spans = ids_of(example, tokenizer, end_id)
+    if example.is_text and not example.completion.strip():
+        return []
     if example.is_text:
         starts = range(0, max(1, len(whole) - 1), max_length - 1)
         chunks = (tuple(whole[start : start + max_length]) for start in starts)
@@ -255,40 +267,6 @@ def has_its_answer(example: Example, row: EncodedRow, tokenizer: Tokenizer) -> b
 def text_of(row: EncodedRow, tokenizer: Tokenizer) -> str:
     """Return what a row teaches to write, letter for letter."""
     return str(tokenizer.decode(row.supervised, clean_up_tokenization_spaces=False))
-
-
-def laid_out(
-    sequences: Sequence[Sequence[EncodedRow]], max_length: int
-) -> tuple[Int32[np.ndarray, "batch seq"], Bool[np.ndarray, "batch seq"], Int32[np.ndarray, "batch seq"]]:
-    """Return token ids, loss mask and segments of sequences that hold one or several rows, padded on the right.
-
-    The mask says whether the loss asks for a token, so it is false on prompts and padding, true on completions and the
-    end token, and false on the first token of a row, before which nothing stands. Segments count the rows of a
-    sequence from 1; padding is 0, as its tokens are. The rows `[7, 8, 9]` and `[5, 6]` with one prompt token each
-    give, at length 6, `[7, 8, 9, 5, 6, 0]`, `[0, 1, 1, 0, 1, 0]` and `[1, 1, 1, 2, 2, 0]`.
-    """
-    tokens = np.zeros((len(sequences), max_length), np.int32)
-    loss_mask = np.zeros((len(sequences), max_length), np.bool_)
-    segments = np.zeros((len(sequences), max_length), np.int32)
-    for index, rows in enumerate(sequences):
-        place = 0
-        for number, row in enumerate(rows, start=1):
-            tokens[index, place : place + len(row)] = row.token_ids
-            segments[index, place : place + len(row)] = number
-            for first, last in row.spans:
-                loss_mask[index, place + max(first, 1) : place + last] = True
-            place += len(row)
-    return tokens, loss_mask, segments
-
-
-def ends_are_supervised(encoded: Sequence[EncodedRow], end_token: int) -> bool:
-    """Return whether the loss asks for the end token at the end of every row that was not cut, and there is one.
-
-    A text that is taken in parts ends with the last of them. Where every row was cut, no end is ever learned.
-    """
-    last = {row.row: row for row in encoded}.values()
-    whole = [row for row in last if not row.truncated]
-    return bool(whole) and all(row.ends_with(end_token) for row in whole)
 
 
 def first_examples(data: EncodedData, order: Sequence[int], tokenizer: Tokenizer, *, run_id: str) -> dict[str, Any]:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
+
+import numpy as np
 
 from evidence.run import layout
 from schemas.problems.problem import Gathering, Problem, ProblemError
@@ -52,7 +57,7 @@ class Data:
     """What a run learns from and is measured with."""
 
     dataset: RowFile
-    rows: tuple[dict[str, Any], ...]
+    rows: Sequence[dict[str, Any]]
     """The dataset's rows, then generated ones."""
     generator_seed: int | None
     """Of the generated rows. None: there are none."""
@@ -75,20 +80,29 @@ class Data:
 
     def document(self) -> dict[str, Any]:
         """Return the manifest's group `dataset`."""
-        prompts = [prompt_of(row) for row in self.rows]
-        asked = None if self.items is None else {item["prompt"] for item in self.items.file.rows}
+        duplicates, overlap = self._repeated
         return {
             "name": self.dataset.name,
             "rows": len(self.dataset.rows),
             "sha256": self.dataset.sha256,
             "split": "all",
-            "duplicates": len(prompts) - len(set(prompts)),
-            "overlap_with_eval": None if asked is None else sum(question_of(row) in asked for row in self.rows),
+            "duplicates": duplicates,
+            "overlap_with_eval": overlap,
             "generated_rows": len(self.rows) - len(self.dataset.rows),
             "generator_seed": self.generator_seed,
             "sequences": len(self.source.sequences),
             "tokens": self.source.tokens_per_pass,
         }
+
+    @cached_property
+    def _repeated(self) -> tuple[int, int | None]:
+        """Rows whose prompt stands in an earlier one, and those whose question is evaluated; 8 bytes a row."""
+        asked = None if self.items is None else {item["prompt"] for item in self.items.file.rows}
+        prompts, overlap = array("q"), 0
+        for row in self.rows:
+            prompts.append(hash(prompt_of(row)))
+            overlap += asked is not None and question_of(row) in asked
+        return len(prompts) - len(np.unique(np.frombuffer(prompts, np.int64))), None if asked is None else overlap
 
     def first_rows(self, count: int) -> list[int]:
         """Return at most `count` of the rows that training sees first, each once."""
@@ -96,9 +110,9 @@ class Data:
         return list(dict.fromkeys(self.source.rows(0)))[:count]
 
 
-def read_training_rows(config: Config) -> tuple[RowFile, tuple[dict[str, Any], ...]]:
+def read_training_rows(config: Config) -> tuple[RowFile, Sequence[dict[str, Any]]]:
     """Return the dataset, and its rows with the generated ones behind them; none of these asks what is evaluated."""
-    dataset = read_dataset(config.data.dataset)
+    dataset = read_dataset(config.data.dataset, config.data.kind)
     if config.data.generated_rows == 0:
         return dataset, dataset.rows
     if config.data.dataset != GENERATED:

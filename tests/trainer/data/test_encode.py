@@ -10,7 +10,8 @@ from model_folders import model_folder
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from schemas.problems.words import shown
-from trainer.data.encode import EncodedRow, encode_rows, ends_are_supervised, first_examples, laid_out
+from trainer.data.encode import Tally, encode_rows, first_examples
+from trainer.data.encoded import EncodedRow, laid_out
 from trainer.data.render import render_row
 from trainer.model.files.source import resolve
 
@@ -161,15 +162,21 @@ def test_where_every_row_is_cut_no_end_token_would_be_learned(positions: int | N
 
 
 def test_the_end_token_is_supervised_where_the_loss_asks_for_it_in_every_whole_row():
-    def row(*token_ids: int, last: int, **fields) -> EncodedRow:
-        return EncodedRow(**{"token_ids": token_ids, "spans": ((1, last),), "truncated": False} | fields)
+    def row(*token_ids: int, last: int, truncated: bool = False) -> EncodedRow:
+        return EncodedRow(token_ids=token_ids, spans=((1, last),), truncated=truncated)
 
-    rows = [row(7, 2, last=2), row(8, 9, 2, last=3, row=1)]
-    assert ends_are_supervised(rows, 2) is True
-    assert ends_are_supervised([*rows, row(8, 9, 2, last=2, row=2)], 2) is False
-    assert ends_are_supervised(rows[:1], 3) is False
-    assert ends_are_supervised([*rows, row(8, 9, last=2, row=2, truncated=True)], 2) is True
-    assert ends_are_supervised([row(8, 9, last=2, truncated=True)], 9) is False
+    def is_supervised(end_id: int, *rows: EncodedRow) -> bool | int:
+        tally = Tally(end_id=end_id)
+        for one in rows:
+            tally.add([one])
+        return tally.counts(rows=len(rows))["end_token_supervised"]
+
+    rows = [row(7, 2, last=2), row(8, 9, 2, last=3)]
+    assert is_supervised(2, *rows) is True
+    assert is_supervised(2, *rows, row(8, 9, 2, last=2)) is False
+    assert is_supervised(3, rows[0]) is False
+    assert is_supervised(2, *rows, row(8, 9, last=2, truncated=True)) is True
+    assert is_supervised(9, row(8, 9, last=2, truncated=True)) is False
 
 
 def test_a_tokenizer_without_an_end_token_is_refused(tokenizer):
@@ -188,3 +195,25 @@ def test_first_examples_show_each_token_once(tokenizer):
     tokens, loss_mask = padded(data.encoded, 128)
     assert supervised == tokens[0][loss_mask[0]].tolist()
     assert np.count_nonzero(loss_mask) == len(supervised)
+
+
+LONG_TALK = {
+    "messages": [
+        {"role": "user", "content": "Say hi."},
+        {"role": "assistant", "content": "Hi there."},
+        {"role": "user", "content": "And bye?"},
+        {"role": "assistant", "content": "Goodbye."},
+    ]
+}
+
+
+def test_all_turns_of_the_assistant_are_learned_when_asked(tokenizer):
+    [last] = encode_rows([LONG_TALK], tokenizer, max_length=128, file="rows.jsonl").encoded
+    [every] = encode_rows([LONG_TALK], tokenizer, max_length=128, file="rows.jsonl", every_turn=True).encoded
+    assert tokenizer.decode(last.supervised) == "Goodbye.<eos>"
+    assert [tokenizer.decode(every.token_ids[first:end]) for first, end in every.spans] == [
+        "Hi there.<eos>",
+        "Goodbye.<eos>",
+    ]
+    whole = "user: Say hi.\nassistant: Hi there.<eos>\nuser: And bye?\nassistant: Goodbye.<eos>"
+    assert tokenizer.decode(every.token_ids) == whole

@@ -61,10 +61,10 @@ def test_a_packed_batch_has_the_loss_and_the_gradient_of_its_rows_alone(config: 
     params = initial_params(task)
 
     def sums(which, batch):
-        loss = loss_of(which.model.graphdef, which.objective)
+        loss = loss_of(which.model, which.objective)
 
         def total(params):
-            found = loss(params, {}, {name: jnp.asarray(array) for name, array in batch.items()}, None)
+            found = loss(params, {}, {name: jnp.asarray(array) for name, array in batch.items()}, jax.random.key(0))
             return found.loss, found.weight
 
         (value, weight), gradient = jax.jit(jax.value_and_grad(total, has_aux=True))(params)
