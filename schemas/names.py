@@ -29,7 +29,9 @@ HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 
 def no_dataset(name: str) -> Problem | None:
-    """Return why a dataset cannot be found, None where it is built in or a file."""
+    """Return why a dataset cannot be found, None where it is built in, a file or a folder of the datasets library."""
+    if (Path(name) / "state.json").is_file() or (Path(name) / "dataset_dict.json").is_file():
+        return None  # a folder of the datasets library
     return _no_rows(name, builtin=DATASETS, what="dataset", flag="--dataset")
 
 

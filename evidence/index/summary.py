@@ -42,7 +42,7 @@ class RunSummary:
         device: Kind of the devices, with their number where there are several.
         steps_done: Optimizer steps completed; while the run is under way, the step of its last row.
         steps_planned: Optimizer steps asked for.
-        tokens_seen: Tokens processed, padding included.
+        tokens_seen: Tokens learned from; padding left out where the rows state its share.
         last_loss: Loss of the last row; None where that is not finite.
         loss_points: At most `MOST_POINTS` losses in order, the extremes of equal parts of the run.
         score: Exact match, 0 to 1; None where it cannot be traced to sound predictions.

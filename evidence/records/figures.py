@@ -36,7 +36,7 @@ class Figures:
     steps_planned: int | None = None
     """Optimizer steps asked for."""
     tokens_seen: int | None = None
-    """Tokens processed, padding included."""
+    """Tokens learned from; padding left out where the rows state its share."""
     losses: Array = field(default_factory=lambda: np.array([]))
     """`[rows]` training losses that are finite, in order."""
     first_loss: float | None = None

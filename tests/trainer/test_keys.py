@@ -152,6 +152,15 @@ EFFECTS: dict[str, tuple[list[str], Observe]] = {
     ),
     "data.generated_rows": (["data.generated_rows=7"], of_inputs(lambda task, data: len(data.encoded.encoded))),
     "data.max_length": (["data.max_length=112"], of_training("sequence_length")),
+    "data.packing": (["data.packing=true"], of_inputs(lambda task, data: len(data.source.rows(0)))),
+    "data.kind": (
+        ["data.kind=text", "data.dataset=tests/cases/rows/either.jsonl"],
+        of_inputs(lambda task, data: data.encoded.counts["supervised_tokens"]),
+    ),
+    "data.supervise": (
+        ["data.supervise=all", "data.dataset=tests/cases/rows/talks.jsonl"],
+        of_inputs(lambda task, data: data.encoded.counts["supervised_tokens"]),
+    ),
     "data.shuffle": (["data.shuffle=false"], learned),
     "method.kind": (["method.kind=lora"], of_inputs(adapters)),
     "method.rank": (["method.rank=4", "method.kind=lora"], of_inputs(adapters)),

@@ -29,8 +29,11 @@ class Data:
     """What it learns from."""
 
     dataset: str = "dev-reasoning-v2"
+    kind: Literal["rows", "text"] = "rows"
     generated_rows: int = 0
     max_length: int = 256
+    packing: bool = False
+    supervise: Literal["last", "all"] = "last"
     shuffle: bool = True
 
 

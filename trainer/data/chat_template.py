@@ -6,7 +6,7 @@ saw, each in its own words, and some are broken. Both concern rows of the user, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from schemas.problems.problem import Problem, ProblemError
@@ -84,9 +84,9 @@ def written_by_template(messages: list[dict[str, str]], tokenizer: ChatTokenizer
 
 
 def each_rendered(
-    rows: Sequence[Row], render: Callable[[Row], Rendered], *, file: str, lines: Sequence[int | None]
-) -> list[Rendered]:
-    """Return each row as `render` gives it.
+    rows: Iterable[Row], render: Callable[[Row], Rendered], *, file: str, lines: Sequence[int | None]
+) -> Iterator[tuple[int, Rendered]]:
+    """Yield each row's number and the row as `render` gives it.
 
     Args:
         rows: the rows or items of a file.
@@ -95,20 +95,19 @@ def each_rendered(
         lines: where each row stands in it; None where it stands in none.
 
     Raises:
-        ProblemError: exit code 2; the template is broken, or refuses rows: the first of them with their lines.
+        ProblemError: exit code 2; the template is broken, or refuses rows: the first of them with their lines, after
+            all others were yielded.
     """
-    found: list[Rendered] = []
     refused: list[tuple[int, str]] = []
     for index, row in enumerate(rows):
         try:
-            found.append(render(row))
+            yield index, render(row)
         except TemplateRefusedError as error:
             refused.append((index, str(error)))
         except TemplateBrokenError as error:
             raise ProblemError([broken_template(error, file)], exit_code=2) from error
     if refused:
         raise ProblemError(refusals(refused, file=file, lines=lines), exit_code=2)
-    return found
 
 
 def refusals(refused: Sequence[tuple[int, str]], *, file: str, lines: Sequence[int | None]) -> list[Problem]:

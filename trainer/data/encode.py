@@ -7,16 +7,19 @@ learns to stop.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Bool, Int32
+from jaxtyping import Int
 
 from schemas.catalog import VERSION
 from schemas.problems.problem import Problem, ProblemError
 from trainer.data.chat_template import ChatTokenizer, each_rendered
+from trainer.data.encoded import EncodedRow, Span
+from trainer.data.files.tokens import TokenFile
 from trainer.data.render import Example, PromptForm, form_of, render_row, texts_of
 from trainer.data.row_problems import Where, lost_answers, no_end_token, no_whole_row, unknown_answers
 from trainer.data.special_tokens import MarkedTokenizer, special_token_problems
@@ -37,20 +40,12 @@ class Tokenizer(ChatTokenizer, MarkedTokenizer, Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncodedRow:
-    """One row as token ids, padding left out."""
-
-    token_ids: tuple[int, ...]
-    prompt_tokens: int
-    """How many of them come first and are not supervised."""
-    truncated: bool
-
-
-@dataclass(frozen=True, kw_only=True)
 class EncodedData:
     """All rows as token ids, with the counts of `first_examples.json`."""
 
-    encoded: tuple[EncodedRow, ...]
+    encoded: Sequence[EncodedRow]
+    lengths: Int[np.ndarray, " examples"]
+    """Tokens of each."""
     counts: dict[str, int | bool]
     warnings: tuple[Problem, ...]
     """What is odd about the rows and keeps nobody from training on them."""
@@ -64,16 +59,18 @@ def encode_rows(
     file: str,
     lines: Sequence[int] | None = None,
     max_positions: int | None = None,
+    every_turn: bool = False,
 ) -> EncodedData:
     """Return rows as token ids, at most `max_length` each.
 
     Args:
-        rows: rows of any shape that `dataset_row.schema.json` allows.
+        rows: rows of any shape that `dataset_row.schema.json` allows; they are gone through several times.
         tokenizer: the model's tokenizer; the end token of the rows' form closes every completion.
-        max_length: tokens per row; longer rows are cut.
+        max_length: tokens per row; longer rows are cut, longer texts taken in several parts.
         file: what messages call the dataset.
         lines: where its rows stand in it; rows beyond them are from elsewhere. None: one on each line.
         max_positions: the model's, beyond which no `max_length` helps. None: not known.
+        every_turn: all turns of the assistant are learned, not only the last.
 
     Raises:
         ProblemError: exit code 2; the tokenizer has no end token or does not know an answer, its chat template refuses
@@ -81,64 +78,158 @@ def encode_rows(
     """
     if tokenizer.eos_token_id is None:
         raise ProblemError([no_end_token(file)], exit_code=2)
-    places = places_of(len(rows), lines)
+    places = Places(len(rows), lines)
     form = form_of(rows)
     ends = (form.end_token(tokenizer), tokenizer.eos_token)
-    special = special_token_problems(rows, texts_of, tokenizer, file=file, lines=places, ends=ends)
+    special = special_token_problems(
+        rows, partial(texts_of, every_turn=every_turn), tokenizer, file=file, lines=places, ends=ends
+    )
     if any(problem.severity == "error" for problem in special):
         raise ProblemError(special, exit_code=2)
-    examples = each_rendered(rows, lambda row: render_row(row, tokenizer), file=file, lines=places)
     end_id = end_token_id(tokenizer, form)
-    encoded = tuple(encode_example(example, tokenizer, max_length, end_id) for example in examples)
-    where = Where(max_length=max_length, max_positions=max_positions, file=file, lines=places)
-    refuse_what_is_not_taught(examples, encoded, tokenizer, end_id, where)
-    tokens, loss_mask = padded(encoded, max_length)
+    lost, tally = Lost(tokenizer=tokenizer, end_id=end_id), Tally(end_id=end_id)
+    render = partial(render_row, tokenizer=tokenizer, every_turn=every_turn)
+
+    def each() -> Iterator[EncodedRow]:
+        for index, example in each_rendered(rows, render, file=file, lines=places):
+            parts = encode_example(example, tokenizer, max_length, end_id, row=index)
+            lost.add(index, example, parts)
+            tally.add(parts)
+            yield from parts
+
+    encoded = TokenFile(each())
+    lost.refuse(len(rows), Where(max_length=max_length, max_positions=max_positions, file=file, lines=places))
     return EncodedData(
-        encoded=encoded,
-        counts={
-            "rows": len(encoded),
-            "prompt_tokens": sum(row.prompt_tokens for row in encoded),
-            "supervised_tokens": int(loss_mask.sum()),
-            "truncated_rows": sum(row.truncated for row in encoded),
-            "rows_without_answer": 0,  # they are refused
-            "end_token_supervised": ends_are_supervised(encoded, tokens, loss_mask, end_id),
-        },
-        warnings=tuple(special),
+        encoded=encoded, lengths=encoded.lengths, counts=tally.counts(rows=len(rows)), warnings=tuple(special)
     )
 
 
-def refuse_what_is_not_taught(
-    examples: Sequence[Example], encoded: Sequence[EncodedRow], tokenizer: Tokenizer, end_id: int, where: Where
-) -> None:
-    """Refuse rows that lost their answer, and rows of which none has its end."""
-    pairs = enumerate(zip(examples, encoded, strict=True))
-    lost = [index for index, (example, row) in pairs if not has_its_answer(example, row, tokenizer)]
-    if lost:
-        cut = {index: needed_tokens(examples[index], tokenizer, end_id) for index in lost if encoded[index].truncated}
-        whole = {index: text_of(encoded[index], tokenizer) for index in lost if index not in cut}
-        raise ProblemError([*lost_answers(cut, where), *unknown_answers(whole, where)], exit_code=2)
-    if all(row.truncated for row in encoded):
-        shortest = min(needed_tokens(example, tokenizer, end_id) for example in examples)
-        raise ProblemError([no_whole_row(len(encoded), shortest, where)], exit_code=2)
+class Tally:
+    """The counts of `first_examples.json`, taken row by row.
+
+    Args:
+        end_id: the token that ends a completion.
+    """
+
+    def __init__(self, *, end_id: int) -> None:
+        self._end_id = end_id
+        self._tokens = self._supervised = self._truncated = self._whole = self._ended = 0
+
+    def add(self, parts: Sequence[EncodedRow]) -> None:
+        """Count what a row became."""
+        self._tokens += sum(map(len, parts))
+        self._supervised += sum(len(part.supervised) for part in parts)
+        for part in parts[-1:]:
+            self._truncated += part.truncated
+            self._whole += not part.truncated
+            self._ended += not part.truncated and part.ends_with(self._end_id)
+
+    def counts(self, *, rows: int) -> dict[str, int | bool]:
+        """Return the counts; where every row was cut, no end is ever learned."""
+        return {
+            "rows": rows,
+            "prompt_tokens": self._tokens - self._supervised,
+            "supervised_tokens": self._supervised,
+            "truncated_rows": self._truncated,
+            "rows_without_answer": 0,  # they are refused
+            "end_token_supervised": 0 < self._whole == self._ended,
+        }
 
 
-def places_of(rows: int, lines: Sequence[int] | None) -> list[int | None]:
-    """Return the line of each row, None for those beyond the file's."""
-    known = range(1, rows + 1) if lines is None else lines
-    return [*known, *[None] * (rows - len(known))]
+class Lost:
+    """What would not be learned of rows: answers that are cut off or that the tokenizer does not know, and every end.
+
+    Args:
+        tokenizer: the model's.
+        end_id: the token that ends a completion.
+    """
+
+    def __init__(self, *, tokenizer: Tokenizer, end_id: int) -> None:
+        self._tokenizer = tokenizer
+        self._end_id = end_id
+        self._cut: dict[int, int] = {}
+        self._unknown: dict[int, str] = {}
+        self._shortest: int | None = None
+        self._whole = False
+
+    def add(self, index: int, example: Example, parts: Sequence[EncodedRow]) -> None:
+        """Look at a row and what it became; a blank text becomes nothing."""
+        if not parts:
+            return
+        self._whole = self._whole or not parts[-1].truncated
+        if not self._whole:
+            needed = needed_tokens(example, self._tokenizer, self._end_id)
+            self._shortest = needed if self._shortest is None else min(needed, self._shortest)
+        if any(has_its_answer(example, part, self._tokenizer) for part in parts):
+            return
+        if parts[-1].truncated:
+            self._cut[index] = needed_tokens(example, self._tokenizer, self._end_id)
+        else:
+            self._unknown[index] = text_of(parts[-1], self._tokenizer)
+
+    def refuse(self, rows: int, where: Where) -> None:
+        """Refuse rows that lost their answer, and rows of which none has its end."""
+        if self._cut or self._unknown:
+            problems = [*lost_answers(self._cut, where), *unknown_answers(self._unknown, where)]
+            raise ProblemError(problems, exit_code=2)
+        if not self._whole and self._shortest is not None:
+            raise ProblemError([no_whole_row(rows, self._shortest, where)], exit_code=2)
 
 
-def encode_example(example: Example, tokenizer: Tokenizer, max_length: int, end_id: int) -> EncodedRow:
+class Places(Sequence[int | None]):
+    """The line of each row, None for those beyond the file's.
+
+    Args:
+        rows: how many there are.
+        lines: of those in the file. None: one on each line.
+    """
+
+    def __init__(self, rows: int, lines: Sequence[int] | None) -> None:
+        self._rows = rows
+        self._lines = range(1, rows + 1) if lines is None else lines
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def __getitem__(self, number: Any) -> Any:
+        """Return the line of a row."""
+        return self._lines[number] if number < len(self._lines) else None
+
+
+def encode_example(
+    example: Example, tokenizer: Tokenizer, max_length: int, end_id: int, *, row: int = 0
+) -> list[EncodedRow]:
     """Return one example as at most `max_length` token ids, the last of a whole one `end_id`.
 
     Prompt and completion are encoded apart, so that the completion's first token is the same when a prompt is given
-    alone, as it is in evaluation.
+    alone, as it is in evaluation. A plain text comes in several parts if it is longer; each begins with the last token
+    of the part before, so that every token but the first of the text is learned once.
     """
-    prompt = prompt_ids(example.prompt, tokenizer, templated=example.templated)
-    completion = tokenizer.encode(example.completion, add_special_tokens=False)
-    whole = [*prompt, *completion, end_id]
+    whole, spans = ids_of(example, tokenizer, end_id)
+    if example.is_text and not example.completion.strip():
+        return []
+    if example.is_text:
+        starts = range(0, max(1, len(whole) - 1), max_length - 1)
+        chunks = (tuple(whole[start : start + max_length]) for start in starts)
+        return [EncodedRow(token_ids=ids, spans=((1, len(ids)),), truncated=False, row=row) for ids in chunks]
     kept = tuple(whole[:max_length])
-    return EncodedRow(token_ids=kept, prompt_tokens=min(len(prompt), len(kept)), truncated=len(whole) > max_length)
+    inside = tuple((first, min(last, len(kept))) for first, last in spans if first < len(kept))
+    return [EncodedRow(token_ids=kept, spans=inside, truncated=len(whole) > max_length, row=row)]
+
+
+def ids_of(example: Example, tokenizer: Tokenizer, end_id: int) -> tuple[list[int], list[Span]]:
+    """Return the token ids of an example that is not cut, and where the supervised ones stand."""
+    ids: list[int] = []
+    spans = []
+    for number, (prompt, completion) in enumerate([*example.earlier, (example.prompt, example.completion)]):
+        if number == 0:
+            ids += prompt_ids(prompt, tokenizer, templated=example.templated)
+        else:
+            ids += tokenizer.encode(prompt, add_special_tokens=False)
+        first = len(ids)
+        ids += [*tokenizer.encode(completion, add_special_tokens=False), end_id]
+        spans.append((first, len(ids)))
+    return ids, spans
 
 
 def prompt_ids(prompt: str, tokenizer: Tokenizer, *, templated: bool) -> list[int]:
@@ -168,46 +259,14 @@ def has_its_answer(example: Example, row: EncodedRow, tokenizer: Tokenizer) -> b
     """Return whether the supervised text holds the answer; without a stated one, whether there is any known token."""
     if example.answer is not None:
         return f"<answer>{example.answer}</answer>" in text_of(row, tokenizer)
-    supervised = row.token_ids[row.prompt_tokens : None if row.truncated else -1]
-    return any(token != tokenizer.unk_token_id for token in supervised)
+    ends = 0 if row.truncated else 1
+    written = (token for first, last in row.spans for token in row.token_ids[first : last - ends])
+    return any(token != tokenizer.unk_token_id for token in written)
 
 
 def text_of(row: EncodedRow, tokenizer: Tokenizer) -> str:
     """Return what a row teaches to write, letter for letter."""
-    supervised = row.token_ids[row.prompt_tokens :]
-    return str(tokenizer.decode(supervised, clean_up_tokenization_spaces=False))
-
-
-def padded(
-    encoded: Sequence[EncodedRow], max_length: int
-) -> tuple[Int32[np.ndarray, "rows seq"], Bool[np.ndarray, "rows seq"]]:
-    """Return token ids and loss mask, padded on the right with token 0, which the mask leaves out.
-
-    The mask says whether the loss asks for a token, so it is false on prompts and padding and true on completions and
-    the end token. A row of the ids `[7, 8, 9]` with one prompt token gives, at length 4, `[7, 8, 9, 0]` and
-    `[0, 1, 1, 0]`.
-    """
-    tokens = np.zeros((len(encoded), max_length), np.int32)
-    loss_mask = np.zeros((len(encoded), max_length), np.bool_)
-    for index, row in enumerate(encoded):
-        tokens[index, : len(row.token_ids)] = row.token_ids
-        loss_mask[index, row.prompt_tokens : len(row.token_ids)] = True
-    return tokens, loss_mask
-
-
-def ends_are_supervised(
-    encoded: Sequence[EncodedRow],
-    tokens: Int32[np.ndarray, "rows seq"],
-    loss_mask: Bool[np.ndarray, "rows seq"],
-    end_token: int,
-) -> bool:
-    """Return whether the arrays ask for the end token at the end of every row that was not cut, and there is one.
-
-    Where every row was cut, no end is ever learned. Whole rows of `[7, 2]` and `[8, 9, 2]` with the end token 2 and the
-    mask `[0, 1, 0]`, `[0, 1, 1]` give True; without the last 1 they give False.
-    """
-    whole = [(index, len(row.token_ids) - 1) for index, row in enumerate(encoded) if not row.truncated]
-    return bool(whole) and all(tokens[place] == end_token and loss_mask[place] for place in whole)
+    return str(tokenizer.decode(row.supervised, clean_up_tokenization_spaces=False))
 
 
 def first_examples(data: EncodedData, order: Sequence[int], tokenizer: Tokenizer, *, run_id: str) -> dict[str, Any]:
@@ -215,19 +274,20 @@ def first_examples(data: EncodedData, order: Sequence[int], tokenizer: Tokenizer
     return {
         "schema_version": VERSION,
         "run_id": run_id,
-        "examples": [shown_row(index, data.encoded[index], tokenizer) for index in order],
+        "examples": [shown_row(data.encoded[index], tokenizer) for index in order],
         "counts": data.counts,
     }
 
 
-def shown_row(index: int, row: EncodedRow, tokenizer: Tokenizer) -> dict[str, Any]:
+def shown_row(row: EncodedRow, tokenizer: Tokenizer) -> dict[str, Any]:
     """Return one row with each token's text and whether it is supervised."""
+    asked = {place for first, last in row.spans for place in range(max(first, 1), last)}
     return {
-        "row": index,
+        "row": row.row,
         "text": str(tokenizer.decode(row.token_ids)),
         "tokens": [
-            {"id": token, "text": str(tokenizer.decode([token])), "supervised": position >= row.prompt_tokens}
-            for position, token in enumerate(row.token_ids)
+            {"id": token, "text": str(tokenizer.decode([token])), "supervised": place in asked}
+            for place, token in enumerate(row.token_ids)
         ],
         "truncated": row.truncated,
     }
@@ -235,4 +295,4 @@ def shown_row(index: int, row: EncodedRow, tokenizer: Tokenizer) -> dict[str, An
 
 def needed_tokens(example: Example, tokenizer: Tokenizer, end_id: int) -> int:
     """Return the length at which an example is not cut."""
-    return len(encode_example(example, tokenizer, max_length=1 << 30, end_id=end_id).token_ids)
+    return len(ids_of(example, tokenizer, end_id)[0])

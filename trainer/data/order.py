@@ -1,6 +1,8 @@
-"""Which rows each step learns from: a pure function of seed and step, so that resuming needs no saved state."""
+"""Which sequences each step learns from: a pure function of seed and step, so that resuming needs no saved state."""
 
 from __future__ import annotations
+
+from functools import lru_cache
 
 import numpy as np
 from jaxtyping import Int
@@ -11,7 +13,8 @@ def rows_of_step(step: int, *, rows: int, batch_size: int, seed: int, shuffle: b
 
     The data is read as an endless stream of passes, each pass a permutation of all rows drawn from (seed, pass); step
     k takes positions k·batch to (k+1)·batch of that stream. Every row is thus used once before any is used twice.
-    With 5 rows in file order and batch 2, steps 0, 1 and 2 take [0, 1], [2, 3] and [4, 0].
+    With 5 rows in file order and batch 2, steps 0, 1 and 2 take [0, 1], [2, 3] and [4, 0]. Where rows are packed, the
+    sequences are what is permuted.
 
     Args:
         step: 0 or more.
@@ -25,13 +28,19 @@ def rows_of_step(step: int, *, rows: int, batch_size: int, seed: int, shuffle: b
     """
     positions = np.arange(step * batch_size, (step + 1) * batch_size)
     passes, offsets = np.divmod(positions, rows)
-    if not shuffle:
-        return offsets
-    orders = {number: order_of_pass(int(number), rows=rows, seed=seed) for number in np.unique(passes)}
+    orders = {number: order_of_pass(int(number), rows=rows, seed=seed, shuffle=shuffle) for number in np.unique(passes)}
     return np.array([orders[number][offset] for number, offset in zip(passes, offsets, strict=True)])
 
 
-def order_of_pass(number: int, *, rows: int, seed: int) -> Int[np.ndarray, " rows"]:
-    """Return the order of one pass over the data. Philox is counter-based, so (seed, pass) alone decides it."""
-    generator = np.random.Generator(np.random.Philox(key=np.array([seed, number], np.uint64)))
-    return generator.permutation(rows)
+@lru_cache(maxsize=2)  # a step may end one pass and begin the next
+def order_of_pass(number: int, *, rows: int, seed: int, shuffle: bool) -> Int[np.ndarray, " rows"]:
+    """Return the order of one pass over the data, not to be written to.
+
+    Philox is counter-based, so (seed, pass) alone decides it.
+    """
+    if not shuffle:
+        order = np.arange(rows)
+    else:
+        order = np.random.Generator(np.random.Philox(key=np.array([seed, number], np.uint64))).permutation(rows)
+    order.setflags(write=False)
+    return order

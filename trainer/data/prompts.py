@@ -46,7 +46,7 @@ def prompts_of(items: RowFile, form: PromptForm, tokenizer: Tokenizer) -> list[l
         items.rows, lambda item: form.render(item["prompt"], tokenizer), file=str(items.path), lines=items.lines
     )
     templated = form.templated(tokenizer)
-    return [prompt_ids(text, tokenizer, templated=templated) for text in texts]
+    return [prompt_ids(text, tokenizer, templated=templated) for _, text in texts]
 
 
 def refused_prompts(

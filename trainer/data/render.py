@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trainer.data.chat_template import ChatTokenizer, has_template, written_by_template
+from trainer.data.chat_template import ChatTokenizer, TemplateRefusedError, has_template, written_by_template
 from trainer.data.special_tokens import TurnTokenizer, Written, turn_end
 
 PROMPT_TEMPLATE = "{prompt}\n"
@@ -31,6 +31,10 @@ class Example:
     """Learned; the form's end token follows it."""
     answer: str | None
     """What must stand in the supervised text. None: the row states no answer apart from its completion."""
+    earlier: tuple[tuple[str, str], ...] = ()
+    """Turns before, where they are learned too: what stands before each of the assistant's, and the turn itself."""
+    is_text: bool = False
+    """A plain text, of which everything is learned."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,33 +76,72 @@ def form_of(rows: Sequence[dict[str, Any]]) -> PromptForm:
 
     A turn of the system is part of the form where all conversations begin with the same.
     """
-    conversations = [row["messages"] for row in rows if "messages" in row]
-    if 2 * len(conversations) <= len(rows):
+    systems: dict[str | None, int] = {}
+    for row in rows:
+        if "messages" in row:
+            first = row["messages"][0]
+            system = first["content"] if first["role"] == "system" else None
+            systems[system] = systems.get(system, 0) + 1
+    if 2 * sum(systems.values()) <= len(rows):
         return PLAIN
-    systems = {turns[0]["content"] if turns[0]["role"] == "system" else None for turns in conversations}
-    return PromptForm(conversation=True, system=systems.pop() if len(systems) == 1 else None)
+    return PromptForm(conversation=True, system=next(iter(systems)) if len(systems) == 1 else None)
 
 
-def render_row(row: dict[str, Any], tokenizer: ChatTokenizer) -> Example:
-    r"""Return the text of a row of any of the three shapes.
+def render_row(row: dict[str, Any], tokenizer: TurnTokenizer, *, every_turn: bool = False) -> Example:
+    r"""Return the text of a row of any shape.
 
     A trace with the steps "2+2=4" and the answer "4" gives the completion
     `<reasoning>2+2=4</reasoning>\n<answer>4</answer>`.
+
+    Args:
+        row: as `dataset_row.schema.json` has it.
+        tokenizer: the model's, for its chat template.
+        every_turn: all turns of the assistant are learned, not only the last.
     """
     if "messages" in row:
-        *before, last = row["messages"]
-        return Example(
-            prompt=render_messages(before, tokenizer),
-            templated=has_template(tokenizer),
-            completion=last["content"],
-            answer=None,
-        )
+        return render_conversation(row["messages"], tokenizer, every_turn=every_turn)
+    if "text" in row:
+        return Example(prompt="", templated=False, completion=row["text"], answer=None, is_text=True)
     prompt = render_prompt(row["prompt"])
     if "completion" in row:
         return Example(prompt=prompt, templated=False, completion=row["completion"], answer=None)
     reasoning = "\n".join(step["content"] for step in row["steps"])
     completion = f"<reasoning>{reasoning}</reasoning>\n<answer>{row['final_answer']}</answer>"
     return Example(prompt=prompt, templated=False, completion=completion, answer=row["final_answer"])
+
+
+def render_conversation(messages: list[dict[str, str]], tokenizer: TurnTokenizer, *, every_turn: bool) -> Example:
+    """Return a conversation: what stands before the last turn, and that turn; before it those that are learned too.
+
+    Raises:
+        TemplateRefusedError: the template refuses the turns, or writes a turn of the assistant otherwise once others
+            follow it (without its thoughts, say), so that one sequence cannot teach all of them.
+    """
+    *before, last = messages
+    whole, templated = render_messages(before, tokenizer), has_template(tokenizer)
+    if not every_turn:
+        return Example(prompt=whole, templated=templated, completion=last["content"], answer=None)
+    earlier: list[tuple[str, str]] = []
+    written = ""  # of the text, what is in `earlier`
+    end = (turn_end(tokenizer) if templated else None) or ""
+    for number, turn in enumerate(before):
+        if turn["role"] != "assistant":
+            continue
+        upto = render_messages(messages[:number], tokenizer)
+        as_written = [upto + text for text in (turn["content"], turn["content"].strip())]
+        behind = next((text for text in as_written if whole.startswith(text)), None)
+        if behind is None or not upto.startswith(written):
+            reason = "it writes a turn of the assistant otherwise once others follow, so data.supervise cannot be all"
+            raise TemplateRefusedError(reason)
+        earlier.append((upto[len(written) :], behind[len(upto) :]))
+        written = behind + end if whole.startswith(behind + end) else behind
+    return Example(
+        prompt=whole[len(written) :],
+        templated=templated,
+        completion=last["content"],
+        answer=None,
+        earlier=tuple(earlier),
+    )
 
 
 def render_prompt(prompt: str) -> str:
@@ -114,12 +157,16 @@ def render_messages(messages: list[dict[str, str]], tokenizer: ChatTokenizer) ->
     return "".join(turns) + "assistant: "
 
 
-def texts_of(row: dict[str, Any]) -> Iterator[Written]:
+def texts_of(row: dict[str, Any], *, every_turn: bool = False) -> Iterator[Written]:
     """Yield each text that a person wrote into a row: pointer, text, and whether the model learns to write it."""
     if "messages" in row:
         last = len(row["messages"]) - 1
         for index, turn in enumerate(row["messages"]):
-            yield f"/messages/{index}/content", turn["content"], index == last
+            learned = index == last or (every_turn and turn["role"] == "assistant")
+            yield f"/messages/{index}/content", turn["content"], learned
+        return
+    if "text" in row:
+        yield "/text", row["text"], True
         return
     yield "/prompt", row["prompt"], False
     if "completion" in row:
@@ -131,12 +178,12 @@ def texts_of(row: dict[str, Any]) -> Iterator[Written]:
 
 
 def prompt_of(row: dict[str, Any]) -> str:
-    """Return what a row asks, for finding duplicates: the prompt, or the turns before the answer."""
+    """Return what a row asks, for finding duplicates: the prompt, the turns before the answer, or the plain text."""
     if "messages" in row:
         return "\n".join(message["content"] for message in row["messages"][:-1])
-    return str(row["prompt"])
+    return str(row["text"] if "text" in row else row["prompt"])
 
 
 def question_of(row: dict[str, Any]) -> str:
     """Return what a row asks last, for finding overlap with items, which are one question each."""
-    return str(row["messages"][-2]["content"] if "messages" in row else row["prompt"])
+    return str(row["messages"][-2]["content"]) if "messages" in row else prompt_of(row)

@@ -6,8 +6,31 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from schemas.problems.problem import Problem
+from schemas.problems.rule import Rule, problem_of
 from schemas.problems.words import shown
 from trainer.data.chat_template import SHOWN_ROWS
+
+NO_END = Rule(
+    "TP020",
+    "No end token",
+    "Without one in the training text the model never learns to stop.",
+    "Name the token that ends a text as eos_token in the model's tokenizer_config.json.",
+)
+CUT_OFF = Rule(
+    "TP021", "Answer cut off", "The model would learn the question and never the answer.", "Raise data.max_length."
+)
+UNKNOWN = Rule(
+    "TP025",
+    "Answer that the tokenizer does not know",
+    "A model learns and writes only what its tokenizer knows.",
+    "Use the tokenizer that the model was trained with.",
+)
+NONE_WHOLE = Rule(
+    "TP026",
+    "No row is kept whole",
+    "Without an end token in the training text the model never learns to stop.",
+    "Raise data.max_length.",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,14 +53,11 @@ class Where:
 
 def no_end_token(file: str) -> Problem:
     """Return the problem of a tokenizer without an end token."""
-    return Problem(
-        code="TP020",
-        severity="error",
+    return problem_of(
+        NO_END,
         file=file,
         what="The model's tokenizer has no end token.",
-        why="Without one in the training text the model never learns to stop.",
         expected="eos_token in tokenizer_config.json",
-        next="Name the token that ends a text as eos_token in the model's tokenizer_config.json.",
     )
 
 
@@ -49,13 +69,11 @@ def lost_answers(needed: dict[int, int], where: Where) -> list[Problem]:
         where: the dataset and its lengths.
     """
     problems = [
-        Problem(
-            code="TP021",
-            severity="error",
+        problem_of(
+            CUT_OFF,
             file=where.file,
             line=where.lines[index],
             what=f"Row {index} has {tokens} tokens; cut to {where.max_length}, it loses its answer.",
-            why="The model would learn the question and never the answer.",
             next=f"Use --set data.max_length={tokens}, or shorten or remove the row."
             if where.holds(tokens)
             else f"Shorten or remove the row: the model has {where.max_positions} positions.",
@@ -66,11 +84,11 @@ def lost_answers(needed: dict[int, int], where: Where) -> list[Problem]:
     if rest:
         longest, most = max(needed.values()), where.max_positions
         problems.append(
-            Problem(
-                code="TP021",
-                severity="error",
+            problem_of(
+                CUT_OFF,
                 file=where.file,
                 what=f"{len(rest)} further rows lose their answer at {where.max_length} tokens.",
+                why=None,
                 next=f"Use --set data.max_length={longest} to keep every row whole."
                 if where.holds(longest)
                 else f"Shorten or remove rows of more than {most} tokens: the model has no more positions.",
@@ -87,25 +105,22 @@ def unknown_answers(texts: dict[int, str], where: Where) -> list[Problem]:
         where: the dataset.
     """
     problems = [
-        Problem(
-            code="TP025",
-            severity="error",
+        problem_of(
+            UNKNOWN,
             file=where.file,
             line=where.lines[index],
             what=f"The model's tokenizer makes {shown(text)} of what row {index} teaches; its answer is not in it.",
-            why="A model learns and writes only what its tokenizer knows.",
             next="Use the tokenizer that the model was trained with, or write the row in text that it knows.",
         )
         for index, text in list(texts.items())[:SHOWN_ROWS]
     ]
     if len(texts) > SHOWN_ROWS:
         problems.append(
-            Problem(
-                code="TP025",
-                severity="error",
+            problem_of(
+                UNKNOWN,
                 file=where.file,
                 what=f"The model's tokenizer does not know the answers of {len(texts) - SHOWN_ROWS} further rows.",
-                next="Use the tokenizer that the model was trained with.",
+                why=None,
             )
         )
     return problems
@@ -113,12 +128,10 @@ def unknown_answers(texts: dict[int, str], where: Where) -> list[Problem]:
 
 def no_whole_row(rows: int, shortest: int, where: Where) -> Problem:
     """Return the problem of rows that are all cut; the shortest has `shortest` tokens."""
-    return Problem(
-        code="TP026",
-        severity="error",
+    return problem_of(
+        NONE_WHOLE,
         file=where.file,
         what=f"All rows ({rows}) are cut to {where.max_length} tokens, so none of them ends.",
-        why="Without an end token in the training text the model never learns to stop.",
         next=f"Use --set data.max_length={shortest} or more, which keeps the shortest row whole."
         if where.holds(shortest)
         else f"Shorten rows: the shortest has {shortest} tokens, and the model has {where.max_positions} positions.",

@@ -86,7 +86,7 @@ def special_texts(tokenizer: MarkedTokenizer) -> re.Pattern[str] | None:
 
 
 def special_token_problems(
-    rows: Sequence[Row],
+    rows: Iterable[Row],
     texts_of: Callable[[Row], Iterable[Written]],
     tokenizer: MarkedTokenizer,
     *,

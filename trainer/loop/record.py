@@ -128,6 +128,7 @@ def effective_group(manifest: Mapping[str, Any], task: Task) -> dict[str, Any]:
     found: dict[str, Any] = {
         "method": task.model.method.stated(task.model.adapters),
         "objective": {"kind": task.objective.kind},
+        "data": {"packing": "segments" in task.objective.described(1)},
     }
     for key, value in stated_elsewhere(manifest).items():
         *groups, name = key.split(".")

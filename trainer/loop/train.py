@@ -11,7 +11,7 @@ import jax
 from jaxtyping import Array
 
 from schemas.row_fields import row_fields
-from trainer.data.source import Source
+from trainer.data.source import Prefetched, Source
 from trainer.loop.checkpoint.saving import Checkpoints
 from trainer.loop.mesh import batch_sharding
 from trainer.loop.optimizer import build_schedule, learning_rate_at
@@ -56,6 +56,11 @@ class Loop:
 
     def run(self, state: TrainState) -> Outcome:
         """Return the state after the last step, or after the one at which there was a reason to stop."""
+        with Prefetched(self.source, steps=self.task.config.limits.steps) as source:
+            return self.run_on(source, state)
+
+    def run_on(self, source: Source, state: TrainState) -> Outcome:
+        """Return what `run` returns, with batches from a source that makes them ahead."""
         began = time.perf_counter()
         first = done = int(state.step)
         watch = Stopwatch(first)
@@ -65,7 +70,7 @@ class Loop:
             if reason := self.stop.reason(reserve_seconds=watch.step_seconds + self.checkpoints.seconds):
                 because = reason if done > first else f"{reason} before the first step"
                 break
-            batch = jax.device_put(self.source.batch(step), batch_sharding(self.task.mesh))
+            batch = jax.device_put(source.batch(step), batch_sharding(self.task.mesh))
             state, metrics = self.step(state, self.frozen, batch)
             done = step + 1
             logged, saved = self.is_logged(done, first), self.is_saved(done)
@@ -101,17 +106,20 @@ class Loop:
     def log(self, done: int, metrics: StepMetrics, watch: Stopwatch) -> None:
         """Write the row of a step."""
         loss = float(metrics.loss)  # waits until the devices have finished the step
+        steps, tokens_seen = done - watch.done, self.source.tokens_before(done)
+        per_step = (tokens_seen - self.source.tokens_before(watch.done)) / steps
         seconds = watch.lap(done)
         schedule = build_schedule(self.task.config.optimizer, steps=self.task.config.limits.steps)
         self.recorder.metric(
             {
                 "step": done,
-                "tokens_seen": done * self.task.tokens_per_step,
+                "tokens_seen": tokens_seen,
                 "loss": finite_or_none(metrics.loss),
                 "learning_rate": learning_rate_at(schedule, done - 1),
                 "grad_norm": finite_or_none(metrics.grad_norm),
                 "step_seconds": seconds,
-                "tokens_per_second": self.task.tokens_per_step / seconds,
+                "tokens_per_second": per_step / seconds,
+                "padding_fraction": 1 - per_step / self.task.tokens_per_step,
                 "device_memory_bytes": device_memory_bytes(list(self.task.mesh.devices.flat)),
                 **self.named(metrics),
                 "time": now(),

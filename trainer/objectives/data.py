@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
+
+import numpy as np
 
 from evidence.run import layout
 from schemas.problems.problem import Gathering, Problem, ProblemError
@@ -15,7 +20,7 @@ from trainer.data.encode import EncodedData, Tokenizer, first_examples
 from trainer.data.prompts import Asked, odd_items, prompts_of, refused_prompts
 from trainer.data.render import FORM, PromptForm, form_of, prompt_of, question_of
 from trainer.data.rows import GENERATED, RowFile, read_dataset, read_eval_set
-from trainer.data.source import RowSource, rows_in_memory
+from trainer.data.source import RowSource, row_source
 from trainer.methods.model import Model
 from trainer.objectives.objective import Objective
 from trainer.recorder.recorder import Recorder
@@ -28,6 +33,13 @@ TOO_LONG = Rule(
 )
 NO_GENERATOR = Rule(
     "TP013", "No generator", "Only the built-in dataset can generate rows.", "Set data.generated_rows to 0."
+)
+
+CANNOT_PACK = Rule(
+    "TP067",
+    "Packing of what cannot be packed",
+    "The objective compares whole sequences, so each must hold one example.",
+    "Set data.packing to false.",
 )
 
 
@@ -45,7 +57,7 @@ class Data:
     """What a run learns from and is measured with."""
 
     dataset: RowFile
-    rows: tuple[dict[str, Any], ...]
+    rows: Sequence[dict[str, Any]]
     """The dataset's rows, then generated ones."""
     generator_seed: int | None
     """Of the generated rows. None: there are none."""
@@ -68,28 +80,39 @@ class Data:
 
     def document(self) -> dict[str, Any]:
         """Return the manifest's group `dataset`."""
-        prompts = [prompt_of(row) for row in self.rows]
-        asked = None if self.items is None else {item["prompt"] for item in self.items.file.rows}
+        duplicates, overlap = self._repeated
         return {
             "name": self.dataset.name,
             "rows": len(self.dataset.rows),
             "sha256": self.dataset.sha256,
             "split": "all",
-            "duplicates": len(prompts) - len(set(prompts)),
-            "overlap_with_eval": None if asked is None else sum(question_of(row) in asked for row in self.rows),
+            "duplicates": duplicates,
+            "overlap_with_eval": overlap,
             "generated_rows": len(self.rows) - len(self.dataset.rows),
             "generator_seed": self.generator_seed,
+            "sequences": len(self.source.sequences),
+            "tokens": self.source.tokens_per_pass,
         }
+
+    @cached_property
+    def _repeated(self) -> tuple[int, int | None]:
+        """Rows whose prompt stands in an earlier one, and those whose question is evaluated; 8 bytes a row."""
+        asked = None if self.items is None else {item["prompt"] for item in self.items.file.rows}
+        prompts, overlap = array("q"), 0
+        for row in self.rows:
+            prompts.append(hash(prompt_of(row)))
+            overlap += asked is not None and question_of(row) in asked
+        return len(prompts) - len(np.unique(np.frombuffer(prompts, np.int64))), None if asked is None else overlap
 
     def first_rows(self, count: int) -> list[int]:
         """Return at most `count` of the rows that training sees first, each once."""
         # A batch of more sequences than there are rows has some of them several times.
-        return list(dict.fromkeys(int(row) for row in self.source.rows(0)))[:count]
+        return list(dict.fromkeys(self.source.rows(0)))[:count]
 
 
-def read_training_rows(config: Config) -> tuple[RowFile, tuple[dict[str, Any], ...]]:
+def read_training_rows(config: Config) -> tuple[RowFile, Sequence[dict[str, Any]]]:
     """Return the dataset, and its rows with the generated ones behind them; none of these asks what is evaluated."""
-    dataset = read_dataset(config.data.dataset)
+    dataset = read_dataset(config.data.dataset, config.data.kind)
     if config.data.generated_rows == 0:
         return dataset, dataset.rows
     if config.data.dataset != GENERATED:
@@ -117,6 +140,8 @@ def read_data(
         with Gathering(problems):
             tokenizer = model.source.tokenizer()
         problems += (too_long := too_long_sequences(config, model))
+    if config.data.packing and not objective.can_pack:
+        problems.append(cannot_pack(config))
     with Gathering(problems):
         dataset, rows = read_training_rows(config)
     with Gathering(problems):
@@ -145,7 +170,7 @@ def read_data(
         generator_seed=generator_seed(config) if config.data.generated_rows else None,
         tokenizer=tokenizer,
         encoded=encoded,
-        source=rows_in_memory(encoded.encoded, objective.collate, config, devices=devices),
+        source=row_source(encoded.encoded, encoded.lengths, objective.collate, config, devices=devices),
         form=form,
         items=items,
         warnings=(*dataset.warnings, *encoded.warnings, *(odd_items(file, tokenizer) if file else ())),
@@ -201,3 +226,9 @@ def no_generator(config: Config) -> Problem:
         why=None,
         next=f"Set data.generated_rows to 0, or train on {GENERATED}.",
     )
+
+
+def cannot_pack(config: Config) -> Problem:
+    """Return the problem of packing under an objective that takes one example a sequence."""
+    what = f"data.packing is true, and {config.objective.kind} takes one example a sequence."
+    return problem_of(CANNOT_PACK, file=config.name, pointer="/data/packing", what=what)

@@ -65,8 +65,16 @@ class Objective(Protocol):
             ProblemError: exit code 2, with everything that would not be learned.
         """
 
-    def collate(self, examples: Sequence[Any]) -> HostBatch:
-        """Return arrays of `[examples …]` by name, of the shapes and types that `described` states."""
+    @property
+    def can_pack(self) -> bool:
+        """Whether a sequence may hold several examples."""
+
+    def collate(self, sequences: Sequence[Sequence[Any]]) -> HostBatch:
+        """Return arrays of `[sequences …]` by name, of the shapes and types that `described` states.
+
+        Args:
+            sequences: the examples of each: one, or several where `data.packing` is on.
+        """
 
     def described(self, sequences: int) -> dict[str, jax.ShapeDtypeStruct]:
         """Return the arrays of a microbatch by name, for this many sequences; `tokens` is `[batch seq]` among them."""

@@ -14,7 +14,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Key
 
 from trainer.config.tree import Config
-from trainer.data.encode import EncodedData, EncodedRow, Tokenizer, encode_rows, padded
+from trainer.data.encode import EncodedData, Tokenizer, encode_rows
+from trainer.data.encoded import EncodedRow, laid_out
 from trainer.data.source import HostBatch
 from trainer.model.decoder import Decoder
 from trainer.objectives.cross_entropy import chunked_cross_entropy, in_several_chunks, next_token_targets
@@ -29,7 +30,12 @@ class Supervised:
     """Tokens per sequence, padding included."""
     chunk_positions: int | None
     """Positions of each sequence whose logits exist at one time. None: all."""
+    packing: bool = False
+    """Sequences hold several rows, which do not see each other."""
+    every_turn: bool = False
+    """All turns of the assistant are learned, not only the last."""
     kind: ClassVar[str] = "supervised"
+    can_pack: ClassVar[bool] = True
 
     def encode(
         self,
@@ -42,26 +48,35 @@ class Supervised:
     ) -> EncodedData:
         """Return each row as token ids, with how many of them are a prompt that is not learned."""
         return encode_rows(
-            rows, tokenizer, max_length=self.max_length, file=file, lines=lines, max_positions=max_positions
+            rows,
+            tokenizer,
+            max_length=self.max_length,
+            file=file,
+            lines=lines,
+            max_positions=max_positions,
+            every_turn=self.every_turn,
         )
 
-    def collate(self, examples: Sequence[EncodedRow]) -> HostBatch:
-        """Return `tokens` and `loss_mask`, each `[examples max_length]`, padded on the right."""
-        tokens, loss_mask = padded(examples, self.max_length)
-        return {"tokens": tokens, "loss_mask": loss_mask}
+    def collate(self, sequences: Sequence[Sequence[EncodedRow]]) -> HostBatch:
+        """Return `tokens` and `loss_mask`, with `segments` where rows are packed, each `[sequences max_length]`."""
+        tokens, loss_mask, segments = laid_out(sequences, self.max_length)
+        packed = {"segments": segments} if self.packing else {}
+        return {"tokens": tokens, "loss_mask": loss_mask, **packed}
 
     def described(self, sequences: int) -> dict[str, jax.ShapeDtypeStruct]:
-        """Return the shapes of `tokens` and `loss_mask`."""
+        """Return the shapes of `tokens` and `loss_mask`, and of `segments` where rows are packed."""
         shape = (sequences, self.max_length)
+        packed = {"segments": jax.ShapeDtypeStruct(shape, jnp.int32)} if self.packing else {}
         return {
             "tokens": jax.ShapeDtypeStruct(shape, jnp.int32),
             "loss_mask": jax.ShapeDtypeStruct(shape, jnp.bool_),
+            **packed,
         }
 
     def loss_sums(self, model: Decoder, batch: Microbatch, key: Key[Array, ""] | None) -> Sums:
         """Return the summed cross-entropy and the number of supervised tokens."""
         targets, mask = next_token_targets(batch["tokens"], batch["loss_mask"])
-        hidden = model.hidden(batch["tokens"], dropout_key=key)
+        hidden = model.hidden(batch["tokens"], batch.get("segments"), dropout_key=key)
         loss = chunked_cross_entropy(hidden, targets, mask, model.logits, chunk_positions=self.chunk_positions)
         return Sums(loss=loss, weight=jnp.sum(mask).astype(jnp.float32), named={})
 
@@ -75,4 +90,9 @@ def supervised_of(config: Config) -> Supervised:
     """Return the objective as a configuration sets it; a chunk is some positions of every sequence, one at least."""
     chunk_tokens = config.memory.loss_chunk_tokens
     positions = None if chunk_tokens is None else max(1, chunk_tokens // config.batch.microbatch_size)
-    return Supervised(max_length=config.data.max_length, chunk_positions=positions)
+    return Supervised(
+        max_length=config.data.max_length,
+        chunk_positions=positions,
+        packing=config.data.packing,
+        every_turn=config.data.supervise == "all",
+    )

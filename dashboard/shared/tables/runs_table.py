@@ -51,7 +51,7 @@ COLUMNS = (
     Column(key="model", title="Model", kind="text", meaning="Model as it was built.", width=128),
     Column(key="device", title="Device", kind="text", meaning="Devices used.", width=110),
     Column(key="steps", title="Steps", kind="count", meaning="Optimizer steps completed.", width=70),
-    Column(key="tokens", title="Tokens", kind="count", meaning="Tokens seen, padding included.", width=90),
+    Column(key="tokens", title="Tokens", kind="count", meaning="Tokens learned from.", width=90),
     Column(key="minutes", title="Duration", kind="minutes", meaning="From start to end, in minutes.", width=90),
     Column(key="started", title="Started", kind="time", meaning="In your time zone.", width=140),
     Column(key="tag", title="Tags", kind="words", meaning="Tags given here; they are not evidence.", width=130),

@@ -58,7 +58,7 @@ def _own_contradictions(facts: Facts, example: Document, pointer: str) -> Iterat
     if supervised[:1] == [True]:
         what = f"The first token of row {row} is supervised, and no token comes before it to predict it from."
         yield _odd(facts, what, f"{pointer}/tokens/0/supervised")
-    elif supervised != sorted(supervised):
+    elif supervised != sorted(supervised) and not _every_turn(facts):
         place = next(index for index, (one, then) in enumerate(pairwise(supervised), start=1) if one > then)
         what = f"Token {place} of row {row} is not supervised, and the token before it is; a completion has no gap."
         yield _odd(facts, what, f"{pointer}/tokens/{place}/supervised")
@@ -66,6 +66,12 @@ def _own_contradictions(facts: Facts, example: Document, pointer: str) -> Iterat
     # A token alone may lose its spaces, or be a part of a character.
     if "\ufffd" not in spelt and "".join(spelt.split()) != "".join(example["text"].split()):
         yield _odd(facts, f"The tokens of row {row} do not spell its text.", f"{pointer}/text")
+
+
+def _every_turn(facts: Facts) -> bool:
+    """Return whether all turns of the assistant are learned, between which others stand."""
+    data: Document = (facts.config or {}).get("data", {})
+    return data.get("supervise") == "all"
 
 
 def _row_with_open_end(examples: list[Document]) -> int | None:

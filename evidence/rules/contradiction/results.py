@@ -30,8 +30,9 @@ OTHER_STEPS = Rule(
 )
 OTHER_TOKENS = Rule(
     "TP312",
-    "Tokens that are not steps times tokens per step",
-    "Every optimizer step takes in training.tokens_per_step tokens, padding included.",
+    "Tokens that the steps do not take in",
+    "Every optimizer step takes in training.tokens_per_step tokens, padding included; tokens_seen leaves out the share "
+    "that the row states as padding_fraction.",
     "Restore metrics.jsonl and the manifest as the run wrote them.",
 )
 OTHER_SPEED = Rule(
@@ -112,6 +113,9 @@ def rows_follow_from_settings(facts: Facts) -> Iterator[Problem]:
         return
     tokens_per_step = facts.training["tokens_per_step"]
     yield from _once(facts.metrics, _wrong_tokens(facts, facts.metrics, tokens_per_step))
+    if facts.manifest is not None and facts.manifest["dataset"].get("sequences"):
+        dataset, batch = facts.manifest["dataset"], facts.training["batch_size"]
+        yield from _once(facts.metrics, _tokens_off_the_passes(facts, facts.metrics, dataset, batch))
     yield from _once(facts.metrics, _wrong_speed(facts, facts.metrics, tokens_per_step))
     schedule = facts.training["schedule"]
     declared = (facts.config or {}).get("optimizer", {})
@@ -175,21 +179,64 @@ def _confused_with(name: str, stated: Any, computed: Document) -> str:
 
 
 def _wrong_tokens(facts: Facts, rows: Sequence[Document], tokens_per_step: int) -> Iterator[Problem]:
+    """Yield a problem for each row whose tokens are not those of the row before and of the steps between."""
     columns = facts.columns
-    for index in where(columns["tokens_seen"] != columns["step"] * tokens_per_step):
+    real = ~np.isnan(columns["padding_fraction"])
+    computed = columns["step"] * tokens_per_step
+    yield from _more_than_computed(facts, rows, tokens_per_step, where((columns["tokens_seen"] != computed) & ~real))
+    yield from _more_than_computed(facts, rows, tokens_per_step, where((columns["tokens_seen"] > computed) & real))
+    resumed = facts.manifest is not None and facts.manifest["parent"] is not None
+    before = {name: np.concatenate([[0.0], columns[name][:-1]]) for name in ("step", "tokens_seen")}
+    taken_in = (columns["step"] - before["step"]) * tokens_per_step
+    right = before["tokens_seen"] + taken_in * (1 - columns["padding_fraction"])
+    off = real & (np.abs(columns["tokens_seen"] - right) > 1 + _FLOAT32 * taken_in)
+    if len(off) and resumed:
+        off[0] = False  # the row before is another run's
+    for index in where(off):
         row = rows[index]
-        right = row["step"] * tokens_per_step
-        what = f"tokens_seen is {row['tokens_seen']} at step {row['step']}; {tokens_per_step} per step give {right}."
-        yield _row_problem(facts, OTHER_TOKENS, index + 1, "tokens_seen", what, expected=str(right))
+        what = (
+            f"tokens_seen is {row['tokens_seen']} at step {row['step']}; the row before, the steps since and "
+            f"padding_fraction {row['padding_fraction']:g} give {right[index]:.0f}."
+        )
+        yield _row_problem(facts, OTHER_TOKENS, index + 1, "tokens_seen", what, expected=f"{right[index]:.0f}")
+
+
+def _more_than_computed(
+    facts: Facts, rows: Sequence[Document], tokens_per_step: int, wrong: Sequence[int]
+) -> Iterator[Problem]:
+    for index in wrong:
+        row = rows[index]
+        most = row["step"] * tokens_per_step
+        what = f"tokens_seen is {row['tokens_seen']} at step {row['step']}; {tokens_per_step} per step give {most}."
+        expected = f"at most {most}" if "padding_fraction" in row else str(most)
+        yield _row_problem(facts, OTHER_TOKENS, index + 1, "tokens_seen", what, expected=expected)
+
+
+def _tokens_off_the_passes(facts: Facts, rows: Sequence[Document], dataset: Document, batch: int) -> Iterator[Problem]:
+    """Yield a problem for each row whose tokens are not between those of the passes that were whole and of one more."""
+    columns, sequences, tokens = facts.columns, dataset["sequences"], dataset["tokens"]
+    taken = columns["step"] * batch
+    least, most = (np.floor(taken / sequences) * tokens, np.ceil(taken / sequences) * tokens)
+    seen = columns["tokens_seen"]
+    real = ~np.isnan(columns["padding_fraction"])
+    for index in where(real & ((seen < least) | (seen > most))):
+        row = rows[index]
+        what = (
+            f"tokens_seen is {row['tokens_seen']} at step {row['step']}, after {taken[index]:.0f} of the data's "
+            f"{sequences} sequences of {tokens} tokens in all."
+        )
+        expected = f"{least[index]:.0f} to {most[index]:.0f}"
+        yield _row_problem(facts, OTHER_TOKENS, index + 1, "tokens_seen", what, expected=expected)
 
 
 def _wrong_speed(facts: Facts, rows: Sequence[Document], tokens_per_step: int) -> Iterator[Problem]:
     tokens = facts.columns["tokens_per_second"] * facts.columns["step_seconds"]
-    for index in where(abs(tokens - tokens_per_step) > _SPEED_TOLERANCE * tokens_per_step):
+    right = tokens_per_step * (1 - np.nan_to_num(facts.columns["padding_fraction"]))
+    for index in where(abs(tokens - right) > _SPEED_TOLERANCE * tokens_per_step):
         row = rows[index]
         what = (
             f"{row['tokens_per_second']:g} tokens per second times {row['step_seconds']:g} seconds per step are "
-            f"{tokens[index]:.0f} tokens; a step has {tokens_per_step}."
+            f"{tokens[index]:.0f} tokens; a step has {right[index]:.0f}."
         )
         yield _row_problem(facts, OTHER_SPEED, index + 1, "tokens_per_second", what)
 

@@ -45,7 +45,7 @@ def test_a_templated_prompt_has_the_ids_that_transformers_gives_it(tmp_path: Pat
     tokenizer = chat_tokenizer(tmp_path)
     data = encode_rows([TALK], tokenizer, max_length=128, file="rows.jsonl")
     [row] = data.encoded
-    prompt = list(row.token_ids[: row.prompt_tokens])
+    prompt = list(row.token_ids[: row.spans[0][0]])
     theirs = tokenizer.apply_chat_template(
         TALK["messages"][:1], tokenize=True, add_generation_prompt=True, return_dict=False
     )
@@ -136,7 +136,7 @@ def test_an_item_is_asked_as_a_row_of_the_same_words_was_taught(config: Config, 
     taught = data.encoded.encoded[0]
     assert data.items is not None
     [asked] = data.items.prompts
-    assert asked == list(taught.token_ids[: taught.prompt_tokens])
+    assert asked == list(taught.token_ids[: taught.spans[0][0]])
 
 
 def test_a_question_that_follows_a_turn_of_the_system_is_seen_in_the_evaluation_set(config: Config, tmp_path: Path):

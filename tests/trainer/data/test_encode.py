@@ -10,7 +10,8 @@ from model_folders import model_folder
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from schemas.problems.words import shown
-from trainer.data.encode import EncodedRow, encode_rows, ends_are_supervised, first_examples, padded
+from trainer.data.encode import Tally, encode_rows, first_examples
+from trainer.data.encoded import EncodedRow, laid_out
 from trainer.data.render import render_row
 from trainer.model.files.source import resolve
 
@@ -26,6 +27,11 @@ CHAT = {"messages": [{"role": "user", "content": "Say hi."}, {"role": "assistant
 @pytest.fixture(scope="module")
 def tokenizer():
     return resolve("tiny-gpt2").tokenizer()
+
+
+def padded(rows, max_length: int):
+    """Return tokens and loss mask of rows that share no sequence."""
+    return laid_out([[row] for row in rows], max_length)[:2]
 
 
 def supervised_text(row: dict, tokenizer, max_length: int = 128) -> str:
@@ -72,7 +78,7 @@ def test_counts_are_those_of_the_arrays(tokenizer):
     data = encode_rows([TRACE, PAIR, CHAT], tokenizer, max_length=128, file="rows.jsonl")
     assert data.counts == {
         "rows": 3,
-        "prompt_tokens": sum(row.prompt_tokens for row in data.encoded),
+        "prompt_tokens": sum(row.spans[0][0] for row in data.encoded),
         "supervised_tokens": int(padded(data.encoded, 128)[1].sum()),
         "truncated_rows": 0,
         "rows_without_answer": 0,
@@ -131,7 +137,7 @@ def test_a_cut_conversation_is_counted(tokenizer):
     long = {"prompt": "Say hi.", "completion": "Hi there. " * 20}
     data = encode_rows([long, PAIR], tokenizer, max_length=32, file="rows.jsonl")
     assert data.counts["truncated_rows"] == 1
-    assert padded(data.encoded, 32)[1][0].sum() == 32 - data.encoded[0].prompt_tokens
+    assert padded(data.encoded, 32)[1][0].sum() == 32 - data.encoded[0].spans[0][0]
 
 
 @pytest.mark.parametrize("positions", [None, 64])
@@ -155,13 +161,22 @@ def test_where_every_row_is_cut_no_end_token_would_be_learned(positions: int | N
     assert one_whole.counts["end_token_supervised"] is True
 
 
-def test_the_end_token_is_supervised_where_the_arrays_ask_for_it():
-    rows = [EncodedRow(token_ids=ids, prompt_tokens=1, truncated=False) for ids in ((7, 2), (8, 9, 2))]
-    tokens, loss_mask = padded(rows, 3)
-    assert ends_are_supervised(rows, tokens, loss_mask, 2) is True
-    loss_mask[1, 2] = False
-    assert ends_are_supervised(rows, tokens, loss_mask, 2) is False
-    assert ends_are_supervised(rows[:1], tokens[:1], loss_mask[:1], 3) is False
+def test_the_end_token_is_supervised_where_the_loss_asks_for_it_in_every_whole_row():
+    def row(*token_ids: int, last: int, truncated: bool = False) -> EncodedRow:
+        return EncodedRow(token_ids=token_ids, spans=((1, last),), truncated=truncated)
+
+    def is_supervised(end_id: int, *rows: EncodedRow) -> bool | int:
+        tally = Tally(end_id=end_id)
+        for one in rows:
+            tally.add([one])
+        return tally.counts(rows=len(rows))["end_token_supervised"]
+
+    rows = [row(7, 2, last=2), row(8, 9, 2, last=3)]
+    assert is_supervised(2, *rows) is True
+    assert is_supervised(2, *rows, row(8, 9, 2, last=2)) is False
+    assert is_supervised(3, rows[0]) is False
+    assert is_supervised(2, *rows, row(8, 9, last=2, truncated=True)) is True
+    assert is_supervised(9, row(8, 9, last=2, truncated=True)) is False
 
 
 def test_a_tokenizer_without_an_end_token_is_refused(tokenizer):
@@ -180,3 +195,25 @@ def test_first_examples_show_each_token_once(tokenizer):
     tokens, loss_mask = padded(data.encoded, 128)
     assert supervised == tokens[0][loss_mask[0]].tolist()
     assert np.count_nonzero(loss_mask) == len(supervised)
+
+
+LONG_TALK = {
+    "messages": [
+        {"role": "user", "content": "Say hi."},
+        {"role": "assistant", "content": "Hi there."},
+        {"role": "user", "content": "And bye?"},
+        {"role": "assistant", "content": "Goodbye."},
+    ]
+}
+
+
+def test_all_turns_of_the_assistant_are_learned_when_asked(tokenizer):
+    [last] = encode_rows([LONG_TALK], tokenizer, max_length=128, file="rows.jsonl").encoded
+    [every] = encode_rows([LONG_TALK], tokenizer, max_length=128, file="rows.jsonl", every_turn=True).encoded
+    assert tokenizer.decode(last.supervised) == "Goodbye.<eos>"
+    assert [tokenizer.decode(every.token_ids[first:end]) for first, end in every.spans] == [
+        "Hi there.<eos>",
+        "Goodbye.<eos>",
+    ]
+    whole = "user: Say hi.\nassistant: Hi there.<eos>\nuser: And bye?\nassistant: Goodbye.<eos>"
+    assert tokenizer.decode(every.token_ids) == whole

@@ -1,0 +1,216 @@
+"""Rows of every file that a student may have: what is taken of it, and what is said where nothing can be."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from schemas.problems.problem import ProblemError
+from schemas.problems.render import as_text
+from trainer.data.encode import encode_rows
+from trainer.data.files.tokens import TokenFile
+from trainer.data.rows import RowFile, read_dataset
+from trainer.model.files.source import resolve
+
+SHARE_GPT = {
+    "id": "7",
+    "conversations": [
+        {"from": "system", "value": "Be brief."},
+        {"from": "human", "value": "Say hi."},
+        {"from": "gpt", "value": "Hi."},
+    ],
+}
+ALPACA = {"instruction": "Add the numbers.", "input": "2 and 3", "output": "5", "text": "all of it"}
+TALK = {
+    "messages": [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Say hi."},
+        {"role": "assistant", "content": "Hi."},
+    ]
+}
+SUM = {"prompt": "Add the numbers.\n\n2 and 3", "completion": "5"}
+PAIR = {"prompt": "Say hi.", "completion": "Hi."}
+
+
+def as_jsonl(path: Path, rows: list[dict]) -> Path:
+    path = path.with_suffix(".jsonl")
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def as_parquet(path: Path, rows: list[dict]) -> Path:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    path = path.with_suffix(".parquet")
+    parquet.write_table(pyarrow.Table.from_pylist(rows), path, row_group_size=2)
+    return path
+
+
+def as_folder(path: Path, rows: list[dict]) -> Path:
+    """Write what `Dataset.save_to_disk` writes: two files in the stream format, and their names."""
+    pyarrow = pytest.importorskip("pyarrow")
+    path.mkdir()
+    table = pyarrow.Table.from_pylist(rows)
+    half = (len(rows) + 1) // 2
+    names = [f"data-{number:05}-of-00002.arrow" for number in range(2)]
+    for name, part in zip(names, (table.slice(0, half), table.slice(half)), strict=True):
+        with pyarrow.OSFile(str(path / name), "wb") as sink, pyarrow.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(part)
+    (path / "state.json").write_text(json.dumps({"_data_files": [{"filename": name} for name in names]}))
+    (path / "dataset_info.json").write_text("{}")
+    return path
+
+
+WRITERS = (as_jsonl, as_parquet, as_folder)
+Write = Callable[[Path, list[dict]], Path]
+
+
+def refusal(path: Path, kind: str = "rows") -> str:
+    with pytest.raises(ProblemError) as caught:
+        read_dataset(str(path), kind)
+    assert caught.value.exit_code == 2
+    return as_text(caught.value.problems)
+
+
+def rows_of(file: RowFile) -> list[dict]:
+    return list(file.rows)
+
+
+@pytest.mark.parametrize("write", WRITERS)
+@pytest.mark.parametrize(("row", "taken"), [(SHARE_GPT, TALK), (ALPACA, SUM), (PAIR, PAIR), (TALK, TALK)])
+def test_rows_are_taken_by_the_names_of_their_columns(write: Write, row: dict, taken: dict, tmp_path: Path):
+    file = read_dataset(str(write(tmp_path / "rows", [row] * 5)))
+    assert rows_of(file) == [taken] * 5
+    assert list(file.lines) == [1, 2, 3, 4, 5]
+    assert [file.rows[4], file.rows[0]] == [taken, taken]
+
+
+def test_an_alpaca_row_without_input_is_its_instruction(tmp_path: Path):
+    path = as_jsonl(tmp_path / "rows", [{"instruction": "Say hi.", "input": "", "output": "Hi."}])
+    assert rows_of(read_dataset(str(path))) == [PAIR]
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_other_columns_are_named(write: Write, tmp_path: Path):
+    path = write(tmp_path / "rows", [{"question": "2 + 2?", "answer": "4"}])
+    assert refusal(path) == (
+        f"error TP018: {path} (line 1): The row has the columns question and answer, which make no shape that "
+        "data.kind rows knows.\n"
+        "  Which column is given and which is learned is told by their names.\n"
+        "  Expected: messages; prompt and completion; prompt, steps and final_answer; conversations (ShareGPT); or "
+        "instruction and output (Alpaca).\n"
+        "  Next: Rename the columns, or convert the file.\n"
+    )
+
+
+def test_plain_text_under_rows_is_told_how_to_be_learned(tmp_path: Path):
+    path = as_jsonl(tmp_path / "rows", [{"text": "Once."}])
+    assert "  Next: To learn plain text: --set data.kind=text.\n" in refusal(path)
+    assert "The row has the columns prompt and completion" in refusal(as_jsonl(tmp_path / "pairs", [PAIR]), "text")
+
+
+def test_a_speaker_that_nobody_knows_is_refused_with_its_name(tmp_path: Path):
+    turns = [{"from": "human", "value": "2 + 2?"}, {"from": "function_call", "value": "add"}]
+    path = as_jsonl(tmp_path / "rows", [{"conversations": turns}])
+    assert '"function_call"' in refusal(path)
+
+
+def test_a_conversation_that_ends_with_the_user_is_refused(tmp_path: Path):
+    path = as_jsonl(tmp_path / "rows", [SHARE_GPT | {"conversations": SHARE_GPT["conversations"][:2]}] * 9)
+    assert "The last turn is by the user." in refusal(path)
+    assert "There are 4 more like it." in refusal(path)
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_text_is_taken_from_its_column(write: Write, tmp_path: Path):
+    file = read_dataset(
+        str(write(tmp_path / "rows", [{"text": "One.", "id": "1"}, {"text": "Two.", "id": "2"}])), "text"
+    )
+    assert rows_of(file) == [{"text": "One."}, {"text": "Two."}]
+
+
+def test_a_text_file_is_one_text(tmp_path: Path):
+    path = tmp_path / "book.txt"
+    path.write_text("One.\n\nTwo.\n")
+    assert rows_of(read_dataset(str(path), "text")) == [{"text": "One.\n\nTwo.\n"}]
+    path.write_bytes(b"\xff\xfe")
+    assert "TP016" in refusal(path, "text")
+
+
+def test_a_text_is_learned_whole_each_token_once(tmp_path: Path):
+    tokenizer = resolve("tiny-gpt2").tokenizer()
+    text = "The sun rises in the east and sets in the west. " * 9
+    ids = [*tokenizer.encode(text, add_special_tokens=True), tokenizer.eos_token_id]
+    data = encode_rows(
+        [{"text": text}, {"text": " "}, {"text": "Short."}], tokenizer, max_length=32, file="texts.jsonl"
+    )
+    parts = [row for row in data.encoded if row.row == 0]
+    assert len(parts) > 3
+    learned = [token for row in parts for token in row.supervised]
+    assert learned == ids[1:]
+    assert [row.token_ids[0] for row in parts[1:]] == [row.token_ids[-1] for row in parts[:-1]]
+    assert {row.row for row in data.encoded} == {0, 2}
+    assert (data.counts["rows"], data.counts["end_token_supervised"], data.counts["truncated_rows"]) == (3, True, 0)
+
+
+@pytest.mark.parametrize("write", [as_parquet, as_folder])
+def test_a_damaged_file_is_named(write: Write, tmp_path: Path):
+    path = write(tmp_path / "rows", [PAIR])
+    for file in path.glob("*.arrow") if path.is_dir() else [path]:
+        file.write_bytes(file.read_bytes()[:20])
+    assert refusal(path).startswith(f"error TP016: {path}: It cannot be read: ")
+
+
+def test_a_folder_of_several_splits_names_them(tmp_path: Path):
+    for split in ("test", "train"):
+        as_folder(tmp_path / split, [PAIR])
+    (tmp_path / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
+    assert refusal(tmp_path) == (
+        f"error TP017: {tmp_path}: {tmp_path.name} holds the datasets test, train.\n"
+        "  The folder holds several datasets, and a run learns from one.\n"
+        f"  Next: Name one of them, as in {tmp_path / 'test'}.\n"
+    )
+
+
+def test_without_pyarrow_a_sentence_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = as_parquet(tmp_path / "rows", [PAIR])
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert refusal(path) == (
+        f"error TP015: {path}: Reading rows.parquet needs pyarrow, which is not installed.\n"
+        "  Parquet files and folders of the datasets library are read with pyarrow.\n"
+        "  Next: Install it: `pip install pyarrow`.\n"
+    )
+
+
+def test_a_large_file_of_ours_stays_on_disk_and_reads_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    rows = [{"prompt": f"Say {number}.", "completion": str(number)} for number in range(20)]
+    path = as_jsonl(tmp_path / "rows", rows)
+    path.write_text(path.read_text().replace("\n", "\n\n", 1))
+    small = read_dataset(str(path))
+    monkeypatch.setattr("trainer.data.rows.LARGEST_IN_MEMORY", 10)
+    large = read_dataset(str(path))
+    assert not isinstance(large.rows, tuple)
+    assert rows_of(large) == rows_of(small) == rows
+    assert list(large.lines) == list(small.lines) == [1, *range(3, 22)]
+    assert large.sha256 == small.sha256
+
+
+def test_a_line_of_a_large_file_that_is_wrong_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("trainer.data.rows.LARGEST_IN_MEMORY", 10)
+    path = as_jsonl(tmp_path / "rows", [PAIR, {"prompt": "a", "completion": ""}])
+    assert f"{path} at /completion (line 2)" in refusal(path)
+    path.write_text(json.dumps(PAIR) + "\n{\n")
+    assert f"error TP016: {path} (line 2): The line is not JSON" in refusal(path)
+
+
+def test_encoded_rows_come_back_from_disk_as_they_went(tmp_path: Path):
+    tokenizer = resolve("tiny-gpt2").tokenizer()
+    data = encode_rows([PAIR, SUM, {"text": "A text."}], tokenizer, max_length=64, file="rows.jsonl")
+    again = TokenFile(data.encoded)
+    assert list(again) == list(data.encoded)
+    assert again.lengths.tolist() == [len(row) for row in data.encoded]
+    with pytest.raises(IndexError):
+        again[3]
