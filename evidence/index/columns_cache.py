@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from schemas.catalog.row_fields import number_names
 from schemas.reading.columns import SECONDS, Columns
-from schemas.row_fields import number_names
 
 LONG_ROWS = 50_000
 """Rows that take longer to read than a page should wait."""

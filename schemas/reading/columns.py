@@ -16,9 +16,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from schemas.catalog.row_fields import ROW_KIND, TIME, RowField, number_names, row_fields
 from schemas.reading.row_types import struct_of
 from schemas.reading.times import moment
-from schemas.row_fields import ROW_KIND, TIME, RowField, number_names, row_fields
 
 Array = NDArray[np.float64]
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from schemas.catalog.row_fields import ROW_KIND
 from schemas.explain.violations import violations
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule, problem_of
@@ -27,7 +28,6 @@ from schemas.reading.limits import LARGEST_ROWS, LONGEST_ROW, line_of, too_large
 from schemas.reading.row_types import decoder_of
 from schemas.reading.text import decode, other_encoding
 from schemas.reading.unreadable import cannot_read
-from schemas.row_fields import ROW_KIND
 
 TORN_TAIL = Rule(
     "TP130",

@@ -7,9 +7,9 @@ import pytest
 from changed_schema import changed_schema, with_row_field
 
 from schemas.catalog import schema
+from schemas.catalog.row_fields import Panel, RowField, number_names, row_fields
 from schemas.reading.columns import Table, columns_of, read_table
 from schemas.reading.rows import read_rows
-from schemas.row_fields import Panel, RowField, number_names, row_fields
 
 KL = {
     "title": "KL",

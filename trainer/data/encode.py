@@ -18,7 +18,7 @@ from jaxtyping import Int
 from schemas.catalog import VERSION
 from schemas.problems.problem import Problem, ProblemError
 from trainer.data.chat_template import ChatTokenizer, each_rendered
-from trainer.data.encoded import EncodedRow, Span
+from trainer.data.files.encoded import EncodedRow, Span
 from trainer.data.files.tokens import TokenFile
 from trainer.data.render import Example, PromptForm, form_of, render_row, texts_of
 from trainer.data.row_problems import Where, lost_answers, no_end_token, no_whole_row, unknown_answers

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import jax
 from jaxtyping import Array
 
-from schemas.row_fields import row_fields
+from schemas.catalog.row_fields import row_fields
 from trainer.data.source import Prefetched, Source
 from trainer.loop.checkpoint.saving import Checkpoints
 from trainer.loop.mesh import batch_sharding

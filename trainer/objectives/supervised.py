@@ -15,7 +15,7 @@ from jaxtyping import Array, Key
 
 from trainer.config.tree import Config
 from trainer.data.encode import EncodedData, Tokenizer, encode_rows
-from trainer.data.encoded import EncodedRow, laid_out
+from trainer.data.files.encoded import EncodedRow, laid_out
 from trainer.data.source import HostBatch
 from trainer.model.decoder import Decoder
 from trainer.objectives.cross_entropy import chunked_cross_entropy, in_several_chunks, next_token_targets

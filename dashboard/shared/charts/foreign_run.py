@@ -21,9 +21,9 @@ from evidence.records.foreign.course import course_of, loss_series
 from evidence.records.foreign.keys import is_score
 from evidence.records.foreign.view import Fact, ForeignRun, MetricRow
 from evidence.rules.foreign.figures import figures_of
+from schemas.catalog.row_fields import number_names
 from schemas.problems import formats
 from schemas.problems.words import counted
-from schemas.row_fields import number_names
 
 _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {"tokens_seen": ("num_tokens",), "step_seconds": ("step_time",)}
 """Names under which other tools state a column."""

@@ -11,9 +11,7 @@ from pathlib import Path
 
 import streamlit as st
 
-import dashboard
-
-_HOME = str(Path(dashboard.__file__).resolve().parent)
+_HOME = str(Path(__file__).resolve().parents[2])
 _SCRIPTS = (".app", ".view")
 """What draws when it is loaded, which Streamlit does."""
 
@@ -41,7 +39,7 @@ def _get_ready(script: threading.Thread) -> None:
     if _HOME not in sys.path:
         sys.path.append(_HOME)
     importlib.import_module("pandas")
-    for module in pkgutil.walk_packages(dashboard.__path__, "dashboard."):
+    for module in pkgutil.walk_packages([_HOME], "dashboard."):
         if not module.name.endswith(_SCRIPTS):
             importlib.import_module(module.name)
     gc.collect()

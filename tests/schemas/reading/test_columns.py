@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from schemas.catalog.row_fields import number_names
 from schemas.reading.columns import CHUNK_BYTES, Table, columns_of, read_table
 from schemas.reading.rows import read_rows
 from schemas.reading.times import moment
-from schemas.row_fields import number_names
 
 MOST = 2**53 - 1
 NUMBER = st.one_of(st.integers(-MOST, MOST), st.floats(-1e300, 1e300))

@@ -11,7 +11,7 @@ from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from schemas.problems.words import shown
 from trainer.data.encode import Tally, encode_rows, first_examples
-from trainer.data.encoded import EncodedRow, laid_out
+from trainer.data.files.encoded import EncodedRow, laid_out
 from trainer.data.render import render_row
 from trainer.model.files.source import resolve
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from trainer.data.encoded import EncodedRow
+from trainer.data.files.encoded import EncodedRow
 
 
 class TokenFile(Sequence[EncodedRow]):

@@ -13,7 +13,7 @@ from dashboard.shared.charts.echarts import Drawing, drawing
 from dashboard.shared.charts.line import DASHES, Line, Mark, curves_csv
 from dashboard.shared.charts.svg import svg
 from dashboard.shared.reading.series import Series
-from schemas.row_fields import number_names
+from schemas.catalog.row_fields import number_names
 
 
 def series(steps: int, **columns: np.ndarray) -> Series:
