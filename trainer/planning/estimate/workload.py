@@ -88,8 +88,7 @@ def workload_of(task: Task, *, platform: str) -> Workload:
 
 def bytes_of(params: Mapping[str, Any]) -> int:
     """Return the bytes of parameters, each in the type that it is stored in."""
-    bits: int = sum(value.size * bits_of(value) for value in params.values())
-    return bits // 8
+    return sum(int(value.size) * bits_of(value) for value in params.values()) // 8
 
 
 def bits_of(value: Any) -> int:
