@@ -218,11 +218,11 @@ def test_a_page_follows_a_run_at_work_and_notices_its_end(tmp_path: Path, page: 
     with serving(root, tmp_path) as address:
         with RunLock(folder):
             page.goto(f"{address}/run?run=alpha")
-            expect(page.get_by_text("20 of 40 steps", exact=True)).to_be_visible()
+            expect(page.get_by_text("20 of 40 steps, loss")).to_be_visible()
             for done in (25, 31):
                 with (folder / METRICS).open("a") as file:
                     file.writelines(rows[len((folder / METRICS).read_text("utf-8").splitlines()) : done])
-                expect(page.get_by_text(f"{done} of 40 steps", exact=True)).to_be_visible()
+                expect(page.get_by_text(f"{done} of 40 steps, loss")).to_be_visible()
             expect(page.locator(".tp-sign", has_text="running")).to_be_visible()
         # A killed run changes no file of its own; only its lock is free now.
         expect(page.locator(".tp-sign", has_text="interrupted")).to_be_visible()
@@ -304,4 +304,4 @@ def test_pack_download_and_verify_the_very_bytes(tmp_path: Path, page: Page, kee
         chooser.set_input_files(damaged)
         expect(page.locator(".tp-sign", has_text="not valid")).to_be_visible()
         chooser.set_input_files(copy)
-        expect(page.locator(".tp-sign", has_text="holds").filter(has_not_text="not")).to_be_visible()
+        expect(page.locator(".tp-sign", has_text="valid").filter(has_not_text="not")).to_be_visible()
