@@ -1,179 +1,249 @@
-"""The closed-form memory estimate beside the compiler's own figure for the same train step.
+"""The closed-form memory estimate beside the compiler's own figure for the same program.
 
-Compiles real train steps, without making a single array, for this CPU and, where libtpu is installed, for a TPU v5e
-chip that is not there. Prints a row per case and writes benchmarks/results/memory_estimate.json.
+Compiles a run's real programs, without making a single array, for this CPU and for TPU v5e chips that are not there
+(libtpu needed). Most TPU cases need about as much as a chip has: that is where a verdict can be wrong, and where the
+compiler saves. With memory to spare it computes ahead and takes more than it needs. Each finished case is stored at
+once in benchmarks/results/memory_estimate.json, and a stored case is not compiled again.
 
-    python benchmarks/memory_estimate.py
+    python benchmarks/memory_estimate.py             # compile what is missing
+    python benchmarks/memory_estimate.py --estimate  # compile nothing, only estimate anew
 """
 
 from __future__ import annotations
 
 import json
 import os
+import statistics
+import sys
+import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 os.environ["JAX_PLATFORMS"] = "cpu"
-os.environ["TPU_SKIP_MDS_QUERY"] = "1"
 
-import jax
+from jax.sharding import AbstractMesh
 
 from trainer.config.load import setting_value
 from trainer.config.seed_names import set_at
 from trainer.config.tree import Config, config_of
-from trainer.loop.mesh import build_mesh, state_shardings
-from trainer.loop.optimizer import build_optimizer
-from trainer.loop.program import compile_program
-from trainer.loop.step import first_state
-from trainer.model.build import abstract
-from trainer.model.families import spec_from_config
+from trainer.data.prompts import Asked
+from trainer.loop.mesh import AXIS, build_mesh
+from trainer.loop.program import programs_of
+from trainer.loop.task import Task
+from trainer.methods.model import model_of
 from trainer.model.files.source import resolve
-from trainer.model.params import flatten
-from trainer.model.spec import ModelSpec
-from trainer.planning.devices import Devices, choose_devices
-from trainer.planning.estimate import estimate
+from trainer.objectives import objective_of
+from trainer.planning.compile.ahead import V5E_1, V5E_8, Chips, compile_ahead
+from trainer.planning.devices import choose_devices
+from trainer.planning.estimate import ERROR_FRACTION, estimates, total_bytes
+from trainer.planning.plan import verdict
 from trainer.recorder.environment import environment
 
 RESULT = Path(__file__).parent / "results" / "memory_estimate.json"
+MODELS = Path(__file__).parent / "models.json"
 GIB = 2**30
+V5E_BYTES = int(15.75 * GIB)
+"""Usable memory of a v5e chip, as its compiler states it."""
 
-GEMMA_2B = {
-    "model_type": "gemma",
-    "vocab_size": 256000,
-    "hidden_size": 2048,
-    "intermediate_size": 16384,
-    "num_hidden_layers": 18,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 1,
-    "head_dim": 256,
-    "max_position_embeddings": 8192,
-    "rms_norm_eps": 1e-6,
-    "hidden_act": "gelu_pytorch_tanh",
-    "hidden_activation": "gelu_pytorch_tanh",
-}
-
-ADAFACTOR = ["optimizer.name=adafactor", "optimizer.max_grad_norm=null", "precision.compute=bfloat16"]
-CPU_CASES = {
-    "demo, AdamW": ("demo", ["data.max_length=64", "batch.microbatch_size=32"]),
-    "demo, AdamW, no remat": ("demo", ["data.max_length=64", "batch.microbatch_size=32", "memory.remat=none"]),
-    "demo, Adafactor, not clipped": ("demo", ["data.max_length=64", "batch.microbatch_size=32", *ADAFACTOR[:2]]),
-    "demo, four microbatches": ("demo", ["data.max_length=64", "batch.accumulation_steps=4"]),
-    "demo, not donated": ("demo", ["data.max_length=64", "memory.donate=false"]),
-    "tiny-gpt2, AdamW": ("tiny-gpt2", ["data.max_length=128", "batch.microbatch_size=16"]),
-}
-TPU_CASES = {
-    "fp32, Adafactor, 1 × 512": ["data.max_length=512", "batch.microbatch_size=1", *ADAFACTOR],
-    "fp32, Adafactor, 16 × 512": ["data.max_length=512", "batch.microbatch_size=16", *ADAFACTOR],
-    "bf16, Adafactor, 1 × 512": [
-        "data.max_length=512",
-        "batch.microbatch_size=1",
-        "precision.params=bfloat16",
-        *ADAFACTOR,
-    ],
-    "bf16, Adafactor, 16 × 2048": [
-        "data.max_length=2048",
-        "batch.microbatch_size=16",
-        "precision.params=bfloat16",
-        *ADAFACTOR,
-    ],
-}
+ADAFACTOR = "optimizer.name=adafactor precision.compute=bfloat16"
+FREE = f"{ADAFACTOR} optimizer.max_grad_norm=null"
+BF16 = "precision.params=bfloat16"
 
 
-def configured(model: str, settings: list[str]) -> Config:
-    """Return a configuration from `key=value` texts."""
-    document: dict[str, Any] = {"model": {"name": model}}
-    for text in settings:
+def shaped(length: int, sequences: int) -> str:
+    """Return the settings of a microbatch."""
+    return f"data.max_length={length} batch.microbatch_size={sequences}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One program of one run on one target."""
+
+    model: str
+    """A key of models.json, with `/n` for its first n layers; or a built-in model."""
+    settings: str
+    """`key=value` texts, a space between them."""
+    program: str = "train"
+    chips: Chips | None = V5E_1
+    """None: this CPU."""
+    asked: Asked | None = None
+
+    @property
+    def name(self) -> str:
+        """What tells the case from all others."""
+        target = "CPU" if self.chips is None else self.chips.topology
+        asked = "" if self.asked is None else f" {self.asked.prompts} prompts of {self.asked.longest_tokens}"
+        return f"{self.model} {self.program} {target}{asked}: {self.settings}"
+
+
+ANSWER = "evaluation.max_new_tokens=160 evaluation.batch_size=32"
+TPU_CASES = (
+    Case(model="gemma-2b", settings=f"{FREE} {shaped(512, 1)}"),
+    Case(model="gemma-2b", settings=f"{FREE} {shaped(512, 16)}"),
+    Case(model="gemma-2b", settings=f"{FREE} {BF16} {shaped(2048, 16)}"),
+    Case(model="gemma-2b", settings=f"{ADAFACTOR} {shaped(512, 1)}"),
+    Case(model="gemma-2b", settings=f"{FREE} {shaped(512, 1)}", program="start"),
+    Case(model="gemma-2b", settings=f"{FREE} {ANSWER}", program="decode", asked=Asked(prompts=100, longest_tokens=64)),
+    Case(model="gemma-2b/6", settings=f"{FREE} {shaped(2048, 16)}"),
+    Case(model="gemma-2b/6", settings=f"{FREE} {shaped(2048, 24)}"),
+    Case(model="gemma-2b/3", settings=f"{ADAFACTOR} {shaped(2048, 16)}"),
+    Case(model="gemma-2b/3", settings=f"{FREE} {shaped(2048, 4)}"),
+    Case(model="gemma-2b/3", settings=f"{FREE} {BF16} {shaped(512, 16)}"),
+    Case(model="gemma-2b/3", settings=f"{FREE} {shaped(1024, 24)} batch.accumulation_steps=4"),
+    Case(model="gemma-2b/3", settings=f"precision.compute=bfloat16 {shaped(64, 1)} memory.donate=false"),
+    Case(model="llama-3.2-1b/4", settings=f"{ADAFACTOR} {shaped(1024, 32)}"),
+    Case(model="llama-3.2-1b/4", settings=f"precision.compute=bfloat16 {shaped(1024, 20)}"),
+    Case(model="llama-3.2-1b/4", settings=f"{FREE} {BF16} {shaped(2048, 16)}"),
+    Case(model="llama-3.2-1b/4", settings=f"{FREE} {shaped(1024, 8)} memory.remat=none"),
+    Case(
+        model="llama-3.2-1b/4",
+        settings=f"{FREE} {BF16} evaluation.max_new_tokens=512 evaluation.batch_size=96",
+        program="decode",
+        asked=Asked(prompts=256, longest_tokens=512),
+    ),
+    Case(model="qwen2.5-0.5b/6", settings=f"precision.compute=bfloat16 {shaped(2048, 22)}"),
+    Case(model="qwen2.5-1.5b/6", settings=f"{ADAFACTOR} {BF16} {shaped(1024, 80)}"),
+    Case(model="qwen3-0.6b/6", settings=f"{FREE} {shaped(1024, 72)}"),
+    Case(model="gpt2", settings=f"precision.compute=bfloat16 {shaped(1024, 96)}"),
+    Case(model="gemma-2b/3", settings=f"precision.compute=bfloat16 {shaped(2048, 16)}", chips=V5E_8),
+    Case(model="llama-3-8b/4", settings=f"{ADAFACTOR} {shaped(2048, 10)}", chips=V5E_8),
+    Case(
+        model="gemma-2b",
+        settings=f"precision.compute=bfloat16 optimizer.max_grad_norm=null {shaped(2048, 4)}",
+        chips=V5E_8,
+    ),
+    Case(model="gemma-2b", settings=f"{ADAFACTOR} {BF16} {shaped(128, 256)}", chips=V5E_8),  # submission_tpu.yaml
+)
+SMALL = shaped(128, 16)
+CPU_CASES = tuple(
+    Case(model=model, settings=settings, program=program, chips=None, asked=asked)
+    for model, settings, program, asked in (
+        ("demo", SMALL, "train", None),
+        ("demo", shaped(64, 32), "train", None),
+        ("demo", f"{SMALL} memory.remat=none", "train", None),
+        ("demo", f"{SMALL} memory.donate=false", "train", None),
+        ("demo", f"{SMALL} batch.accumulation_steps=4", "train", None),
+        ("demo", f"{SMALL} precision.compute=bfloat16 {BF16}", "train", None),
+        ("demo", f"{shaped(256, 8)} optimizer.name=adafactor optimizer.max_grad_norm=null", "train", None),
+        ("tiny-gpt2", SMALL, "train", None),
+        ("tiny-gpt2", f"{SMALL} memory.loss_chunk_tokens=null", "train", None),
+        ("gpt2", shaped(256, 2), "train", None),
+        ("demo", ANSWER, "decode", Asked(prompts=100, longest_tokens=60)),
+        ("gpt2", "evaluation.batch_size=8", "decode", Asked(prompts=8, longest_tokens=128)),
+    )
+)
+
+
+def configured(case: Case, folder: Path) -> Config:
+    """Return the configuration of a case; its model's `config.json` is written into the folder."""
+    name, _, layers = case.model.partition("/")
+    known = json.loads(MODELS.read_text())
+    document: dict[str, Any] = {"model": {"name": name, "weights": "random"}}
+    if name in known:
+        sizes = known[name]
+        if layers:
+            sizes["n_layer" if "n_layer" in sizes else "num_hidden_layers"] = int(layers)
+        (folder / "config.json").write_text(json.dumps(sizes))
+        document["model"]["name"] = str(folder)
+    for text in case.settings.split():
         key, _, value = text.partition("=")
         set_at(document, key, setting_value(value))
     return config_of(document)
 
 
-def measured(name: str, config: Config, spec: ModelSpec, devices: Devices) -> dict[str, Any]:
-    """Compile one step for shapes alone and return both figures."""
-    options = {"params_dtype": config.precision.params, "compute_dtype": config.precision.compute}
-    graphdef, shapes = flatten(abstract(spec, **options, remat=config.memory.remat))
-    optimizer = build_optimizer(config.optimizer, steps=config.limits.steps)
-    state = jax.eval_shape(lambda tree: first_state(tree, optimizer), shapes)
-    shardings = state_shardings(state, build_mesh(devices.list), shard_params=config.mesh.shard_params)
-    placed = jax.tree.map(
-        lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), state, shardings
-    )
-    parts = estimate(config, spec, shapes, platform=devices.platform, devices=len(devices.list))
-    estimated = sum(part.bytes for part in parts)
+def task_of(config: Config, mesh: Any) -> Task:
+    """Return the task of a configuration with shapes in place of arrays."""
+    source = resolve(config.model.name, config.model.revision, with_weights=False)
+    return Task(config=config, model=model_of(config, source), objective=objective_of(config), mesh=mesh)
+
+
+def estimated(case: Case, config: Config) -> dict[str, Any]:
+    """Return what the closed form says of a case."""
+    devices = 1 if case.chips is None else case.chips.devices
+    task = task_of(config, AbstractMesh((devices,), (AXIS,)))
+    parts = estimates(task, platform="cpu" if case.chips is None else "tpu", asked=case.asked)[case.program]
+    need = total_bytes(parts)
+    said = {"estimated_bytes": need, "parts": {part.name: part.bytes for part in parts if part.bytes}}
+    return said if case.chips is None else {**said, "verdict": verdict(need, V5E_BYTES)}
+
+
+def compiled(case: Case, config: Config) -> dict[str, Any]:
+    """Return what the compiler says of a case."""
     began = time.perf_counter()
-    try:
-        analysis = compile_program(graphdef, placed, config, devices).compiled.memory_analysis()
-        compiled, verdict = peak_of(analysis, devices.platform), "compiled"
-    except jax.errors.JaxRuntimeError as error:
-        compiled, verdict = None, str(error).splitlines()[0][:300]
-    return {
-        "case": name,
-        "target": devices.kind,
-        "estimated_bytes": estimated,
-        "compiled_bytes": compiled,
-        "error_fraction": None if compiled is None else (estimated - compiled) / compiled,
-        "compiler": verdict,
-        "compile_seconds": round(time.perf_counter() - began, 1),
-        "parts": {part.name: part.bytes for part in parts},
+    if case.chips is None:
+        task = task_of(config, build_mesh(choose_devices("cpu", 1).list))
+        analysis = programs_of(task, asked=case.asked)[case.program].compile().call.memory_analysis()
+        need = (
+            analysis.argument_size_in_bytes
+            + analysis.output_size_in_bytes
+            + analysis.temp_size_in_bytes
+            - analysis.alias_size_in_bytes
+        )
+        return {"compiled_bytes": need, "compile_seconds": round(time.perf_counter() - began, 1)}
+    answer = compile_ahead(case.program, config, case.chips, asked=case.asked, limit_seconds=1500)
+    said = {"compile_seconds": round(answer.seconds, 1), "fits": answer.memory is not None}
+    if answer.memory is None:
+        return said | {"compiled_bytes": answer.need_bytes}
+    return said | {
+        "compiled_bytes": answer.memory.peak_bytes,
+        "allocated_bytes": answer.memory.allocated_bytes,
+        "largest": [f"{each.shape} {each.bytes / GIB:.2f} GiB" for each in answer.memory.largest[:4]],
     }
 
 
-def peak_of(analysis: Any, platform_name: str) -> int:
-    """Return the compiler's peak: its own figure on a TPU, arguments + outputs + temporaries − aliased on a CPU."""
-    if platform_name == "tpu":
-        return int(analysis.peak_memory_in_bytes)
-    return int(
-        analysis.argument_size_in_bytes
-        + analysis.output_size_in_bytes
-        + analysis.temp_size_in_bytes
-        - analysis.alias_size_in_bytes
-    )
+def not_in_the_program(case: Case, row: dict[str, Any]) -> int:
+    """Return what the estimate counts and a program does not have: opt_state, there while answers are made."""
+    return int(row["parts"].get("opt_state", 0)) if case.program == "decode" else 0
 
 
-def tpu_chip() -> Devices | None:
-    """Return a TPU v5e chip that exists only for the compiler; None without libtpu."""
-    try:
-        from jax.experimental import topologies
-
-        topology = topologies.get_topology_desc("v5e:1x1", "tpu", chips_per_host_bounds=(1, 1, 1))
-    except (RuntimeError, ValueError, ImportError) as error:
-        print(f"no TPU compiler: {error}")
-        return None
-    return Devices(
-        requested="tpu",
-        platform="tpu",
-        kind="TPU v5e (compiled for, not present)",
-        chosen_because="benchmark",
-        memory_bytes=int(15.75 * GIB),
-        memory_source="cap that the compiler states",
-        list=tuple(topology.devices),
-    )
+def rows(*, compiling: bool) -> Iterator[dict[str, Any]]:
+    """Yield every case that is stored or, if asked for, compiled now, estimated anew."""
+    stored = {row["case"]: row for row in json.loads(RESULT.read_text())["cases"]} if RESULT.is_file() else {}
+    for case in (*CPU_CASES, *TPU_CASES):
+        known = {key: stored[case.name][key] for key in COMPILED if key in stored.get(case.name, {})}
+        if not known and not compiling:
+            continue
+        with tempfile.TemporaryDirectory() as name:
+            config = configured(case, Path(name))
+            row = {"case": case.name, **estimated(case, config), **(known or compiled(case, config))}
+        there = row["compiled_bytes"] + not_in_the_program(case, row)
+        yield row | {"error_fraction": round((row["estimated_bytes"] - there) / there, 4)}
 
 
-def cases() -> Iterator[tuple[str, Config, ModelSpec, Devices]]:
-    """Yield every case: name, run, model, target."""
-    cpu = choose_devices("cpu", 1)
-    for name, (model, settings) in CPU_CASES.items():
-        yield name, configured(model, settings), resolve(model).spec, cpu
-    chip = tpu_chip()
-    if chip:
-        for name, settings in TPU_CASES.items():
-            yield f"Gemma-2B, {name}", configured("gemma-2b", settings), spec_from_config(GEMMA_2B), chip
+COMPILED = ("compiled_bytes", "allocated_bytes", "fits", "largest", "compile_seconds")
+"""What a stored case keeps; everything else is computed anew."""
+
+
+def summary(cases: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the errors over all cases, and the verdicts that the compiler contradicts."""
+    errors = [abs(row["error_fraction"]) for row in cases]
+    wrong = [
+        row["case"] for row in cases if "fits" in row and row["verdict"] == ("does_not_fit" if row["fits"] else "fits")
+    ]
+    return {
+        "cases": len(cases),
+        "median_error_fraction": round(statistics.median(errors), 4),
+        "worst_error_fraction": max(errors),
+        "error_fraction_of_the_verdict": ERROR_FRACTION,
+        "wrong_verdicts": wrong,
+    }
 
 
 def main() -> None:
-    """Measure every case, print its row, write the file."""
-    rows = []
-    for case in cases():
-        row = measured(*case)
-        rows.append(row)
-        error = "-" if row["error_fraction"] is None else f"{row['error_fraction']:+.0%}"
-        compiled = "-" if row["compiled_bytes"] is None else f"{row['compiled_bytes'] / GIB:.3f}"
-        estimated = f"{row['estimated_bytes'] / GIB:.3f}"
-        print(f"{row['case']:<42} estimated {estimated:>7} GiB  compiler {compiled:>7} GiB  {error}", flush=True)
-        RESULT.write_text(json.dumps({"environment": environment(), "cases": rows}, indent=2) + "\n")
+    """Go through the cases, print their rows, write the file after each."""
+    found: list[dict[str, Any]] = []
+    for row in rows(compiling="--estimate" not in sys.argv):
+        found.append(row)
+        figures = (
+            f"{row['estimated_bytes'] / GIB:8.3f} {row['compiled_bytes'] / GIB:8.3f} {row['error_fraction']:+7.1%}"
+        )
+        print(f"{figures}  {row.get('verdict', ''):<12} {row['case']}", flush=True)
+        document = {"environment": environment(), "summary": summary(found), "cases": found}
+        RESULT.write_text(json.dumps(document, indent=1) + "\n")
+    print(json.dumps(summary(found), indent=1))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from dashboard.shared.access import LOOPBACK, is_loopback, refusal
-from launch.program import PROGRAM
+from launch.jobs.program import PROGRAM
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import Rule, problem_of
 

@@ -1,7 +1,7 @@
 """The hands: a queue of runs as folders on disk, and one small process that works through it.
 
 No run depends on a browser, a terminal or the dashboard: the queue is files, the worker and each run have sessions of
-their own, and output goes to a file. Read `jobs.py` (what is on disk), `queue.py` (what can be done with it), `places/`
-(where runs run), `worker.py`, `process.py`, and `program.py` and `seal.py` (what is started, and for whom: a root may
-come from another user).
+their own, and output goes to a file. Read `jobs/folder.py` (what is on disk), `queue.py` (what can be done with
+it), `places/` (where runs run), `worker.py`, and in `jobs/` process, program and seal (what is started, and for whom: a
+root may come from another user).
 """

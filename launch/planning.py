@@ -24,12 +24,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from evidence.run.write import write_json, write_text
-from launch import seal
-from launch.files import no_link, read_number, read_object, read_started
-from launch.jobs import CONFIG, EXIT_CODE, OUTPUT, PROCESS, launch_folder
-from launch.output import tail
-from launch.process import is_alive, kill, start, started_now
-from launch.program import HOME, PROGRAM
+from launch.jobs import seal
+from launch.jobs.files import no_link, read_number, read_object, read_started
+from launch.jobs.folder import CONFIG, EXIT_CODE, OUTPUT, PROCESS, launch_folder
+from launch.jobs.output import tail
+from launch.jobs.process import is_alive, kill, start, started_now
+from launch.jobs.program import HOME, PROGRAM
 from schemas.reading.yaml_text import write_yaml
 
 TIME_LIMIT_SECONDS = 900.0

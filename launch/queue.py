@@ -14,8 +14,8 @@ from typing import Any
 from evidence.records.ours import Run, read_existing_run
 from evidence.run.layout import new_run_id
 from evidence.run.unreadable import NO_CHECKPOINT, NO_SUCH_PATH
-from launch.files import no_link
-from launch.jobs import ANY_DEVICE, CONFIG, DEVICES, Job, exchange_positions, jobs
+from launch.jobs.files import no_link
+from launch.jobs.folder import ANY_DEVICE, CONFIG, DEVICES, Job, exchange_positions, jobs
 from launch.places import local
 from launch.places.place import Place, Request
 from launch.resuming import can_resume, is_forced

@@ -18,9 +18,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from evidence.run.lock import RunLock
-from launch.jobs import CONFIG, OUTPUT, Job, JobReader, launch_folder, mark_ended, mark_started, read_job
-from launch.process import ONLY_PARENT_INTERRUPTS, Started, interrupt, kill, start, started_now
-from launch.program import PROGRAM, resume_arguments, train_arguments
+from launch.jobs.folder import CONFIG, OUTPUT, Job, JobReader, launch_folder, mark_ended, mark_started, read_job
+from launch.jobs.process import ONLY_PARENT_INTERRUPTS, Started, interrupt, kill, start, started_now
+from launch.jobs.program import PROGRAM, resume_arguments, train_arguments
 from schemas.problems.problem import ProblemError
 
 CANNOT_START = 127

@@ -28,7 +28,7 @@ from trainer.recorder.progress import Watch
 ADAPTER = "adapter"
 """Folder in a run, for its adapters in PEFT's format."""
 
-NO_ADAPTER = Rule("TP065", "No adapter", "Only a run of LoRA has adapters beside its model.", "Leave --adapter out.")
+NO_ADAPTER = Rule("TP068", "No adapter", "Only a run of LoRA has adapters beside its model.", "Leave --adapter out.")
 STOPPED = Rule("TP049", "Export stopped", "It was stopped before it was whole.", "Run the same command again.")
 
 

@@ -4,6 +4,7 @@
 
     runs = trainproof.frame("submission_runs")          # one row a run: grade, score, settings, figures
     curve = trainproof.metrics("submission_runs/mine")  # one row a step
+    model = trainproof.load_model("exported")           # logits = model(ids); trainproof.generate(model, ids)
 
 Each name is imported when it is first used, so that `import trainproof` costs nothing.
 """
@@ -14,12 +15,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from evidence.run.extras import Extra
+    from trainer.generate.language_model import generate, load_model
     from trainproof.tables import check, frame, metrics, read_run
 
-__all__ = ["check", "frame", "metrics", "read_run"]
+__all__ = ["check", "frame", "generate", "load_model", "metrics", "read_run"]
 
-_HOMES = {"check": "tables", "frame": "tables", "metrics": "tables", "read_run": "tables"}
-"""The module of this package that has each name."""
+_HOMES: dict[str, tuple[str, Extra | None]] = {
+    "check": ("trainproof.tables", None),
+    "frame": ("trainproof.tables", "frame"),
+    "generate": ("trainer.generate.language_model", "train"),
+    "load_model": ("trainer.generate.language_model", "train"),
+    "metrics": ("trainproof.tables", "frame"),
+    "read_run": ("trainproof.tables", None),
+}
+"""The module that has each name, and the extra that it needs."""
 
 
 def __getattr__(name: str) -> Any:
@@ -31,7 +41,14 @@ def __getattr__(name: str) -> Any:
 
     if sentence := stranger():
         raise ImportError(sentence)
-    return getattr(import_module(f"trainproof.{_HOMES[name]}"), name)
+    module, extra = _HOMES[name]
+    if extra is not None:
+        from evidence.run.extras import install_command, missing
+
+        if absent := missing(extra):
+            message = f"trainproof.{name} needs {', '.join(absent)}. Next: {install_command(extra)}"
+            raise ModuleNotFoundError(message)
+    return getattr(import_module(module), name)
 
 
 def __dir__() -> list[str]:

@@ -16,6 +16,7 @@ from trainproof.verbs.evaluate import evaluate
 from trainproof.verbs.export import export
 from trainproof.verbs.grade import grade
 from trainproof.verbs.importing import import_
+from trainproof.verbs.merge import merge
 from trainproof.verbs.note import note
 from trainproof.verbs.package import package
 from trainproof.verbs.plan import plan
@@ -34,7 +35,23 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for verb in (train, demo, plan, evaluate, export, check, grade, runs, show, note, compare, package, sign, verify):
+for verb in (
+    train,
+    demo,
+    plan,
+    evaluate,
+    export,
+    merge,
+    check,
+    grade,
+    runs,
+    show,
+    note,
+    compare,
+    package,
+    sign,
+    verify,
+):
     app.command()(verb)
 app.command("import")(import_)
 app.add_typer(queue, name="queue")

@@ -13,10 +13,9 @@ from evidence.index.runs import index_folder
 from evidence.index.summary import RunSummary
 from evidence.judge.report import Report
 from evidence.records.ours import Run, read_existing_run
-from evidence.run.extras import install_command
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from pandas import DataFrame
 
 AnyPath = str | PathLike[str]
 
@@ -49,7 +48,7 @@ def check(paths: AnyPath | Iterable[AnyPath]) -> Report:
     return check_paths([Path(path) for path in several])
 
 
-def frame(root: AnyPath = "submission_runs") -> pd.DataFrame:
+def frame(root: AnyPath = "submission_runs") -> DataFrame:
     """Return the runs of a folder as a table, newest first.
 
     Args:
@@ -61,22 +60,22 @@ def frame(root: AnyPath = "submission_runs") -> pd.DataFrame:
         name (`optimizer.learning_rate`), and each figure. What a run does not state is missing.
 
     Raises:
-        ModuleNotFoundError: pandas is not installed.
         ProblemError: The folder does not exist.
     """
-    pandas = _pandas("frame")
+    import pandas
+
     summaries = index_folder(Path(root))
     stated = [_single_values(summary) for summary in summaries]
     rows = [{**summary.settings, **summary.figures, **own} for summary, own in zip(summaries, stated, strict=True)]
     columns = dict.fromkeys(name for row in (*stated, *rows) for name in row)
     names = pandas.Index([summary.path.name for summary in summaries], name="run")
-    table: pd.DataFrame = pandas.DataFrame(rows, index=names, columns=list(columns))
+    table: DataFrame = pandas.DataFrame(rows, index=names, columns=list(columns))
     if "started_at" in table:
         table["started_at"] = pandas.to_datetime(table["started_at"], utc=True, errors="coerce", format="ISO8601")
     return table
 
 
-def metrics(run: AnyPath) -> pd.DataFrame:
+def metrics(run: AnyPath) -> DataFrame:
     """Return the metric rows of a run as a table.
 
     Args:
@@ -86,12 +85,12 @@ def metrics(run: AnyPath) -> pd.DataFrame:
         One row for each recorded step, under the step's number, with the columns of `metrics.jsonl` in their own units.
 
     Raises:
-        ModuleNotFoundError: pandas is not installed.
         ProblemError: The folder does not exist.
     """
-    pandas = _pandas("metrics")
+    import pandas
+
     rows = list(read_existing_run(Path(run)).metrics().values)
-    table: pd.DataFrame = pandas.DataFrame(rows, columns=None if rows else ["step"]).set_index("step")
+    table: DataFrame = pandas.DataFrame(rows, columns=None if rows else ["step"]).set_index("step")
     if "time" in table:
         table["time"] = pandas.to_datetime(table["time"], utc=True, errors="coerce", format="ISO8601")
     return table
@@ -99,13 +98,3 @@ def metrics(run: AnyPath) -> pd.DataFrame:
 
 def _single_values(summary: RunSummary) -> dict[str, Any]:
     return {name: value for name, value in asdict(summary).items() if name not in _NOT_A_COLUMN}
-
-
-def _pandas(name: str) -> Any:
-    """Return pandas, or say how to install it."""
-    try:
-        import pandas as pd
-    except ModuleNotFoundError as error:
-        message = f"trainproof.{name} needs pandas, which is not installed. Next: {install_command('frame')}"
-        raise ModuleNotFoundError(message) from error
-    return pd

@@ -139,7 +139,7 @@ def _output_problems(folders: Sequence[Path], output: Path) -> Iterator[Problem]
     if output.is_dir():
         yield refusal(BAD_OUTPUT, str(output), "The output is a folder.")
     elif output.exists() and not _is_zip(output):
-        yield refusal(BAD_OUTPUT, str(output), "What stands there is no zip, and would be replaced.")
+        yield refusal(BAD_OUTPUT, str(output), "The file there is not a zip, and would be replaced.")
     above = output.resolve().parents
     inside = next((folder for folder in folders if folder.resolve() in above), None)
     inside = inside or next((folder for folder in above[:_LEVELS] if (folder / MANIFEST).exists()), None)

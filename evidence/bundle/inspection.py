@@ -87,7 +87,7 @@ class Inspection:
         """Why no bundle can hold a run of this name; none where it is a run id."""
         if _RUN_NAME.fullmatch(self.name):
             return ()
-        what = f"The run folder is named `{visible(self.name)}`, which is no run id."
+        what = f"The run folder is named `{visible(self.name)}`, which is not a run id."
         return (refusal(NAME_IN_RUN, self.name, what),)
 
     @property

@@ -227,7 +227,7 @@ def _key(path: Path, load: Any, kind: type, word: str) -> Any:
     except (ValueError, TypeError, unsupported):
         key = None
     if not isinstance(key, kind):
-        raise _bad_key(path, f"This is no {word} key of Ed25519 in PEM form, or it is locked by a password.")
+        raise _bad_key(path, f"This is not a {word} key of Ed25519 in PEM form, or a password locks it.")
     return key
 
 

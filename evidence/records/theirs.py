@@ -110,7 +110,7 @@ class _LeftOut:
     def as_problems(self, folder: Path) -> Iterator[Problem]:
         """Yield a warning for names that cannot be kept, and a note for what no run needs."""
         if self.unnameable:
-            what = f"{_named(self.unnameable)} left out: the name cannot stand on every system."
+            what = f"{_named(self.unnameable)} left out: not every system allows such a name."
             yield replace(problem_of(rules.LEFT_OUT, file=str(folder), what=what), severity="warning")
         if self.unneeded:
             what = f"{_named(self.unneeded)} left out: hidden, temporary or of packages."

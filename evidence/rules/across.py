@@ -17,18 +17,16 @@ from schemas.problems.rule import Rule
 from schemas.problems.words import listed
 
 SAME_METRICS = Rule(
-    code="TP421",
-    severity="error",
-    title="The same metrics under two runs",
-    meaning="Times and losses of two runs are never equal in every row; one of the folders is a copy.",
-    fix="Remove the copy.",
+    "TP421",
+    "The same metrics under two runs",
+    "Times and losses of two runs are never equal in every row; one of the folders is a copy.",
+    "Remove the copy.",
 )
 SAME_RUN_ID = Rule(
-    code="TP309",
-    severity="error",
-    title="One run id in two folders",
-    meaning="A run id names one run; two folders that state the same cannot both be it.",
-    fix="Remove the copy.",
+    "TP309",
+    "One run id in two folders",
+    "A run id names one run; two folders that state the same cannot both be it.",
+    "Remove the copy.",
 )
 
 _NAMED = 3
@@ -102,6 +100,3 @@ def _others(one: Fingerprint, group: Mapping[Path, Fingerprint]) -> str:
 def _name(folder: Path, beside: Path) -> str:
     """Return a folder's name where it lies beside the other, its path where it does not."""
     return folder.name if folder.parent == beside.parent else str(folder)
-
-
-RULES = (SAME_METRICS, SAME_RUN_ID)

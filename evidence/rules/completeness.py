@@ -15,102 +15,92 @@ from schemas.problems.rule import Rule, first_few
 from schemas.problems.words import shown
 
 NOT_A_RUN = Rule(
-    code="TP501",
-    severity="error",
-    title="Not a run",
-    meaning="A run folder holds run_manifest.json and the other files that a run writes; this one holds none of them.",
-    fix="Give the folder of a run, or a folder of runs; `trainproof train` makes one.",
+    "TP501",
+    "Not a run",
+    "A run folder holds run_manifest.json and the other files that a run writes; this one holds none of them.",
+    "Give the folder of a run, or a folder of runs; `trainproof train` makes one.",
 )
 BYSTANDER = Rule(
-    code="TP502",
-    severity="note",
-    title="Folder that is not a run",
-    meaning="It stands among runs and holds none of the files that a run writes, so it was not graded.",
-    fix="Nothing to do, unless a run should be here.",
+    "TP502",
+    "Folder that is not a run",
+    "The folder is among runs and holds none of the files that a run writes, so it was not graded.",
+    "Nothing to do, unless a run should be here.",
+    "note",
 )
 NO_MANIFEST = Rule(
-    code="TP503",
-    severity="error",
-    title="No manifest",
-    meaning="Without run_manifest.json nobody knows what ran; the other files alone cannot be graded above partial.",
-    fix="Restore run_manifest.json as the run wrote it.",
+    "TP503",
+    "No manifest",
+    "Without run_manifest.json nobody knows what ran; the other files alone cannot be graded above partial.",
+    "Restore run_manifest.json as the run wrote it.",
 )
 NO_DOCUMENT = Rule(
-    code="TP504",
-    severity="error",
-    title="Document missing",
-    meaning="Every run writes this file before or at its first step.",
-    fix="Restore the file as the run wrote it.",
+    "TP504",
+    "Document missing",
+    "Every run writes this file before or at its first step.",
+    "Restore the file as the run wrote it.",
 )
 NO_ROWS = Rule(
-    code="TP505",
-    severity="error",
-    title="No step recorded",
-    meaning="A run that succeeded has a row in metrics.jsonl for its first and its last step.",
-    fix="Restore metrics.jsonl as the run wrote it.",
+    "TP505",
+    "No step recorded",
+    "A run that succeeded has a row in metrics.jsonl for its first and its last step.",
+    "Restore metrics.jsonl as the run wrote it.",
 )
 NO_EVENTS = Rule(
-    code="TP515",
-    severity="error",
-    title="No event recorded",
-    meaning="Every run logs at least its start and its end.",
-    fix="Restore log.jsonl as the run wrote it.",
+    "TP515",
+    "No event recorded",
+    "Every run logs at least its start and its end.",
+    "Restore log.jsonl as the run wrote it.",
 )
 NOT_STATED = Rule(
-    code="TP506",
-    severity="error",
-    title="Result not stated",
-    meaning="A run that succeeded measured this; null means that it was not measured.",
-    fix="Restore the manifest as the run wrote it.",
+    "TP506",
+    "Result not stated",
+    "A run that succeeded measured this; null means that it was not measured.",
+    "Restore the manifest as the run wrote it.",
 )
 NO_EVALUATION = Rule(
-    code="TP508",
-    severity="error",
-    title="Evaluation missing",
-    meaning="config.yaml asks for an evaluation, and the run says that it succeeded.",
-    fix="Restore eval_summary.json as the evaluation wrote it, or evaluate again with `trainproof evaluate`.",
+    "TP508",
+    "Evaluation missing",
+    "config.yaml asks for an evaluation, and the run says that it succeeded.",
+    "Restore eval_summary.json as the evaluation wrote it, or evaluate again with `trainproof evaluate`.",
 )
 NOT_EVALUATED = Rule(
-    code="TP509",
-    severity="note",
-    title="Run without evaluation",
-    meaning="The run shows that training happened, not what the model can do.",
-    fix="Evaluate it with `trainproof evaluate`, or train with evaluation.eval_set.",
+    "TP509",
+    "Run without evaluation",
+    "The run shows that training happened, not what the model can do.",
+    "Evaluate it with `trainproof evaluate`, or train with evaluation.eval_set.",
+    "note",
 )
 NO_PREDICTIONS = Rule(
-    code="TP510",
-    severity="error",
-    title="Scores without predictions",
-    meaning="A score that cannot be computed again is not a result.",
-    fix="Restore the predictions as the evaluation wrote them, or evaluate again.",
+    "TP510",
+    "Scores without predictions",
+    "A score that cannot be computed again is not a result.",
+    "Restore the predictions as the evaluation wrote them, or evaluate again.",
 )
 NO_BASELINE = Rule(
-    code="TP511",
-    severity="error",
-    title="Baseline missing",
-    meaning="config.yaml asks for the untrained model's answers too.",
-    fix="Restore eval_summary.json as the evaluation wrote it, or evaluate again.",
+    "TP511",
+    "Baseline missing",
+    "config.yaml asks for the untrained model's answers too.",
+    "Restore eval_summary.json as the evaluation wrote it, or evaluate again.",
 )
 ROWS_MISSING = Rule(
-    code="TP512",
-    severity="error",
-    title="Steps missing between rows",
-    meaning="Rows stand `recording.log_every_steps` steps apart, and the first step has one.",
-    fix="Restore metrics.jsonl as the run wrote it.",
+    "TP512",
+    "Steps missing between rows",
+    "Rows are `recording.log_every_steps` steps apart, and the first step has one.",
+    "Restore metrics.jsonl as the run wrote it.",
 )
 KILLED = Rule(
-    code="TP513",
-    severity="warning",
-    title="Run that was killed",
-    meaning="The manifest says running and no process holds the folder, so the run ended without a chance to say so.",
-    fix="Continue it with `trainproof train --resume`, or keep it as the unfinished run that it is.",
+    "TP513",
+    "Run that was killed",
+    "The manifest says running and no process holds the folder, so the run ended without a chance to say so.",
+    "Continue it with `trainproof train --resume`, or keep it as the unfinished run that it is.",
+    "warning",
 )
 PARTIAL_EVALUATION = Rule(
-    code="TP514",
-    severity="warning",
-    title="Evaluation not finished",
-    meaning="The run stopped before every item was answered, so the score is of a part of the set.",
-    fix="Complete it with `trainproof evaluate RUN`, or continue the run with `trainproof train --resume`.",
+    "TP514",
+    "Evaluation not finished",
+    "The run stopped before every item was answered, so the score is of a part of the set.",
+    "Complete it with `trainproof evaluate RUN`, or continue the run with `trainproof train --resume`.",
+    "warning",
 )
 
 REQUIRED = (layout.MANIFEST, layout.CONFIG, layout.PLAN, layout.METRICS, layout.LOG, layout.FIRST_EXAMPLES)
@@ -220,22 +210,6 @@ def _gaps(facts: Facts) -> Iterator[Problem]:
         yield found(facts.folder, ROWS_MISSING, layout.METRICS, what, line=index + 1, pointer="/step")
 
 
-RULES = (
-    NOT_A_RUN,
-    BYSTANDER,
-    NO_MANIFEST,
-    NO_DOCUMENT,
-    NO_ROWS,
-    NO_EVENTS,
-    NOT_STATED,
-    NO_EVALUATION,
-    NOT_EVALUATED,
-    NO_PREDICTIONS,
-    NO_BASELINE,
-    ROWS_MISSING,
-    KILLED,
-    PARTIAL_EVALUATION,
-)
 CHECKS = (
     required_files_are_there,
     steps_were_recorded,

@@ -10,11 +10,11 @@ from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule, first_few
 
 LEFT_OVER = Rule(
-    code="TP601",
-    severity="note",
-    title="Temporary file left over",
-    meaning="A document was being replaced when the process was killed; the document itself is the old one, and whole.",
-    fix="Delete the temporary file.",
+    "TP601",
+    "Temporary file left over",
+    "A document was being replaced when the process was killed; the document itself is the old one, and whole.",
+    "Delete the temporary file.",
+    "note",
 )
 
 
@@ -27,5 +27,4 @@ def temporary_files(facts: Facts) -> Iterator[Problem]:
     )
 
 
-RULES = (LEFT_OVER,)
 CHECKS = (temporary_files,)

@@ -45,7 +45,7 @@ def foreign_findings(run: Run, view: ForeignRun) -> Iterator[Problem]:
 def imports_stand_alone(facts: Facts) -> Iterator[Problem]:
     """Yield a problem for an import.json in a folder that has a manifest."""
     if layout.IMPORT in facts.files and layout.MANIFEST in facts.files:
-        what = "import.json stands beside run_manifest.json."
+        what = "The folder holds import.json and run_manifest.json."
         yield found(facts.folder, rules.BESIDE_A_MANIFEST, layout.IMPORT, what)
 
 
@@ -89,7 +89,7 @@ def _changed(run: Run, document: dict[str, Any], view: ForeignRun) -> Iterator[t
         except OSError:
             actual = None
         if actual is None:
-            what = f"{place} is listed and not in the folder."
+            what = f"{place} is listed and missing from the folder."
             pointer = f"/originals/{index}"
             yield name, found(run.path, rules.ORIGINAL_MISSING, layout.IMPORT, what, pointer=pointer)
         elif actual != original["sha256"]:
@@ -114,7 +114,7 @@ def _following(run: Run, document: dict[str, Any], view: ForeignRun, altered: se
     hashes = {original["sha256"] for original in document["originals"]}
     for name in (*layout.ROLES, layout.MANIFEST):
         if name in run.files and sha256_file(run.path / name) not in hashes:
-            what = f"{name} is none of the originals."
+            what = f"{name} is not one of the originals."
             yield found(run.path, rules.IMPORT_NOT_FOLLOWING, name, what)
 
 

@@ -20,78 +20,68 @@ from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule
 
 CHANGED = Rule(
-    code="TP201",
-    severity="error",
-    title="File changed after the run",
-    meaning="The file is not the one that was hashed when the run was sealed.",
-    fix="Restore the file that the run wrote, for example from git; if it is lost, run again.",
+    "TP201",
+    "File changed after the run",
+    "The file is not the one that was hashed when the run was sealed.",
+    "Restore the file that the run wrote, for example from git; if it is lost, run again.",
 )
 LINE_ENDS = Rule(
-    code="TP202",
-    severity="error",
-    title="Line ends converted",
-    meaning="Only the line ends differ from the file that was hashed; git or an editor converts them on some machines.",
-    fix="Restore LF line ends, and keep them with the line `submission_runs/** -text` in .gitattributes.",
+    "TP202",
+    "Line ends converted",
+    "Only the line ends differ from the file that was hashed; git or an editor converts them on some machines.",
+    "Restore LF line ends, and keep them with the line `submission_runs/** -text` in .gitattributes.",
 )
 MISSING = Rule(
-    code="TP203",
-    severity="error",
-    title="Listed file missing",
-    meaning="The run wrote this file and listed it, and it is no longer there.",
-    fix="Restore the file; if it is lost, run again.",
+    "TP203",
+    "Listed file missing",
+    "The run wrote this file and listed it, and now it is missing.",
+    "Restore the file; if it is lost, run again.",
 )
 UNLISTED = Rule(
-    code="TP204",
-    severity="error",
-    title="Evidence file not listed",
-    meaning="A sealed run lists every evidence file; this one came later or was taken off the list.",
-    fix="Remove the file if the run did not write it; otherwise restore the manifest that the run wrote.",
+    "TP204",
+    "Evidence file not listed",
+    "A sealed run lists every evidence file; this one came later or was taken off the list.",
+    "Remove the file if the run did not write it; otherwise restore the manifest that the run wrote.",
 )
 LISTED_TWICE = Rule(
-    code="TP205",
-    severity="error",
-    title="File listed twice",
-    meaning="The artifact list names a file once, with one hash.",
-    fix="Restore the manifest that the run wrote.",
+    "TP205",
+    "File listed twice",
+    "The artifact list names a file once, with one hash.",
+    "Restore the manifest that the run wrote.",
 )
 WRONG_SIZE = Rule(
-    code="TP207",
-    severity="error",
-    title="Size stated wrongly",
-    meaning="The hash matches and the size does not, so the list was edited.",
-    fix="Restore the manifest that the run wrote.",
+    "TP207",
+    "Size stated wrongly",
+    "The hash matches and the size does not, so the list was edited.",
+    "Restore the manifest that the run wrote.",
 )
 WRONG_ROLE = Rule(
-    code="TP208",
-    severity="error",
-    title="Role stated wrongly",
-    meaning="The role in the artifact list does not fit the file's name.",
-    fix="Restore the manifest that the run wrote.",
+    "TP208",
+    "Role stated wrongly",
+    "The role in the artifact list does not fit the file's name.",
+    "Restore the manifest that the run wrote.",
 )
 UNREADABLE_FILE = Rule(
-    code="TP210",
-    severity="error",
-    title="File cannot be read",
-    meaning="What cannot be read cannot be checked.",
-    fix="Check the file's permissions and the disk.",
+    "TP210",
+    "File cannot be read",
+    "What cannot be read cannot be checked.",
+    "Check the file's permissions and the disk.",
 )
 """The event by which a run states the hash of its manifest, in the field `manifest_sha256`."""
 
 OTHER_PREDICTIONS = Rule(
-    code="TP211",
-    severity="error",
-    title="Scores of another file",
-    meaning="The summary names the hash of the predictions it was computed from; the manifest lists another one.",
-    fix="Restore both files as the evaluation wrote them, or evaluate again.",
+    "TP211",
+    "Scores of another file",
+    "The summary names the hash of the predictions it was computed from; the manifest lists another one.",
+    "Restore both files as the evaluation wrote them, or evaluate again.",
 )
 
 
 MANIFEST_CHANGED = Rule(
-    code="TP212",
-    severity="error",
-    title="Manifest changed after the run",
-    meaning="The log states the hash that the manifest had when the run was sealed; the manifest has another one now.",
-    fix="Restore the manifest that the run wrote, for example from git; if it is lost, run again.",
+    "TP212",
+    "Manifest changed after the run",
+    "The log states the hash that the manifest had when the run was sealed; the manifest has another one now.",
+    "Restore the manifest that the run wrote, for example from git; if it is lost, run again.",
 )
 
 
@@ -126,7 +116,7 @@ def artifacts_match(facts: Facts) -> Iterator[Problem]:
                 facts.folder,
                 MISSING,
                 layout.MANIFEST,
-                f"{path} is listed and not in the folder.",
+                f"{path} is listed and missing from the folder.",
                 expected=f"{path} with {artifact['bytes']} bytes",
                 pointer=pointer,
             )
@@ -256,18 +246,6 @@ def _short(sha256: str) -> str:
     return f"{sha256[:12]}…"
 
 
-RULES = (
-    CHANGED,
-    LINE_ENDS,
-    MISSING,
-    UNLISTED,
-    LISTED_TWICE,
-    WRONG_SIZE,
-    WRONG_ROLE,
-    UNREADABLE_FILE,
-    OTHER_PREDICTIONS,
-    MANIFEST_CHANGED,
-)
 CHECKS = (
     manifest_is_as_sealed,
     artifacts_match,

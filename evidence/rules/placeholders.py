@@ -14,11 +14,10 @@ from schemas.problems.rule import Rule, first_few
 from schemas.problems.words import shown
 
 PLACEHOLDER = Rule(
-    code="TP507",
-    severity="error",
-    title="Placeholder",
-    meaning="A template was never filled in; only the program writes evidence.",
-    fix="Run `trainproof train`, which writes these files, instead of filling in a template.",
+    "TP507",
+    "Placeholder",
+    "A template was never filled in; only the program writes evidence.",
+    "Run `trainproof train`, which writes these files, instead of filling in a template.",
 )
 
 _TEXT = re.compile(
@@ -82,6 +81,3 @@ def _placeholders(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[str
     for key, item in members:
         if isinstance(item, str | dict | list):
             yield from _placeholders(item, (*path, key))
-
-
-RULES = (PLACEHOLDER,)

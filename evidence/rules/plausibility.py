@@ -15,95 +15,80 @@ from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule
 
 ZERO_LOSS = Rule(
-    code="TP401",
-    severity="error",
-    title="Loss of exactly 0",
-    meaning="A cross-entropy is 0 only if nothing is supervised or the answer stands in the input.",
-    fix="Look at first_examples.json: which tokens are supervised? Repair the data and run again.",
+    "TP401",
+    "Loss of exactly 0",
+    "A cross-entropy is 0 only if nothing is supervised or the answer is in the input.",
+    "Look at first_examples.json: which tokens are supervised? Repair the data and run again.",
 )
 CONSTANT_LOSS = Rule(
-    code="TP402",
-    severity="error",
-    title="Loss that never changes",
-    meaning="Each step sees other rows and other parameters, so equal losses mean that neither reached the model.",
-    fix="Check the learning rate and the data, and run again.",
+    "TP402",
+    "Loss that never changes",
+    "Each step sees other rows and other parameters, so equal losses mean that neither reached the model.",
+    "Check the learning rate and the data, and run again.",
 )
 NEGATIVE_LOSS = Rule(
-    code="TP403",
-    severity="error",
-    title="Negative loss",
-    meaning="A cross-entropy is never below 0.",
-    fix="Restore metrics.jsonl as the run wrote it.",
+    "TP403", "Negative loss", "A cross-entropy is never below 0.", "Restore metrics.jsonl as the run wrote it."
 )
 NO_GRADIENT = Rule(
-    code="TP404",
-    severity="error",
-    title="Gradient of exactly 0",
-    meaning="Without a gradient no step changes the model.",
-    fix="Look at first_examples.json: which tokens are supervised? Repair the data and run again.",
+    "TP404",
+    "Gradient of exactly 0",
+    "Without a gradient no step changes the model.",
+    "Look at first_examples.json: which tokens are supervised? Repair the data and run again.",
 )
 NO_ANSWER = Rule(
-    code="TP405",
-    severity="error",
-    title="Training rows without their answer",
-    meaning="A row whose answer is not supervised teaches the question only.",
-    fix="Raise data.max_length, or repair the rows, and run again.",
+    "TP405",
+    "Training rows without their answer",
+    "A row whose answer is not supervised teaches the question only.",
+    "Raise data.max_length, or repair the rows, and run again.",
 )
 NO_END = Rule(
-    code="TP406",
-    severity="error",
-    title="End token never supervised",
-    meaning="A model that never sees the end token supervised never learns to stop.",
-    fix="Use a tokenizer with an end token, or raise data.max_length, and run again.",
+    "TP406",
+    "End token never supervised",
+    "A model that never sees the end token supervised never learns to stop.",
+    "Use a tokenizer with an end token, or raise data.max_length, and run again.",
 )
 NOTHING_SUPERVISED = Rule(
-    code="TP407",
-    severity="error",
-    title="Nothing supervised",
-    meaning="The loss counts supervised tokens only; without any, nothing can be learned.",
-    fix="Repair the data and run again.",
+    "TP407",
+    "Nothing supervised",
+    "The loss counts supervised tokens only; without any, nothing can be learned.",
+    "Repair the data and run again.",
 )
 SEEN_BEFORE = Rule(
-    code="TP408",
-    severity="error",
-    title="Evaluation prompts in the training data",
-    meaning="A score on questions that were trained on does not measure what the model can do.",
-    fix="Remove these rows from the training data and run again, or evaluate on another set.",
+    "TP408",
+    "Evaluation prompts in the training data",
+    "A score on questions that were trained on does not measure what the model can do.",
+    "Remove these rows from the training data and run again, or evaluate on another set.",
 )
 UNCHANGED = Rule(
-    code="TP409",
-    severity="error",
-    title="Training that changed nothing",
-    meaning="After at least one step the parameters cannot be bit for bit those before it.",
-    fix="Check the learning rate and the data, and run again.",
+    "TP409",
+    "Training that changed nothing",
+    "After at least one step the parameters cannot be bit for bit those before it.",
+    "Check the learning rate and the data, and run again.",
 )
 HASH_OF_NOTHING = Rule(
-    code="TP412",
-    severity="error",
-    title="Hash of nothing",
-    meaning="This is the hash of no bytes at all, or a row of zeros; neither can be the hash of what was used.",
-    fix="Restore the file as the run wrote it.",
+    "TP412",
+    "Hash of nothing",
+    "This is the hash of no bytes at all, or a row of zeros; neither can be the hash of what was used.",
+    "Restore the file as the run wrote it.",
 )
 NO_LEARNING = Rule(
-    code="TP413",
-    severity="error",
-    title="Learning rate of exactly 0",
-    meaning="Without a learning rate no step changes the model.",
-    fix="Set optimizer.learning_rate and optimizer.warmup_steps so that the run learns, and run again.",
+    "TP413",
+    "Learning rate of exactly 0",
+    "Without a learning rate no step changes the model.",
+    "Set optimizer.learning_rate and optimizer.warmup_steps so that the run learns, and run again.",
 )
 SAME_OUTPUT = Rule(
-    code="TP410",
-    severity="warning",
-    title="The same output for every item",
-    meaning="A model that answers different questions with the same text has not learned to read them.",
-    fix="Look at the predictions; train longer or repair the data.",
+    "TP410",
+    "The same output for every item",
+    "A model that answers different questions with the same text has not learned to read them.",
+    "Look at the predictions; train longer or repair the data.",
+    "warning",
 )
 ODD_STATE = Rule(
-    code="TP411",
-    severity="error",
-    title="Optimizer state that does not fit the optimizer",
-    meaning="AdamW keeps two numbers for each parameter, of at least two bytes each.",
-    fix="Restore the manifest as the run wrote it.",
+    "TP411",
+    "Optimizer state that does not fit the optimizer",
+    "AdamW keeps two numbers for each parameter, of at least two bytes each.",
+    "Restore the manifest as the run wrote it.",
 )
 
 _EMPTY = hashlib.sha256(b"").hexdigest()
@@ -232,21 +217,6 @@ def _and_more(count: int) -> str:
     return f", and so in {count - 1} more rows" if count > 1 else ""
 
 
-RULES = (
-    ZERO_LOSS,
-    CONSTANT_LOSS,
-    NEGATIVE_LOSS,
-    NO_GRADIENT,
-    NO_ANSWER,
-    NO_END,
-    NOTHING_SUPERVISED,
-    SEEN_BEFORE,
-    UNCHANGED,
-    HASH_OF_NOTHING,
-    NO_LEARNING,
-    SAME_OUTPUT,
-    ODD_STATE,
-)
 CHECKS = (
     loss_is_a_cross_entropy,
     gradients_reach_the_model,

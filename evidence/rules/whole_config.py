@@ -14,11 +14,10 @@ from schemas.problems.problem import Problem, pointer_to
 from schemas.problems.rule import Rule, first_few
 
 NOT_WHOLE = Rule(
-    code="TP516",
-    severity="error",
-    title="Setting not stated",
-    meaning="A run writes config.yaml with every key, defaults included; what is left out was not written by it.",
-    fix="Restore config.yaml as the run wrote it.",
+    "TP516",
+    "Setting not stated",
+    "A run writes config.yaml with every key, defaults included; what is left out was not written by it.",
+    "Restore config.yaml as the run wrote it.",
 )
 
 
@@ -65,6 +64,5 @@ def _has(config: Any, keys: tuple[str, ...]) -> bool:
     return True
 
 
-RULES = (NOT_WHOLE,)
 CHECKS = (every_setting_is_stated,)
 """Rules and functions of this topic."""

@@ -35,7 +35,7 @@ BAD_WORDS = Rule(
 UNCHANGEABLE = Rule(
     "TP098",
     "Notes that cannot be changed",
-    "notes.json is not valid, so that writing over it would lose what somebody wrote there, or cannot be written.",
+    "notes.json is not valid, so that writing over it would lose what is written there, or cannot be written.",
     "Correct it, or move it away; check the folder's permissions.",
 )
 
@@ -138,7 +138,7 @@ def change_problems(change: Change) -> list[Problem]:
     problems = [_bad_tag(tag) for tag in change.add if not _TAG.search(tag)]
     if change.note is not None and len(change.note) > LONGEST_NOTE:
         what = f"The note has {len(change.note):,} characters."
-        then = "Shorten it, or keep it in a file beside the runs."
+        then = "Shorten it, or keep it in a file next to the runs."
         expected = f"at most {LONGEST_NOTE:,} characters"
         problems.append(problem_of(BAD_WORDS, file="", what=what, why=None, expected=expected, next=then))
     return problems
@@ -191,7 +191,7 @@ def _bad_tag(tag: str) -> Problem:
 
 
 def _not_ours(path: Path, what: str) -> Problem:
-    why = "To write over it would lose what somebody wrote there."
+    why = "To write over it would lose what is written there."
     then = "Correct it, or move it away; then change the notes again."
     return problem_of(UNCHANGEABLE, file=str(path), what=what, why=why, next=then)
 

@@ -8,6 +8,12 @@ from evidence.run.layout import DEEPEST
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule, problem_of
 
+NO_SUCH_PATH = Rule(
+    "TP091",
+    "No such path",
+    "A run, folder or document that was named is missing.",
+    "Check the path; `trainproof runs` lists the runs there are.",
+)
 NO_CHECKPOINT = Rule(
     "TP050",
     "No checkpoint",
@@ -15,39 +21,28 @@ NO_CHECKPOINT = Rule(
     "Use the machine where it ran, or start anew; `trainproof runs` shows the status of each run.",
 )
 NOT_A_FILE = Rule(
-    code="TP206",
-    severity="error",
-    title="Not a regular file",
-    meaning="Evidence is read from regular files inside the folder only, so that it cannot point elsewhere.",
-    fix="Put the file itself in its place.",
+    "TP206",
+    "Not a regular file",
+    "Evidence is read from regular files inside the folder only, so that it cannot point elsewhere.",
+    "Put the file itself in its place.",
 )
 UNREADABLE_FOLDER = Rule(
-    code="TP209",
-    severity="error",
-    title="Folder cannot be read",
-    meaning="What cannot be read cannot be checked.",
-    fix="Check that the folder exists and that you may read it.",
-)
-
-
-NO_SUCH_PATH = Rule(
-    "TP091", "No such path", "A run, folder or document that was named is not there.", "Check the path."
+    "TP209",
+    "Folder cannot be read",
+    "What cannot be read cannot be checked.",
+    "Check that the folder exists and that you may read it.",
 )
 
 
 def no_such_run(folder: Path) -> Problem:
     """Return the problem of a run folder that was named and is missing."""
     what = f"{folder} is not a run: there is no such folder."
-    then = "Check the path; `trainproof runs` lists the runs there are."
-    return problem_of(NO_SUCH_PATH, file=str(folder), what=what, why=None, next=then)
+    return problem_of(NO_SUCH_PATH, file=str(folder), what=what, why=None)
 
 
 def too_deep(folder: Path) -> Problem:
     """Return the problem of a folder inside more others than any run has."""
-    what = f"The folder stands in more than {DEEPEST} others of the run; it was not looked into."
+    what = f"The folder is nested more than {DEEPEST} levels deep in the run; it was not read."
     return problem_of(
         UNREADABLE_FOLDER, file=str(folder), what=what, next="Check that this is the folder that is meant."
     )
-
-
-RULES = (NOT_A_FILE, UNREADABLE_FOLDER)

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from evidence.run import lock
 from evidence.run.write import write_json, write_text
-from launch import process
-from launch.files import no_link, read_started
-from launch.jobs import CONFIG, OUTPUT, Job, enqueue, launch_folder, mark_cancelled, new_job_folder, read_job
-from launch.output import tail
+from launch.jobs import process
+from launch.jobs.files import no_link, read_started
+from launch.jobs.folder import CONFIG, OUTPUT, Job, enqueue, launch_folder, mark_cancelled, new_job_folder, read_job
+from launch.jobs.output import tail
+from launch.jobs.program import HOME
 from launch.places.place import Request
-from launch.program import HOME
 
 _WORKER = "worker.json"
 """Process id and start time of the worker that was started last, in the folder of jobs."""

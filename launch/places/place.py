@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
-from launch.jobs import ANY_DEVICE, Job
+from launch.jobs.folder import ANY_DEVICE, Job
 
 
 @dataclass(frozen=True, kw_only=True)

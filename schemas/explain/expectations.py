@@ -47,6 +47,8 @@ def _one_type(name: str, node: dict[str, Any], *, all_bounds: bool) -> str:
         return _range_words(TYPE_WORDS[name], node, all_bounds=all_bounds)
     if name == "string" and "pattern" in node:
         return pattern_words(node)
+    if name == "string" and "maxLength" in node:
+        return f"text of at most {counted(node['maxLength'], 'character')}"
     if name == "string" and node.get("minLength"):
         return "text that is not empty"
     if name == "array" and node.get("minItems"):

@@ -6,27 +6,21 @@ the validator. What concerns a file as a whole (encoding, version) is for `text`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
 from schemas.catalog import resolve, schema, schemas_of
-from schemas.explain.expectations import expected_words, not_of_type_words
+from schemas.explain.expectations import expected_words
 from schemas.explain.hints import hint, repair
+from schemas.explain.sentences import SENTENCES, Place
 from schemas.explain.validators import Path, validator_of
 from schemas.explain.wrong_part import first_wrong
 from schemas.problems.problem import Lines, Problem, pointer_to
 from schemas.problems.rule import Rule, problem_of
 from schemas.problems.words import listed, shown
 
-WRONG_TYPE = Rule(
-    "TP120", "Wrong type", "A value is of another type than its field: text for a number, say.", "Correct it."
-)
-NOT_ALLOWED = Rule(
-    "TP121", "Value not allowed", "A value is not one of the few that its field allows.", "Write one of them."
-)
 MISSING_KEY = Rule(
     "TP122", "Missing key", "An object lacks a key that it must have.", "Add it, with null if there is no value."
 )
@@ -36,45 +30,12 @@ UNKNOWN_KEY = Rule(
     "An object has a key that its schema does not know, often a misspelt one.",
     "Correct its spelling, or delete it.",
 )
-WRONG_FORM = Rule(
-    "TP124", "Wrong form", "A text does not have the form of its field: a time, a hash, a path.", "Correct it."
-)
-OUT_OF_RANGE = Rule(
-    "TP125", "Out of range", "A number is below the least or above the largest that its field allows.", "Correct it."
-)
-TOO_SHORT = Rule(
-    "TP126",
-    "Too short",
-    "A text or list has fewer characters or items than its field needs.",
-    "Add what is missing.",
-)
 MORE_OF_DOCUMENT = Rule(
     "TP134",
     "More of a document with problems",
     "A large document is wrong; its first wrong values are explained, and what follows them was not looked at.",
     "Correct those first, then check again.",
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where a rule is broken: a value in a document, and the schema node about it.
-
-    Attributes:
-        kind: kind of the document.
-        path: the way to the value from the top of the document.
-        value: the value.
-        node: the schema node that holds the rule.
-        document: the schema document of that node, for its references.
-        meaning: what the field means; empty if the schema does not say.
-    """
-
-    kind: str
-    path: Path
-    value: Any
-    node: dict[str, Any]
-    document: dict[str, Any]
-    meaning: str
 
 
 def violations(kind: str, value: Any, *, file: str, lines: Lines) -> list[Problem]:
@@ -147,7 +108,7 @@ def explain(place: Place, keyword: str, *, file: str, lines: Lines) -> Iterator[
             if key not in known:
                 yield _unknown(place, key, list(known), file=file, lines=lines)
     else:
-        rule, what = _SENTENCES[keyword](place)
+        rule, what = SENTENCES[keyword](place)
         expected = expected_words(place.node, all_bounds=keyword == "maximum")
         yield problem_of(
             rule,
@@ -251,47 +212,3 @@ def _groups_with(key: str, kind: str) -> list[str]:
         for name, node in groups.items()
         for near in get_close_matches(key, node.get("properties", {}), n=1, cutoff=0.8)
     ]
-
-
-def _type_sentence(place: Place) -> tuple[Rule, str]:
-    return WRONG_TYPE, f"{_subject(place.value)} {not_of_type_words(place.node)}."
-
-
-def _const_sentence(place: Place) -> tuple[Rule, str]:
-    return NOT_ALLOWED, f"{_subject(place.value)} is not {shown(place.node['const'])}."
-
-
-def _enum_sentence(place: Place) -> tuple[Rule, str]:
-    return NOT_ALLOWED, f"{_subject(place.value)} is not an allowed value."
-
-
-def _pattern_sentence(place: Place) -> tuple[Rule, str]:
-    return WRONG_FORM, f"{_subject(place.value)} does not have the required form."
-
-
-def _length_sentence(place: Place) -> tuple[Rule, str]:
-    noun = "text" if isinstance(place.value, str) else "list"
-    return TOO_SHORT, f"The {noun} is {'too short' if place.value else 'empty'}."
-
-
-def _range_sentence(words: str, keyword: str) -> Callable[[Place], tuple[Rule, str]]:
-    return lambda place: (OUT_OF_RANGE, f"{_subject(place.value)} is {words} {place.node[keyword]}.")
-
-
-def _subject(value: Any) -> str:
-    words = shown(value)
-    return words[0].upper() + words[1:] if isinstance(value, dict | list) else words
-
-
-_SENTENCES: dict[str, Callable[[Place], tuple[Rule, str]]] = {
-    "type": _type_sentence,
-    "const": _const_sentence,
-    "enum": _enum_sentence,
-    "pattern": _pattern_sentence,
-    "minimum": _range_sentence("below", "minimum"),
-    "maximum": _range_sentence("above", "maximum"),
-    "exclusiveMinimum": _range_sentence("not above", "exclusiveMinimum"),
-    "exclusiveMaximum": _range_sentence("not below", "exclusiveMaximum"),
-    "minItems": _length_sentence,
-    "minLength": _length_sentence,
-}

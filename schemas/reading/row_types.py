@@ -22,7 +22,7 @@ Decode = Callable[[bytes], dict[str, Any] | None]
 
 CONDITIONS = {"if", "then", "else", "oneOf", "anyOf", "allOf", "not"}
 BOUNDS = {"minimum": "ge", "maximum": "le", "exclusiveMinimum": "gt", "exclusiveMaximum": "lt"}
-LENGTHS = {"minLength": "min_length", "pattern": "pattern"}
+LENGTHS = {"minLength": "min_length", "maxLength": "max_length", "pattern": "pattern"}
 TOO_MANY_DIGITS = re.compile(rb"[0-9]{%d}" % (MOST_DIGITS + 1))
 PLAIN_TYPES = {"null": None, "boolean": bool, "object": dict[str, Any]}
 

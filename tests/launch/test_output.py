@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from launch.output import tail
+from launch.jobs.output import tail
 
 
 def test_the_last_lines_as_a_terminal_would_leave_them(tmp_path: Path) -> None:

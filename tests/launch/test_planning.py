@@ -11,7 +11,7 @@ import pytest
 from stand_ins import wait_for
 
 from launch import planning
-from launch.jobs import PROCESS
+from launch.jobs.folder import PROCESS
 
 CONFIG = {"name": "x"}
 

@@ -10,8 +10,6 @@ import shutil
 import signal
 import stat
 import subprocess
-import sys
-import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,10 +21,11 @@ from stand_ins import put, stand_in, wait_for
 from synthetic import write_run
 
 from evidence.records.ours import read_run
+from evidence.run import lock
 from evidence.run.layout import LOCK
-from launch import process, seal
 from launch import queue as control
-from launch.jobs import (
+from launch.jobs import process, seal
+from launch.jobs.folder import (
     OUTPUT,
     PROCESS,
     Job,
@@ -38,9 +37,9 @@ from launch.jobs import (
     new_job_folder,
     read_job,
 )
-from launch.output import tail
+from launch.jobs.output import tail
+from launch.jobs.process import Started
 from launch.places import local
-from launch.process import Started
 from launch.worker import startable
 from schemas.reading.yaml_text import read_yaml
 
@@ -54,7 +53,8 @@ except KeyboardInterrupt:
     sys.exit(5)
 """
 STUBBORN = (
-    "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); print('ready', flush=True); time.sleep(60)"
+    "import signal, time; signal.signal(signal.SIGINT, lambda *_: print('heard', flush=True)); "
+    "print('ready', flush=True); time.sleep(60); time.sleep(60)"
 )
 
 
@@ -62,6 +62,12 @@ def now(job: Job) -> Job:
     again = read_job(job.folder)
     assert again is not None
     return again
+
+
+def until(file: Path) -> str:
+    """Return code that says that it is ready and ends once a file is there."""
+    wait = f"while not pathlib.Path({str(file)!r}).exists(): time.sleep(0.01)"
+    return f"import pathlib, time; print('ready', flush=True)\n{wait}\n"
 
 
 def output(job: Job) -> str:
@@ -79,15 +85,17 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_jobs_run_one_at_a_time_in_order_and_leave_their_output_and_exit_code(root: Path) -> None:
-    code = "import time; print(time.monotonic()); time.sleep(0.3); print(time.monotonic())"
+    alone = root / "alone"
+    code = (
+        f"import pathlib; one = pathlib.Path({str(alone)!r}); one.touch(exist_ok=False); print('alone'); one.unlink()"
+    )
     queued = [put(root, code) for _ in range(3)]
     assert [job.state for job in jobs(root)] == ["waiting"] * 3
     local.start_worker(root)
     wait_for(lambda: all(job.has_ended for job in jobs(root)))
-    times = [[float(line) for line in output(job).split()] for job in queued]
-    assert [now(job).exit_code for job in queued] == [0, 0, 0]
-    assert times[0][1] <= times[1][0]
-    assert times[1][1] <= times[2][0]
+    assert [(now(job).exit_code, output(job)) for job in queued] == [(0, "alone\n")] * 3
+    started = [now(job).started for job in queued]
+    assert [one.created for one in started if one] == sorted(one.created for one in started if one)
     wait_for(lambda: not local.is_worked_on(root))
 
 
@@ -227,7 +235,7 @@ def test_a_job_that_ignores_the_interruption_can_be_killed(root: Path) -> None:
     local.start_worker(root)
     wait_for(lambda: "ready" in output(job))
     control.cancel(now(job))
-    time.sleep(0.3)
+    wait_for(lambda: "heard" in output(job))
     assert now(job).state == "stopping"
     control.kill(now(job))
     wait_for(lambda: now(job).has_ended)
@@ -235,9 +243,10 @@ def test_a_job_that_ignores_the_interruption_can_be_killed(root: Path) -> None:
 
 
 def test_a_waiting_job_that_is_cancelled_never_starts(root: Path) -> None:
-    first, second = put(root, "import time; time.sleep(0.5)"), put(root, "print('started')")
+    first, second = put(root, until(root / "go")), put(root, "print('started')")
     local.start_worker(root)
     control.cancel(second)
+    (root / "go").touch()
     wait_for(lambda: now(first).has_ended)
     wait_for(lambda: not local.is_worked_on(root))
     assert now(second).state == "cancelled"
@@ -267,23 +276,27 @@ def test_a_job_goes_to_the_end_of_the_queue_though_the_clock_was_set_back(root: 
 
 
 def test_a_second_worker_leaves_the_queue_to_the_first(root: Path) -> None:
-    job = put(root, "import time; time.sleep(1.5)")
+    job = put(root, until(root / "go"))
     local.start_worker(root)
     wait_for(lambda: now(job).state == "running")
     second = subprocess.run([*local.WORKER, str(root)], timeout=20, check=False)
     assert second.returncode == 0
+    (root / "go").touch()
     wait_for(lambda: now(job).has_ended)
     assert now(job).exit_code == 0
 
 
 def test_a_job_outlives_its_worker_and_the_next_worker_waits_for_it(root: Path) -> None:
-    first = put(root, "import time; print('ready', flush=True); time.sleep(1.5); print('done', flush=True)")
+    first = put(root, until(root / "go") + "print('done', flush=True)")
     worker = subprocess.Popen([*local.WORKER, str(root)], start_new_session=True)
     wait_for(lambda: now(first).state == "running" and "ready" in output(first))
     worker.kill()
     worker.wait()
     second = put(root, "print('mine')")
     local.start_worker(root)
+    wait_for(lambda: lock.is_alive(launch_folder(root)))
+    assert now(second).state == "waiting"
+    (root / "go").touch()
     wait_for(lambda: now(second).has_ended)
     assert output(first) == "ready\ndone\n"
     # Nobody was there to hear the exit code, and the page says so instead of guessing, unless the run states it.
@@ -292,18 +305,18 @@ def test_a_job_outlives_its_worker_and_the_next_worker_waits_for_it(root: Path) 
     assert (now(first).exit_code, now(first).state) == (0, "succeeded")
 
 
-def test_a_number_that_now_belongs_to_another_process_is_left_alone() -> None:
-    bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
-    try:
-        recycled = Started(pid=bystander.pid, created=psutil.Process(bystander.pid).create_time() - 3600)
-        assert not process.is_alive(recycled)
-        process.interrupt(recycled)
-        process.kill(recycled)
-        time.sleep(0.2)
-        assert bystander.poll() is None
-    finally:
-        bystander.kill()
-        bystander.wait()
+def test_a_number_that_now_belongs_to_another_process_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[tuple[int, int]] = []
+    for name in ("kill", "killpg"):
+        monkeypatch.setattr(os, name, lambda pid, number: sent.append((pid, number)))
+    own = process.started_now(os.getpid())
+    recycled = Started(pid=own.pid, created=own.created - 3600)
+    assert not process.is_alive(recycled)
+    process.interrupt(recycled)
+    process.kill(recycled)
+    assert sent == []
+    process.interrupt(own)
+    assert (own.pid, signal.SIGINT) in sent
 
 
 def test_a_process_is_the_same_after_the_clock_was_set() -> None:
@@ -326,7 +339,8 @@ def test_where_the_disk_is_full_a_job_waits_and_starts_once_there_is_room(root: 
     limited(worker, 5)  # Enough for an exit code, and not for the note on a process.
     control.cancel(now(first))
     wait_for(lambda: now(first).has_ended)
-    time.sleep(1)
+    wait_for((second.folder / OUTPUT).exists)  # It was tried.
+    wait_for(lambda: not psutil.Process(worker.pid).children())
     assert (now(second).state, output(second), psutil.Process(worker.pid).children()) == ("waiting", "", [])
     limited(worker, resource.RLIM_INFINITY)
     wait_for(lambda: now(second).has_ended)
@@ -353,14 +367,14 @@ def test_a_queue_that_was_removed_and_begun_anew_is_worked_through_once(root: Pa
     started = now(first).started
     assert started is not None
     shutil.rmtree(launch_folder(root))
-    second = put(root, "import time; print('ready', flush=True); time.sleep(2)")
+    second = put(root, until(tmp_path / "go"))
     local.start_worker(root)
     wait_for(lambda: "ready" in output(second))
     process.kill(started)
     assert worker.wait(20) == 0
-    time.sleep(0.3)
     assert (now(second).state, local.is_worked_on(root), output(second)) == ("running", True, "ready\n")
     assert (launch_folder(root) / LOCK).exists(), "the lock of the second worker is its own"
+    (tmp_path / "go").touch()
     wait_for(lambda: now(second).has_ended)
     assert output(second) == "ready\n"
 

@@ -2,13 +2,15 @@
 
 import re
 from collections.abc import Iterator
+from importlib.resources import files
 
 import jsonschema
 import jsonschema_rs
 import pytest
 
 from schemas.catalog import KINDS, resolved, schemas_of, types_of
-from schemas.explain.violations import _SENTENCES
+from schemas.explain.sentences import SENTENCES
+from schemas.reading.parse import parse_json
 
 SCHEMAS = schemas_of()
 
@@ -35,6 +37,12 @@ ALL_NODES = [(kind, where, node) for kind, document in SCHEMAS.items() for where
 def test_the_document_follows_the_metaschema(kind):
     jsonschema.Draft202012Validator.check_schema(SCHEMAS[kind])
     jsonschema_rs.meta.validate(SCHEMAS[kind])
+
+
+@pytest.mark.parametrize("kind", SCHEMAS)
+def test_the_document_has_no_duplicate_key(kind):
+    path = files("schemas") / "documents" / "v1" / f"{kind}.schema.json"
+    assert parse_json(path.read_bytes(), file=kind).problems == ()
 
 
 def test_the_walk_reaches_every_property():
@@ -125,7 +133,7 @@ def test_every_number_has_two_ends():
 def test_every_rule_can_be_explained():
     special = {"required", "unevaluatedProperties"}
     used = {keyword for _, _, node in ALL_NODES for keyword in node} - ANNOTATIONS - APPLICATORS
-    assert used <= set(_SENTENCES) | special
+    assert used <= set(SENTENCES) | special
 
 
 def test_what_explain_takes_for_granted():
@@ -141,8 +149,6 @@ def test_what_explain_takes_for_granted():
 
 
 def test_every_kind_has_a_document_and_the_other_way_round():
-    from importlib.resources import files
-
     names = {path.name for path in (files("schemas") / "documents" / "v1").iterdir()}
     assert names == {f"{kind}.schema.json" for kind in (*KINDS, "types")}
     for kind, document in SCHEMAS.items():

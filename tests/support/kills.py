@@ -49,7 +49,7 @@ from trainer.loop.stop import StopRequest
 from trainer.model.files.source import resolve
 from trainer.recorder.progress import Watch
 from trainer.recorder.recorder import Recorder, claim, now
-from trainproof.train_order import TrainFlags, order_of
+from trainproof.orders.train import TrainFlags, order_of
 
 CONFIG = """
 name: killed

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from launch.jobs import CONFIG, Job, enqueue, new_job_folder, read_job
+from launch.jobs.folder import CONFIG, Job, enqueue, new_job_folder, read_job
 from launch.places import local
 
 

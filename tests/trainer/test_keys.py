@@ -33,7 +33,7 @@ from trainer.objectives.data import Data
 from trainer.planning.devices import choose_devices
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
-from trainproof.train_order import TrainFlags, order_of
+from trainproof.orders.train import TrainFlags, order_of
 
 BASE = """
 name: base
@@ -167,6 +167,7 @@ EFFECTS: dict[str, tuple[list[str], Observe]] = {
     "method.alpha": (["method.alpha=4", "method.kind=lora"], of_inputs(adapters)),
     "method.rslora": (["method.rslora=true", "method.kind=lora"], of_inputs(adapters)),
     "method.dropout": (["method.dropout=0.5", "method.kind=lora"], learned),
+    "method.base": (["method.base=int8", "method.kind=lora"], learned),
     "method.targets": (["method.targets=attention.query", "method.kind=lora"], of_inputs(adapters)),
     "optimizer.name": (["optimizer.name=adafactor"], of_training("optimizer", "name")),
     "optimizer.learning_rate": (["optimizer.learning_rate=0.02"], moved),

@@ -11,6 +11,7 @@ import pytest
 from synthetic import write_run
 
 import trainproof
+from evidence.run.extras import install_command
 from schemas.problems.problem import ProblemError
 
 REPOSITORY = Path(__file__).parents[2]
@@ -56,16 +57,18 @@ def test_nothing_in_a_folder_is_an_empty_table(tmp_path: Path) -> None:
         trainproof.metrics(tmp_path / "none")
 
 
-def test_without_pandas_one_sentence_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ModuleNotFoundError, match=r"needs pandas, which is not installed\. Next: pip "):
-        trainproof.frame(tmp_path)
+@pytest.mark.parametrize(("name", "extra"), [("frame", "frame"), ("metrics", "frame"), ("load_model", "train")])
+def test_without_its_packages_a_name_says_what_to_install(name: str, extra: str, monkeypatch) -> None:
+    monkeypatch.setattr("evidence.run.extras.missing", lambda extra: ["one", "two"])
+    with pytest.raises(ModuleNotFoundError) as refused:
+        getattr(trainproof, name)
+    assert str(refused.value) == f"trainproof.{name} needs one, two. Next: {install_command(extra)}"
 
 
 def test_importing_it_costs_nothing_and_an_unknown_name_is_said() -> None:
     code = "import sys, trainproof; print(sorted({'numpy', 'pandas', 'evidence', 'schemas', 'jax'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
-    with pytest.raises(AttributeError, match="it has check, frame, metrics, read_run"):
+    with pytest.raises(AttributeError, match="it has check, frame, generate, load_model, metrics, read_run"):
         _ = trainproof.nothing
     assert set(trainproof.__all__) <= set(dir(trainproof))

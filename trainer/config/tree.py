@@ -47,6 +47,7 @@ class Method:
     rslora: bool = False
     dropout: float = 0.0
     targets: str = "all"
+    base: Literal["plain", "nf4", "int8"] = "plain"
 
 
 @dataclass(frozen=True, kw_only=True)

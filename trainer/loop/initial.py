@@ -77,8 +77,7 @@ def some_params(task: Task, wanted: Callable[[str], bool]) -> Params:
     if not model.reads_weights:
         drawn: Params = draw_program(task, wanted).compile().call()
         return drawn
-    base = {name: shape for name, shape in model.shapes.items() if not is_lora(name)}
-    read = load_params(model.source, placed(base, task))
+    read = load_params(model.source, placed(model.base, task))
     found = {name: value for name, value in read.items() if wanted(name)}
     if model.adapters:
         found |= draw_program(task, lambda name: is_lora(name) and wanted(name)).compile().call()

@@ -39,7 +39,9 @@ class Compiled:
     """A program that can be called."""
 
     call: Any
-    """The `jax.stages.Compiled`."""
+    """Runs it."""
+    executable: Any
+    """The `jax.stages.Compiled`, which knows its memory."""
     jaxpr: Any
     """The traced program, for reading back what runs."""
     seconds: float
@@ -61,7 +63,13 @@ class Program:
         """Compile it for the devices of its arguments, which need not be there."""
         began = time.perf_counter()
         traced = self.function.trace(*self.arguments, **self.settings)
-        return Compiled(call=traced.lower().compile(), jaxpr=traced.jaxpr, seconds=time.perf_counter() - began)
+        executable = traced.lower().compile()
+        seconds = time.perf_counter() - began
+        # A CPU's arrays of 4-bit numbers do not state a layout that its own executables accept. The jitted function
+        # takes them, and finds what was compiled here.
+        packed = any(leaf.dtype == jnp.uint4 for leaf in jax.tree.leaves(self.arguments) if hasattr(leaf, "dtype"))
+        call = self.function if packed else executable
+        return Compiled(call=call, executable=executable, jaxpr=traced.jaxpr, seconds=seconds)
 
 
 def programs_of(task: Task, *, asked: Asked | None = None) -> dict[str, Program]:

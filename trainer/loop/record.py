@@ -23,6 +23,7 @@ from trainer.loop.step import TrainState
 from trainer.loop.task import Task
 from trainer.methods.method import joined
 from trainer.model.params import Params, parameter_count, params_sha256
+from trainer.model.quantised import is_quantised, is_scales
 from trainer.recorder.recorder import Recorder
 
 
@@ -71,16 +72,17 @@ def record_program(
 def model_group(task: Task, program: Compiled, state: TrainState, frozen: Params, *, weights: str) -> dict[str, Any]:
     """Return the group `model`; element types are those of most parameters and of the traced products."""
     params = joined(state.trained, frozen)
+    stored = {name: value for name, value in (frozen or params).items() if not is_quantised(name)}
     trained = {"trained": most_common_dtype(state.trained)} if frozen else {}
     return {
         "name": task.config.model.name,
         "revision": task.model.source.revision,
         "family": task.model.source.spec.family,
-        "parameters": parameter_count(params),
+        "parameters": parameter_count({name: value for name, value in params.items() if not is_scales(name)}),
         "trainable_parameters": parameter_count(state.trained),
         "weights": weights,
         "weights_sha256": params_sha256(params),
-        "dtypes": {"params": most_common_dtype(params), **trained, "compute": effective.compute_dtype(program.jaxpr)},
+        "dtypes": {"params": most_common_dtype(stored), **trained, "compute": effective.compute_dtype(program.jaxpr)},
     }
 
 
@@ -114,7 +116,7 @@ def training_group(task: Task, program: Compiled, state: TrainState, *, forced: 
         "sequence_length": config.data.max_length,
         "remat": "layer" if recomputed else "none",
         "loss_chunk_tokens": config.memory.loss_chunk_tokens,
-        "donation": effective.donation(program.call, state),
+        "donation": effective.donation(program.executable, state),
         "mesh": {"devices": devices, "shard_params": effective.is_split(state)},
         "seed": config.seed,
         "forced": forced,

@@ -55,5 +55,6 @@ def random_params(task: Task) -> Params:
         compute_dtype=config.precision.compute,
         remat=config.memory.remat,
         adapters=task.model.adapters,
+        quantised=task.model.quantised,
     )
     return flatten(decoder)[1]

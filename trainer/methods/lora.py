@@ -1,7 +1,8 @@
 """LoRA: the model stays as it is, and two small matrices beside each chosen projection learn (arXiv 2106.09685).
 
 What an adapter computes stands in `trainer/model/lora.py`. The base keeps the element type `precision.params`, which
-may be a half precision one; adapters and their optimizer state are float32.
+may be a half precision one, or its projections 4 or 8 bits (QLoRA, arXiv 2305.14314; `trainer/model/quantised.py`);
+adapters and their optimizer state are float32.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from math import sqrt
-from typing import Any
+from typing import Any, Literal
 
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import Rule, problem_of
@@ -21,11 +22,12 @@ from trainer.methods.method import Method
 from trainer.model.adapters.names import modules
 from trainer.model.files.source import ModelSource
 from trainer.model.lora import Lora, is_lora
+from trainer.model.quantised import Kind, can_be_quantised
 
 ALL = "all"
 
 NO_TARGET = Rule(
-    "TP064",
+    "TP067",
     "No such projection",
     "A target of method.targets is the name of no projection of the model, so nothing would be trained there.",
     "Name projections of the model, or set method.targets to all.",
@@ -42,8 +44,9 @@ class LowRank(Method):
     dropout: float
     targets: tuple[str, ...]
     is_rslora: bool
+    base: Literal["plain", "nf4", "int8"]
     kind = "lora"
-    shapes_follow = ("kind", "rank", "targets")
+    shapes_follow = ("kind", "rank", "targets", "base")
 
     def is_trained(self, name: str) -> bool:
         """Return whether a parameter belongs to an adapter."""
@@ -66,6 +69,11 @@ class LowRank(Method):
             for number, name in enumerate(sorted(chosen))
         }
 
+    def quantised(self, kernels: Mapping[str, tuple[int, ...]]) -> dict[str, Kind]:
+        """Return every projection whose kernel can be kept in the few bits that are asked for."""
+        kind = self.base
+        return {} if kind == "plain" else {name: kind for name in kernels if can_be_quantised(kernels[name], kind)}
+
     def stated(self, adapters: Mapping[str, Lora]) -> dict[str, Any]:
         """Return rank, alpha and dropout of the adapters that the model has, and what they were chosen by."""
         [lora] = {(each.rank, each.scale, each.dropout) for each in adapters.values()}
@@ -77,6 +85,7 @@ class LowRank(Method):
             "rslora": self.is_rslora,
             "dropout": dropout,
             "targets": ",".join(self.targets),
+            "base": self.base,
         }
 
 
@@ -113,4 +122,5 @@ def lora_of(config: Config) -> LowRank:
         dropout=method.dropout,
         targets=tuple(target.strip() for target in method.targets.split(",")),
         is_rslora=method.rslora,
+        base=method.base,
     )

@@ -13,6 +13,7 @@ from typing import Any
 from trainer.model.files.source import ModelSource
 from trainer.model.lora import Lora
 from trainer.model.params import Params
+from trainer.model.quantised import Kind
 
 
 class Method:
@@ -33,6 +34,14 @@ class Method:
 
         Raises:
             ProblemError: exit code 2; the model has no place for them.
+        """
+        return {}
+
+    def quantised(self, kernels: Mapping[str, tuple[int, ...]]) -> dict[str, Kind]:
+        """Return the projections whose kernels are kept in few bits, and how.
+
+        Args:
+            kernels: the shape `[inputs outputs]` of each projection's kernel, by name.
         """
         return {}
 

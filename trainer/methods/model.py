@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from flax import nnx
 
@@ -13,12 +14,13 @@ from trainer.config.tree import Config
 from trainer.methods import method_of
 from trainer.methods.method import Method, split
 from trainer.model.adapters.merging import merged
-from trainer.model.build import abstract
+from trainer.model.build import abstract, projections
 from trainer.model.decoder import Decoder
 from trainer.model.files.loading import refuse_unusable_weights
 from trainer.model.files.source import ModelSource, resolve
-from trainer.model.lora import Lora
+from trainer.model.lora import Lora, is_lora
 from trainer.model.params import Params, flatten
+from trainer.model.quantised import Kind
 
 NO_WEIGHTS = Rule(
     "TP060", "No weights to read", "A built-in model has no pretrained weights.", "Leave model.weights out."
@@ -37,6 +39,8 @@ class Model:
     method: Method
     adapters: Mapping[str, Lora]
     """What the method adds, by the name of a projection."""
+    quantised: Mapping[str, Kind]
+    """The projections whose kernels are kept in few bits."""
     reads_weights: bool
     """Whether the first parameters come from files: else they are drawn."""
 
@@ -47,7 +51,12 @@ class Model:
 
     def merged(self, params: Params) -> Params:
         """Return the parameters of the plain model that all of these make together: what an export holds."""
-        return merged(params, self.adapters) if self.adapters else params
+        return merged(params, self.adapters) if self.adapters or self.quantised else params
+
+    @property
+    def base(self) -> Params:
+        """The shapes of the parameters that the model has without the method."""
+        return {name: shape for name, shape in self.shapes.items() if not is_lora(name)}
 
     @property
     def trained(self) -> Params:
@@ -67,18 +76,25 @@ def model_of(config: Config, source: ModelSource) -> Model:
         ProblemError: exit code 2; the model has no place for the method's adapters.
     """
     precision, method = config.precision, method_of(config)
-    adapters = method.adapters(source)
-    decoder = abstract(
-        source.spec,
-        params_dtype=precision.params,
-        compute_dtype=precision.compute,
-        remat=config.memory.remat,
-        adapters=adapters,
-    )
+    options: dict[str, Any] = {
+        "params_dtype": precision.params,
+        "compute_dtype": precision.compute,
+        "remat": config.memory.remat,
+        "adapters": method.adapters(source),
+    }
+    decoder = abstract(source.spec, **options)
+    quantised = method.quantised({name: linear.shape for name, linear in projections(decoder).items()})
+    if quantised:
+        decoder = abstract(source.spec, **options, quantised=quantised)
     graphdef, shapes = flatten(decoder)
-    reads_weights = config.model.weights != "random" and source.weights == "pretrained"
     return Model(
-        source=source, graphdef=graphdef, shapes=shapes, method=method, adapters=adapters, reads_weights=reads_weights
+        source=source,
+        graphdef=graphdef,
+        shapes=shapes,
+        method=method,
+        adapters=options["adapters"],
+        quantised=quantised,
+        reads_weights=config.model.weights != "random" and source.weights == "pretrained",
     )
 
 
@@ -99,7 +115,7 @@ def read_model(config: Config, problems: list[Problem], *, with_weights: bool = 
     problems += absent_weights(config, model.source)
     if with_weights and model.reads_weights:
         with Gathering(problems):
-            refuse_unusable_weights(model.source, model.shapes)
+            refuse_unusable_weights(model.source, model.base)
     return model
 
 

@@ -15,6 +15,7 @@ from jaxtyping import Array, Key
 from trainer.model.decoder import Decoder, Remat
 from trainer.model.layers import Dtypes, Linear
 from trainer.model.lora import Lora
+from trainer.model.quantised import Kind
 from trainer.model.spec import ModelSpec
 
 
@@ -26,6 +27,7 @@ def build(
     compute_dtype: DTypeLike,
     remat: Remat,
     adapters: Mapping[str, Lora] | None = None,
+    quantised: Mapping[str, Kind] | None = None,
 ) -> Decoder:
     """Return a decoder with random parameters, equal for equal keys.
 
@@ -40,12 +42,15 @@ def build(
         compute_dtype: element type of matrix products.
         remat: `layer` keeps only each layer's input for the backward pass.
         adapters: by the name of the projection that gets one, such as `layers.0.attention.query` (`projections`).
+        quantised: by the name of the projection whose kernel is kept in few bits.
     """
     dtypes = Dtypes(params=params_dtype, compute=compute_dtype)
     decoder = Decoder(spec, dtypes=dtypes, remat=remat, rngs=nnx.Rngs(params=key))
     # Apart from the model's own draws: a model starts the same with adapters and without.
     rngs = nnx.Rngs(params=jax.random.fold_in(key, 1))
     linears = projections(decoder)
+    for name, kind in sorted((quantised or {}).items()):
+        linears[name].quantise(kind)
     for name, lora in sorted((adapters or {}).items()):
         linears[name].add_lora(lora, rngs)
     return decoder
@@ -64,6 +69,7 @@ def abstract(
     compute_dtype: DTypeLike,
     remat: Remat,
     adapters: Mapping[str, Lora] | None = None,
+    quantised: Mapping[str, Kind] | None = None,
 ) -> Decoder:
     """Return the decoder with shapes and dtypes in place of arrays; takes no memory for parameters."""
 
@@ -75,6 +81,7 @@ def abstract(
             compute_dtype=compute_dtype,
             remat=remat,
             adapters=adapters,
+            quantised=quantised,
         )
 
     decoder: Decoder = nnx.eval_shape(shapes_only)

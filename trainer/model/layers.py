@@ -15,6 +15,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int, Key
 
 from trainer.model.lora import Lora, added, first_matrices
+from trainer.model.quantised import Kind, dequantise, quantise
 from trainer.model.spec import Activation, ModelSpec, NormKind
 
 
@@ -35,11 +36,17 @@ def normal(rngs: nnx.Rngs, shape: tuple[int, ...], std: float, dtype: DTypeLike)
 
 
 class Linear(nnx.Module):
-    """`x @ kernel + bias`, the kernel stored as `[inputs outputs]`; an adapter may add to it (`lora.py`)."""
+    """`x @ kernel + bias`, the kernel stored as `[inputs outputs]`.
+
+    The kernel may be kept in 4 or 8 bits (`quantised.py`), and an adapter may add to it (`lora.py`).
+    """
 
     def __init__(self, inputs: int, outputs: int, *, bias: bool, std: float, dtypes: Dtypes, rngs: nnx.Rngs) -> None:
         self.compute_dtype = jnp.dtype(dtypes.compute)
-        self.kernel = nnx.Param(normal(rngs, (inputs, outputs), std, dtypes.params))
+        self.shape = (inputs, outputs)
+        self.kernel: nnx.Param[Array] | None = nnx.data(nnx.Param(normal(rngs, self.shape, std, dtypes.params)))
+        self.codes: nnx.Param[Array] | None = nnx.data(None)
+        self.scales: nnx.Param[Array] | None = nnx.data(None)
         self.bias = nnx.Param(jnp.zeros((outputs,), dtypes.params)) if bias else None
         self.lora: Lora | None = None
         self.lora_a: nnx.Param[Array] | None = nnx.data(None)
@@ -48,15 +55,28 @@ class Linear(nnx.Module):
     def add_lora(self, lora: Lora, rngs: nnx.Rngs) -> None:
         """Give this projection an adapter, which adds nothing before it has learned."""
         self.lora = lora
-        inputs, outputs = self.kernel.shape
-        first, second = first_matrices(rngs.params(), inputs, outputs, lora.rank)
+        first, second = first_matrices(rngs.params(), *self.shape, lora.rank)
         self.lora_a, self.lora_b = nnx.data(nnx.Param(first)), nnx.data(nnx.Param(second))
+
+    def quantise(self, kind: Kind) -> None:
+        """Keep the kernel as codes and magnitudes from now on."""
+        assert self.kernel is not None, "a kernel is quantised once"
+        codes, scales = quantise(self.kernel[...], kind)
+        self.codes, self.scales, self.kernel = nnx.data(nnx.Param(codes)), nnx.data(nnx.Param(scales)), nnx.data(None)
+
+    def dense_kernel(self) -> Float[Array, "inputs outputs"]:
+        """Return the kernel in the compute dtype."""
+        if self.kernel is not None:
+            return self.kernel[...].astype(self.compute_dtype)
+        assert self.codes is not None, "a kernel is dense or quantised"
+        assert self.scales is not None, "codes have magnitudes"
+        return dequantise(self.codes[...], self.scales[...], self.compute_dtype)
 
     def __call__(
         self, x: Float[Array, "batch seq inputs"], dropout_key: Key[Array, ""] | None = None
     ) -> Float[Array, "batch seq outputs"]:
         """Return the map of `x`, in the compute dtype."""
-        kernel = self.kernel[...].astype(self.compute_dtype)
+        kernel = self.dense_kernel()
         batch, seq, inputs = x.shape
         # As one plain matrix product: of the three-axis one a CPU's compiler makes a slow gradient for the kernel.
         flat = x.reshape(batch * seq, inputs)

@@ -12,6 +12,7 @@ import psutil
 
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
+from trainer.planning.gpu_memory import give_jax_the_gpu
 from trainer.recorder.recorder import Recorder
 
 Platform = Literal["cpu", "gpu", "tpu"]
@@ -87,6 +88,8 @@ def choose_devices(requested: str, count: int | None) -> Devices:
     Raises:
         ProblemError: exit code 3; the platform is absent, or it has fewer devices.
     """
+    if requested in ("auto", "gpu"):
+        give_jax_the_gpu()
     platform, because = choose_platform(requested)
     found = devices_of(platform)
     if count is not None and count > len(found):

@@ -18,7 +18,7 @@ def demo(
     """Train two small models, check, pack and verify them, then open the dashboard: the whole job in minutes."""
     need("demo", "train", *(() if no_serve else ("dashboard",)))
     from trainer.recorder.progress import Watch
-    from trainproof.demo_runs import carry_out
+    from trainproof.orders.demo import carry_out
 
     with Watch() as watch:
         code = carry_out(root, again=again, watch=watch)

@@ -16,7 +16,7 @@ from schemas.problems.visible import as_lines
 from trainproof.verbs.options import RUNS, AsJson, Root, Settings
 
 if TYPE_CHECKING:
-    from launch.jobs import Job
+    from launch.jobs.folder import Job
 
 queue = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Runs one after the other in the background.")
 
@@ -46,7 +46,7 @@ def add(
 def list_(root: Root = RUNS, as_json: AsJson = False) -> None:
     """List the jobs of a root, first in the queue first, with the state of each."""
     need("queue", "queue")
-    from launch.jobs import jobs
+    from launch.jobs.folder import jobs
 
     known = jobs(root)
     sys.stdout.write(as_json_text(_values(known)) if as_json else _text(known))

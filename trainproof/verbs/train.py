@@ -33,7 +33,7 @@ def train(
     with ending_at_once("train"):
         from trainer.recorder.progress import Watch
         from trainer.run import run
-        from trainproof.train_order import TrainFlags, order_of
+        from trainproof.orders.train import TrainFlags, order_of
 
         flags = TrainFlags(
             config=config,

@@ -13,10 +13,9 @@ from typing import Literal
 
 import numpy as np
 
-from dashboard.shared.charts import value_range
 from dashboard.shared.charts.line import Axis, Line, Part
 from dashboard.shared.charts.panels import Panel, panels, scaled, unit_of_axis
-from dashboard.shared.charts.sampling import POINTS, kept, smoothed
+from dashboard.shared.charts.sampling import POINTS, count_outside, kept, middle, smoothed, widened
 from dashboard.shared.reading.series import Series
 from dashboard.shared.words.text import shortened
 from schemas.problems.formats import count
@@ -143,7 +142,7 @@ def _plotted(
     log = view.log and panel.is_log
     values = [_drawable(series.columns[panel.column] / divisor, positive=log) for *_, series in stated]
     clips = view.clip and panel.column != _AS_SET
-    low, high = value_range.middle(values, log=log) if clips else value_range.room(values)
+    low, high = middle(values, log=log) if clips else widened(values)
     points = min(POINTS, panel.points // len(stated))
     curves = []
     for (line, part, series), y in zip(stated, values, strict=True):
@@ -161,7 +160,7 @@ def _plotted(
         resumed=tuple(_places(lines, "resumed", view, x_divisor, panel.column, divisor)),
         scores=scores,
     )
-    outside = value_range.outside(values, low, high) + sum(
+    outside = count_outside(values, low, high) + sum(
         _too_large(series.columns[panel.column], divisor) for *_, series in stated
     )
     return plotted, (sum(len(curve.x) for curve in curves), sum(len(y) for y in values), outside)

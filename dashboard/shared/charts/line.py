@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from dashboard.shared.charts.panels import columns
 from dashboard.shared.reading.series import Series
+from dashboard.shared.words.text import csv_text
 
 Axis = str
 """The column that runs along the x axis, one of `panels.axes`."""
@@ -64,3 +66,21 @@ class Line:
         yield "own", self.series
         if self.evaluation is not None:
             yield "evaluation", self.evaluation
+
+
+def curves_csv(lines: Sequence[Line]) -> str:
+    """Return the rows of these runs, one after the other; an empty cell is a value that was not measured."""
+    return csv_text(("run", "part", *columns()), _rows(lines))
+
+
+def _rows(lines: Sequence[Line]) -> Iterator[tuple[object, ...]]:
+    for line in lines:
+        for part, series in line.parts():
+            drawn = [series.columns[name].tolist() for name in columns()]
+            for values in zip(*drawn, strict=True):
+                yield line.name, PARTS[part], *map(_whole, values)
+
+
+def _whole(value: float) -> float:
+    """Return a whole number as one: bytes and steps are counted, and are read as columns of fractions here."""
+    return int(value) if value.is_integer() else value

@@ -16,6 +16,7 @@ from evidence.run.layout import CONFIG
 from schemas.validate import read_document
 
 SHIPPED = Path(dashboard.__file__).parent.parent / "trainer" / "configs"
+_SAME_AS = "same as "
 OVERLAY_PREFIX = "smoke_"
 """Files whose name begins so are laid over another configuration and are none by themselves."""
 
@@ -40,7 +41,12 @@ class Source:
 
 def same_as(run: str) -> str:
     """Return the key of the source that is the configuration of a run."""
-    return f"same as {run}"
+    return f"{_SAME_AS}{run}"
+
+
+def runs_of(keys: Iterable[str]) -> set[str]:
+    """Return the runs whose configurations these keys name."""
+    return {key.removeprefix(_SAME_AS) for key in keys if key.startswith(_SAME_AS)}
 
 
 def sources(runs: Iterable[Path] = ()) -> list[Source]:

@@ -9,9 +9,8 @@ from dataclasses import replace
 import streamlit as st
 
 from dashboard.shared.charts.curves import Plot, View, plot
-from dashboard.shared.charts.curves_csv import curves_csv
 from dashboard.shared.charts.echarts import drawing
-from dashboard.shared.charts.line import DASHES, Line
+from dashboard.shared.charts.line import DASHES, Line, curves_csv
 from dashboard.shared.charts.panels import axes
 from dashboard.shared.charts.svg import svg
 

@@ -48,9 +48,7 @@ def may_operate() -> bool:
 def viewer_note() -> None:
     """Tell a viewer what is not for them; nothing for anybody else."""
     if not may_operate():
-        markup.note(
-            "You are logged in as a viewer: you can look at everything, but not start, stop or pack."
-        )
+        markup.note("You are logged in as a viewer: you can look at everything, but not start, stop or pack.")
 
 
 def signed_in() -> None:

@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import streamlit as st
 
+from dashboard.shared.config import configs
 from dashboard.shared.reading.log_tail import Log, LogTail
 from dashboard.shared.reading.series import Series, Tail
 from dashboard.shared.reading.shared_index import SharedIndex
@@ -29,7 +30,7 @@ from evidence.judge.report import RunReport
 from evidence.records.ours import Run, read_run
 from evidence.run.folder_state import folder_state
 from evidence.run.layout import LOG, METRICS
-from launch.jobs import Job, JobReader
+from launch.jobs.folder import Job, JobReader
 
 _POLL_SECONDS = 0.02
 _MANY_MORE = 4
@@ -49,6 +50,7 @@ def summaries() -> Sequence[RunSummary]:
     """
     shared = _shared()
     asked = {*st.query_params.get_all("run"), *st.query_params.get_all("runs")}
+    asked |= configs.runs_of(st.query_params.get_all("source"))
     with reading_bar() as progress:
         found = shared.known(progress, named=asked)
         if shared.is_whole and asked and not asked <= by_name(found).keys():

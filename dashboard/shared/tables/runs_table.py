@@ -12,10 +12,9 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from dashboard.shared.tables import arrow
-from dashboard.shared.tables.csv_text import csv_text
 from dashboard.shared.tables.run_rows import Row
 from dashboard.shared.words.grades import GRADES, STATUSES, Sign, worded
-from dashboard.shared.words.text import shortened
+from dashboard.shared.words.text import csv_text, shortened
 from evidence.bundle.secrets.masking import visible
 
 Kind = Literal["text", "count", "loss", "share", "minutes", "time", "utc", "line", "sign", "words", "number"]
@@ -55,7 +54,7 @@ COLUMNS = (
     Column(key="tokens", title="Tokens", kind="count", meaning="Tokens learned from.", width=90),
     Column(key="minutes", title="Duration", kind="minutes", meaning="From start to end, in minutes.", width=90),
     Column(key="started", title="Started", kind="time", meaning="In your time zone.", width=140),
-    Column(key="tag", title="Tags", kind="words", meaning="Tags that were given here; they are not evidence.", width=130),
+    Column(key="tag", title="Tags", kind="words", meaning="Tags given here; they are not evidence.", width=130),
     Column(key="method", title="Method", kind="text", meaning="Which parameters were trained.", width=72),
     Column(key="problems", title="Problems", kind="count", meaning="Errors and warnings of the check.", width=84),
     _more("note", "Note", "text", "A note that was written here; it is not evidence.", 300),

@@ -5,8 +5,10 @@ Everything shown by a Markdown command of the page goes through `plain`; everyth
 
 from __future__ import annotations
 
+import csv
+import io
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Literal
 
@@ -63,6 +65,20 @@ def csv_cell(value: object) -> object:
         return value
     whole = value.encode("utf-8", "backslashreplace").decode()
     return f"'{whole}" if whole.startswith(_FORMULA) else whole
+
+
+def csv_text(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table as CSV, numbers in full; None and NaN give an empty cell."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([csv_cell(cell) for cell in head])
+    writer.writerows([_cell(value) for value in row] for row in rows)
+    return out.getvalue()
+
+
+def _cell(value: object) -> object:
+    # Of all values only NaN is not equal to itself.
+    return "" if value is None or value != value else csv_cell(value)
 
 
 def difference(expected: str, got: str) -> Iterator[tuple[Kind, str]]:

@@ -17,8 +17,8 @@ from dashboard.shared.words.text import plain
 from dashboard.views.launch.logic.missing_names import absent
 from dashboard.views.launch.parts import config_form, jobs, plan_answer
 from evidence.bundle.secrets.masking import visible
-from launch import program
-from launch.jobs import CONFIG
+from launch.jobs import program
+from launch.jobs.folder import CONFIG
 from schemas.reading.yaml_text import write_yaml
 from schemas.validate import check_value
 

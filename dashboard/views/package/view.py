@@ -32,7 +32,7 @@ _SIGNS = {
 
 _PARTIAL = "label_as_partial"
 _UPLOADED = "verdict on the bundle that was uploaded"
-_COPIED = {rule.code for rule in across.RULES}
+_COPIED = {rule.code for rule in (across.SAME_METRICS, across.SAME_RUN_ID)}
 
 
 def page() -> None:

@@ -17,7 +17,7 @@ from dashboard.shared.session import reading, state
 from dashboard.shared.tables import headline
 from dashboard.shared.words.grades import GRADES, STATUSES
 from dashboard.views.run.logic import ending
-from dashboard.views.run.parts import examples, log, predictions, reproduction, sections, sources
+from dashboard.views.run.parts import examples, log, predictions, reproduction, sections
 from evidence.index.runs import RunSummary
 from evidence.judge.record import traced
 from evidence.records.facts import facts_of
@@ -115,7 +115,7 @@ def _sections(
         answers = foreign_run.prediction_rows(view)
         return {
             **first,
-            "Sources": lambda: sources.section(view),
+            "Sources": lambda: sections.sources(view),
             "Predictions": lambda: predictions.section(answers, None),
             **last,
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import streamlit as st
@@ -12,13 +13,15 @@ from dashboard.shared.tables import runs_table
 from dashboard.shared.tables.run_rows import Listing, Row
 from dashboard.shared.words.grades import GRADES, worded
 from dashboard.views.runs.logic import order
-from dashboard.views.runs.logic.look import Look, filtered
-from dashboard.views.runs.parts import actions, keys, news
+from dashboard.views.runs.logic.look import Look, filtered, news
+from dashboard.views.runs.parts import actions, keys
 from dashboard.views.runs.parts.grid import chosen, show_table
 from dashboard.views.runs.parts.toolbar import toolbar
+from evidence.index.runs import RunSummary
 from schemas.problems.words import counted
 
 _VISIT = "address of the list"
+_JUST_DRAWN_SECONDS = 1.0
 
 
 def page() -> None:
@@ -26,7 +29,7 @@ def page() -> None:
     found = reading.summaries()
     if not found:
         _nothing_yet()
-        news.show(found)
+        _news(found)
         return
     listing = reading.listing(found)
     state.as_left(_VISIT)
@@ -35,7 +38,7 @@ def page() -> None:
     state.leave(_VISIT)
     with place:
         _heading(listing, look)
-        news.show(found)
+        _news(found)
     kept, complaints = filtered(listing, look)
     for complaint in complaints:
         markup.note(complaint)
@@ -80,6 +83,25 @@ def _no_match(listing: Listing, look: Look) -> None:
     if listing.archived and not look.archived:
         lines.append("Archived runs are not searched; Columns and order has the switch that lists them.")
     markup.empty("No run matches", *lines)
+
+
+def _news(shown: Sequence[RunSummary]) -> None:
+    """Look at the folders every few seconds, and say what is new; the list is drawn anew by a click alone.
+
+    Whoever reads a table, or writes a note on a run in it, would lose their place.
+    """
+    if reading.is_whole():
+        st.fragment(run_every=reading.seconds_to_next_look())(_look_again)(shown, drawn_at=time.monotonic())
+
+
+def _look_again(shown: Sequence[RunSummary], *, drawn_at: float) -> None:
+    if time.monotonic() - drawn_at < _JUST_DRAWN_SECONDS:
+        return  # With the page itself, which looks for itself once it stands.
+    if said := news(shown, reading.looked()):
+        with st.container(horizontal=True, vertical_alignment="center", key="runs_news"):
+            markup.note(f"{said[:1].upper()}{said[1:]} since this list was drawn.")
+            if st.button("Show", icon=":material/refresh:", type="tertiary"):
+                st.rerun()
 
 
 @st.fragment

@@ -84,7 +84,7 @@ def _walk(
 ) -> Iterator[tuple[str, os.DirEntry[str]]]:
     """Yield everything in a folder but plain folders themselves; what stays out or cannot be read is noted."""
     if prefix.count("/") > DEEPEST:
-        what = f"The folder stands in more than {DEEPEST} others of the run; it was not looked into."
+        what = f"The folder is nested more than {DEEPEST} levels deep in the run; it was not read."
         problems.append(refusal(UNREADABLE_FILE, prefix, what))
         return
     try:

@@ -30,7 +30,7 @@ UNPORTABLE_NAME = Rule(
 SPECIAL_FILE = Rule(
     "TP804",
     "Link or device in the archive",
-    "An entry stands for a symbolic link, a device or another thing that is not a file.",
+    "An entry is a symbolic link, a device or something else that is not a file.",
     _REBUILD,
 )
 DUPLICATE_NAME = Rule("TP805", "Name used twice", "Which of the two a tool shows is left to chance.", _REBUILD)
@@ -162,20 +162,20 @@ REDACTED = Rule(
 )
 OTHER_REDACTION = Rule(
     "TP833",
-    "Redaction that cannot be",
-    "bundle_manifest.json names a redacted file that is none: results are computed from it, or nothing is masked.",
+    "Redaction that is not possible",
+    "A file is named as redacted that is not: results are computed from it, or nothing in it is masked.",
     _REBUILD,
 )
 BAD_SIGNATURE = Rule(
     "TP834",
     "Signature does not hold",
-    "The file is no signature, or it was not made with this key for what it carries.",
-    "Ask for the signature and the public key of whoever made the bundle, and get the key on another way.",
+    "The file is not a signature, or it was not made with this key for what it carries.",
+    "Ask for the signature and the public key of whoever made the bundle, and get the key another way.",
 )
 OTHER_CONTENT_SIGNED = Rule(
     "TP835",
     "Signature of something else",
-    "The key signed another content than this bundle has, so its holder did not stand by this one.",
+    "The key signed other content than this bundle has, so its holder did not sign this one.",
     "Ask for the bundle that was signed, or for a signature of this one.",
 )
 NO_SUCH_FOLDER = Rule(
@@ -236,7 +236,7 @@ BAD_OUTPUT = Rule(
 SAME_NAME_TWICE = Rule(
     "TP849",
     "Two runs of one name",
-    "Runs are packed under the name of their folder, so two of one name cannot be told apart.",
+    "Runs are packed under the name of their folder, so two with one name cannot be distinguished.",
     "Pack them into two bundles.",
 )
 CHANGED_WHILE_PACKED = Rule(

@@ -54,7 +54,7 @@ MAKERS = {
     "@id": "#makers",
     "@type": "Organization",
     "name": "Makers of this bundle, who are not named in it",
-    "description": "A bundle does not say who made it. A signature beside it can.",
+    "description": "A bundle does not say who made it. A signature can.",
     "url": REPORT,
 }
 TERMS = {

@@ -78,7 +78,7 @@ def text(value: object) -> str:
 def _introduction(count: int) -> str:
     runs = "1 run" if count == 1 else f"{count:,} runs"
     return (
-        f'<p class="soft">{runs}. This page is written from the documents beside it and adds nothing to them. '
+        f'<p class="soft">{runs}. This page is written from the documents of this bundle and adds nothing to them. '
         "<code>trainproof verify</code> on the bundle checks every hash, document, cross-reference and grade again; "
         "<code>sha256sum -c MANIFEST.sha256</code> checks the hashes without it.</p>\n"
     )
@@ -140,7 +140,7 @@ def _notes(notes: Notes) -> str:
         return ""
     tags = f"<p>Tags: {text(', '.join(notes.tags))}</p>\n" if notes.tags else ""
     words = f"<p>{'<br>'.join(text(line) for line in notes.note.splitlines())}</p>\n" if notes.note else ""
-    said = "Words of whoever kept this run (notes.json). They are no evidence, and no grade depends on them."
+    said = "Words of whoever kept this run (notes.json). They are not evidence, and no grade depends on them."
     return f'<h3>Notes</h3>\n<p class="soft">{said}</p>\n{tags}{words}'
 
 

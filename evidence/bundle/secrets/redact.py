@@ -105,9 +105,9 @@ def redaction_problems(
         if each.path in seen:
             yield refusal(OTHER_REDACTION, BUNDLE_MANIFEST, f"It names `{each.path}` twice among the redacted files.")
         elif not may_be_redacted(each.path) or each.path not in found:
-            yield refusal(OTHER_REDACTION, BUNDLE_MANIFEST, f"`{each.path}` is no file that may be redacted.")
+            yield refusal(OTHER_REDACTION, BUNDLE_MANIFEST, f"`{each.path}` is not a file that may be redacted.")
         elif masks.get(each.path, 0) < each.count:
-            what = f"`{MASK}` stands {masks.get(each.path, 0):,} times in the file."
+            what = f"`{MASK}` occurs {masks.get(each.path, 0):,} times in the file."
             yield refusal(OTHER_REDACTION, each.path, what, expected=f"{each.count:,} times at least")
         elif found[each.path].sha256 == each.sha256:
             yield refusal(OTHER_REDACTION, each.path, "The file is said to be redacted, and is as the run wrote it.")

@@ -7,7 +7,7 @@ from schemas.problems.rule import Rule
 
 
 def _rule(code: str, severity: Severity, title: str, meaning: str, fix: str) -> Rule:
-    return Rule(code=code, severity=severity, title=title, meaning=meaning, fix=fix)
+    return Rule(code, title, meaning, fix, severity)
 
 
 ORIGINAL_CHANGED = _rule(
@@ -69,14 +69,14 @@ IMPORT_NOT_FOLLOWING = _rule(
 BESIDE_A_MANIFEST = _rule(
     "TP376",
     "error",
-    "Import beside a manifest",
+    "Import next to a manifest",
     "A run was either carried out by trainproof or imported; a folder cannot be both.",
     "Remove the document that was put there.",
 )
 MEAN_AT_A_STEP = _rule(
     "TP431",
     "warning",
-    "Mean where a step's loss stands",
+    "Mean in place of a step's loss",
     "The Hugging Face Trainer's `train_loss` is the mean over the whole run, not the loss of its last step.",
     "Read the last loss from the rows of the log.",
 )
@@ -164,29 +164,4 @@ OTHER_ENCODING = _rule(
     "Text in another encoding",
     "It was read as what it is; other tools may not.",
     "Save it as UTF-8 without a byte order mark.",
-)
-
-RULES = (
-    ORIGINAL_CHANGED,
-    ORIGINAL_MISSING,
-    ORIGINAL_UNLISTED,
-    STATED_TWICE,
-    FINAL_IS_NOT_LAST,
-    SCORE_NOT_FOLLOWING,
-    ENDS_EARLY,
-    IMPORT_NOT_FOLLOWING,
-    BESIDE_A_MANIFEST,
-    MEAN_AT_A_STEP,
-    SAME_REASONING,
-    SAME_OUTPUT,
-    OTHER_TOOL,
-    UNFILLED,
-    NOTHING_MEASURED,
-    TRACEBACK,
-    NOT_READ,
-    SEVERAL_RUNS,
-    WEIGHTS_LEFT_OUT,
-    LEFT_OUT,
-    MOJIBAKE,
-    OTHER_ENCODING,
 )

@@ -117,7 +117,7 @@ def superseded(readings: Mapping[str, FileReading], folder: Path) -> tuple[set[s
     if others := _other_trainings({name: readings[name] for name in readings if name not in left_out}):
         left_out |= {name for name in readings if name.startswith(tuple(f"{other}/" for other in others))}
         what = (
-            f"The folder holds {len(others) + 1} runs of {HF_TRAINER}, of which the one that got furthest was read; "
+            f"The folder holds {len(others) + 1} runs of {HF_TRAINER}; the one with the most steps was read; "
             f"not read: {listed(others, last='and')}."
         )
         problems.append(problem_of(rules.SEVERAL_RUNS, file=str(folder), what=what))

@@ -37,5 +37,4 @@ MODULES = (
     questions,
 )
 
-RULES = tuple(rule for module in MODULES for rule in module.RULES)
 CHECKS = tuple(check for module in MODULES for check in module.CHECKS)

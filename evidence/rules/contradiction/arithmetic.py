@@ -12,25 +12,22 @@ from schemas.problems.rule import Rule
 from schemas.problems.words import shown
 
 NOT_THE_PRODUCT = Rule(
-    code="TP306",
-    severity="error",
-    title="Figures that do not add up",
-    meaning="One of these figures follows from the others by the definition of its field.",
-    fix="Restore the file that the run wrote.",
+    "TP306",
+    "Figures that do not add up",
+    "One of these figures follows from the others by the definition of its field.",
+    "Restore the file that the run wrote.",
 )
 ODD_CODE = Rule(
-    code="TP307",
-    severity="error",
-    title="Code identity contradicts itself",
-    meaning="Commit, branch, dirty and diff come from one look at one git checkout: all are there, or none.",
-    fix="Restore the manifest that the run wrote.",
+    "TP307",
+    "Code identity contradicts itself",
+    "Commit, branch, dirty and diff come from one look at one git checkout: all are there, or none.",
+    "Restore the manifest that the run wrote.",
 )
 NOT_REFUSED = Rule(
-    code="TP308",
-    severity="error",
-    title="Run that its plan refuses",
-    meaning="A run whose plan does not fit is refused unless it is forced, and forcing is recorded.",
-    fix="Restore plan.json and the manifest as the run wrote them.",
+    "TP308",
+    "Run that its plan refuses",
+    "A run whose plan does not fit is refused unless it is forced, and forcing is recorded.",
+    "Restore plan.json and the manifest as the run wrote them.",
 )
 
 
@@ -160,5 +157,4 @@ def _wrong(facts: Facts, name: str, pointer: str, stated: object, right: object,
     return found(facts.folder, NOT_THE_PRODUCT, name, what, expected=shown(right), pointer=pointer)
 
 
-RULES = (NOT_THE_PRODUCT, ODD_CODE, NOT_REFUSED)
 CHECKS = (manifest_adds_up, dataset_adds_up, code_identity_is_whole, plan_adds_up, plan_let_the_run_start)

@@ -12,25 +12,22 @@ from schemas.problems.rule import Rule
 from schemas.problems.words import shown
 
 OTHER_DEVICE = Rule(
-    code="TP362",
-    severity="error",
-    title="Devices that contradict each other",
-    meaning="A platform that is asked for is used or the run is refused, and every device used is listed once.",
-    fix="Restore the manifest as the run wrote it.",
+    "TP362",
+    "Devices that contradict each other",
+    "A platform that is asked for is used or the run is refused, and every device used is listed once.",
+    "Restore the manifest as the run wrote it.",
 )
 ODD_DONATION = Rule(
-    code="TP363",
-    severity="error",
-    title="Donation that does not follow from its bytes",
-    meaning="The state is updated in place if the compiled program reuses all of its bytes, within 1 %.",
-    fix="Restore the manifest as the run wrote it.",
+    "TP363",
+    "Donation that does not follow from its bytes",
+    "The state is updated in place if the compiled program reuses all of its bytes, within 1 %.",
+    "Restore the manifest as the run wrote it.",
 )
 ODD_SCHEDULE = Rule(
-    code="TP364",
-    severity="error",
-    title="Schedule that no shape has",
-    meaning="No learning rate is above the peak, and a constant schedule ends at its peak.",
-    fix="Restore the manifest as the run wrote it.",
+    "TP364",
+    "Schedule that no shape has",
+    "No learning rate is above the peak, and a constant schedule ends at its peak.",
+    "Restore the manifest as the run wrote it.",
 )
 
 _DONATED_FRACTION = 0.99
@@ -85,5 +82,4 @@ def _manifest(facts: Facts, rule: Rule, what: str, pointer: str, expected: str |
     return found(facts.folder, rule, layout.MANIFEST, what, expected=expected, pointer=pointer)
 
 
-RULES = (OTHER_DEVICE, ODD_DONATION, ODD_SCHEDULE)
 CHECKS = (devices_agree, donation_follows_from_bytes, schedule_has_a_shape)

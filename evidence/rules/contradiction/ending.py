@@ -14,25 +14,22 @@ from schemas.problems.rule import Rule
 from schemas.problems.words import shown
 
 NOT_THE_STATUS = Rule(
-    code="TP330",
-    severity="error",
-    title="Status that the ending does not bear out",
-    meaning="A run that succeeded did every planned step and exited with 0 and no error; one that runs has no end yet.",
-    fix="Restore the manifest as the run wrote it.",
+    "TP330",
+    "Status that the ending does not bear out",
+    "A run that succeeded did every planned step and exited with 0 and no error; one that runs has no end yet.",
+    "Restore the manifest as the run wrote it.",
 )
 LOST_LOSS = Rule(
-    code="TP331",
-    severity="error",
-    title="Training past a loss that is not finite",
-    meaning="A loss that is not finite is written as null and stops the run as failed at that step.",
-    fix="Restore metrics.jsonl and the manifest as the run wrote them.",
+    "TP331",
+    "Training past a loss that is not finite",
+    "A loss that is not finite is written as null and stops the run as failed at that step.",
+    "Restore metrics.jsonl and the manifest as the run wrote them.",
 )
 OTHER_CHECKPOINT = Rule(
-    code="TP332",
-    severity="error",
-    title="Evaluation of another checkpoint",
-    meaning="A run evaluates the parameters after its last step, and as baseline those before its first.",
-    fix="Restore eval_summary.json as the evaluation wrote it, or evaluate again.",
+    "TP332",
+    "Evaluation of another checkpoint",
+    "A run evaluates the parameters after its last step, and as baseline those before its first.",
+    "Restore eval_summary.json as the evaluation wrote it, or evaluate again.",
 )
 
 
@@ -131,7 +128,6 @@ def evaluation_is_of_the_last_step(facts: Facts) -> Iterator[Problem]:
         )
 
 
-RULES = (NOT_THE_STATUS, LOST_LOSS, OTHER_CHECKPOINT)
 CHECKS = (
     status_has_an_end,
     exit_fits_status,

@@ -12,11 +12,10 @@ from schemas.problems.rule import Rule
 from schemas.problems.words import listed
 
 OTHER_EVENTS = Rule(
-    code="TP365",
-    severity="error",
-    title="Log that no run writes",
-    meaning="A run logs start, devices, plan, program, training and seal, each in its turn, and only the seal again.",
-    fix="Restore log.jsonl as the run wrote it.",
+    "TP365",
+    "Log that no run writes",
+    "A run logs start, devices, plan, program, training and seal, each in its turn, and only the seal again.",
+    "Restore log.jsonl as the run wrote it.",
 )
 
 SEALED = "run_sealed"
@@ -44,9 +43,9 @@ def events_are_those_of_a_run(facts: Facts) -> Iterator[Problem]:
     if firsts != right:
         event, before = next((one, other) for one, other in zip(firsts, right, strict=True) if one != other)
         line = events.index(event) + 1
-        yield _other(facts, f"The event {event} stands before {before}.", line)
+        yield _other(facts, f"The event {event} comes before {before}.", line)
     if events[-1] != SEALED and SEALED in events:
-        yield _other(facts, f"The event {events[-1]} stands after the seal.", len(events))
+        yield _other(facts, f"The event {events[-1]} comes after the seal.", len(events))
     yield from _checkpoint(facts, log)
 
 
@@ -78,6 +77,5 @@ def _other(facts: Facts, what: str, line: int | None) -> Problem:
     return found(facts.folder, OTHER_EVENTS, layout.LOG, what, line=line)
 
 
-RULES = (OTHER_EVENTS,)
 CHECKS = (events_are_those_of_a_run,)
 """Rules and functions of this topic."""

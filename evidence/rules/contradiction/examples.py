@@ -12,19 +12,17 @@ from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule
 
 OTHER_COUNTS = Rule(
-    code="TP361",
-    severity="error",
-    title="Counts that the examples do not bear out",
-    meaning="The examples are rows of the data that the counts are taken over, so they cannot hold more than all rows.",
-    fix="Restore first_examples.json as the run wrote it.",
+    "TP361",
+    "Counts that the examples do not bear out",
+    "The examples are rows of the data that the counts are taken over, so they cannot hold more than all rows.",
+    "Restore first_examples.json as the run wrote it.",
 )
 
 ODD_EXAMPLE = Rule(
-    code="TP366",
-    severity="error",
-    title="Example that contradicts itself",
-    meaning="The prompt is not supervised, the completion is from its first token to its last; tokens spell the text.",
-    fix="Restore first_examples.json as the run wrote it.",
+    "TP366",
+    "Example that contradicts itself",
+    "The prompt is not supervised, the completion is from its first token to its last; tokens spell the text.",
+    "Restore first_examples.json as the run wrote it.",
 )
 
 
@@ -58,7 +56,7 @@ def _own_contradictions(facts: Facts, example: Document, pointer: str) -> Iterat
     supervised = [token["supervised"] for token in example["tokens"]]
     row = example["row"]
     if supervised[:1] == [True]:
-        what = f"The first token of row {row} is supervised, and nothing stands before it to predict it from."
+        what = f"The first token of row {row} is supervised, and no token comes before it to predict it from."
         yield _odd(facts, what, f"{pointer}/tokens/0/supervised")
     elif supervised != sorted(supervised) and not _every_turn(facts):
         place = next(index for index, (one, then) in enumerate(pairwise(supervised), start=1) if one > then)
@@ -91,5 +89,4 @@ def _other(facts: Facts, what: str, pointer: str) -> Problem:
     return found(facts.folder, OTHER_COUNTS, layout.FIRST_EXAMPLES, what, pointer=pointer)
 
 
-RULES = (OTHER_COUNTS, ODD_EXAMPLE)
 CHECKS = (counts_hold_the_examples,)

@@ -12,18 +12,17 @@ from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule, first_few
 
 OTHER_RUN = Rule(
-    code="TP301",
-    severity="error",
-    title="Document of another run",
-    meaning="Every document of a folder names the run it belongs to, and they must all name the same.",
-    fix="Put back the document that this run wrote.",
+    "TP301",
+    "Document of another run",
+    "Every document of a folder names the run it belongs to, and they must all name the same.",
+    "Put back the document that this run wrote.",
 )
 RENAMED = Rule(
-    code="TP302",
-    severity="note",
-    title="Folder renamed",
-    meaning="The folder had the name of the run when it was written; the documents still agree with each other.",
-    fix="Rename the folder back if others refer to the run by its id.",
+    "TP302",
+    "Folder renamed",
+    "The folder had the name of the run when it was written; the documents still agree with each other.",
+    "Rename the folder back if others refer to the run by its id.",
+    "note",
 )
 
 
@@ -89,5 +88,4 @@ def folder_name(facts: Facts) -> Iterator[Problem]:
         yield found(facts.folder, RENAMED, "", f"The folder {name} holds the run {facts.manifest['run_id']}.")
 
 
-RULES = (OTHER_RUN, RENAMED)
 CHECKS = (run_id_in_documents, run_id_in_command, run_id_in_log, folder_name)

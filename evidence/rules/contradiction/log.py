@@ -13,11 +13,10 @@ from schemas.problems.rule import Rule, first_few
 from schemas.problems.words import shown
 
 OTHER_IN_LOG = Rule(
-    code="TP360",
-    severity="error",
-    title="Log states something else",
-    meaning="The event was logged when it happened; the document states the same fact otherwise.",
-    fix="Restore log.jsonl and the document as the run wrote them.",
+    "TP360",
+    "Log states something else",
+    "The event was logged when it happened; the document states the same fact differently.",
+    "Restore log.jsonl and the document as the run wrote them.",
 )
 
 
@@ -101,5 +100,4 @@ def _other_scores(facts: Facts) -> Iterator[Problem]:
         yield found(facts.folder, OTHER_IN_LOG, layout.LOG, what, line=line)
 
 
-RULES = (OTHER_IN_LOG,)
 CHECKS = (log_states_the_same, log_ends_with_the_run)

@@ -16,32 +16,28 @@ from schemas.reading.columns import Array
 from schemas.reading.times import moment, seconds_between
 
 OUT_OF_ORDER = Rule(
-    code="TP320",
-    severity="error",
-    title="Times out of order",
-    meaning="A run starts, writes its rows and events one after the other, and ends, in this order.",
-    fix="Restore the files as the run wrote them.",
+    "TP320",
+    "Times out of order",
+    "A run starts, writes its rows and events one after the other, and ends, in this order.",
+    "Restore the files as the run wrote them.",
 )
 NO_SUCH_DAY = Rule(
-    code="TP321",
-    severity="error",
-    title="Time that does not exist",
-    meaning="The text has the form of a time, but the calendar has no such day.",
-    fix="Restore the file that the run wrote.",
+    "TP321",
+    "Time that does not exist",
+    "The text has the form of a time, but the calendar has no such day.",
+    "Restore the file that the run wrote.",
 )
 STEPS_GO_BACK = Rule(
-    code="TP322",
-    severity="error",
-    title="Steps that do not increase",
-    meaning="Every row is a later step than the row before it.",
-    fix="Restore metrics.jsonl as the run wrote it.",
+    "TP322",
+    "Steps that do not increase",
+    "Every row is a later step than the row before it.",
+    "Restore metrics.jsonl as the run wrote it.",
 )
 TOO_LONG = Rule(
-    code="TP323",
-    severity="error",
-    title="More time spent than there was",
-    meaning="The steps are part of the training loop, and the loop is part of the time from start to end.",
-    fix="Restore metrics.jsonl and the manifest as the run wrote them.",
+    "TP323",
+    "More time spent than there was",
+    "The steps are part of the training loop, and the loop is part of the time from start to end.",
+    "Restore metrics.jsonl and the manifest as the run wrote them.",
 )
 
 START_SECONDS = 300.0
@@ -147,7 +143,7 @@ def _order(
     if seconds is None:
         for _, text in (earlier, later):
             if moment(text) is None:
-                yield found(facts.folder, NO_SUCH_DAY, name, f"{text} is no day of the calendar.", pointer=pointer)
+                yield found(facts.folder, NO_SUCH_DAY, name, f"{text} is not a date of the calendar.", pointer=pointer)
     elif seconds < -CLOCK_SECONDS:
         what = f"{earlier[0]} at {earlier[1]} and {later[0]} at {later[1]}."
         yield found(facts.folder, OUT_OF_ORDER, name, what[0].upper() + what[1:], pointer=pointer)
@@ -170,7 +166,7 @@ def _times_in_order(facts: Facts, manifest: Document, name: str, rows: Iterable[
     for line, row in enumerate(rows, start=1):
         at = moment(row["time"])
         if at is None:
-            what = f"{row['time']} is no day of the calendar."
+            what = f"{row['time']} is not a date of the calendar."
             yield found(facts.folder, NO_SUCH_DAY, name, what, line=line, pointer="/time")
             continue
         if before is not None and (at - before).total_seconds() < -CLOCK_SECONDS:
@@ -186,9 +182,8 @@ def _steps_going_back(facts: Facts) -> Iterator[Problem]:
     step = facts.columns["step"]
     above = np.maximum.accumulate(np.concatenate([[0.0], step]))[:-1]
     for index in where(step <= above):
-        what = f"Step {step[index]:.0f} stands below step {above[index]:.0f}."
+        what = f"Step {step[index]:.0f} comes after step {above[index]:.0f}."
         yield found(facts.folder, STEPS_GO_BACK, layout.METRICS, what, line=index + 1, pointer="/step")
 
 
-RULES = (OUT_OF_ORDER, NO_SUCH_DAY, STEPS_GO_BACK, TOO_LONG)
 CHECKS = (run_starts_before_it_ends, rows_are_written_in_order, start_is_one_moment, steps_increase, durations_fit)

@@ -14,54 +14,47 @@ from schemas.problems.rule import Rule, first_few
 from schemas.problems.words import shown
 
 OTHER_COUNT = Rule(
-    code="TP350",
-    severity="error",
-    title="Predictions that are not as many as stated",
-    meaning="A complete evaluation has one prediction for each item, a partial one fewer.",
-    fix="Restore both files as the evaluation wrote them, or evaluate again.",
+    "TP350",
+    "Predictions that are not as many as stated",
+    "A complete evaluation has one prediction for each item, a partial one fewer.",
+    "Restore both files as the evaluation wrote them, or evaluate again.",
 )
 ASKED_TWICE = Rule(
-    code="TP351",
-    severity="error",
-    title="Item answered twice",
-    meaning="An item counts once; the same id again would count an answer twice.",
-    fix="Restore the predictions as the evaluation wrote them, or evaluate again.",
+    "TP351",
+    "Item answered twice",
+    "An item counts once; the same id again would count an answer twice.",
+    "Restore the predictions as the evaluation wrote them, or evaluate again.",
 )
 OTHER_QUESTIONS = Rule(
-    code="TP352",
-    severity="error",
-    title="Other questions than stated",
-    meaning="The summary states hashes of the ids, prompts and expected answers of the set; the rows repeat them.",
-    fix="Restore both files as the evaluation wrote them, or evaluate again.",
+    "TP352",
+    "Other questions than stated",
+    "The summary states hashes of the ids, prompts and expected answers of the set; the rows repeat them.",
+    "Restore both files as the evaluation wrote them, or evaluate again.",
 )
 OTHER_GENERATION = Rule(
-    code="TP353",
-    severity="error",
-    title="Generation settings that were changed",
-    meaning="The hash of the generation settings follows from the other fields beside it.",
-    fix="Restore eval_summary.json as the evaluation wrote it, or evaluate again.",
+    "TP353",
+    "Generation settings that were changed",
+    "The hash of the generation settings follows from the other fields of its group.",
+    "Restore eval_summary.json as the evaluation wrote it, or evaluate again.",
 )
 OTHER_EVALUATION = Rule(
-    code="TP354",
-    severity="error",
-    title="Other evaluation than declared",
-    meaning="config.yaml says which set is asked and how long an answer may be.",
-    fix="Restore both files as the run wrote them, or evaluate again.",
+    "TP354",
+    "Other evaluation than declared",
+    "config.yaml says which set is asked and how long an answer may be.",
+    "Restore both files as the run wrote them, or evaluate again.",
 )
 UNLIKE_BASELINE = Rule(
-    code="TP355",
-    severity="error",
-    title="Baseline asked other questions",
-    meaning="Before and after are compared item by item, so both must answer the same items in the same order.",
-    fix="Restore the predictions as the evaluation wrote them, or evaluate again.",
+    "TP355",
+    "Baseline asked other questions",
+    "Before and after are compared item by item, so both must answer the same items in the same order.",
+    "Restore the predictions as the evaluation wrote them, or evaluate again.",
 )
 
 OTHER_END = Rule(
-    code="TP356",
-    severity="error",
-    title="Answers ended by another token than was taught",
-    meaning="Training examples end with the end token, and an answer ends where the model writes that same token.",
-    fix="Restore eval_summary.json and first_examples.json as the run wrote them.",
+    "TP356",
+    "Answers ended by another token than was taught",
+    "Training examples end with the end token, and an answer ends where the model writes that same token.",
+    "Restore eval_summary.json and first_examples.json as the run wrote them.",
 )
 
 _HASHED = (("id", "ids_sha256"), ("prompt", "prompts_sha256"), ("expected", "expected_sha256"))
@@ -201,7 +194,6 @@ def _last_part(value: object) -> object:
     return value.rsplit("/", 1)[-1] if isinstance(value, str) else value
 
 
-RULES = (OTHER_COUNT, ASKED_TWICE, OTHER_QUESTIONS, OTHER_GENERATION, OTHER_EVALUATION, UNLIKE_BASELINE, OTHER_END)
 CHECKS = (
     predictions_are_as_many_as_stated,
     items_are_answered_once,

@@ -17,54 +17,47 @@ from schemas.problems.rule import Rule
 from schemas.problems.words import shown
 
 OTHER_RESULT = Rule(
-    code="TP310",
-    severity="error",
-    title="Result that does not follow from the rows",
-    meaning="Each of these figures is defined by the rows of metrics.jsonl and was computed from them again.",
-    fix="Restore metrics.jsonl and the manifest as the run wrote them.",
+    "TP310",
+    "Result that does not follow from the rows",
+    "Each of these figures is defined by the rows of metrics.jsonl and was computed from them again.",
+    "Restore metrics.jsonl and the manifest as the run wrote them.",
 )
 OTHER_STEPS = Rule(
-    code="TP311",
-    severity="error",
-    title="Steps done that the rows do not show",
-    meaning="The last step of a run has a row, or is less than `recording.log_every_steps` after one.",
-    fix="Restore metrics.jsonl and the manifest as the run wrote them.",
+    "TP311",
+    "Steps done that the rows do not show",
+    "The last step of a run has a row, or is less than `recording.log_every_steps` after one.",
+    "Restore metrics.jsonl and the manifest as the run wrote them.",
 )
 OTHER_TOKENS = Rule(
-    code="TP312",
-    severity="error",
-    title="Tokens that the steps do not take in",
-    meaning="Every optimizer step takes in training.tokens_per_step tokens, padding included; tokens_seen leaves out "
-    "the share that the row states as padding_fraction.",
-    fix="Restore metrics.jsonl and the manifest as the run wrote them.",
+    "TP312",
+    "Tokens that the steps do not take in",
+    "Every optimizer step takes in training.tokens_per_step tokens, padding included; tokens_seen leaves out the share "
+    "that the row states as padding_fraction.",
+    "Restore metrics.jsonl and the manifest as the run wrote them.",
 )
 OTHER_SPEED = Rule(
-    code="TP313",
-    severity="error",
-    title="Speed that does not fit the step time",
-    meaning="Tokens per second times seconds per step are the tokens of a step.",
-    fix="Restore metrics.jsonl as the run wrote it.",
+    "TP313",
+    "Speed that does not fit the step time",
+    "Tokens per second times seconds per step are the tokens of a step.",
+    "Restore metrics.jsonl as the run wrote it.",
 )
 OTHER_RATE = Rule(
-    code="TP314",
-    severity="error",
-    title="Learning rate that the schedule never has",
-    meaning="The manifest states the largest and the last learning rate of the schedule that the rows followed.",
-    fix="Restore metrics.jsonl and the manifest as the run wrote them.",
+    "TP314",
+    "Learning rate that the schedule never has",
+    "The manifest states the largest and the last learning rate of the schedule that the rows followed.",
+    "Restore metrics.jsonl and the manifest as the run wrote them.",
 )
 OTHER_PEAK = Rule(
-    code="TP315",
-    severity="error",
-    title="Peak memory below what the rows show",
-    meaning="Device memory in the rows is a peak so far: it never falls, and the run's peak is not below it.",
-    fix="Restore metrics.jsonl and the manifest as the run wrote them.",
+    "TP315",
+    "Peak memory below what the rows show",
+    "Device memory in the rows is a peak so far: it never falls, and the run's peak is not below it.",
+    "Restore metrics.jsonl and the manifest as the run wrote them.",
 )
 MEMORY_NOW_AND_THEN = Rule(
-    code="TP316",
-    severity="error",
-    title="Device memory where none is reported",
-    meaning="A device reports its memory at every row or, as a CPU does, at none.",
-    fix="Restore metrics.jsonl and the manifest as the run wrote them.",
+    "TP316",
+    "Device memory where none is reported",
+    "A device reports its memory at every row or, as a CPU does, at none.",
+    "Restore metrics.jsonl and the manifest as the run wrote them.",
 )
 
 _SPEED_TOLERANCE = 0.01
@@ -286,5 +279,4 @@ def _row_problem(facts: Facts, rule: Rule, line: int, key: str, what: str, expec
     return found(facts.folder, rule, layout.METRICS, what, expected=expected, line=line, pointer=f"/{key}")
 
 
-RULES = (OTHER_RESULT, OTHER_STEPS, OTHER_TOKENS, OTHER_SPEED, OTHER_RATE, OTHER_PEAK, MEMORY_NOW_AND_THEN)
 CHECKS = (result_follows_from_rows, steps_done_have_rows, rows_follow_from_settings, memory_is_a_peak)

@@ -16,25 +16,22 @@ from schemas.problems.rule import Rule, first_few
 from schemas.problems.words import shown
 
 OTHER_SCORE = Rule(
-    code="TP340",
-    severity="error",
-    title="Score that does not follow from the predictions",
-    meaning="Every score is computed from the rows of the predictions and was computed from them again.",
-    fix="Restore both files as the evaluation wrote them, or evaluate again.",
+    "TP340",
+    "Score that does not follow from the predictions",
+    "Every score is computed from the rows of the predictions and was computed from them again.",
+    "Restore both files as the evaluation wrote them, or evaluate again.",
 )
 OTHER_VERDICT = Rule(
-    code="TP341",
-    severity="error",
-    title="Prediction scored wrongly",
-    meaning="Answer, correctness and form follow from the output text and the expected answer of the same row.",
-    fix="Restore the predictions as the evaluation wrote them, or evaluate again.",
+    "TP341",
+    "Prediction scored wrongly",
+    "Answer, correctness and form follow from the output text and the expected answer of the same row.",
+    "Restore the predictions as the evaluation wrote them, or evaluate again.",
 )
 ODD_OUTPUT = Rule(
-    code="TP342",
-    severity="error",
-    title="Prediction that contradicts itself",
-    meaning="Why an output ended, how long it is and whether it exists at all are stated in one row and must agree.",
-    fix="Restore the predictions as the evaluation wrote them, or evaluate again.",
+    "TP342",
+    "Prediction that contradicts itself",
+    "Why an output ended, how long it is and whether it exists at all are stated in one row and must agree.",
+    "Restore the predictions as the evaluation wrote them, or evaluate again.",
 )
 
 
@@ -133,7 +130,7 @@ def _odd_outputs(facts: Facts, file: str, rows: Sequence[Document], limit: int |
         if failed != (reason == "error"):
             key, what = "finish_reason", f"finish_reason is {reason} and error is {shown(row['error'])}."
         elif failed and row["output_text"]:
-            key, what = "output_text", "There is an output, and error says that there is none."
+            key, what = "output_text", "The row has an output, and its error says that it has none."
         elif not failed and tokens == 0:
             key, what = "output_tokens", f"No token was generated, and finish_reason is {reason}."
         elif limit is not None and (tokens > limit or (reason == "length" and tokens != limit)):
@@ -143,5 +140,4 @@ def _odd_outputs(facts: Facts, file: str, rows: Sequence[Document], limit: int |
         yield found(facts.folder, ODD_OUTPUT, file, what, line=line, pointer=f"/{key}")
 
 
-RULES = (OTHER_SCORE, OTHER_VERDICT, ODD_OUTPUT)
 CHECKS = (scores_follow_from_predictions, verdicts_follow_from_outputs, outputs_are_whole)

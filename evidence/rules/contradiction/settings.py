@@ -18,32 +18,29 @@ from schemas.problems.rule import Rule
 from schemas.problems.words import shown
 
 NOT_WHAT_RAN = Rule(
-    code="TP303",
-    severity="error",
-    title="Declared and effective differ",
-    meaning="config.yaml says what was asked for and the manifest what ran; a run must be what was asked for.",
-    fix="Restore both files as the run wrote them; if it wrote them like this, report it as a mistake of trainproof.",
+    "TP303",
+    "Declared and effective differ",
+    "config.yaml says what was asked for and the manifest what ran; a run must be what was asked for.",
+    "Restore both files as the run wrote them; if it wrote them like this, report it as a mistake of trainproof.",
 )
 NOT_DONATED = Rule(
-    code="TP304",
-    severity="warning",
-    title="State not updated in place",
-    meaning="memory.donate asks the compiler to reuse the memory of the state, and the compiled program does not.",
-    fix="Nothing to repair in the evidence; expect the run to need up to twice the memory for its state.",
+    "TP304",
+    "State not updated in place",
+    "memory.donate asks the compiler to reuse the memory of the state, and the compiled program does not.",
+    "Nothing to repair in the evidence; expect the run to need up to twice the memory for its state.",
+    "warning",
 )
 OTHER_PLAN = Rule(
-    code="TP305",
-    severity="error",
-    title="Plan of another run",
-    meaning="plan.json is made for the run's own configuration and devices before it starts.",
-    fix="Restore the plan that the run wrote.",
+    "TP305",
+    "Plan of another run",
+    "plan.json is made for the run's own configuration and devices before it starts.",
+    "Restore the plan that the run wrote.",
 )
 NOT_ONE_VALUE = Rule(
-    code="TP377",
-    severity="error",
-    title="Effective value stated in two ways",
-    meaning="The manifest's group `effective` repeats, under the configuration's keys, what its other groups state.",
-    fix="Restore the manifest that the run wrote.",
+    "TP377",
+    "Effective value stated in two ways",
+    "The manifest's group `effective` repeats, under the configuration's keys, what its other groups state.",
+    "Restore the manifest that the run wrote.",
 )
 
 
@@ -192,7 +189,6 @@ def _of_other_run(facts: Facts, plan: Document) -> Iterator[Problem]:
             yield found(facts.folder, OTHER_PLAN, layout.MANIFEST, what, expected=expected, pointer=pair.effective)
 
 
-RULES = (NOT_WHAT_RAN, NOT_DONATED, OTHER_PLAN, NOT_ONE_VALUE)
 CHECKS = (
     declared_is_effective,
     effective_group_follows,

@@ -12,7 +12,7 @@ from browser import FLAGS, chromium
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from launch import queue
-from launch.jobs import jobs
+from launch.jobs.folder import jobs
 
 PATIENCE_MS = 40_000
 """A shared machine of two cores may be busy; waiting costs nothing where it is not."""

@@ -6,6 +6,7 @@ import base64
 import json
 import re
 import socket
+from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
 
@@ -169,14 +170,21 @@ def handshake(port: int, host: str, origin: str | None) -> int:
         return int(connection.recv(4096).split(b" ")[1])
 
 
-def test_another_web_page_cannot_open_the_socket_that_presses_start(tmp_path: Path) -> None:
-    with serving(tmp_path / "runs", tmp_path) as address:
-        port = int(address.rpartition(":")[2])
-        assert handshake(port, "127.0.0.1", f"http://127.0.0.1:{port}") == 101
-        assert handshake(port, "127.0.0.1", "http://evil.example") == 403
-        # DNS rebinding: the stranger's name resolves to this machine, so host and origin agree.
-        assert handshake(port, "evil.example", f"http://evil.example:{port}") == 403
-        assert handshake(port, "evil.example", None) == 403
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """One dashboard for the tests that change nothing in its root."""
+    folder = tmp_path_factory.mktemp("served")
+    with serving(folder / "runs", folder) as address:
+        yield address
+
+
+def test_another_web_page_cannot_open_the_socket_that_presses_start(address: str) -> None:
+    port = int(address.rpartition(":")[2])
+    assert handshake(port, "127.0.0.1", f"http://127.0.0.1:{port}") == 101
+    assert handshake(port, "127.0.0.1", "http://evil.example") == 403
+    # DNS rebinding: the stranger's name resolves to this machine, so host and origin agree.
+    assert handshake(port, "evil.example", f"http://evil.example:{port}") == 403
+    assert handshake(port, "evil.example", None) == 403
 
 
 OUTSIDE = (
@@ -199,23 +207,21 @@ def status(port: int, method: str, path: str, **headers: str) -> int:
     return answer
 
 
-def test_no_address_leads_out_of_the_program_and_no_upload_is_taken_without_its_token(tmp_path: Path) -> None:
-    with serving(tmp_path / "runs", tmp_path) as address:
-        port = int(address.rpartition(":")[2])
-        assert [status(port, "GET", path) for path in OUTSIDE] == [400] * len(OUTSIDE)
-        form = {"Content-Type": "multipart/form-data; boundary=x"}
-        for origin in ({}, {"Origin": address}, {"Origin": "http://evil.example"}):
-            assert status(port, "PUT", "/_stcore/upload_file/session/file", **form, **origin) == 403
+def test_no_address_leads_out_of_the_program_and_no_upload_is_taken_without_its_token(address: str) -> None:
+    port = int(address.rpartition(":")[2])
+    assert [status(port, "GET", path) for path in OUTSIDE] == [400] * len(OUTSIDE)
+    form = {"Content-Type": "multipart/form-data; boundary=x"}
+    for origin in ({}, {"Origin": address}, {"Origin": "http://evil.example"}):
+        assert status(port, "PUT", "/_stcore/upload_file/session/file", **form, **origin) == 403
 
 
-def test_only_this_machine_can_connect(tmp_path: Path) -> None:
-    with serving(tmp_path / "runs", tmp_path) as address:
-        port = int(address.rpartition(":")[2])
-        if not others():
-            pytest.skip("This machine has no other address than its own loopback.")
-        for address_of_machine in others():
-            with pytest.raises(OSError, match="refused"):
-                socket.create_connection((address_of_machine, port), timeout=5)
+def test_only_this_machine_can_connect(address: str) -> None:
+    port = int(address.rpartition(":")[2])
+    if not others():
+        pytest.skip("This machine has no other address than its own loopback.")
+    for address_of_machine in others():
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection((address_of_machine, port), timeout=5)
 
 
 def others() -> list[str]:

@@ -14,7 +14,7 @@ from playwright.sync_api import Page
 from synthetic import STARTED, seal, write_run
 
 from evidence.run.layout import MANIFEST
-from launch.jobs import OUTPUT, enqueue, mark_ended, new_job_folder, read_job
+from launch.jobs.folder import OUTPUT, enqueue, mark_ended, new_job_folder, read_job
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

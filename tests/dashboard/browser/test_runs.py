@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -85,32 +86,37 @@ def test_many_runs_are_listed_while_they_are_read(tmp_path: Path, page: Page) ->
         assert page.get_by_role("textbox", name="Search").input_value() == "grade:verified"
 
 
-def test_the_list_has_an_address_by_its_name_too(tmp_path: Path, page: Page) -> None:
-    four_runs(tmp_path / "runs")
-    with serving(tmp_path / "runs", tmp_path) as address:
-        page.goto(f"{address}/runs?q=steps%3C25&columns=steps&columns=mode&page=1")
-        expect(page).to_have_url(re.compile(rf"{address}/\?q=steps%3C25&columns=steps&columns=mode"))
-        lists(page, ["delta", "alpha"])
-        expect(page.get_by_text("Page not found")).to_have_count(0)
-        expect(page.get_by_test_id("stTopNavLink")).to_have_count(5)
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """One dashboard for the tests that change nothing in its root."""
+    folder = tmp_path_factory.mktemp("served")
+    four_runs(folder / "runs")
+    with serving(folder / "runs", folder) as address:
+        yield address
 
 
-def test_a_search_is_there_when_the_reader_comes_back(tmp_path: Path, page: Page) -> None:
-    four_runs(tmp_path / "runs")
-    with serving(tmp_path / "runs", tmp_path) as address:
-        page.goto(address)
-        search(page, "steps<25")
+def test_the_list_has_an_address_by_its_name_too(address: str, page: Page) -> None:
+    page.goto(f"{address}/runs?q=steps%3C25&columns=steps&columns=mode&page=1")
+    expect(page).to_have_url(re.compile(rf"{address}/\?q=steps%3C25&columns=steps&columns=mode"))
+    lists(page, ["delta", "alpha"])
+    expect(page.get_by_text("Page not found")).to_have_count(0)
+    expect(page.get_by_test_id("stTopNavLink")).to_have_count(5)
+
+
+def test_a_search_is_there_when_the_reader_comes_back(address: str, page: Page) -> None:
+    page.goto(address)
+    search(page, "steps<25")
+    lists(page, ["delta", "alpha"])
+    for leave in ("Compare", "Launch"):
+        page.get_by_test_id("stTopNavLink").filter(has_text=leave).click()
+        expect(page.get_by_role("heading", name=leave, exact=True)).to_be_visible()
+        settled(page)
+        page.get_by_test_id("stTopNavLink").filter(has_text=re.compile("Runs")).click()
         lists(page, ["delta", "alpha"])
-        for leave in ("Compare", "Launch"):
-            page.get_by_test_id("stTopNavLink").filter(has_text=leave).click()
-            expect(page.get_by_role("heading", name=leave, exact=True)).to_be_visible()
-            settled(page)
-            page.get_by_test_id("stTopNavLink").filter(has_text=re.compile("Runs")).click()
-            lists(page, ["delta", "alpha"])
-            expect(page.get_by_role("textbox", name="Search")).to_have_value("steps<25")
-            expect(page).to_have_url(re.compile(r"q=steps%3C25"))
-        search(page, "")
-        lists(page, ["delta", "alpha", "gamma", "beta"])
+        expect(page.get_by_role("textbox", name="Search")).to_have_value("steps<25")
+        expect(page).to_have_url(re.compile(r"q=steps%3C25"))
+    search(page, "")
+    lists(page, ["delta", "alpha", "gamma", "beta"])
 
 
 def test_a_list_that_stands_open_says_what_is_new(tmp_path: Path, page: Page) -> None:
@@ -146,47 +152,45 @@ def test_a_run_of_a_terminal_that_ends_is_told_once_and_without_a_click(tmp_path
         expect(toast).to_have_count(0)
 
 
-def test_by_keyboard_alone(tmp_path: Path, page: Page, keep) -> None:
-    four_runs(tmp_path / "runs")
-    with serving(tmp_path / "runs", tmp_path) as address:
-        page.goto(address)
-        ready(page)
-        page.keyboard.press("?")
-        expect(page.get_by_text("Compare the ticked runs")).to_be_visible()
-        keep(page, "runs-keyboard")
-        switch = page.get_by_text("Listen to these keys")
-        switch.click()
-        expect(page.locator("body[data-runs-keys=heard]")).to_have_count(0)
-        switch.click()
-        expect(page.locator("body[data-runs-keys=heard]")).to_be_attached()
-        page.keyboard.press("Escape")
-        expect(page.get_by_text("Compare the ticked runs")).to_have_count(0)
+def test_by_keyboard_alone(address: str, page: Page, keep) -> None:
+    page.goto(address)
+    ready(page)
+    page.keyboard.press("?")
+    expect(page.get_by_text("Compare the ticked runs")).to_be_visible()
+    keep(page, "runs-keyboard")
+    switch = page.get_by_text("Listen to these keys")
+    switch.click()
+    expect(page.locator("body[data-runs-keys=heard]")).to_have_count(0)
+    switch.click()
+    expect(page.locator("body[data-runs-keys=heard]")).to_be_attached()
+    page.keyboard.press("Escape")
+    expect(page.get_by_text("Compare the ticked runs")).to_have_count(0)
 
-        page.keyboard.press("/")
-        expect(page.get_by_role("textbox", name="Search")).to_be_focused()
-        page.keyboard.type("steps<40 c/?")  # In a field, letters are letters.
-        expect(page.get_by_role("textbox", name="Search")).to_have_value("steps<40 c/?")
-        search(page, "steps<40")
-        expect(page.get_by_text("3 of 4 shown")).to_be_visible()
-        ready(page)
-        focus_row(page, 1)
-        page.keyboard.press("Space")
-        expect(page.get_by_text("1 chosen")).to_be_visible()
-        page.keyboard.press("ArrowDown")
-        expect(cell(page, 2, 1)).to_be_focused()
-        page.keyboard.press("Space")
-        expect(page.get_by_text("2 chosen")).to_be_visible()
-        page.keyboard.press("c")
-        expect(page).to_have_url(re.compile(r"/compare\?runs=delta&runs=alpha"))
+    page.keyboard.press("/")
+    expect(page.get_by_role("textbox", name="Search")).to_be_focused()
+    page.keyboard.type("steps<40 c/?")  # In a field, letters are letters.
+    expect(page.get_by_role("textbox", name="Search")).to_have_value("steps<40 c/?")
+    search(page, "steps<40")
+    expect(page.get_by_text("3 of 4 shown")).to_be_visible()
+    ready(page)
+    focus_row(page, 1)
+    page.keyboard.press("Space")
+    expect(page.get_by_text("1 chosen")).to_be_visible()
+    page.keyboard.press("ArrowDown")
+    expect(cell(page, 2, 1)).to_be_focused()
+    page.keyboard.press("Space")
+    expect(page.get_by_text("2 chosen")).to_be_visible()
+    page.keyboard.press("c")
+    expect(page).to_have_url(re.compile(r"/compare\?runs=delta&runs=alpha"))
 
-        page.get_by_role("link", name="Runs").click()
-        expect(page.get_by_text("2 chosen; 3 of 4 shown")).to_be_visible()
-        ready(page)
-        focus_row(page, 2)
-        page.keyboard.press("ArrowDown")
-        expect(cell(page, 2, 2)).to_be_focused()
-        page.keyboard.press("Enter")
-        expect(page).to_have_url(re.compile(r"/run\?run=gamma"))
+    page.get_by_role("link", name="Runs").click()
+    expect(page.get_by_text("2 chosen; 3 of 4 shown")).to_be_visible()
+    ready(page)
+    focus_row(page, 2)
+    page.keyboard.press("ArrowDown")
+    expect(cell(page, 2, 2)).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(r"/run\?run=gamma"))
 
 
 def test_tab_leads_out_of_the_table_and_archiving_is_undone_by_keyboard(tmp_path: Path, page: Page) -> None:
@@ -244,31 +248,29 @@ def test_a_long_list_is_as_high_as_the_window_and_its_buttons_are_seen(tmp_path:
         page.wait_for_function("document.querySelector('.st-key-runs_table').getBoundingClientRect().height < 100")
 
 
-def test_the_filters_are_set_by_keyboard(tmp_path: Path, page: Page) -> None:
-    four_runs(tmp_path / "runs")
-    with serving(tmp_path / "runs", tmp_path) as address:
-        page.goto(address)
-        ready(page)
-        filters = page.get_by_role("button", name="Filters")
-        filters.focus()
-        page.keyboard.press("Enter")
-        expect(page.get_by_role("combobox", name="Grade")).to_be_focused()
-        page.keyboard.press("Tab")
-        expect(page.get_by_role("combobox", name="Mode")).to_be_focused()
-        page.keyboard.press("ArrowDown")
-        expect(page.get_by_role("option", name="full")).to_be_visible()
-        page.keyboard.press("Enter")
-        expect(page).to_have_url(re.compile(r"\?mode=full"))
-        page.keyboard.press("Escape")  # The list of the box, then all of it.
-        expect(page.get_by_role("option")).to_have_count(0)
-        page.keyboard.press("Escape")
-        expect(filters).to_be_focused()
-        expect(filters).to_contain_text("Filters: 1")
+def test_the_filters_are_set_by_keyboard(address: str, page: Page) -> None:
+    page.goto(address)
+    ready(page)
+    filters = page.get_by_role("button", name="Filters")
+    filters.focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("combobox", name="Grade")).to_be_focused()
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("combobox", name="Mode")).to_be_focused()
+    page.keyboard.press("ArrowDown")
+    expect(page.get_by_role("option", name="full")).to_be_visible()
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(r"\?mode=full"))
+    page.keyboard.press("Escape")  # The list of the box, then all of it.
+    expect(page.get_by_role("option")).to_have_count(0)
+    page.keyboard.press("Escape")
+    expect(filters).to_be_focused()
+    expect(filters).to_contain_text("Filters: 1")
 
-        # A mouse leaves the focus where it was pressed.
-        filters.click()
-        expect(page.get_by_role("combobox", name="Grade")).to_be_visible()
-        expect(filters).to_be_focused()
+    # A mouse leaves the focus where it was pressed.
+    filters.click()
+    expect(page.get_by_role("combobox", name="Grade")).to_be_visible()
+    expect(filters).to_be_focused()
 
 
 def test_ticks_stay_with_their_runs_and_notes_go_where_they_should(tmp_path: Path, page: Page, keep) -> None:

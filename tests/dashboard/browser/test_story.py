@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -45,113 +46,116 @@ def click_grid(page: Page, *, x: int, row: int) -> None:
     page.mouse.click(box["x"] + x, box["y"] + ROW_PIXELS * row + ROW_PIXELS // 2)
 
 
-def test_look_sort_open_and_compare(tmp_path: Path, page: Page, keep) -> None:
-    three_runs(tmp_path / "runs")
-    with serving(tmp_path / "runs", tmp_path) as address:
-        page.goto(address)
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """One dashboard for the tests that change nothing in its root."""
+    folder = tmp_path_factory.mktemp("served")
+    three_runs(folder / "runs")
+    with serving(folder / "runs", folder) as address:
+        yield address
+
+
+def test_look_sort_open_and_compare(address: str, page: Page, keep) -> None:
+    page.goto(address)
+    settled(page)
+    assert names_in_order(page) == ["beta", "alpha", "gamma-smoke"]
+    keep(page, "runs")
+    click_grid(page, x=TITLE, row=0)
+    page.wait_for_function(
+        "document.querySelector(\"[data-testid=stDataFrame] table tbody tr td[aria-colindex='1']\")"
+        ".textContent.trim() === 'alpha'"
+    )
+    assert names_in_order(page) == ["alpha", "beta", "gamma-smoke"]
+    click_grid(page, x=NAME, row=1)
+    expect(page).to_have_url(re.compile(r"/run\?run=alpha"))
+    page.get_by_role("link", name="Runs").click()
+    expect(page.get_by_text("3 of 3 shown")).to_be_visible()
+
+    search = page.get_by_role("textbox", name="Search")
+    search.fill("loss<100 -mode:smoke steps>250")
+    search.press("Enter")
+    expect(page.get_by_text("1 of 3 shown")).to_be_visible()
+    assert "q=" in page.url
+
+    click_grid(page, x=NAME, row=1)
+    expect(page).to_have_url(re.compile(r"/run\?run=beta"))
+    expect(page.get_by_role("heading", name="beta")).to_be_visible()
+    expect(page.get_by_text("of 300 planned")).to_be_visible()
+    expect(page.locator("[data-testid=stEChartsChart] canvas")).to_be_visible()
+    keep(page, "run")
+    for tab in ("Plan", "Configuration", "Examples", "Predictions", "Log", "Reproduce", "Files", "Problems"):
+        page.get_by_role("tab", name=tab).click()
+        expect(page).to_have_url(re.compile(f"view={tab}"))
         settled(page)
-        assert names_in_order(page) == ["beta", "alpha", "gamma-smoke"]
-        keep(page, "runs")
-        click_grid(page, x=TITLE, row=0)
-        page.wait_for_function(
-            "document.querySelector(\"[data-testid=stDataFrame] table tbody tr td[aria-colindex='1']\")"
-            ".textContent.trim() === 'alpha'"
-        )
-        assert names_in_order(page) == ["alpha", "beta", "gamma-smoke"]
-        click_grid(page, x=NAME, row=1)
-        expect(page).to_have_url(re.compile(r"/run\?run=alpha"))
-        page.get_by_role("link", name="Runs").click()
-        expect(page.get_by_text("3 of 3 shown")).to_be_visible()
-
-        search = page.get_by_role("textbox", name="Search")
-        search.fill("loss<100 -mode:smoke steps>250")
-        search.press("Enter")
-        expect(page.get_by_text("1 of 3 shown")).to_be_visible()
-        assert "q=" in page.url
-
-        click_grid(page, x=NAME, row=1)
-        expect(page).to_have_url(re.compile(r"/run\?run=beta"))
-        expect(page.get_by_role("heading", name="beta")).to_be_visible()
-        expect(page.get_by_text("of 300 planned")).to_be_visible()
-        expect(page.locator("[data-testid=stEChartsChart] canvas")).to_be_visible()
-        keep(page, "run")
-        for tab in ("Plan", "Configuration", "Examples", "Predictions", "Log", "Reproduce", "Files", "Problems"):
-            page.get_by_role("tab", name=tab).click()
-            expect(page).to_have_url(re.compile(f"view={tab}"))
-            settled(page)
-            expect(page.locator("[data-testid=stException]")).to_have_count(0)
-
-        page.get_by_role("link", name="Runs").click()
-        # Coming back, the reader finds the search as it was left.
-        expect(page.get_by_text("1 of 3 shown")).to_be_visible()
-        search.fill("")
-        search.press("Enter")
-        expect(page.get_by_text("3 of 3 shown")).to_be_visible()
-        settled(page)
-        click_grid(page, x=TICK, row=1)
-        expect(page.get_by_text("1 chosen")).to_be_visible()
-        click_grid(page, x=TICK, row=2)
-        expect(page.get_by_text("2 chosen")).to_be_visible()
-        page.get_by_role("button", name="Compare").click()
-        expect(page.get_by_role("heading", name="Compare")).to_be_visible()
-        expect(page.get_by_text("Settings that differ")).to_be_visible()
-        expect(page.get_by_text("exact McNemar, p")).to_be_visible()
-        assert sorted(re.findall(r"runs=(\w+)", page.url)) == ["alpha", "beta"]
-        settled(page)
-        keep(page, "compare")
-
-
-def test_what_is_compared_is_chosen_by_keyboard(tmp_path: Path, page: Page) -> None:
-    three_runs(tmp_path / "runs")
-    with serving(tmp_path / "runs", tmp_path) as address:
-        page.goto(f"{address}/compare")
-        settled(page)
-        page.get_by_role("button", name="Choose runs").focus()
-        page.keyboard.press("Enter")
-        box = page.get_by_role("combobox", name="Runs")
-        for name in ("alpha", "beta"):
-            expect(box).to_be_focused()
-            page.keyboard.type(name)
-            page.keyboard.press("Enter")
-            expect(page).to_have_url(re.compile(f"runs={name}"))
-        page.keyboard.press("Escape")
-        page.keyboard.press("Escape")  # The list of the box, then all of it.
-        chosen = page.get_by_role("button", name="Runs: 2")
-        expect(chosen).to_be_focused()
-        # With names in the box the first thing in it is a cross that no key leads to.
-        page.keyboard.press("Enter")
-        expect(box).to_be_focused()
-        page.keyboard.press("Escape")
-
-        # While the one is still closing, the other opens.
-        page.get_by_role("button", name="Export").focus()
-        page.keyboard.press("Enter")
-        expect(page.get_by_role("button", name="SVG, for print")).to_be_focused()
-
-
-def test_a_button_of_the_comparison_puts_runs_side_by_side(tmp_path: Path, page: Page) -> None:
-    three_runs(tmp_path / "runs")
-    both = re.compile(r"/compare\?.*runs=gamma-smoke&runs=beta")
-    with serving(tmp_path / "runs", tmp_path) as address:
-        page.goto(f"{address}/compare")
-        page.get_by_role("button", name="Smoke against full").click()
-        expect(page).to_have_url(both)
-        expect(page.get_by_role("button", name="Runs: 2")).to_be_visible()
-        expect(page.get_by_text("What the smoke run proves")).to_be_visible()
-        page.goto(f"{address}/compare?part=Scatter")
-        settled(page)
-        for row in (1, 2):
-            click_grid(page, x=TICK, row=row)
-            expect(page.get_by_text(f"{row} run{'s' if row > 1 else ''} chosen of 3.")).to_be_visible()
-        page.get_by_role("button", name="Side by side").click()
-        expect(page).to_have_url(re.compile(r"/compare\?.*runs=beta&runs=alpha"))
-        expect(page.get_by_role("tab", name="Side by side")).to_have_attribute("aria-selected", "true")
-        expect(page.get_by_text("Choose two or more runs")).to_have_count(0)
-        page.get_by_role("button", name="Smoke against full").click()
-        expect(page).to_have_url(both)
-        page.reload()
-        expect(page.get_by_role("button", name="Runs: 2")).to_be_visible()
         expect(page.locator("[data-testid=stException]")).to_have_count(0)
+
+    page.get_by_role("link", name="Runs").click()
+    # Coming back, the reader finds the search as it was left.
+    expect(page.get_by_text("1 of 3 shown")).to_be_visible()
+    search.fill("")
+    search.press("Enter")
+    expect(page.get_by_text("3 of 3 shown")).to_be_visible()
+    settled(page)
+    click_grid(page, x=TICK, row=1)
+    expect(page.get_by_text("1 chosen")).to_be_visible()
+    click_grid(page, x=TICK, row=2)
+    expect(page.get_by_text("2 chosen")).to_be_visible()
+    page.get_by_role("button", name="Compare").click()
+    expect(page.get_by_role("heading", name="Compare")).to_be_visible()
+    expect(page.get_by_text("Settings that differ")).to_be_visible()
+    expect(page.get_by_text("exact McNemar, p")).to_be_visible()
+    assert sorted(re.findall(r"runs=(\w+)", page.url)) == ["alpha", "beta"]
+    settled(page)
+    keep(page, "compare")
+
+
+def test_what_is_compared_is_chosen_by_keyboard(address: str, page: Page) -> None:
+    page.goto(f"{address}/compare")
+    settled(page)
+    page.get_by_role("button", name="Choose runs").focus()
+    page.keyboard.press("Enter")
+    box = page.get_by_role("combobox", name="Runs")
+    for name in ("alpha", "beta"):
+        expect(box).to_be_focused()
+        page.keyboard.type(name)
+        page.keyboard.press("Enter")
+        expect(page).to_have_url(re.compile(f"runs={name}"))
+    page.keyboard.press("Escape")
+    page.keyboard.press("Escape")  # The list of the box, then all of it.
+    chosen = page.get_by_role("button", name="Runs: 2")
+    expect(chosen).to_be_focused()
+    # With names in the box the first thing in it is a cross that no key leads to.
+    page.keyboard.press("Enter")
+    expect(box).to_be_focused()
+    page.keyboard.press("Escape")
+
+    # While the one is still closing, the other opens.
+    page.get_by_role("button", name="Export").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="SVG, for print")).to_be_focused()
+
+
+def test_a_button_of_the_comparison_puts_runs_side_by_side(address: str, page: Page) -> None:
+    both = re.compile(r"/compare\?.*runs=gamma-smoke&runs=beta")
+    page.goto(f"{address}/compare")
+    page.get_by_role("button", name="Smoke against full").click()
+    expect(page).to_have_url(both)
+    expect(page.get_by_role("button", name="Runs: 2")).to_be_visible()
+    expect(page.get_by_text("What the smoke run proves")).to_be_visible()
+    page.goto(f"{address}/compare?part=Scatter")
+    settled(page)
+    for row in (1, 2):
+        click_grid(page, x=TICK, row=row)
+        expect(page.get_by_text(f"{row} run{'s' if row > 1 else ''} chosen of 3.")).to_be_visible()
+    page.get_by_role("button", name="Side by side").click()
+    expect(page).to_have_url(re.compile(r"/compare\?.*runs=beta&runs=alpha"))
+    expect(page.get_by_role("tab", name="Side by side")).to_have_attribute("aria-selected", "true")
+    expect(page.get_by_text("Choose two or more runs")).to_have_count(0)
+    page.get_by_role("button", name="Smoke against full").click()
+    expect(page).to_have_url(both)
+    page.reload()
+    expect(page.get_by_role("button", name="Runs: 2")).to_be_visible()
+    expect(page.locator("[data-testid=stException]")).to_have_count(0)
 
 
 def test_pointing_at_a_curve_lists_its_panel_first_and_then_the_others_from_the_top(tmp_path: Path, page: Page) -> None:
@@ -173,13 +177,11 @@ def test_pointing_at_a_curve_lists_its_panel_first_and_then_the_others_from_the_
             assert [title for _, title in titles][:4] == [first, *others]
 
 
-def test_a_link_shows_the_same_view(tmp_path: Path, page: Page) -> None:
-    three_runs(tmp_path / "runs")
-    with serving(tmp_path / "runs", tmp_path) as address:
-        page.goto(f"{address}/run?run=alpha&view=Predictions&outcome=wrong")
-        settled(page)
-        expect(page.get_by_role("tab", name="Predictions")).to_have_attribute("aria-selected", "true")
-        expect(page.get_by_text(re.compile(r"^\d+ of 60 items"))).not_to_have_text(re.compile("^60 of"))
+def test_a_link_shows_the_same_view(address: str, page: Page) -> None:
+    page.goto(f"{address}/run?run=alpha&view=Predictions&outcome=wrong")
+    settled(page)
+    expect(page.get_by_role("tab", name="Predictions")).to_have_attribute("aria-selected", "true")
+    expect(page.get_by_text(re.compile(r"^\d+ of 60 items"))).not_to_have_text(re.compile("^60 of"))
 
 
 def test_the_answer_that_was_chosen_stays_and_has_a_link(tmp_path: Path, page: Page) -> None:

@@ -83,7 +83,7 @@ def test_nothing_but_a_zip_is_replaced(tmp_path: Path):
         with pytest.raises(ProblemError) as caught:
             build_bundle([run], output)
         assert as_text(caught.value.problems) == (
-            f"error TP848: {output}: What stands there is no zip, and would be replaced.\n"
+            f"error TP848: {output}: The file there is not a zip, and would be replaced.\n"
             "  The output cannot be written, or lies inside a run folder and would become part of it.\n"
             "  Next: Give another path with `--output`.\n"
         )
@@ -230,7 +230,7 @@ def test_two_runs_of_one_name(tmp_path: Path):
     assert refused(runs, tmp_path / "o" / "x.zip") == (
         (
             "error TP849: demo: Several of the folders have this name.\n"
-            "  Runs are packed under the name of their folder, so two of one name cannot be told apart.\n"
+            "  Runs are packed under the name of their folder, so two with one name cannot be distinguished.\n"
             "  Next: Pack them into two bundles.\n"
         ),
         2,
@@ -304,7 +304,7 @@ def test_a_folder_whose_name_is_no_run_id(tmp_path: Path):
     run = write_run(tmp_path, "my run")
     text, code = refused([run], tmp_path / "o" / "x.zip", allow_partial=True)
     assert code == 1
-    assert f"error TP845: {run}: The run folder is named `my run`, which is no run id.\n" in text
+    assert f"error TP845: {run}: The run folder is named `my run`, which is not a run id.\n" in text
 
 
 def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -55,7 +55,7 @@ def test_the_errors_of_a_contradictory_run_are_counted(tmp_path: Path):
 def test_a_folder_whose_name_is_no_run_id(tmp_path: Path):
     write_run(tmp_path, "demo").rename(tmp_path / "my run")
     found = {(what, state): detail for _, what, state, detail in lines(tmp_path / "my run")}
-    assert found["name", "blocked"] == "The run folder is named `my run`, which is no run id."
+    assert found["name", "blocked"] == "The run folder is named `my run`, which is not a run id."
 
 
 def test_missing_folders(tmp_path: Path):

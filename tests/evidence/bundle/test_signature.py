@@ -240,7 +240,7 @@ def test_keys_that_cannot_be_used(
 def test_a_public_key_signs_nothing(signed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     code, _, err = run(capsys, "sign", signed, "--key", tmp_path / "me.pub")
     assert code == 2
-    assert "This is no private key of Ed25519 in PEM form, or it is locked by a password." in err
+    assert "This is not a private key of Ed25519 in PEM form, or a password locks it." in err
 
 
 def test_a_signature_without_a_key(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):

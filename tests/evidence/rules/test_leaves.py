@@ -58,7 +58,7 @@ def test_a_change_that_is_taken_back_leaves_no_trace(forger: Forger) -> None:
         (Forgery(file="log.jsonl", what="row repeated", line=3), "The event planned was logged already."),
         (
             Forgery(file="log.jsonl", what="rows swapped", line=2),
-            "The event planned stands before devices_chosen.",
+            "The event planned comes before devices_chosen.",
         ),
         (
             Forgery(file="log.jsonl", what="removed", path=("fields", "manifest_sha256"), line=8),

@@ -7,12 +7,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.explain import violations
+from schemas.explain import sentences
 from schemas.problems.problem import Problem
 from schemas.problems.render import FIELDS, as_dicts, as_github, as_junit, as_sarif, as_sentence, as_text
 
 SCORE = Problem(
-    code=violations.WRONG_TYPE.code,
+    code=sentences.WRONG_TYPE.code,
     severity="error",
     file="submission_runs/a/eval_summary.json",
     line=12,

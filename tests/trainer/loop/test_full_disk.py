@@ -35,7 +35,7 @@ from trainer.loop.step import TrainState
 from trainer.recorder.progress import Watch
 from trainer.recorder.recorder import Recorder, claim, now
 from trainer.run import RunRequest, run
-from trainproof.train_order import TrainFlags, order_of
+from trainproof.orders.train import TrainFlags, order_of
 
 pytestmark = pytest.mark.slow
 

@@ -40,7 +40,7 @@ def test_by_the_compiler_a_start_needs_one_state(optimizer: str, stored: str, de
         )
     )
     state = state_shapes(task)
-    figure = start_program(task).compile().call.memory_analysis()
+    figure = start_program(task).compile().executable.memory_analysis()
     assert figure.alias_size_in_bytes == bytes_of(state.trained)
     peak = (
         figure.argument_size_in_bytes

@@ -109,6 +109,7 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one_with_dropout_too(
         "rslora": False,
         "dropout": 0.25,
         "targets": "attention.*,up",
+        "base": "plain",
     }
     assert manifest["model"]["dtypes"] == {"params": "bfloat16", "trained": "float32", "compute": "float32"}
     assert manifest["model"]["trainable_parameters"] < manifest["model"]["parameters"] / 4
@@ -185,7 +186,7 @@ def test_a_target_that_is_no_projection_is_refused(low: Config):
         "or all.\n"
     )
     assert refusal(lambda: task_of(replace(low, method=replace(LORA, targets="q_proj,quary")))) == "".join(
-        f"error TP064: tiny-gpt2 at /method/targets: The target {target} of method.targets is the name of no "
+        f"error TP067: tiny-gpt2 at /method/targets: The target {target} of method.targets is the name of no "
         f"projection of tiny-gpt2.\n{expected}  Next: Did you mean {close}?\n"
         for target, close in (("q_proj", "c_proj"), ("quary", "query"))
     )
@@ -194,3 +195,30 @@ def test_a_target_that_is_no_projection_is_refused(low: Config):
 def test_rslora_divides_by_the_root_of_the_rank(low: Config):
     adapters = task_of(replace(low, method=replace(LORA, rslora=True))).model.adapters
     assert {lora.scale for lora in adapters.values()} == {8.0 / 4**0.5}
+
+
+@pytest.mark.parametrize("base", ["nf4", "int8"])
+def test_a_base_in_few_bits_is_trained_beside_resumed_and_exported(
+    base: str, low: Config, order_of: Callable[..., RunRequest]
+):
+    whole = replace(low, method=replace(LORA, base=base), limits=Limits(steps=3))
+    first = order_of(replace(whole, limits=Limits(steps=1)), "first")
+    rest = order_of(whole, "rest", resume=first.folder)
+    requests = [order_of(whole, "whole"), first, rest]
+    assert [run(request, QUIET) for request in requests] == [0, 0, 0]
+    assert rows(first.folder) + rows(rest.folder) == rows(requests[0].folder)
+    assert errors(rest.folder) == []
+    model = json.loads((rest.folder / layout.MANIFEST).read_text())["model"]
+    assert model["dtypes"]["params"] == "bfloat16"
+    plain = task_of(replace(low, method=Method()))
+    assert model["parameters"] - model["trainable_parameters"] == sum(each.size for each in plain.model.shapes.values())
+    assert (export_run(rest.folder, None, QUIET) / "model.safetensors").is_file()
+
+
+def test_settings_of_adapters_are_refused_where_everything_is_trained(low: Config):
+    assert refusal(lambda: task_of(replace(low, method=Method(rank=4, base="nf4")))) == "".join(
+        f"error TP069: tiny-gpt2 at /method/{key}: method.{key} is {value}, which method.kind full does not use.\n"
+        "  A setting without effect would be declared and not be true.\n"
+        "  Next: Set method.kind to lora, or leave the setting out.\n"
+        for key, value in (("rank", 4), ("base", '"nf4"'))
+    )

@@ -151,5 +151,5 @@ def test_folders_inside_each_other_without_end_are_not_followed(
 ) -> None:
     code, out, err = run_command(capsys, verb, deep.parent if verb == "runs" else deep)
     assert code == (1 if verb in ("check", "package") else 0)
-    said = "The folder stands in more than 64 others of the run; it was not looked into."
+    said = "The folder is nested more than 64 levels deep in the run; it was not read."
     assert said in out + err

@@ -10,7 +10,7 @@ from stand_ins import put, stand_in, wait_for
 from synthetic import write_run
 
 from launch import queue
-from launch.jobs import Job, jobs, read_job
+from launch.jobs.folder import Job, jobs, read_job
 from launch.places import local
 from schemas.reading.yaml_text import read_yaml
 from trainproof import command

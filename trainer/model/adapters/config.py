@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -137,10 +137,8 @@ def wrong(config: Mapping[str, Any], file: Path) -> list[Problem]:
         "r": type(config.get("r")) is int and config["r"] > 0,
         "lora_alpha": is_number(config.get("lora_alpha")),
         "lora_dropout": is_number(config.get("lora_dropout") or 0) and 0 <= (config.get("lora_dropout") or 0) < 1,
-        **{
-            key: isinstance(value, dict) and all(is_number(each) and each > 0 for each in value.values())
-            for key, value in patterns.items()
-        },
+        "rank_pattern": are_patterns(patterns["rank_pattern"], lambda each: type(each) is int and each > 0),
+        "alpha_pattern": are_patterns(patterns["alpha_pattern"], is_number),
     }
     return [
         problem_of(
@@ -152,6 +150,18 @@ def wrong(config: Mapping[str, Any], file: Path) -> list[Problem]:
         for key, holds in checks.items()
         if not holds
     ]
+
+
+def are_patterns(value: Any, is_right: Callable[[Any], bool]) -> bool:
+    """Return whether a value is an object whose keys are regular expressions and whose values are right."""
+    if not isinstance(value, dict) or not all(is_right(each) for each in value.values()):
+        return False
+    try:
+        for key in value:
+            re.compile(rf"(.*\.)?({key})$")
+    except re.error:
+        return False
+    return True
 
 
 def refusal(file: Path, what: str, why: str | None = None) -> ProblemError:

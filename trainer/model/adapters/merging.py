@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 
+from schemas.problems.problem import ProblemError
+from schemas.problems.rule import Rule, problem_of
+from trainer.model import files
 from trainer.model.adapters.reading import Adapter, read_adapter
 from trainer.model.build import abstract
 from trainer.model.files.export import export
 from trainer.model.files.loading import load_params
-from trainer.model.files.source import ModelSource
+from trainer.model.files.source import ModelSource, resolve
 from trainer.model.lora import Lora, is_lora, lora_names
 from trainer.model.params import Params, flatten
+from trainer.model.quantised import dequantise
+
+BAD_MERGE = Rule(
+    "TP066",
+    "Adapters cannot be merged so",
+    "A model is written in float32, bfloat16 or float16; a weight says how much of an adapter is added.",
+    "Write ADAPTER or ADAPTER=0.5, and --dtype float32, bfloat16 or float16.",
+)
+
+DTYPES = ("float32", "bfloat16", "float16")
 
 
 def merged(params: Mapping[str, Any], loras: Mapping[str, Lora]) -> Params:
@@ -24,9 +39,22 @@ def merged(params: Mapping[str, Any], loras: Mapping[str, Lora]) -> Params:
         params: of a decoder with adapters, by name.
         loras: the adapters, by the name of their projection.
     """
-    base = {name: value for name, value in params.items() if not is_lora(name)}
+    base = dense({name: value for name, value in params.items() if not is_lora(name)})
     own = {name: value for name, value in params.items() if is_lora(name)}
     return with_adapters(base, [(Adapter(loras=dict(loras), params=own), 1.0)])
+
+
+def dense(params: Mapping[str, Any]) -> Params:
+    """Return parameters with every quantised kernel in the type of the token table, as an export writes it."""
+    dtype = params["tokens.table"].dtype
+    found: Params = {}
+    for name, value in params.items():
+        if name.endswith(".codes"):
+            projection = name.removesuffix(".codes")
+            found[f"{projection}.kernel"] = dequantise(value, params[f"{projection}.scales"], dtype)
+        elif not name.endswith(".scales"):
+            found[name] = value
+    return dict(sorted(found.items()))
 
 
 def with_adapters(params: Mapping[str, Any], adapters: Sequence[tuple[Adapter, float]]) -> Params:
@@ -77,3 +105,39 @@ def merge(
     decoder = abstract(source.spec, params_dtype=dtype, compute_dtype=dtype, remat="none")
     params = load_params(source, flatten(decoder)[1])
     export(folder, with_adapters(params, read), source, go_on=go_on)
+
+
+def merge_named(base: str, adapters: Sequence[str], folder: Path, *, dtype: str | None = None) -> None:
+    """Merge adapters, given as on the command line, into a model.
+
+    Args:
+        base: folder, or name on the hub.
+        adapters: folders, each with `=weight` behind it where that is not 1; a folder of that whole name comes first.
+        folder: made here.
+        dtype: of what is written. None: as the base's config.json says.
+
+    Raises:
+        ProblemError: base or adapter cannot be used, a weight or dtype is none, or the folder is taken.
+    """
+    source = resolve(base)
+    config = json.loads((source.folder / files.CONFIG).read_text(encoding="utf-8"))
+    chosen = dtype or config.get("dtype") or config.get("torch_dtype") or "float32"
+    if chosen not in DTYPES:
+        what = f"The element type {chosen!r} is not one that a model is written in."
+        raise ProblemError([problem_of(BAD_MERGE, file=base, what=what, expected=", ".join(DTYPES))], exit_code=2)
+    merge(source, [weighted(each) for each in adapters], folder, dtype=chosen)
+
+
+def weighted(text: str) -> tuple[Path, float]:
+    """Return folder and weight: `adapters/one=0.7` is `adapters/one` and 0.7."""
+    name, equals, weight = text.rpartition("=")
+    if not equals or Path(text).is_dir():
+        return Path(text), 1.0
+    try:
+        value = float(weight)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        what = f"The weight of {name} is {weight!r}, which is not a number."
+        raise ProblemError([problem_of(BAD_MERGE, file=text, what=what)], exit_code=2)
+    return Path(name), value

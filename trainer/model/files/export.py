@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
@@ -45,6 +46,7 @@ def export(
     source: ModelSource,
     *,
     end_token_id: int | None = None,
+    dtype: str | None = None,
     shard_bytes: int = SHARD_BYTES,
     go_on: Callable[[], None] = lambda: None,
 ) -> None:
@@ -52,9 +54,10 @@ def export(
 
     Args:
         folder: made here; it must not exist yet, or be empty.
-        params: arrays by name, of one dtype, in which they are written.
+        params: arrays by name, of one dtype.
         source: the model they came from: its config.json is copied and completed, its tokenizer copied.
         end_token_id: what the model was taught to stop at; other tools are told to. None: as the model's files say.
+        dtype: in which they are written, rounded one tensor at a time. None: as they are.
         shard_bytes: largest file; more than that is written as several files with an index.
         go_on: called between files; what it raises ends the export, and nothing is left behind.
 
@@ -67,8 +70,9 @@ def export(
     working = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
     working.mkdir()
     try:
-        write_weights(working, params, source.family.links(source.spec), shard_bytes, go_on)
-        write_json(working / files.CONFIG, completed_config(source, params))
+        chosen = dtype or element_type(params)
+        write_weights(working, params, source.family.links(source.spec), chosen, shard_bytes, go_on)
+        write_json(working / files.CONFIG, completed_config(source, chosen))
         copy_descriptions(source, working)
         if end_token_id is not None:
             stop_at(working, end_token_id)
@@ -80,16 +84,23 @@ def export(
 
 
 def write_weights(
-    folder: Path, params: Params, links: tuple[TensorLink, ...], shard_bytes: int, go_on: Callable[[], None]
+    folder: Path,
+    params: Params,
+    links: tuple[TensorLink, ...],
+    dtype: str,
+    shard_bytes: int,
+    go_on: Callable[[], None],
 ) -> None:
     """Write all tensors to one file, or to several with an index."""
     shards = split_by_size(links, params, shard_bytes)
     names = [files.WEIGHTS_SHARD.format(number=number + 1, count=len(shards)) for number in range(len(shards))]
     if len(shards) == 1:
         names = [files.WEIGHTS]
+    total = 0
     for name, shard in zip(names, shards, strict=True):
         go_on()
-        tensors = {link.tensor: joined(link, params) for link in shard}
+        tensors = {link.tensor: joined(link, params, dtype) for link in shard}
+        total += sum(tensor.nbytes for tensor in tensors.values())
         # transformers refuses a file that does not say which framework's layout it has; "pt" is the one of these names.
         try:
             save_file(tensors, folder / name, metadata={"format": "pt"})
@@ -98,7 +109,6 @@ def write_weights(
         # The library closes its files to others; an export is as open as the folder that the user's umask made.
         (folder / name).chmod(folder.stat().st_mode & 0o666)
     if len(shards) > 1:
-        total = sum(tensor_bytes(link, params) for link in links)
         places = {link.tensor: name for name, shard in zip(names, shards, strict=True) for link in shard}
         write_json(folder / files.WEIGHTS_INDEX, {"metadata": {"total_size": total}, "weight_map": places})
 
@@ -128,21 +138,27 @@ def tensor_bytes(link: TensorLink, params: Params) -> int:
     return sum(int(params[name].size) * params[name].dtype.itemsize for name in link.params)
 
 
-def joined(link: TensorLink, params: Params) -> NDArray[Any]:
-    """Return a tensor as the file keeps it, from the parameters it holds."""
-    whole = np.concatenate([np.asarray(jax.device_get(params[name])) for name in link.params], axis=-1)
+def joined(link: TensorLink, params: Params, dtype: str) -> NDArray[Any]:
+    """Return a tensor as the file keeps it, from the parameters it holds, in an element type."""
+    parts = [np.asarray(jax.device_get(params[name])).astype(jnp.dtype(dtype), copy=False) for name in link.params]
+    whole = np.concatenate(parts, axis=-1)
     return np.ascontiguousarray(whole.T if link.transposed else whole)
 
 
-def completed_config(source: ModelSource, params: Params) -> dict[str, Any]:
+def element_type(params: Params) -> str:
+    """Return the one element type of parameters."""
+    dtypes = {str(value.dtype) for value in params.values()}
+    assert len(dtypes) == 1, f"parameters of several dtypes: {sorted(dtypes)}"
+    return dtypes.pop()
+
+
+def completed_config(source: ModelSource, dtype: str) -> dict[str, Any]:
     """Return the model's config.json with what an export must say: architecture and element type."""
     config: dict[str, Any] = json.loads((source.folder / files.CONFIG).read_text(encoding="utf-8"))
     config = config if source.family.text_key is None else config[source.family.text_key]
-    dtypes = {str(value.dtype) for value in params.values()}
-    assert len(dtypes) == 1, f"parameters of several dtypes: {sorted(dtypes)}"
     config.pop("torch_dtype", None)  # the older word for dtype; both would contradict each other
     config.pop("quantization_config", None)  # what is written is not quantised
-    return {**config, "architectures": [source.family.architecture], "dtype": dtypes.pop()}
+    return {**config, "architectures": [source.family.architecture], "dtype": dtype}
 
 
 def copy_descriptions(source: ModelSource, folder: Path) -> None:

@@ -18,9 +18,11 @@ from numpy.typing import NDArray
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
 from trainer.model.families.family import TensorLink
+from trainer.model.files.quantised import EightBit, FourBit
 from trainer.model.files.source import ModelSource
 from trainer.model.files.tensors import Tensor, open_tensors, unreadable
 from trainer.model.params import Params, owned
+from trainer.model.quantised import Kind, quantise_on_device, quantised_names
 
 OTHER_MODEL = Rule(
     "TP044",
@@ -57,10 +59,11 @@ def load_params(source: ModelSource, wanted: Wanted) -> Params:
     with ExitStack() as stack:
         tensors, links = opened(source, wanted, stack)
         for name, link in links.items():
-            for param, value in parts(tensors[name].read(), link, wanted):
+            kept = kept_as_it_is(tensors[name], link, wanted)
+            for param, value in parts(tensors[name].read(), link, wanted) if kept is None else kept:
                 if not is_finite(value) and name not in spoiled:
                     spoiled.append(name)
-                params[param] = owned(jax.device_put(value, wanted[param].sharding))
+                params |= placed(param, value, wanted)
     if spoiled:
         what = f"Tensors of {source.name} hold numbers that are not finite: {', '.join(sorted(spoiled))}."
         raise unreadable(source.folder, what, "A model with one of them computes no loss; it was saved after it broke.")
@@ -90,17 +93,44 @@ def opened(source: ModelSource, wanted: Wanted, stack: ExitStack) -> tuple[dict[
     return tensors, links
 
 
+def kept_as_it_is(stored: Tensor, link: TensorLink, wanted: Wanted) -> list[tuple[str, NDArray[Any]]] | None:
+    """Return codes and magnitudes of a quantised tensor whose projection is to be kept so, or None."""
+    codes, scales = quantised_names(link.params[0].removesuffix(".kernel"))
+    if not link.transposed or codes not in wanted or not isinstance(stored, FourBit | EightBit):
+        return None
+    arrays = stored.arrays(str(wanted[codes].dtype), wanted[scales].shape)
+    return None if arrays is None else [(codes, arrays[0]), (scales, arrays[1])]
+
+
+def placed(name: str, value: NDArray[Any], wanted: Wanted) -> Params:
+    """Return a parameter on its devices; a kernel that is to be kept in few bits as its codes and magnitudes."""
+    if name in wanted:
+        return {name: owned(jax.device_put(value, wanted[name].sharding))}
+    names = quantised_names(name.removesuffix(".kernel"))
+    kind: Kind = "int8" if wanted[names[0]].dtype == np.int8 else "nf4"
+    made = quantise_on_device(value, kind)
+    return {each: jax.device_put(array, wanted[each].sharding) for each, array in zip(names, made, strict=True)}
+
+
+def shape_of(name: str, wanted: Wanted) -> tuple[int, ...]:
+    """Return the shape of a parameter, also of a kernel that is to be kept in few bits."""
+    held = name if name in wanted else quantised_names(name.removesuffix(".kernel"))[0]
+    return tuple(wanted[held].shape)
+
+
 def parts(tensor: NDArray[Any], link: TensorLink, wanted: Wanted) -> Iterator[tuple[str, NDArray[Any]]]:
     """Cut a tensor into the parameters it holds, each in its dtype."""
     joined = tensor.T if link.transposed else tensor
-    ends = np.cumsum([wanted[name].shape[-1] for name in link.params])[:-1]
+    ends = np.cumsum([shape_of(name, wanted)[-1] for name in link.params])[:-1]
     for name, part in zip(link.params, np.split(joined, ends, axis=-1), strict=True):
         with np.errstate(over="ignore"):  # what becomes infinite is told by name
-            yield name, np.array(part, dtype=wanted[name].dtype, order="C")
+            yield name, np.array(part, dtype=wanted[name].dtype if name in wanted else np.float32, order="C")
 
 
 def is_finite(value: NDArray[Any]) -> bool:
     """Return whether all numbers are finite, without an array of answers; NaN wins both comparisons."""
+    if value.dtype.kind not in "fV":
+        return True
     with np.errstate(invalid="ignore"):
         return bool(np.isfinite(value.min()) and np.isfinite(value.max()))
 
@@ -130,8 +160,8 @@ def mismatches(
 
 def tensor_shape(link: TensorLink, wanted: Wanted) -> tuple[int, ...]:
     """Return the shape that a tensor must have in the file."""
-    first = wanted[link.params[0]].shape
-    joined = (*first[:-1], sum(wanted[name].shape[-1] for name in link.params))
+    first = shape_of(link.params[0], wanted)
+    joined = (*first[:-1], sum(shape_of(name, wanted)[-1] for name in link.params))
     return joined[::-1] if link.transposed else joined
 
 

@@ -78,6 +78,24 @@ class FourBit:
         nested: NDArray[np.float32] = self.companions["nested_quant_map"].read()[absmax] * spread
         return nested + np.float32(self.state["nested_offset"])
 
+    def arrays(self, dtype: str, blocks: tuple[int, ...]) -> tuple[NDArray[Any], NDArray[Any]] | None:
+        """Return codes and magnitudes as `trainer.model.quantised` keeps a kernel `[inputs outputs]`, if it can.
+
+        Args:
+            dtype: of the codes that are wanted.
+            blocks: shape of the magnitudes that are wanted.
+        """
+        outputs, inputs = self.shape
+        if (
+            self.state["quant_type"] != "nf4"
+            or dtype != "uint4"
+            or blocks != (inputs // self.state["blocksize"], outputs)
+        ):
+            return None
+        codes = unpacked(self.codes.read().reshape(-1).view(np.uint8), inputs * outputs).reshape(self.shape)
+        scales = self.magnitudes().reshape(blocks[::-1])
+        return np.ascontiguousarray(codes.T).astype(ml_dtypes.uint4), np.ascontiguousarray(scales.T)
+
     def checked(self) -> FourBit:
         """Return this weight, if it can be read.
 
@@ -89,9 +107,12 @@ class FourBit:
         kind, size, dtype = (self.state.get(key) for key in ("quant_type", "blocksize", "dtype"))
         self.require(kind in KINDS, f"its quant_type is {kind!r}; {' and '.join(KINDS)} are read")
         self.require(size in BLOCK_SIZES, f"its blocksize is {size!r}; {', '.join(map(str, BLOCK_SIZES))} are read")
-        self.require(dtype in DTYPES, f"its dtype is {dtype!r}; {', '.join(DTYPES)} are read")
+        self.require(
+            isinstance(dtype, str) and dtype in DTYPES, f"its dtype is {dtype!r}; {', '.join(DTYPES)} are read"
+        )
         shape = self.state.get("shape")
-        self.require(isinstance(shape, list) and all(type(each) is int and each > 0 for each in shape), "no shape")
+        is_shape = isinstance(shape, list) and all(type(each) is int and each > 0 for each in shape)
+        self.require(is_shape, f"its shape is {shape!r}")
         count, stored = math.prod(self.shape), math.prod(self.codes.shape) * ITEM_BYTES.get(self.codes.dtype, 0)
         wanted_bytes = -(-count // 2)
         self.require(stored == wanted_bytes, f"its codes need {wanted_bytes:,} bytes, and {stored:,} are there")
@@ -149,6 +170,13 @@ class EightBit:
         rows: NDArray[np.float32] = self.magnitudes.read().astype(np.float32).reshape(-1, 1)
         weight: NDArray[Any] = self.codes.read().astype(np.float32) * rows * np.float32(1 / 127)
         return weight
+
+    def arrays(self, dtype: str, blocks: tuple[int, ...]) -> tuple[NDArray[Any], NDArray[Any]] | None:
+        """Return codes and magnitudes as `trainer.model.quantised` keeps a kernel `[inputs outputs]`, if it can."""
+        if dtype != "int8" or blocks != (1, self.shape[0]):
+            return None
+        scales = self.magnitudes.read().astype(np.float32).reshape(1, -1)
+        return np.ascontiguousarray(self.codes.read().T), scales
 
     def checked(self) -> EightBit:
         """Return this weight, if it can be read.

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from dashboard.shared.tables import arrow
-from dashboard.shared.tables.csv_text import csv_text
+from dashboard.shared.words.text import csv_text
 from evidence.bundle.secrets.masking import visible
 from evidence.compare.settings import NO_SETTINGS, place
 from evidence.index.runs import RunSummary

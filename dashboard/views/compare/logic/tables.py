@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from dashboard.shared.config.settings import shown
-from dashboard.shared.tables.csv_text import csv_text
 from dashboard.shared.words.grades import GRADES, STATUSES, worded
+from dashboard.shared.words.text import csv_text
 from evidence.bundle.secrets.masking import visible
 from evidence.compare.comparison import Comparison, Flip, Pair, ScoreDifference
 from evidence.compare.settings import ABSENT, Setting, Source

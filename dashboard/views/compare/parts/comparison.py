@@ -58,9 +58,7 @@ def settings(compared: Comparison) -> None:
     if told.differing:
         _settings(compared.names, told.differing[:_SETTINGS_SHOWN])
     else:
-        markup.note(
-            "No setting that every run states differs." if told.unheld else "No setting differs."
-        )
+        markup.note("No setting that every run states differs." if told.unheld else "No setting differs.")
     if len(told.differing) > _SETTINGS_SHOWN:
         with st.expander(f"{len(told.differing) - _SETTINGS_SHOWN:,} more that differ"):
             _settings(compared.names, told.differing[_SETTINGS_SHOWN:])

@@ -55,8 +55,8 @@ def draw_scatter(runs: Sequence[RunSummary]) -> None:
     if shown.beyond:
         one = len(shown.beyond) == 1
         markup.note(
-            f"{counted(len(shown.beyond), 'run')} {'has' if one else 'have'} no place on a logarithmic axis, "
-            "which shows nothing from zero downward."
+            f"{counted(len(shown.beyond), 'run')} {'has' if one else 'have'} no place on a logarithmic axis: "
+            "a value is zero or below."
         )
     _table(runs, columns, chosen)
 
@@ -136,7 +136,7 @@ def _missing(runs: Sequence[RunSummary], scales: Sequence[Scale]) -> None:
     gone = sum(any(scale.places[index] is None for scale in scales) for index in range(len(runs)))
     if gone:
         markup.note(
-            f"{gone:,} of {counted(len(runs), 'run')} {'is' if gone == 1 else 'are'} incomplete here: a value is missing."
+            f"{gone:,} of {counted(len(runs), 'run')} {'is' if gone == 1 else 'are'} incomplete: a value is missing."
         )
 
 

@@ -16,8 +16,8 @@ from dashboard.shared.session import reading, state
 from dashboard.shared.tables import headline
 from dashboard.shared.words.grades import JOBS
 from launch import queue
-from launch.jobs import ANY_DEVICE, OUTPUT, Job
-from launch.output import tail
+from launch.jobs.folder import ANY_DEVICE, OUTPUT, Job
+from launch.jobs.output import tail
 from launch.places import local
 from launch.resuming import can_resume
 from schemas.problems import formats

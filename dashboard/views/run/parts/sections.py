@@ -6,17 +6,21 @@ from pathlib import Path
 
 import streamlit as st
 
+from dashboard.shared.charts import foreign_run
 from dashboard.shared.config import settings
 from dashboard.shared.parts import markup
 from dashboard.shared.parts.problems import show as show_problems
 from dashboard.shared.session import reading
 from dashboard.shared.tables import forecast
 from dashboard.shared.words.grades import GRADES
+from evidence.records.foreign.view import ForeignRun
 from evidence.records.ours import Run
 from evidence.run.layout import MANIFEST, METRICS
 from schemas.problems import formats
 from schemas.problems.words import counted
 from schemas.reading.values import objects_at, text_at
+
+_MOST_FACTS = 500
 
 
 def plan(run: Run) -> None:
@@ -57,6 +61,27 @@ def configuration(run: Run) -> None:
         marked=differing,
     )
     markup.note("Effective values were read back from the program that ran; a dash: cannot be read back.")
+
+
+def sources(view: ForeignRun) -> None:
+    """Draw the facts, the scores and the files of a run that trainproof did not carry out."""
+    tools = ", ".join(view.tools) or "no tool that is known here"
+    markup.note(f"Written by {tools}. ≈ inferred, not stated.")
+    facts = foreign_run.fact_rows(view)
+    if facts:
+        markup.table(
+            ["Fact", "Value", "How", "Source", "Note"],
+            facts[:_MOST_FACTS],
+            quiet=[index for index, row in enumerate(facts[:_MOST_FACTS]) if row[2] != "stated"],
+        )
+    if len(facts) > _MOST_FACTS:
+        st.caption(f"Not shown: {len(facts) - _MOST_FACTS:,} more. `trainproof show --json` prints them all.")
+    scores = foreign_run.score_rows(view)
+    if scores:
+        st.header("Scores, as stated", anchor=False)
+        markup.table(["Score", "Value", "Checkpoint", "How", "Source", "Note"], scores, numbers=[1])
+    st.header("Files", anchor=False)
+    markup.table(["File", "Written by", "What it gave"], foreign_run.file_rows(view))
 
 
 def files(run: Run) -> None:

@@ -274,7 +274,7 @@ def _traceback_problems(log: _Log, where: str) -> list[Problem]:
     found = []
     for begins, line, before in log.tracebacks:
         after = len(log.rows) - before
-        what = f"{_quote(line.text)} stands in the log; rows of metrics after it: {after}."
+        what = f"The log says {_quote(line.text)}; rows of metrics after it: {after}."
         found.append(problem_of(rules.TRACEBACK, file=where, what=what, line=begins))
     return list(first_few(found, limit=3))
 

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from dashboard.shared.charts.curves import Plot, View, plot
-from dashboard.shared.charts.curves_csv import curves_csv
 from dashboard.shared.charts.echarts import Drawing, drawing
-from dashboard.shared.charts.line import DASHES, Line, Mark
+from dashboard.shared.charts.line import DASHES, Line, Mark, curves_csv
 from dashboard.shared.charts.svg import svg
 from dashboard.shared.reading.series import Series
 from schemas.row_fields import number_names

@@ -25,7 +25,7 @@ from dashboard.shared.words.text import plain
 from evidence.bundle.secrets.masking import visible
 from evidence.run.lock import RunLock
 from launch import planning, queue
-from launch.jobs import OUTPUT, Job, enqueue, jobs, mark_ended, new_job_folder, read_job
+from launch.jobs.folder import OUTPUT, Job, enqueue, jobs, mark_ended, new_job_folder, read_job
 from launch.places import local
 from trainproof import command
 

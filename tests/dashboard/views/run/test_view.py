@@ -17,8 +17,7 @@ from changed_schema import changed_schema, with_row_field
 from pages import Open, labels, press, said
 from synthetic import write_rows, write_run
 
-from dashboard.shared.charts.curves_csv import curves_csv
-from dashboard.shared.charts.line import Line
+from dashboard.shared.charts.line import Line, curves_csv
 from dashboard.shared.reading.series import Tail
 from dashboard.shared.session import state
 from evidence.index.runs import index_runs
@@ -26,8 +25,8 @@ from evidence.records.importing import import_run
 from evidence.run.layout import FIRST_EXAMPLES, LOG, MANIFEST, METRICS, PREDICTIONS
 from evidence.run.lock import RunLock
 from evidence.run.notes import Change, change_notes
-from launch.jobs import enqueue, mark_started, new_job_folder, read_job
-from launch.process import started_now
+from launch.jobs.folder import enqueue, mark_started, new_job_folder, read_job
+from launch.jobs.process import started_now
 
 FOREIGN = Path(__file__).parents[3] / "cases" / "foreign"
 SECRET = "hf_" + "Ab1" * 12

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file, save_file
 
 from schemas.problems.problem import ProblemError
 from trainer.generate.language_model import load_model
-from trainer.model.adapters.merging import merge
+from trainer.model.adapters.merging import merge, merge_named
 from trainer.model.adapters.reading import read_adapter
 from trainer.model.adapters.writing import write_adapter
 from trainer.model.files.source import resolve
@@ -126,6 +126,8 @@ def test_several_adapters_are_merged_by_their_weights_and_a_tied_head_stays_tied
         ({"layer_replication": [[0, 2]]}, "`layer_replication` is [[0, 2]]; adapters with it are not computed here."),
         ({"new_option": 3}, "`new_option` is 3; adapters with it are not computed here."),
         ({"r": 0}, "`r` is 0, which it cannot be."),
+        ({"rank_pattern": {"(": 2}}, '`rank_pattern` is {"(": 2}, which it cannot be.'),
+        ({"alpha_pattern": {"q_proj": "2"}}, '`alpha_pattern` is {"q_proj": "2"}, which it cannot be.'),
         ({"lora_alpha": "8"}, '`lora_alpha` is "8", which it cannot be.'),
     ],
 )
@@ -154,3 +156,32 @@ def test_another_rank_half_an_adapter_and_damaged_files_are_refused(tmp_path):
     (folder / "adapter_config.json").write_text("{")
     assert refused(folder, source) == ["adapter_config.json cannot be read: JSONDecodeError."]
     assert refused(tmp_path / "nowhere", source) == ["adapter_config.json cannot be read: FileNotFoundError."]
+
+
+def test_merging_as_on_the_command_line(tmp_path):
+    adapter = CASES / "adapters" / "gemma2"
+    shutil.copytree(adapter, tmp_path / "one=0.5")
+    outputs = {name: tmp_path / name for name in ("half", "whole")}
+    merge_named(str(CASES / "models" / "gemma2"), [f"{adapter}=0.5"], outputs["half"], dtype="bfloat16")
+    # A folder of the whole name comes before a weight.
+    merge_named(str(CASES / "models" / "gemma2"), [str(tmp_path / "one=0.5")], outputs["whole"])
+    configs = {name: json.loads((folder / "config.json").read_text()) for name, folder in outputs.items()}
+    assert [configs[name]["dtype"] for name in ("half", "whole")] == ["bfloat16", "float32"]
+    own, half, whole = (load_model(f).params for f in (CASES / "models" / "gemma2", outputs["half"], outputs["whole"]))
+    name = "layers.0.attention.query.kernel"
+    np.testing.assert_allclose(half[name] - own[name], (whole[name] - own[name]) / 2, atol=0.02)
+
+
+@pytest.mark.parametrize(
+    ("adapter", "dtype", "what"),
+    [
+        ("a=b", None, "The weight of a is 'b', which is not a number."),
+        ("a=inf", None, "The weight of a is 'inf', which is not a number."),
+        ("a", "int8", "The element type 'int8' is not one that a model is written in."),
+    ],
+)
+def test_what_cannot_be_merged_is_said(adapter, dtype, what, tmp_path):
+    with pytest.raises(ProblemError) as refusal:
+        merge_named(str(CASES / "models" / "gemma2"), [adapter], tmp_path / "out", dtype=dtype)
+    assert [(problem.code, problem.what) for problem in refusal.value.problems] == [("TP066", what)]
+    assert not (tmp_path / "out").exists()

@@ -19,6 +19,8 @@ from trainer.model.files.loading import load_params
 from trainer.model.files.source import resolve
 from trainer.model.params import flatten, params_sha256
 
+CASES = Path(__file__).parents[3] / "cases" / "models"
+
 
 @pytest.fixture(scope="module")
 def tiny():
@@ -130,3 +132,19 @@ def test_the_umask_decides_who_may_read(tiny, tmp_path, umask, of_folder, of_fil
         os.umask(before)
     assert (tmp_path / "export").stat().st_mode & 0o777 == of_folder
     assert {path.stat().st_mode & 0o777 for path in (tmp_path / "export").iterdir()} == {of_files}
+
+
+def test_float32_parameters_are_exported_in_bfloat16_when_asked(tmp_path):
+    source = resolve(str(CASES / "qwen3"))
+    shapes = {
+        dtype: flatten(abstract(source.spec, params_dtype=dtype, compute_dtype=dtype, remat="none"))[1]
+        for dtype in ("float32", "bfloat16")
+    }
+    params = load_params(source, shapes["float32"])
+    export(tmp_path / "rounded", params, source, dtype="bfloat16")
+    rounded = load_params(resolve(str(tmp_path / "rounded")), shapes["bfloat16"])
+    assert json.loads((tmp_path / "rounded" / "config.json").read_text())["dtype"] == "bfloat16"
+    assert (tmp_path / "rounded" / "model.safetensors").stat().st_size < 0.6 * (
+        CASES / "qwen3" / "model.safetensors"
+    ).stat().st_size
+    assert all(jnp.array_equal(rounded[name], params[name].astype(jnp.bfloat16)) for name in params)

@@ -30,7 +30,7 @@ DEMO_UNFINISHED = Rule(
     "Run the demo again: it starts a new run beside this one.",
 )
 
-CONFIGS = Path(__file__).parents[1] / "trainer" / "configs"
+CONFIGS = Path(__file__).parents[2] / "trainer" / "configs"
 BUNDLES = Path("bundles")
 
 

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from launch.process import Started
+from launch.jobs.process import Started
 
 _LARGEST_PID = 2**31 - 1
 _LATEST = 1e11

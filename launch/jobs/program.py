@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-HOME = Path(__file__).resolve().parents[1]
+HOME = Path(__file__).resolve().parents[2]
 """Folder of the program; what runs as a module is started from here."""
 
 PROGRAM = (sys.executable, str(HOME / "trainproof"))

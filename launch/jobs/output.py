@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from evidence.bundle.secrets.masking import masked, visible
-from launch.files import no_link
+from launch.jobs.files import no_link
 
 _TAIL_BYTES = 16_384
 _CONTROL = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|.)")

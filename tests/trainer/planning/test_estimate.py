@@ -1,0 +1,157 @@
+"""The closed form: what is added up for each program, held against what the compilers said."""
+
+import json
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+from jax.sharding import AbstractMesh
+
+from trainer.config.tree import Batch, Config, Data, Evaluation, Memory, Optimizer, Precision
+from trainer.config.tree import Model as ModelKeys
+from trainer.data.prompts import Asked
+from trainer.loop.mesh import AXIS
+from trainer.loop.task import Task
+from trainer.methods.model import Model, model_of
+from trainer.model.files.source import resolve
+from trainer.objectives import objective_of
+from trainer.planning.estimate import ERROR_FRACTION, Part, estimate, estimates, total_bytes
+from trainer.planning.estimate.layer import scores_bytes
+
+GIB = 2**30
+GEMMA_2B = json.loads(Path("benchmarks/models.json").read_text())["gemma-2b"]
+RESULTS = Path("benchmarks/results/memory_estimate.json")
+PARAMETERS = 2_506_172_416
+TABLE = 256000 * 2048
+
+
+@pytest.fixture(scope="module")
+def gemma(tmp_path_factory: pytest.TempPathFactory):
+    folder = tmp_path_factory.mktemp("gemma-2b")
+    (folder / "config.json").write_text(json.dumps(GEMMA_2B))
+    return resolve(str(folder), with_weights=False)
+
+
+def run_of(**groups) -> Config:
+    base = Config(
+        model=ModelKeys(name="gemma-2b"),
+        data=Data(max_length=512),
+        optimizer=Optimizer(name="adafactor", max_grad_norm=None),
+        batch=Batch(microbatch_size=1),
+        precision=Precision(compute="bfloat16"),
+    )
+    return replace(base, **groups)
+
+
+@cache
+def model_for(source, precision: Precision) -> Model:
+    return model_of(Config(model=ModelKeys(name="gemma-2b"), precision=precision), source)
+
+
+def task_of(config: Config, source, devices: int = 1) -> Task:
+    mesh = AbstractMesh((devices,), (AXIS,))
+    model = model_for(source, config.precision)
+    return Task(config=config, model=model, objective=objective_of(config), mesh=mesh)
+
+
+def parts(config: Config, source, devices: int = 1) -> dict[str, int]:
+    return {part.name: part.bytes for part in estimate(task_of(config, source, devices), platform="tpu")}
+
+
+CLIPPED = Optimizer(name="adafactor", max_grad_norm=1.0)
+
+
+def test_adamw_keeps_eight_bytes_per_parameter_and_adafactor_almost_none(gemma):
+    adamw = parts(run_of(optimizer=Optimizer(name="adamw", max_grad_norm=None)), gemma)
+    assert adamw["params"] == PARAMETERS * 4
+    assert adamw["opt_state"] == pytest.approx(PARAMETERS * 8, rel=1e-6)
+    assert parts(run_of(), gemma)["opt_state"] < 0.01 * adamw["opt_state"]
+
+
+def test_clipped_gradients_wait_together_in_the_type_of_their_products_and_the_tables_in_its_own(gemma):
+    assert parts(run_of(optimizer=CLIPPED), gemma)["gradients"] == (PARAMETERS - TABLE) * 2 + TABLE * 4
+    bf16 = Precision(params="bfloat16", compute="bfloat16")
+    assert parts(run_of(optimizer=CLIPPED, precision=bf16), gemma)["gradients"] == PARAMETERS * 2
+
+
+def test_without_clipping_only_the_gradient_of_the_table_waits(gemma):
+    assert parts(run_of(), gemma)["gradients"] == TABLE * 4
+
+
+def test_accumulated_gradients_wait_in_float32(gemma):
+    config = run_of(batch=Batch(microbatch_size=1, accumulation_steps=4))
+    assert parts(config, gemma)["gradients"] == PARAMETERS * 4
+
+
+def test_without_donation_the_state_counts_twice_and_most_gradients_find_room_in_it(gemma):
+    kept = parts(run_of(memory=Memory(donate=False), optimizer=CLIPPED), gemma)
+    assert kept["second_state"] == kept["params"] + kept["opt_state"]
+    assert kept["gradients"] == TABLE * 4
+
+
+def test_eight_chips_hold_an_eighth_each_and_gather_two_layers(gemma):
+    one, eight = parts(run_of(), gemma), parts(run_of(), gemma, devices=8)
+    for name in ("params", "gradients"):
+        assert eight[name] == one[name] // 8
+    in_layers = PARAMETERS - TABLE - 2048
+    assert eight.get("gathered_weights", 2 * in_layers // 18 * 2) == 2 * in_layers // 18 * 2
+
+
+def test_a_start_needs_the_state_once(gemma):
+    programs = estimates(task_of(run_of(), gemma), platform="tpu")
+    assert total_bytes(programs["start"]) == pytest.approx(PARAMETERS * 4, rel=0.001)
+
+
+def test_an_answer_copies_wider_weights_once_into_the_compute_type(gemma):
+    asked = Asked(prompts=32, longest_tokens=64)
+    answer = {
+        part.name: part.bytes for part in estimates(task_of(run_of(), gemma), platform="tpu", asked=asked)["decode"]
+    }
+    assert answer["weights_copy"] == PARAMETERS * 2
+    assert answer["key_value_cache"] == 32 * (64 + 160) * 18 * 2 * 256 * 2
+
+
+def test_the_worked_example_of_scores():
+    spec = replace(resolve("tiny-gpt2").spec, heads=4)
+    assert scores_bytes(spec, sequences=2, queries=8, keys=16) == 4096
+
+
+def parts_of_demo(asked: Asked | None = None, **groups) -> dict[str, Part]:
+    task = task_of(Config(model=ModelKeys(name="demo"), **groups), resolve("demo"))
+    return {part.name: part for part in estimate(task, platform="cpu", asked=asked)}
+
+
+def test_an_evaluation_that_needs_more_than_a_step_decides():
+    large = {"evaluation": Evaluation(batch_size=20000, max_new_tokens=256)}
+    found = parts_of_demo(Asked(prompts=20000, longest_tokens=30), **large)
+    assert next(iter(found)) == "key_value_cache"
+    assert found["key_value_cache"].because == "evaluation: 20,000 prompts × 288 tokens × 1,024 numbers × 4 bytes"
+    assert found["key_value_cache"].bytes == 20000 * 288 * 1024 * 4
+    by_compiler = 33_447 * 2**20
+    assert sum(part.bytes for part in found.values()) == pytest.approx(by_compiler, rel=0.1)
+
+
+def test_no_more_prompts_are_counted_than_there_are():
+    large = {"evaluation": Evaluation(batch_size=20000, max_new_tokens=256)}
+    assert parts_of_demo(Asked(prompts=3, longest_tokens=30), **large) == parts_of_demo(**large)
+
+
+def test_the_batch_of_many_microbatches_is_counted():
+    part = parts_of_demo(batch=Batch(microbatch_size=2, accumulation_steps=100_000), data=Data(max_length=64))["batch"]
+    assert (part.bytes, part.because) == (64_000_000, "12,800,000 tokens × 5 bytes")
+
+
+def test_a_chunk_of_the_loss_has_a_position_of_each_sequence_at_least():
+    memory = Memory(loss_chunk_tokens=4)
+    logits = parts_of_demo(batch=Batch(microbatch_size=16), memory=memory)["logits"]
+    assert logits.because == "16 tokens × 576 words × 4 bytes, twice"
+
+
+def test_the_compilers_contradict_no_verdict_and_the_median_error_is_within_8_percent():
+    document = json.loads(RESULTS.read_text())
+    summary = document["summary"]
+    assert summary["cases"] == len(document["cases"])
+    assert summary["median_error_fraction"] <= 0.08
+    assert summary["wrong_verdicts"] == []
+    assert summary["error_fraction_of_the_verdict"] == ERROR_FRACTION

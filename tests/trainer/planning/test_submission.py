@@ -1,0 +1,46 @@
+"""The configuration for Kaggle's TPU: what its comments state is what the plan says."""
+
+import json
+from pathlib import Path
+
+import pytest
+from jax.sharding import AbstractMesh
+
+from trainer.config.load import load_config
+from trainer.loop.checkpoint.disk import most_at_once
+from trainer.loop.mesh import AXIS
+from trainer.loop.task import Task
+from trainer.methods.model import model_of
+from trainer.model.files.source import resolve
+from trainer.objectives import objective_of
+from trainer.planning.estimate import estimate, total_bytes
+from trainer.planning.plan import verdict
+
+GIB = 2**30
+CHIP_BYTES = int(15.75 * GIB)
+KAGGLE_WORKING_BYTES = 19_500_000_000
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory: pytest.TempPathFactory) -> Task:
+    folder = tmp_path_factory.mktemp("gemma-2b")
+    (folder / "config.json").write_text(json.dumps(json.loads(Path("benchmarks/models.json").read_text())["gemma-2b"]))
+    config = load_config(Path("trainer/configs/submission_tpu.yaml"))
+    model = model_of(config, resolve(str(folder), with_weights=False))
+    return Task(config=config, model=model, objective=objective_of(config), mesh=AbstractMesh((8,), (AXIS,)))
+
+
+def test_it_fits_and_uses_most_of_a_chip(task: Task):
+    need = total_bytes(estimate(task, platform="tpu"))
+    assert verdict(need, CHIP_BYTES) == "fits"
+    assert need == pytest.approx(12.6 * GIB, rel=0.01)
+
+
+def test_its_checkpoints_fit_on_kaggles_disk(task: Task):
+    state_bytes = 8 * sum(part.bytes for part in estimate(task, platform="tpu") if part.name in ("params", "opt_state"))
+    assert state_bytes == pytest.approx(5.0e9, rel=0.01)
+    assert most_at_once(task.config) * state_bytes < KAGGLE_WORKING_BYTES
+
+
+def test_a_step_has_the_tokens_that_the_stated_hours_rest_on(task: Task):
+    assert task.tokens_per_step == 262_144

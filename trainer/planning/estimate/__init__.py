@@ -1,0 +1,14 @@
+"""Peak memory of a run on each of its devices, in closed form: no compiler is asked.
+
+A run is several programs, one after the other (`programs.py`); the one that needs most decides. Each is a sum of what
+has to exist at one moment: the state that is always there (`state.py`), a layer's inside (`layer.py`), logits, the
+cache of an answer. What compilers do with these was read from their buffer assignments; `docs/decisions/
+memory-estimate.md` says what, and benchmarks/memory_estimate.py holds the sums against the compilers.
+"""
+
+from __future__ import annotations
+
+from trainer.planning.estimate.part import ERROR_FRACTION, Part, total_bytes
+from trainer.planning.estimate.programs import estimate, estimates
+
+__all__ = ["ERROR_FRACTION", "Part", "estimate", "estimates", "total_bytes"]

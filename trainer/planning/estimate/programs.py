@@ -1,0 +1,166 @@
+"""The programs of a run, each as the sum of what exists when it needs most."""
+
+from __future__ import annotations
+
+from trainer.data.prompts import Asked
+from trainer.generate.decode import padded
+from trainer.loop.task import Task
+from trainer.planning.estimate.layer import inside_part, kept_part, scores_bytes, whole_layer_bytes
+from trainer.planning.estimate.part import Part, total_bytes
+from trainer.planning.estimate.state import (
+    all_gradients,
+    second_state_parts,
+    state_parts,
+    table_gradients,
+    update_parts,
+)
+from trainer.planning.estimate.workload import Workload, count_of, workload_of
+
+FLOAT32_BYTES = 4
+Parts = tuple[Part, ...]
+
+
+def estimate(task: Task, *, platform: str, asked: Asked | None = None) -> Parts:
+    """Return the parts of the peak on each device, largest first: those of the program that needs most.
+
+    Args:
+        task: the run; its parameters as shapes.
+        platform: cpu, gpu or tpu. On a CPU the compiler undoes rematerialisation.
+        asked: what the evaluation asks. None: nothing is evaluated.
+    """
+    largest = max(estimates(task, platform=platform, asked=asked).values(), key=total_bytes)
+    return tuple(sorted((part for part in largest if part.bytes), key=lambda part: -part.bytes))
+
+
+def estimates(task: Task, *, platform: str, asked: Asked | None = None) -> dict[str, Parts]:
+    """Return the parts of each program's peak, by the names of `loop/program.py`."""
+    work = workload_of(task, platform=platform)
+    found = {"start": state_parts(work), "train": train_parts(work)}
+    if asked is not None:
+        found["decode"] = decode_parts(work, asked)
+    return found
+
+
+def train_parts(work: Workload) -> Parts:
+    """Return the parts of a train step at the moment when they are most.
+
+    With layers recomputed there are three: the logits of a chunk exist; the last layer's backward pass is under way
+    and all layers' inputs are kept; or the first layer's is, and all gradients are there.
+    """
+    always = (*state_parts(work), batch_part(work), *second_state_parts(work))
+    if work.on_cpu or work.config.memory.remat == "none":
+        whole = (*unrematerialised_parts(work), logits_part(work), table_copy_part(work))
+        moments = [(all_gradients(work) or table_gradients(work), *update_parts(work), *whole)]
+    else:
+        gathered = all_gradients(work)
+        waiting = gathered if work.config.batch.accumulation_steps > 1 and gathered else table_gradients(work)
+        inside = (inside_part(work), gathered_layers_part(work))
+        copy = table_copy_part(work)
+        moments = [
+            (waiting, kept_part(work, layers=work.spec.layers + 2), logits_part(work), copy),
+            (waiting, kept_part(work, layers=work.spec.layers), *inside, *(() if work.shards > 1 else (copy,))),
+            ((gathered or waiting), kept_part(work, layers=1), *inside),
+        ]
+    return (*always, *max(moments, key=total_bytes))
+
+
+def unrematerialised_parts(work: Workload) -> Parts:
+    """Return what all layers keep whole, and one layer's gradients."""
+    one_layer = whole_layer_bytes(work)
+    layers = work.spec.layers
+    return (
+        Part(
+            name="activations",
+            bytes=(layers + 1) * one_layer,
+            because=f"{layers} layers kept whole, {one_layer:,} bytes each, and one gradient",
+        ),
+    )
+
+
+def batch_part(work: Workload) -> Part:
+    """Return what the arrays of one optimizer step need, all its microbatches at once."""
+    tokens = work.config.batch.accumulation_steps * work.tokens
+    return Part(
+        name="batch", bytes=tokens * work.bytes_per_token, because=f"{tokens:,} tokens × {work.bytes_per_token} bytes"
+    )
+
+
+def logits_part(work: Workload) -> Part:
+    """Return the logits of one chunk. A CPU keeps apart what accelerators fuse: logits and their gradient."""
+    copies = 2 if work.on_cpu else 1
+    return Part(
+        name="logits",
+        bytes=copies * work.chunk_tokens * work.spec.vocab * FLOAT32_BYTES,
+        because=f"{work.chunk_tokens:,} tokens × {work.spec.vocab:,} words × 4 bytes"
+        + (", twice" if copies == 2 else ""),
+    )
+
+
+def table_copy_part(work: Workload) -> Part:
+    """Return the head's table in the compute type, made once for all chunks of the loss where it is stored wider."""
+    in_chunks = work.chunk_tokens < work.tokens
+    numbers = work.spec.vocab * work.spec.embed
+    table = work.params.get("head.table", work.params["tokens.table"])
+    wider = work.shards > 1 or (in_chunks and table.dtype.itemsize > work.item)
+    return Part(
+        name="table_copy",
+        bytes=numbers * work.item if wider else 0,
+        because=f"the head's {numbers:,} numbers × {work.item} bytes, in the compute type",
+    )
+
+
+def gathered_layers_part(work: Workload) -> Part:
+    """Return the weights of the layer that is under way and of the next one in the compute type.
+
+    They exist so where devices divide them, or where they are stored as codes.
+    """
+    inside = count_of({name: value for name, value in work.params.items() if name.startswith("layers.")})
+    coded = any(name.endswith(".codes") for name in work.params)
+    numbers = 2 * inside // work.spec.layers if work.shards > 1 or coded else 0
+    because = f"two layers, {numbers:,} numbers × {work.item} bytes"
+    return Part(name="gathered_weights", bytes=numbers * work.item, because=because)
+
+
+def decode_parts(work: Workload, asked: Asked) -> Parts:
+    """Return what answering one batch of an evaluation needs.
+
+    The keys and values of every token of every layer stay until the batch is answered; the prompts go through one layer
+    after the other, all positions at once, each looked at against every slot that will be filled. Parameters stored
+    wider than the compute type are copied once, outside the loop over tokens.
+    """
+    spec, item = work.spec, work.compute_item
+    rows, width = min(work.config.evaluation.batch_size, asked.prompts), padded(asked.longest_tokens)
+    slots = width + work.config.evaluation.max_new_tokens
+    numbers = 2 * spec.layers * spec.kv_heads * spec.head_dim
+    scores = scores_bytes(spec, sequences=rows, queries=width, keys=slots)
+    of_a_layer = rows * slots * numbers * item // spec.layers
+    inside = max(2 * scores, 3 * rows * width * spec.mlp * work.item) + of_a_layer
+    return (
+        *state_parts(work),
+        weights_copy_part(work),
+        Part(
+            name="key_value_cache",
+            bytes=rows * slots * numbers * item,
+            because=f"evaluation: {rows:,} prompts × {slots:,} tokens × {numbers:,} numbers × {item} bytes",
+        ),
+        Part(
+            name="activations",
+            bytes=inside,
+            because=f"evaluation: one layer's inside and its cache again, for {rows:,} prompts of {width:,} tokens",
+        ),
+        Part(
+            name="logits",
+            bytes=rows * spec.vocab * FLOAT32_BYTES,
+            because=f"evaluation: {rows:,} prompts × {spec.vocab:,} words × 4 bytes",
+        ),
+    )
+
+
+def weights_copy_part(work: Workload) -> Part:
+    """Return the parameters in the compute type, where they are stored wider."""
+    count = sum(int(value.size) for value in work.params.values() if value.dtype.itemsize > work.compute_item)
+    return Part(
+        name="weights_copy",
+        bytes=count * work.compute_item,
+        because=f"evaluation: {count:,} parameters × {work.compute_item} bytes, in the compute type",
+    )

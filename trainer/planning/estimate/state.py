@@ -1,0 +1,122 @@
+"""What is there from the first step to the last: parameters and optimizer state; and gradients, while they wait."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+
+from trainer.config.tree import Config
+from trainer.loop.optimizer import build_optimizer
+from trainer.loop.step import in_float32
+from trainer.planning.estimate.part import Part
+from trainer.planning.estimate.workload import Workload, bits_of, bytes_of, count_of
+
+FLOAT32_BYTES = 4
+TABLES = ("tokens.table", "head.table")
+"""Parameters whose gradient is added up row by row or chunk by chunk, in the type that they are stored in."""
+
+
+def state_parts(work: Workload) -> tuple[Part, ...]:
+    """Return what params and opt_state need all the time."""
+    opt_bytes = opt_state_bytes(work.config, work.trained) // work.shards
+    each = opt_bytes * work.shards / max(count_of(work.trained), 1)
+    opt_state = Part(
+        name="opt_state",
+        bytes=opt_bytes,
+        because=f"{work.config.optimizer.name} keeps {each:.2f} bytes per parameter{work.split}",
+    )
+    parts = (params_part("params", work.trained, work), opt_state)
+    return (*parts, params_part("frozen", work.frozen, work)) if work.frozen else parts
+
+
+def params_part(name: str, params: Mapping[str, Any], work: Workload) -> Part:
+    """Return what parameters need, each in the type that it is stored in."""
+    types = sorted({bits_of(value) / 8 for value in params.values()})
+    each = f"{types[0]:g} bytes" if len(types) == 1 else f"{types[0]:g} to {types[-1]:g} bytes"
+    return Part(
+        name=name,
+        bytes=bytes_of(params) // work.shards,
+        because=f"{count_of(params):,} parameters × {each}{work.split}",
+    )
+
+
+def second_state_parts(work: Workload) -> tuple[Part, ...]:
+    """Return what a state that is not donated needs again, for the state that follows it."""
+    if work.config.memory.donate:
+        return ()
+    again = sum(part.bytes for part in state_parts(work) if part.name != "frozen")
+    return (Part(name="second_state", bytes=again, because="not donated: old and new state together"),)
+
+
+def opt_state_bytes(config: Config, params: Mapping[str, Any]) -> int:
+    """Return the bytes of opt_state over all devices, from the shapes that the optimizer itself would make."""
+    optimizer = build_optimizer(config.optimizer, steps=config.limits.steps)
+    state = jax.eval_shape(lambda tree: optimizer.init(in_float32(tree)), dict(params))
+    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
+
+
+def all_gradients(work: Workload) -> Part | None:
+    """Return what all gradients need where they have to exist together, None where each is used up as it comes.
+
+    Clipping needs the norm of all of them before the first update; accumulation adds to all of them in float32.
+    A matrix's gradient is kept in the type that its product was computed in, a table's in the type it is stored in.
+    """
+    count = count_of(work.trained)
+    if not work.config.memory.donate:
+        return Part(name="gradients", bytes=0, because="not donated: they find room in what will be the new state")
+    if work.config.batch.accumulation_steps > 1:
+        added_up = count * FLOAT32_BYTES // work.shards
+        return Part(
+            name="gradients", bytes=added_up, because=f"{count:,} parameters × 4 bytes, for accumulation{work.split}"
+        )
+    if work.config.optimizer.max_grad_norm is None:
+        return None
+    needed = sum(value.size * gradient_item(name, value, work) for name, value in work.trained.items())
+    return Part(
+        name="gradients",
+        bytes=needed // work.shards,
+        because=f"{count:,} parameters × {needed / max(count, 1):.1f} bytes, all at once for clipping{work.split}",
+    )
+
+
+def table_gradients(work: Workload) -> Part:
+    """Return the gradients that wait until the last layer is done: those of the token table, or the largest array's.
+
+    The table is read first and, where it is the head as well, last: its gradient begins with the loss and is complete
+    when everything else is.
+    """
+    tables = {name: value for name, value in work.trained.items() if name in TABLES[:1]}
+    name, value = max((tables or work.trained).items(), key=lambda item: item[1].size)
+    item = gradient_item(name, value, work)
+    return Part(
+        name="gradients",
+        bytes=value.size * item // work.shards,
+        because=f"{name}, {value.size:,} elements × {item} bytes{work.split}",
+    )
+
+
+def gradient_item(name: str, value: Any, work: Workload) -> int:
+    """Return the bytes of one number of a parameter's gradient."""
+    if work.on_cpu:
+        return FLOAT32_BYTES
+    stored = int(value.dtype.itemsize)
+    return stored if name in TABLES else min(stored, work.item)
+
+
+def update_parts(work: Workload) -> tuple[Part, ...]:
+    """Return what a CPU needs to update parameters beside their gradients; accelerators do it number by number.
+
+    Parameters narrower than float32 are copied into it; Adafactor looks at a whole array's update before using it.
+    """
+    if not work.on_cpu:
+        return ()
+    narrow = sum(value.size for value in work.trained.values() if value.dtype.itemsize < FLOAT32_BYTES)
+    parts = [Part(name="float32_copy", bytes=narrow * FLOAT32_BYTES, because=f"{narrow:,} parameters × 4 bytes")]
+    if work.config.optimizer.name == "adafactor":
+        largest = max(value.size for value in work.trained.values())
+        because = f"Adafactor's update of the largest array, {largest:,} elements × 4 bytes, twice"
+        parts.append(Part(name="update", bytes=2 * largest * FLOAT32_BYTES, because=because))
+    return tuple(parts)

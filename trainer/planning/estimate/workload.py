@@ -1,0 +1,101 @@
+"""What decides the memory of a run, as numbers: sizes of the model, of a microbatch, and who shares them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trainer.config.tree import Config
+from trainer.loop.task import Task
+from trainer.model.spec import ModelSpec
+
+ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """A run as its memory sees it, on one device."""
+
+    config: Config
+    spec: ModelSpec
+    trained: Mapping[str, Any]
+    """Parameters that learn, by name, as shapes with types."""
+    frozen: Mapping[str, Any]
+    shards: int
+    """Devices that the state is divided over."""
+    on_cpu: bool
+    sequences: int
+    """Of a microbatch, on one device."""
+    length: int
+    chunk_tokens: int
+    """Tokens of a microbatch whose logits exist at one time."""
+    bytes_per_token: int
+    """Of what a batch says about a token."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a microbatch, on one device."""
+        return self.sequences * self.length
+
+    @property
+    def compute_item(self) -> int:
+        """Bytes of a number in the compute type."""
+        return ITEM_BYTES[self.config.precision.compute]
+
+    @property
+    def item(self) -> int:
+        """Bytes of a number between layers. A CPU multiplies in float32 whatever the compute type, and keeps that."""
+        return 4 if self.on_cpu else self.compute_item
+
+    @property
+    def params(self) -> Mapping[str, Any]:
+        """All parameters by name."""
+        return {**self.trained, **self.frozen}
+
+    @property
+    def split(self) -> str:
+        """How a part that is divided over the devices says so."""
+        return f" / {self.shards} devices" if self.shards > 1 else ""
+
+
+def workload_of(task: Task, *, platform: str) -> Workload:
+    """Return the workload of a run.
+
+    Args:
+        task: the run; its parameters as shapes.
+        platform: cpu, gpu or tpu.
+    """
+    config = task.config
+    arrays = task.objective.described(config.batch.microbatch_size)
+    sequences, length = arrays["tokens"].shape
+    tokens = sequences * length
+    # A chunk is some positions of every sequence, and one at least.
+    chunk_tokens = min((task.objective.chunk_positions or length) * sequences, tokens)
+    return Workload(
+        config=config,
+        spec=task.model.source.spec,
+        trained=task.model.trained,
+        frozen=task.model.frozen,
+        shards=task.mesh.size if config.mesh.shard_params else 1,
+        on_cpu=platform == "cpu",
+        sequences=sequences,
+        length=length,
+        chunk_tokens=chunk_tokens,
+        bytes_per_token=sum(array.size * array.dtype.itemsize for array in arrays.values()) // tokens,
+    )
+
+
+def bytes_of(params: Mapping[str, Any]) -> int:
+    """Return the bytes of parameters, each in the type that it is stored in."""
+    return sum(value.size * bits_of(value) for value in params.values()) // 8
+
+
+def bits_of(value: Any) -> int:
+    """Return the bits of one number of an array: `uint4` takes 4 on a device, whatever NumPy makes of it."""
+    return 4 if str(value.dtype) in ("uint4", "int4") else int(value.dtype.itemsize) * 8
+
+
+def count_of(params: Mapping[str, Any]) -> int:
+    """Return the number of parameters."""
+    return sum(int(value.size) for value in params.values())
