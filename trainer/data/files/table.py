@@ -152,7 +152,8 @@ class Parquet(Table):
         """Return a row of the group that it is in."""
         group = int(np.searchsorted(self._ends, number, side="right"))
         first = int(self._ends[group - 1]) if group else 0
-        return without_nulls(self._group(group).slice(number - first, 1).to_pylist()[0])
+        row: dict[str, Any] = without_nulls(self._group(group).slice(number - first, 1).to_pylist()[0])
+        return row
 
     def _read(self, group: int) -> Any:
         with readable(self.path):
@@ -184,7 +185,8 @@ class ArrowFolder(Table):
         """Return a row of the batch that it is in."""
         batch = int(np.searchsorted(self._ends, number, side="right"))
         first = int(self._ends[batch - 1]) if batch else 0
-        return without_nulls(self._batches[batch].slice(number - first, 1).to_pylist()[0])
+        row: dict[str, Any] = without_nulls(self._batches[batch].slice(number - first, 1).to_pylist()[0])
+        return row
 
 
 def table_of(path: Path) -> Table:
