@@ -20,7 +20,7 @@ from schemas.problems.words import shown
 from trainer.config.load import load_config
 from trainer.config.tree import Config, document_of
 from trainer.evaluation.evaluate import is_evaluated
-from trainer.loop.checkpoint.restoring import latest_step, no_checkpoint
+from trainer.loop.restoring import latest_step, no_checkpoint
 from trainer.methods import method_of
 from trainer.recorder.recorder import Recorder, unfit_name
 

@@ -16,11 +16,11 @@ from trainer.config.tree import Config
 from trainer.evaluation.evaluate import Answered
 from trainer.evaluation.evaluator import Evaluator, evaluator_of
 from trainer.inputs import read_inputs
-from trainer.loop.checkpoint.disk import refuse_no_room
-from trainer.loop.checkpoint.saving import Checkpoints
+from trainer.loop.disk import refuse_no_room
 from trainer.loop.initial import initial_state, restored_state
 from trainer.loop.program import train_program
 from trainer.loop.record import record_program
+from trainer.loop.saving import Checkpoints
 from trainer.loop.stop import StopRequest
 from trainer.loop.train import Loop, Outcome, train
 from trainer.model.params import Params

@@ -44,7 +44,7 @@ from trainer import evaluate_run as evaluation
 from trainer import run as trainer
 from trainer.evaluation import evaluate
 from trainer.evaluation.evaluator import Evaluator
-from trainer.loop.checkpoint.restoring import latest_step
+from trainer.loop.restoring import latest_step
 from trainer.loop.stop import StopRequest
 from trainer.model.files.source import resolve
 from trainer.recorder.progress import Watch

@@ -12,7 +12,7 @@ from trainer.config.load import load_config
 from trainer.config.tree import Config
 from trainer.evaluation.evaluate import is_evaluated
 from trainer.evaluation.late_evaluation import manifest_of
-from trainer.loop.checkpoint.restoring import latest_step, no_checkpoint
+from trainer.loop.restoring import latest_step, no_checkpoint
 
 EVALUATED_ALREADY = Rule(
     "TP070",

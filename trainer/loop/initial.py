@@ -11,8 +11,8 @@ from pathlib import Path
 
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import Rule, problem_of
-from trainer.loop.checkpoint.restoring import frozen_sha256_of, restore
 from trainer.loop.program import draw_program, start_program
+from trainer.loop.restoring import frozen_sha256_of, restore
 from trainer.loop.state import placed, state_shapes
 from trainer.loop.step import TrainState
 from trainer.loop.task import Task

@@ -12,9 +12,9 @@ from jaxtyping import Array
 
 from schemas.catalog.row_fields import row_fields
 from trainer.data.source import Prefetched, Source
-from trainer.loop.checkpoint.saving import Checkpoints
 from trainer.loop.mesh import batch_sharding
 from trainer.loop.optimizer import build_schedule, learning_rate_at
+from trainer.loop.saving import Checkpoints
 from trainer.loop.step import Batch, Params, StepMetrics, TrainState
 from trainer.loop.stop import StopRequest
 from trainer.loop.task import Task

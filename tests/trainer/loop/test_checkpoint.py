@@ -14,7 +14,7 @@ from schemas.problems.render import as_text
 from trainer.config.tree import Checkpoint, Config, Limits
 from trainer.evaluate_run import evaluate_run
 from trainer.export_run import export_run
-from trainer.loop.checkpoint.stored import HASH
+from trainer.loop.stored import HASH
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
 

@@ -29,8 +29,8 @@ from schemas.problems.render import as_text
 from trainer.config.tree import Checkpoint, Config
 from trainer.evaluate_run import evaluate_run
 from trainer.export_run import export_run
-from trainer.loop.checkpoint import saving
-from trainer.loop.checkpoint.saving import Checkpoints
+from trainer.loop import saving
+from trainer.loop.saving import Checkpoints
 from trainer.loop.step import TrainState
 from trainer.recorder.progress import Watch
 from trainer.recorder.recorder import Recorder, claim, now
@@ -143,7 +143,7 @@ def test_checkpoint_that_finds_the_disk_full_leaves_none(small: Path, tmp_path: 
     trial = f"""
 from trainproof.command import main
 from trainer import run
-from trainer.loop.checkpoint import saving
+from trainer.loop import saving
 saving.refuse_full_disk = lambda folder, state: None
 run.refuse_no_room = lambda folder, task: None
 main(["train", "--config", "{tmp_path}/config.yaml", "--output", "{small}/run"])

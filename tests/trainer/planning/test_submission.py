@@ -7,7 +7,7 @@ import pytest
 from jax.sharding import AbstractMesh
 
 from trainer.config.load import load_config
-from trainer.loop.checkpoint.disk import most_at_once
+from trainer.loop.disk import most_at_once
 from trainer.loop.mesh import AXIS
 from trainer.loop.task import Task
 from trainer.methods.model import model_of

@@ -11,9 +11,9 @@ from evidence.run.layout import CHECKPOINTS, CONFIG
 from evidence.run.unreadable import NO_CHECKPOINT
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
-from trainer.loop.checkpoint.saving import quiet_writers
-from trainer.loop.checkpoint.stored import FROZEN_HASH, HASH, StoredState, state_of, state_sha256, stored
+from trainer.loop.saving import quiet_writers
 from trainer.loop.step import TrainState
+from trainer.loop.stored import FROZEN_HASH, HASH, StoredState, state_of, state_sha256, stored
 from trainer.model.params import owned
 from trainer.recorder.failure import explain_full_device
 

@@ -22,9 +22,9 @@ from pathlib import Path
 import orbax.checkpoint as ocp
 
 from evidence.run.layout import CHECKPOINTS
-from trainer.loop.checkpoint.disk import refuse_full_disk
-from trainer.loop.checkpoint.stored import FROZEN_HASH, HASH, state_sha256, stored
+from trainer.loop.disk import refuse_full_disk
 from trainer.loop.step import TrainState
+from trainer.loop.stored import FROZEN_HASH, HASH, state_sha256, stored
 from trainer.model.params import Params, params_sha256
 
 UNFINISHED = ".orbax-checkpoint-tmp"
