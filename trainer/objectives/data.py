@@ -36,7 +36,7 @@ NO_GENERATOR = Rule(
 )
 
 CANNOT_PACK = Rule(
-    "TP067",
+    "TP079",
     "Packing of what cannot be packed",
     "The objective compares whole sequences, so each must hold one example.",
     "Set data.packing to false.",
