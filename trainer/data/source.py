@@ -55,11 +55,11 @@ class RowSource:
 
     def rows(self, step: int) -> list[int]:
         """Return the rows of a step, by their number."""
-        return [int(row) for number in self._numbers(step) for row in self.sequences[number]]
+        return [int(row) for number in self._numbers(step) for row in self.sequences[int(number)]]
 
     def batch(self, step: int) -> HostBatch:
         """Return the arrays of a step's rows, in `accumulation_steps` microbatches."""
-        arrays = self.collate([[self.examples[row] for row in self.sequences[one]] for one in self._numbers(step)])
+        arrays = self.collate([[self.examples[row] for row in self.sequences[int(one)]] for one in self._numbers(step)])
         return {name: array.reshape(self.accumulation_steps, -1, *array.shape[1:]) for name, array in arrays.items()}
 
     def tokens_before(self, step: int) -> int:

@@ -136,4 +136,4 @@ def test_the_order_of_sequences_is_that_of_rows(config: Config):
     _, data = inputs_of(packed_config(config))
     source = data.source
     numbers = rows_of_step(3, rows=len(source.sequences), batch_size=4, seed=config.seed, shuffle=True)
-    assert source.rows(3) == [row for number in numbers for row in source.sequences[number].tolist()]
+    assert source.rows(3) == [row for number in numbers for row in source.sequences[int(number)].tolist()]

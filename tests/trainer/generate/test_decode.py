@@ -129,8 +129,17 @@ def test_bfloat16_decodes_as_its_own_naive_loop(spec):
     assert sum(same_start) >= 5
 
 
-@pytest.mark.parametrize("prompts", [[[1] * 53], [[3], []]])
-def test_the_caller_leaves_out_what_cannot_be_answered(spec, prompts):
+def test_the_caller_leaves_out_a_prompt_without_a_token(spec):
     graphdef, params = random_model(spec)
-    with pytest.raises(AssertionError):
-        completions(graphdef, params, prompts)
+    with pytest.raises(AssertionError, match="nothing to continue"):
+        completions(graphdef, params, [[3], []])
+
+
+def test_positions_that_are_learned_end_and_rotary_ones_go_on(spec):
+    graphdef, params = random_model(spec)
+    if spec.learned_positions:
+        with pytest.raises(AssertionError, match="no row for such a position"):
+            completions(graphdef, params, [[1] * 53])
+    else:
+        [long] = completions(graphdef, params, [[1] * 53])
+        assert long == naive(graphdef, params, [1] * 53)
