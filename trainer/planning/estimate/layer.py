@@ -54,10 +54,10 @@ def whole_layer_bytes(work: Workload) -> int:
     """Return the bytes of all that one layer computes on the way forward and the backward pass asks for.
 
     Per token the stream before and after both norms, queries, keys, values, heads, and the MLP's products before and
-    after the activation; and the scores twice, before and after the softmax.
+    after the activation; and the scores, on a CPU twice: before and after the softmax, which a TPU fuses.
     """
     spec = work.spec
     widths = 4 * spec.embed + 2 * spec.heads * spec.head_dim + 2 * spec.kv_heads * spec.head_dim
     widths += (4 if spec.gated_mlp else 2) * spec.mlp
     scores = scores_bytes(spec, sequences=work.sequences, queries=work.length, keys=work.length)
-    return work.tokens * widths * work.item + 2 * scores
+    return work.tokens * widths * work.item + (2 if work.on_cpu else 1) * scores

@@ -65,14 +65,15 @@ def train_parts(work: Workload) -> Parts:
 
 
 def unrematerialised_parts(work: Workload) -> Parts:
-    """Return what all layers keep whole, and one layer's gradients."""
+    """Return what all layers keep whole. A CPU has one layer's gradients beside them; a TPU writes these in place."""
     one_layer = whole_layer_bytes(work)
     layers = work.spec.layers
+    gradients = ", and one gradient" if work.on_cpu else ""
     return (
         Part(
             name="activations",
-            bytes=(layers + 1) * one_layer,
-            because=f"{layers} layers kept whole, {one_layer:,} bytes each, and one gradient",
+            bytes=(layers + work.on_cpu) * one_layer,
+            because=f"{layers} layers kept whole, {one_layer:,} bytes each{gradients}",
         ),
     )
 
@@ -134,7 +135,7 @@ def decode_parts(work: Workload, asked: Asked) -> Parts:
     numbers = 2 * spec.layers * spec.kv_heads * spec.head_dim
     scores = scores_bytes(spec, sequences=rows, queries=width, keys=slots)
     of_a_layer = rows * slots * numbers * item // spec.layers
-    inside = max(2 * scores, 3 * rows * width * spec.mlp * work.item) + of_a_layer
+    inside = max((2 if work.on_cpu else 1) * scores, 3 * rows * width * spec.mlp * work.item) + of_a_layer
     return (
         *state_parts(work),
         weights_copy_part(work),
