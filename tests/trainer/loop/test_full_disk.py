@@ -163,7 +163,7 @@ main(["train", "--config", "{tmp_path}/config.yaml", "--output", "{small}/run"])
 def test_checkpoint_that_fails_at_any_of_its_files_leaves_none(small: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """The disk has room for one file more each time, until the checkpoint has all of its own."""
     weights = {"kernel": jnp.ones((8, 8)), "bias": jnp.ones(8)}
-    state = TrainState(step=jnp.asarray(3), params=weights, opt_state=weights)
+    state = TrainState(step=jnp.asarray(3), trained=weights, opt_state=weights)
     checkpoints = Checkpoints(small, keep=1)
     fillers = [small / f"filler-{number}" for number in range(os.statvfs(small).f_ffree)]
     for filler in fillers:
@@ -193,7 +193,7 @@ def test_many_writers_of_a_checkpoint_that_fail_are_told_once(
     fill(small, leave_bytes=500_000)
     for _ in range(5):
         with pytest.raises(OSError, match="No space left on device"):
-            checkpoints.save(TrainState(step=jnp.asarray(3), params=weights, opt_state=weights))
+            checkpoints.save(TrainState(step=jnp.asarray(3), trained=weights, opt_state=weights))
     checkpoints.close()
     gc.collect()
     assert [record.getMessage() for record in caplog.records if record.name in {"absl", "asyncio"}] == []
