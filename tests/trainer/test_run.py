@@ -122,12 +122,7 @@ def test_resuming_gives_what_never_stopping_gives_bit_for_bit(
     assert errors_of(rest.folder) == []
 
 
-KEPT = pytest.mark.xfail(reason="a new run that does not donate keeps its first state: to be mended", strict=False)
-
-
-@pytest.mark.parametrize(
-    ("resumed", "donate"), [(False, True), (True, True), (True, False), pytest.param(False, False, marks=KEPT)]
-)
+@pytest.mark.parametrize(("resumed", "donate"), [(False, True), (True, True), (True, False), (False, False)])
 def test_no_more_than_two_states_are_there_at_a_time(
     donate: bool,
     resumed: bool,

@@ -54,14 +54,19 @@ class Loop:
     progress: Callable[[int, int, float], None]
     """Called with steps done, steps planned and the loss after each row."""
 
-    def run(self, state: TrainState) -> Outcome:
-        """Return the state after the last step, or after the one at which there was a reason to stop."""
-        with Prefetched(self.source, steps=self.task.config.limits.steps) as source:
-            return self.run_on(source, state)
+    def run(self, states: list[TrainState]) -> Outcome:
+        """Return the state after the last step, or after the one at which there was a reason to stop.
 
-    def run_on(self, source: Source, state: TrainState) -> Outcome:
+        Args:
+            states: the first state alone, which is taken out: whoever held it would keep its memory.
+        """
+        with Prefetched(self.source, steps=self.task.config.limits.steps) as source:
+            return self.run_on(source, states)
+
+    def run_on(self, source: Source, states: list[TrainState]) -> Outcome:
         """Return what `run` returns, with batches from a source that makes them ahead."""
         began = time.perf_counter()
+        state = states.pop()
         first = done = int(state.step)
         watch = Stopwatch(first)
         metrics, because = None, ALL_STEPS_DONE
@@ -142,14 +147,9 @@ class Loop:
 
 
 def train(loop: Loop, states: list[TrainState]) -> Outcome:
-    """Run the loop, save its last state, and record the result.
-
-    Args:
-        loop: what it works with.
-        states: the first state alone, which is taken out: whoever held it would keep its memory.
-    """
+    """Run the loop on the first state, save its last one, and record the result."""
     recorder = loop.recorder
-    outcome = loop.run(states.pop())
+    outcome = loop.run(states)
     # A state whose numbers are not finite is of no use to continue from; the checkpoint before it is.
     if outcome.status != "failed":
         loop.save(outcome.state)
