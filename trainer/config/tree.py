@@ -85,8 +85,8 @@ class Batch:
 class Precision:
     """Element types."""
 
-    params: Literal["float32", "bfloat16"] = "float32"
-    compute: Literal["float32", "bfloat16"] = "float32"
+    params: Literal["float32", "bfloat16", "float16"] = "float32"
+    compute: Literal["float32", "bfloat16", "float16"] = "float32"
 
 
 @dataclass(frozen=True, kw_only=True)
