@@ -91,10 +91,11 @@ def restored(run_folder: Path, step: int, like: TrainState) -> TrainState:
 def saved_shapes(like: TrainState, *, scaled: bool) -> StoredState:
     """Return what a checkpoint of such a state holds, with a loss scale or without, as shapes."""
     scale = (like.loss_scale or jax.eval_shape(first_loss_scale)) if scaled else None
-    return jax.tree.map(
+    shapes: StoredState = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding or like.step.sharding),
         stored(like)._replace(loss_scale=scale),
     )
+    return shapes
 
 
 def frozen_sha256_of(run_folder: Path) -> str | None:

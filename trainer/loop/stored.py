@@ -40,16 +40,12 @@ class StoredState(NamedTuple):
 
 def stored(state: TrainState) -> StoredState:
     """Return a state as it is stored."""
-    return StoredState(
-        step=state.step, params=state.trained, opt_state=state.opt_state, loss_scale=state.loss_scale
-    )
+    return StoredState(step=state.step, params=state.trained, opt_state=state.opt_state, loss_scale=state.loss_scale)
 
 
 def state_of(parts: StoredState) -> TrainState:
     """Return the state that is stored so; the inverse of `stored`."""
-    return TrainState(
-        step=parts.step, trained=parts.params, opt_state=parts.opt_state, loss_scale=parts.loss_scale
-    )
+    return TrainState(step=parts.step, trained=parts.params, opt_state=parts.opt_state, loss_scale=parts.loss_scale)
 
 
 def state_sha256(state: StoredState) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 from flax import nnx
 
-from schemas.problems.problem import Gathering, Problem
+from schemas.problems.problem import Gathering, Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
 from trainer.config.tree import Config
 from trainer.methods import method_of

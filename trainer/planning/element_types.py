@@ -5,21 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from evidence.rules.spending.device import TYPE_ABSENT
 from schemas.problems.problem import ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from schemas.problems.words import listed
 from trainer.config.tree import Config
 from trainer.planning.devices import REFUSED
 
 BFLOAT16_CAPABILITY = 8.0
 """CUDA's compute capability from which on there is bfloat16: A100 (8.0), L4 (8.9) have it, T4 (7.5), P100 (6.0) not."""
-
-ABSENT_TYPE = Rule(
-    "TP703",
-    "Element type absent",
-    "The device has no such products in hardware; they would be computed in float32, slower and in more memory.",
-    "Use an element type that the device has.",
-)
 
 
 def element_types_of(device: Any) -> tuple[str, ...] | None:
@@ -53,11 +47,11 @@ def refuse_absent_types(config: Config, *, kind: str, element_types: Collection[
     declared = {"params": config.precision.params, "compute": config.precision.compute}
     problems = [
         problem_of(
-            ABSENT_TYPE,
+            TYPE_ABSENT,
             file=kind,
             pointer=f"/precision/{key}",
             what=f"precision.{key} is {value}, which {kind} does not have.",
-            expected=f"one of {listed(sorted(element_types))}",
+            expected=listed(sorted(element_types)),
             next=f"Use --set precision.{key}={instead(key, config, element_types)}.",
         )
         for key, value in declared.items()

@@ -40,7 +40,7 @@ def compile_ordered(order: dict[str, Any]) -> dict[str, Any]:
         mesh=build_mesh(chips(order["topology"], order["chips_per_host"])[: order["devices"]]),
     )
     asked = Asked(**order["asked"]) if order["asked"] else None
-    analysis = programs_of(task, asked=asked)[order["program"]].compile().call.memory_analysis()
+    analysis = programs_of(task, asked=asked)[order["program"]].compile().executable.memory_analysis()
     return {
         "peak_bytes": analysis.peak_memory_in_bytes,
         "allocated_bytes": analysis.argument_size_in_bytes
