@@ -37,7 +37,7 @@ class Device(Protocol):
         """Longest session. None: no limit."""
 
     @property
-    def weekly_seconds(self) -> float | None:
+    def week_seconds(self) -> float | None:
         """Quota of a week. None: no limit."""
 
     @property

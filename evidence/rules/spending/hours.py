@@ -99,9 +99,9 @@ def run_within_session(figures: RunFigures, target: Device) -> Iterator[Problem]
 
 def run_within_week(figures: RunFigures, target: Device) -> Iterator[Problem]:
     """Yield a warning where a run likely needs more than one week's quota, a note where it may."""
-    if figures.run_seconds is None or target.weekly_seconds is None:
+    if figures.run_seconds is None or target.week_seconds is None:
         return
-    week = target.weekly_seconds
+    week = target.week_seconds
     if figures.run_seconds.high <= week:
         return
     yield problem_of(

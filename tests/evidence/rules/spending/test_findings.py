@@ -22,7 +22,7 @@ class Target:
     peak_flops: Mapping[str, float] = field(default_factory=lambda: {"float16": 65e12, "float32": 8.1e12})
     memory_bandwidth: float | None = 320e9
     session_seconds: float | None = 12 * HOUR
-    weekly_seconds: float | None = 30 * HOUR
+    week_seconds: float | None = 30 * HOUR
     disk_bytes: int | None = 19_500_000_000
 
 
@@ -37,7 +37,7 @@ def only(found):
 
 def test_nothing_known_is_nothing_said():
     assert findings(QUIET, T4X2) == ()
-    assert findings(QUIET, Target(session_seconds=None, weekly_seconds=None, disk_bytes=None)) == ()
+    assert findings(QUIET, Target(session_seconds=None, week_seconds=None, disk_bytes=None)) == ()
 
 
 def test_bfloat16_on_a_t4():
