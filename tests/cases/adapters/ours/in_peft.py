@@ -33,7 +33,6 @@ def main(models: Path, adapters: Path, output: Path) -> None:
             plain = base(tokens).logits
             adapted = peft.PeftModel.from_pretrained(base, folder).eval()(tokens).logits
         change = float((adapted - plain).abs().max() / plain.abs().max())
-        print(f"{name}: the adapter changes logits by up to {change:.2f} of the largest")
         arrays |= {f"{name}.tokens": tokens.numpy().astype(np.int32), f"{name}.logits": adapted.numpy()}
         weights = (folder / "adapter_model.safetensors").read_bytes()
         hashes[name] = {"adapter_sha256": sha256(weights).hexdigest(), "largest_change": round(change, 4)}
