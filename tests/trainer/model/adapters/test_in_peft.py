@@ -11,7 +11,7 @@ from our_adapters import METHODS, MODELS, write
 from trainer.generate.language_model import load_model
 from trainer.model.families import FAMILIES
 
-OURS = Path(__file__).parents[3] / "cases" / "adapters" / "ours"
+OURS = Path(__file__).parents[3] / "cases" / "our_adapters"
 LOADED = json.loads((OURS / "versions.json").read_text())["adapters"]
 
 

@@ -4,7 +4,7 @@ Adapters of small models of all families (`tests/support/our_adapters.py`) are w
 another environment, which has torch, transformers 5 and peft (`in_peft.py`). Written: `expected.npz` with its tokens
 and float32 logits, and `versions.json` with the SHA-256 of each adapter that was loaded.
 
-    PYTHONPATH=.:tests/support python tests/cases/adapters/ours/make.py PYTHON_OF_THE_OTHER_ENVIRONMENT
+    PYTHONPATH=.:tests/support python tests/cases/our_adapters/make.py PYTHON_OF_THE_OTHER_ENVIRONMENT
 """
 
 from __future__ import annotations
