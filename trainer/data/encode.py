@@ -98,11 +98,13 @@ def encode_rows(
 
     def each() -> Iterator[EncodedRow]:
         for index, examples in each_rendered(rows, render, file=file, lines=places):
-            sides = [encode_example(example, tokenizer, max_length, end_id, row=index) for example in examples]
-            for example, parts in zip(examples, sides, strict=True):
+            found: list[EncodedRow] = []
+            for example in examples:
+                parts = encode_example(example, tokenizer, max_length, end_id, row=index)
                 lost.add(index, example, parts)
-                yield from parts
-            tally.add(sides)
+                found += parts
+            tally.add(found, is_pair=len(examples) > 1)
+            yield from found
 
     encoded = TokenFile(each())
     lost.refuse(len(rows), Where(max_length=max_length, max_positions=max_positions, file=file, lines=places))
@@ -126,12 +128,11 @@ class Tally:
         self._end_id = end_id
         self._tokens = self._supervised = self._truncated = self._whole = self._ended = 0
 
-    def add(self, sides: Sequence[Sequence[EncodedRow]]) -> None:
-        """Count what a row became: the parts of its one sequence, or those of both sides of a pair."""
-        for parts in sides:
-            self._tokens += sum(map(len, parts))
-            self._supervised += sum(len(part.supervised) for part in parts)
-        if last := [parts[-1] for parts in sides if parts]:
+    def add(self, parts: Sequence[EncodedRow], *, is_pair: bool = False) -> None:
+        """Count what a row became: the parts of its sequence, or the two sequences of a pair."""
+        self._tokens += sum(map(len, parts))
+        self._supervised += sum(len(part.supervised) for part in parts)
+        if last := parts if is_pair else parts[-1:]:
             truncated = any(part.truncated for part in last)
             self._truncated += truncated
             self._whole += not truncated

@@ -89,7 +89,8 @@ class RowSource:
         """The place in `shapes` of the length that each sequence needs."""
         if len(self.shapes) == 1:
             return np.zeros(len(self.sequences), np.int64)
-        return np.searchsorted(self.shapes, self.widths[self.sequences.rows])
+        places: Int[np.ndarray, " sequences"] = np.searchsorted(self.shapes, self.widths[self.sequences.rows])
+        return places
 
     @cached_property
     def _tokens(self) -> Int[np.ndarray, " sequences"]:

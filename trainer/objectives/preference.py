@@ -88,9 +88,7 @@ class DirectPreference:
         assert reference is not None, "what needs a reference is given one"
         before = jax.lax.stop_gradient(self.answers(reference, batch, None))
         rewards = self.beta * (self.answers(model, batch, key) - before)
-        margin = rewards[:, 0] - rewards[:, 1]
-        right, wrong = jax.nn.log_sigmoid(margin), jax.nn.log_sigmoid(-margin)
-        losses = -(1 - self.label_smoothing) * right - self.label_smoothing * wrong
+        losses = preference_losses(rewards, self.label_smoothing)
         return Sums(
             loss=jnp.sum(losses), weight=jnp.float32(len(losses)), named=summed_rewards(jax.lax.stop_gradient(rewards))
         )
@@ -106,6 +104,16 @@ class DirectPreference:
     def rematerialised_blocks(self) -> int:
         """The loops over chunks of the model and of its reference, where there are several."""
         return 2 * in_several_chunks(self.max_length, self.chunk_positions)
+
+
+def preference_losses(rewards: Float[Array, "pairs 2"], label_smoothing: float) -> Float[Array, " pairs"]:
+    """Return `−(1 − ε) · log σ(m) − ε · log σ(−m)` of each pair, m being the chosen reward less the rejected one.
+
+    For the rewards 0.5 and −0.5 without smoothing it is −log σ(1) = 0.3133.
+    """
+    margin = rewards[:, 0] - rewards[:, 1]
+    right, wrong = jax.nn.log_sigmoid(margin), jax.nn.log_sigmoid(-margin)
+    return -(1 - label_smoothing) * right - label_smoothing * wrong
 
 
 def summed_rewards(rewards: Float[Array, "pairs 2"]) -> dict[str, Float[Array, ""]]:
