@@ -53,7 +53,7 @@ NOT_JSON_VALUE = Rule(
 
 VERSION = re.compile(r"[0-9]+\.[0-9]+")
 
-YAML_KINDS = ("train_config",)
+YAML_KINDS = ("train_config", "target")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +76,8 @@ def read_document(path: str | Path, kind: str) -> Document:
 
     Args:
         path: the file; problems carry it as it is written here.
-        kind: a kind of document from `catalog`; `train_config` is read as YAML, which includes JSON.
+        kind: a kind of document from `catalog`; `train_config` and `target` are read as YAML, which
+            includes JSON.
     """
     file = str(path)
     try:

@@ -19,6 +19,7 @@ DOCUMENTS = (
     "bundle_manifest",
     "import",
     "notes",
+    "target",
 )
 ROWS = ("metric_row", "log_record", "prediction_row", "dataset_row", "eval_item")
 KINDS = (*DOCUMENTS, *ROWS)

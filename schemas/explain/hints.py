@@ -9,7 +9,7 @@ from typing import Any
 from schemas.catalog import types_of
 from schemas.problems.words import shown
 
-BY_PEOPLE = ("train_config", "dataset_row", "eval_item", "notes")
+BY_PEOPLE = ("target", "train_config", "dataset_row", "eval_item", "notes")
 """Documents that people write; only the program writes the others."""
 
 RESTORE = "Restore the file as trainproof wrote it; people do not write it by hand."
