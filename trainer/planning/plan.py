@@ -15,6 +15,7 @@ from schemas.problems.rule import Rule, problem_of
 from trainer.config.tree import Config, document_of
 from trainer.data.prompts import Asked
 from trainer.loop.task import Task
+from trainer.objectives import objective_of
 from trainer.planning.devices import REFUSED, Devices
 from trainer.planning.estimate import ERROR_FRACTION, estimate
 from trainer.recorder.recorder import Recorder, now
@@ -109,8 +110,9 @@ def smaller_runs(config: Config) -> Iterator[tuple[str, Config]]:
 
 def fewer_tokens(config: Config) -> Iterator[tuple[str, Config]]:
     """Yield settings under which fewer tokens are worked on at a time."""
-    if config.batch.microbatch_size > 1:
-        yield "batch.microbatch_size=1", replace(config, batch=replace(config.batch, microbatch_size=1))
+    least = 2 if objective_of(config).takes_pairs else 1
+    if config.batch.microbatch_size > least:
+        yield f"batch.microbatch_size={least}", replace(config, batch=replace(config.batch, microbatch_size=least))
     if config.evaluation.batch_size > 1:
         yield "evaluation.batch_size=1", replace(config, evaluation=replace(config.evaluation, batch_size=1))
     if config.data.max_length > 256:
