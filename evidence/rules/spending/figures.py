@@ -1,0 +1,99 @@
+"""What is known of a run before it is started, as numbers; None is not known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from evidence.rules.spending.band import Band
+
+
+class Device(Protocol):
+    """What these checks ask of a target: `evidence.targets.target.Target` has it all."""
+
+    @property
+    def name(self) -> str:
+        """As `--on` takes it."""
+
+    @property
+    def devices(self) -> int:
+        """Chips or cards."""
+
+    @property
+    def element_types(self) -> tuple[str, ...]:
+        """Types that its matrix units multiply."""
+
+    @property
+    def peak_flops(self) -> Mapping[str, float]:
+        """Of one device, by element type."""
+
+    @property
+    def memory_bandwidth(self) -> float | None:
+        """Of one device, in bytes a second."""
+
+    @property
+    def session_seconds(self) -> float | None:
+        """Longest session. None: no limit."""
+
+    @property
+    def weekly_seconds(self) -> float | None:
+        """Quota of a week. None: no limit."""
+
+    @property
+    def disk_bytes(self) -> int | None:
+        """For what a run writes. None: not known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFigures:
+    """A run as its spending sees it."""
+
+    file: str
+    """What the findings are about, as the user named it: a configuration, or a run folder."""
+    steps: int
+    """Optimizer steps of the whole run."""
+    save_every_steps: int = 0
+    """0: only at the end."""
+    max_minutes: float | None = None
+    """After which the run saves and stops by itself."""
+    step_seconds: Band | None = None
+    run_seconds: Band | None = None
+    """The whole of it: installation, compiling, loading, training, saving, evaluation, export."""
+    sessions: int | None = None
+    """Sessions that it likely takes."""
+    hours_stated: float | None = None
+    """What somebody said that it takes."""
+    compute_type: str | None = None
+    """Element type of matrix products."""
+    devices: int = 1
+    tokens_per_step: int | None = None
+    """Of one forward pass, over all devices, padding included."""
+    flops_per_step: float | None = None
+    """Of one device, from the compiled program."""
+    bytes_per_step: float | None = None
+    """Moved to and from main memory by one device, from the compiled program."""
+    padding_fraction: float | None = None
+    """Share of a batch's tokens that are padding, 0 to 1."""
+    packing: bool = False
+    distinct_shapes: int | None = None
+    """Shapes of batches that the step would be compiled for."""
+    compile_seconds: float | None = None
+    """Of one of them."""
+    donate_declared: bool = True
+    state_bytes: int | None = None
+    """Trained parameters and optimizer state that the step takes and gives back, on one device."""
+    alias_bytes: int | None = None
+    """Of the compiled step: what its results reuse of its arguments, on one device."""
+    optimizer: str | None = None
+    opt_state_bytes: int | None = None
+    """Of the compiled step's arguments, over all devices."""
+    opt_state_bytes_declared: int | None = None
+    """What the declared optimizer keeps for the trained parameters, over all devices."""
+    bytes_per_device: tuple[int, ...] = ()
+    """The state on each device. Empty: not known."""
+    divided: bool = True
+    """Whether the state is divided over the devices, as declared."""
+    checkpoint_bytes: int | None = None
+    checkpoints_on_disk: int | None = None
+    """Kept ones and the one being written."""

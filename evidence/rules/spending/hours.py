@@ -1,0 +1,184 @@
+"""Hours: of a session, of a week, between two checkpoints, and those that somebody stated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from evidence.rules.spending.figures import Device, RunFigures
+from schemas.problems.problem import Problem
+from schemas.problems.rule import Rule, problem_of
+
+CHECKPOINTS_TOO_FAR = Rule(
+    "TP731",
+    "Checkpoints too far apart for the session",
+    "A session that ends before the first checkpoint leaves nothing to go on from.",
+    "Lower checkpoint.save_every_steps, or set limits.max_minutes so that the run saves before the session ends.",
+)
+LONGER_THAN_SESSION = Rule(
+    "TP732",
+    "Longer than a session",
+    "The platform ends a session at its limit, whatever runs in it.",
+    "Set limits.max_minutes below the session, and resume in the next one; or train fewer steps.",
+    "warning",
+)
+LONGER_THAN_WEEK = Rule(
+    "TP733",
+    "More hours than a week gives",
+    "The platform's weekly quota ends the run, and the rest waits for the next week.",
+    "Train fewer steps or a smaller model, or plan for several weeks.",
+    "warning",
+)
+HOURS_NOT_TRUE = Rule(
+    "TP734",
+    "Stated hours that do not hold",
+    "Steps times the time of a step are the hours of training.",
+    "Correct the stated hours, or the steps.",
+)
+DISK_TOO_SMALL = Rule(
+    "TP741",
+    "Checkpoints do not fit the disk",
+    "The kept checkpoints and the one being written lie on the disk at the same time.",
+    "Lower checkpoint.keep, or train in a way that saves less: adapters, or parameters in half precision.",
+)
+
+HOUR = 3600.0
+LARGE_SHARE = 0.5
+"""Share of a session from which on a lost interval between checkpoints is a warning."""
+WITHIN = 0.1
+"""Stated hours are rounded: this much beyond the band is no contradiction."""
+
+
+def checkpoints_within_sessions(figures: RunFigures, target: Device) -> Iterator[Problem]:
+    """Yield a problem where the time between two checkpoints is as long as a session, or a large part of it.
+
+    500 steps of 100 to 150 s are 14 to 21 hours: no session of 12 hours has a checkpoint.
+    """
+    if figures.step_seconds is None or target.session_seconds is None or _saves_before_the_end(figures, target):
+        return
+    every = min(figures.save_every_steps or figures.steps, figures.steps)
+    low, likely, high = (every * each / HOUR for each in _step(figures))
+    session = target.session_seconds / HOUR
+    if likely < session * LARGE_SHARE:
+        return
+    how = f"every {every:,} steps" if figures.save_every_steps else f"only at the end, after {every:,} steps"
+    lost = likely >= session
+    least = max(1, int(session * LARGE_SHARE / 2 * HOUR / _step(figures)[2]))
+    yield problem_of(
+        CHECKPOINTS_TOO_FAR,
+        file=figures.file,
+        pointer="/checkpoint/save_every_steps",
+        severity="error" if lost else "warning",
+        what=f"A checkpoint is written {how}, which takes {_between(low, high)} hours; a session of {target.name} has "
+        f"{session:g}.",
+        why=None
+        if lost
+        else f"A session that is taken away loses up to {_between(low, high)} of its {session:g} hours.",
+        next=f"Use --set checkpoint.save_every_steps={least}, which is at most {least * _step(figures)[2] / HOUR:.2g} "
+        "hours; or set limits.max_minutes so that the run saves before the session ends.",
+    )
+
+
+def run_within_session(figures: RunFigures, target: Device) -> Iterator[Problem]:
+    """Yield a warning where a run likely needs more than one session."""
+    if figures.run_seconds is None or target.session_seconds is None:
+        return
+    session = target.session_seconds
+    if figures.run_seconds.high <= session:
+        return
+    likely = figures.run_seconds.likely > session
+    count = f" in about {figures.sessions} sessions" if figures.sessions and likely else ""
+    yield problem_of(
+        LONGER_THAN_SESSION,
+        file=figures.file,
+        severity="warning" if likely else "note",
+        what=f"The run takes {_hours(figures)} hours{count}; a session of {target.name} has {session / HOUR:g}.",
+        next=f"Use --set limits.max_minutes={int(session / 60) - 30} and `trainproof train --resume` in the next "
+        "session; or train fewer steps.",
+    )
+
+
+def run_within_week(figures: RunFigures, target: Device) -> Iterator[Problem]:
+    """Yield a warning where a run likely needs more than one week's quota, a note where it may."""
+    if figures.run_seconds is None or target.weekly_seconds is None:
+        return
+    week = target.weekly_seconds
+    if figures.run_seconds.high <= week:
+        return
+    yield problem_of(
+        LONGER_THAN_WEEK,
+        file=figures.file,
+        severity="warning" if figures.run_seconds.likely > week else "note",
+        what=f"The run takes {_hours(figures)} hours; {target.name} has {week / HOUR:g} a week.",
+    )
+
+
+def stated_hours_hold(figures: RunFigures, target: Device) -> Iterator[Problem]:
+    """Yield a problem where steps times step time are not the hours that somebody stated.
+
+    2,500 steps of 100 to 150 s are 69 to 104 hours, not 40.
+    """
+    if figures.hours_stated is None or figures.step_seconds is None:
+        return
+    low, _, high = (figures.steps * each / HOUR for each in _step(figures))
+    stated = figures.hours_stated
+    if low * (1 - WITHIN) <= stated <= high * (1 + WITHIN):
+        return
+    yield problem_of(
+        HOURS_NOT_TRUE,
+        file=figures.file,
+        what=f"{figures.steps:,} steps of {_between(*_ends(figures))} s on {target.name} are {_between(low, high)} "
+        f"hours; {stated:g} are stated.",
+        expected=f"{_between(low, high)} hours",
+    )
+
+
+def checkpoints_fit_the_disk(figures: RunFigures, target: Device) -> Iterator[Problem]:
+    """Yield a problem where kept checkpoints and the one being written are more than the disk."""
+    if figures.checkpoint_bytes is None or figures.checkpoints_on_disk is None or target.disk_bytes is None:
+        return
+    need = figures.checkpoint_bytes * figures.checkpoints_on_disk
+    if need <= target.disk_bytes:
+        return
+    yield problem_of(
+        DISK_TOO_SMALL,
+        file=figures.file,
+        pointer="/checkpoint/keep",
+        what=f"{figures.checkpoints_on_disk} checkpoints of {figures.checkpoint_bytes / 1e9:.3g} GB are "
+        f"{need / 1e9:.3g} GB; {target.name} has {target.disk_bytes / 1e9:.3g} GB.",
+    )
+
+
+def _saves_before_the_end(figures: RunFigures, target: Device) -> bool:
+    """Return whether the run saves and stops by itself before the session ends."""
+    session = target.session_seconds
+    return figures.max_minutes is not None and session is not None and figures.max_minutes * 60 < session
+
+
+def _step(figures: RunFigures) -> tuple[float, float, float]:
+    assert figures.step_seconds is not None, "asked only where it is known"
+    return figures.step_seconds.low, figures.step_seconds.likely, figures.step_seconds.high
+
+
+def _ends(figures: RunFigures) -> tuple[float, float]:
+    low, _, high = _step(figures)
+    return low, high
+
+
+def _hours(figures: RunFigures) -> str:
+    assert figures.run_seconds is not None, "asked only where it is known"
+    return _between(figures.run_seconds.low / HOUR, figures.run_seconds.high / HOUR)
+
+
+def _between(low: float, high: float) -> str:
+    """Return a range as text: `14 to 21`; one number where both ends are written alike."""
+    first, last = f"{low:.3g}", f"{high:.3g}"
+    return first if first == last else f"{first} to {last}"
+
+
+CHECKS = (
+    checkpoints_within_sessions,
+    run_within_session,
+    run_within_week,
+    stated_hours_hold,
+    checkpoints_fit_the_disk,
+)

@@ -1,0 +1,94 @@
+"""The compiled step held against what is declared: donation, the optimizer's state, how often it is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from evidence.rules.spending.figures import Device, RunFigures
+from schemas.problems.formats import size
+from schemas.problems.problem import Problem
+from schemas.problems.rule import Rule, problem_of
+
+MANY_SHAPES = Rule(
+    "TP737",
+    "Shapes that are compiled again and again",
+    "Each shape of a batch is a program of its own, and the device waits while it is compiled.",
+    "Give all batches one shape: data.packing, or one data.max_length.",
+    "warning",
+)
+NOT_DONATED = Rule(
+    "TP738",
+    "State that is not updated in place",
+    "A step that does not reuse the memory of the state that it replaces holds the state twice.",
+    "Set memory.donate.",
+)
+OTHER_OPTIMIZER = Rule(
+    "TP739",
+    "Optimizer state that is not the declared optimizer's",
+    "AdamW keeps two numbers for each trained parameter, Adafactor almost none: the bytes tell which one was built.",
+    "Repair the configuration or the code, so that the declared optimizer is the one that runs.",
+)
+
+REUSED_AT_LEAST = 0.98
+"""Share of the state that a donating step reuses; scalars and counters may be copied."""
+BYTES_WITHIN = 0.02
+"""Compilers pad small arrays."""
+COMPILE_SHARE = 0.1
+"""Share of a run's time from which on compiling again is a warning."""
+
+
+def state_is_donated(figures: RunFigures, target: Device) -> Iterator[Problem]:
+    """Yield a problem where the compiled step does not reuse the state's memory though it is declared so.
+
+    A warning where it is declared that it does not: the public failure held 14.00 GiB twice, and 15.75 were there.
+    """
+    state, reused = figures.state_bytes, figures.alias_bytes
+    if state is None or reused is None or reused >= state * REUSED_AT_LEAST:
+        return
+    yield problem_of(
+        NOT_DONATED,
+        file=figures.file,
+        pointer="/memory/donate",
+        severity="error" if figures.donate_declared else "warning",
+        what=f"The compiled step reuses {size(reused)} of the {size(state)} of state that it replaces on each device "
+        f"of {target.name}; memory.donate is {'true' if figures.donate_declared else 'false'}.",
+        next="Report this as a defect: donation was asked for and the compiled step does not do it."
+        if figures.donate_declared
+        else f"Use --set memory.donate=true, which frees {size(state - reused)}.",
+    )
+
+
+def optimizer_is_the_declared_one(figures: RunFigures, target: Device) -> Iterator[Problem]:
+    """Yield a problem where the compiled step's optimizer state has other bytes than the declared optimizer keeps."""
+    found, declared = figures.opt_state_bytes, figures.opt_state_bytes_declared
+    if found is None or declared is None or abs(found - declared) <= max(declared * BYTES_WITHIN, 4096):
+        return
+    yield problem_of(
+        OTHER_OPTIMIZER,
+        file=figures.file,
+        pointer="/optimizer/name",
+        what=f"The compiled step for {target.name} takes {size(found)} of optimizer state; "
+        f"{figures.optimizer or 'the declared optimizer'} keeps {size(declared)} for these parameters.",
+        expected=size(declared),
+    )
+
+
+def one_shape_is_compiled(figures: RunFigures, target: Device) -> Iterator[Problem]:
+    """Yield a warning where a run compiles its step for so many shapes that this takes a large part of its time."""
+    shapes = figures.distinct_shapes
+    if shapes is None or shapes <= 1:
+        return
+    seconds = None if figures.compile_seconds is None else shapes * figures.compile_seconds
+    run = figures.run_seconds.likely if figures.run_seconds else None
+    much = seconds is not None and run is not None and seconds > run * COMPILE_SHARE
+    took = f", which takes {seconds / 60:.3g} minutes" if seconds is not None else ""
+    yield problem_of(
+        MANY_SHAPES,
+        file=figures.file,
+        pointer="/data/max_length",
+        severity="warning" if much else "note",
+        what=f"Batches have {shapes} shapes, so the step is compiled {shapes} times for {target.name}{took}.",
+    )
+
+
+CHECKS = (state_is_donated, optimizer_is_the_declared_one, one_shape_is_compiled)
