@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from flax import nnx
 
@@ -15,12 +15,13 @@ from trainer.methods import method_of
 from trainer.methods.method import Method, split
 from trainer.model.adapters.merging import merged
 from trainer.model.build import abstract, projections
-from trainer.model.decoder import Decoder
+from trainer.model.decoder import Decoder, Remat
 from trainer.model.files.loading import refuse_unusable_weights
 from trainer.model.files.source import ModelSource, resolve
 from trainer.model.lora import Lora, is_lora
 from trainer.model.params import Params, flatten
 from trainer.model.quantised import Kind
+from trainer.model.spec import ModelSpec
 
 NO_WEIGHTS = Rule(
     "TP060", "No weights to read", "A built-in model has no pretrained weights.", "Leave model.weights out."
@@ -76,26 +77,48 @@ def model_of(config: Config, source: ModelSource) -> Model:
         ProblemError: exit code 2; the model has no place for the method's adapters.
     """
     precision, method = config.precision, method_of(config)
-    options: dict[str, Any] = {
-        "params_dtype": precision.params,
-        "compute_dtype": precision.compute,
-        "remat": config.memory.remat,
-        "adapters": method.adapters(source),
-    }
-    decoder = abstract(source.spec, **options)
-    quantised = method.quantised({name: linear.shape for name, linear in projections(decoder).items()})
+    adapters = method.adapters(source)
+    structure = functools.partial(
+        _structure, source.spec, precision.params, precision.compute, config.memory.remat, tuple(adapters.items())
+    )
+    graphdef, shapes, linears = structure(())
+    quantised = method.quantised(linears)
     if quantised:
-        decoder = abstract(source.spec, **options, quantised=quantised)
-    graphdef, shapes = flatten(decoder)
+        graphdef, shapes, _ = structure(tuple(quantised.items()))
     return Model(
         source=source,
         graphdef=graphdef,
-        shapes=shapes,
+        shapes=dict(shapes),
         method=method,
-        adapters=options["adapters"],
+        adapters=adapters,
         quantised=quantised,
         reads_weights=config.model.weights != "random" and source.weights == "pretrained",
     )
+
+
+@functools.lru_cache(maxsize=64)
+def _structure(
+    spec: ModelSpec,
+    params_dtype: str,
+    compute_dtype: str,
+    remat: Remat,
+    adapters: tuple[tuple[str, Lora], ...],
+    quantised: tuple[tuple[str, Kind], ...],
+) -> tuple[nnx.GraphDef[Decoder], Params, dict[str, tuple[int, ...]]]:
+    """Return a decoder's structure, its shapes by name and those of its projections.
+
+    Kept, because a plan asks for the same few models once for each change that it tries.
+    """
+    decoder = abstract(
+        spec,
+        params_dtype=params_dtype,
+        compute_dtype=compute_dtype,
+        remat=remat,
+        adapters=dict(adapters),
+        quantised=dict(quantised),
+    )
+    graphdef, shapes = flatten(decoder)
+    return graphdef, shapes, {name: linear.shape for name, linear in projections(decoder).items()}
 
 
 def read_model(config: Config, problems: list[Problem], *, with_weights: bool = True) -> Model | None:
