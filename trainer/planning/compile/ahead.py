@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from trainer.config.tree import Config, document_of
 from trainer.data.prompts import Asked
-from trainer.planning.compile.buffers import ProgramMemory, is_complete, read_memory
+from trainer.planning.compile.buffers import Buffer, ProgramMemory, is_complete, read_memory
 from trainer.planning.compile.machines import V5E_1, V5E_8, Cards, Chips, Machine
 
 __all__ = ["V5E_1", "V5E_8", "Answer", "Chips", "Compiler", "CompilerError", "Question", "compile_ahead"]
@@ -83,6 +83,19 @@ class Answer:
         if self.memory is None:
             return self.need_bytes or 0
         return self.memory.allocated_bytes if self.in_one_piece else self.memory.peak_bytes
+
+    def document(self) -> dict[str, Any]:
+        """Return the answer as plain values."""
+        return asdict(self)
+
+    @classmethod
+    def from_document(cls, document: dict[str, Any]) -> Answer:
+        """Return the answer of a document that `document` made."""
+        memory = document["memory"]
+        if memory is not None:
+            largest = tuple(Buffer(**buffer) for buffer in memory["largest"])
+            memory = ProgramMemory(**{**memory, "largest": largest})
+        return cls(**{**document, "memory": memory})
 
 
 class CompilerError(RuntimeError):

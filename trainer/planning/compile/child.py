@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 import traceback
@@ -112,16 +113,21 @@ def carry_out(order: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Fork for each order on standard input, until it ends."""
+    """Fork for each order on standard input, until it ends: then whoever ordered is gone, and so is all of this."""
     # What has ended leaves nothing behind.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    room = None
     for line in sys.stdin:
         order = json.loads(line)
+        room = Path(order["folder"]).parent
         if (process := os.fork()) == 0:
             carry_out(order)
         written = Path(order["folder"]) / f"{PROCESS_ID}.new"
         written.write_text(str(process))
         written.rename(written.with_name(PROCESS_ID))
+    if room is not None:
+        shutil.rmtree(room, ignore_errors=True)
+    os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 if __name__ == "__main__":
