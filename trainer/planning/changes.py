@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from trainer.config.tree import Config
+from trainer.objectives import objective_of
 
 COSTS = {
     "memory.donate": "nothing: the old state's memory is used again",
@@ -45,8 +46,14 @@ def smaller_runs(config: Config) -> Iterator[tuple[str, Config]]:
     for change in changes_of(config):
         if len(change.settings) == 1:
             yield change.settings[0], change.config
-    if config.batch.microbatch_size > 1:
-        yield "batch.microbatch_size=1", replace(config, batch=replace(config.batch, microbatch_size=1))
+    least = fewest_sequences(config)
+    if config.batch.microbatch_size > least:
+        yield f"batch.microbatch_size={least}", replace(config, batch=replace(config.batch, microbatch_size=least))
+
+
+def fewest_sequences(config: Config) -> int:
+    """Return the smallest microbatch: one sequence, or a pair where the objective compares two."""
+    return 2 if objective_of(config).takes_pairs else 1
 
 
 def changes_of(config: Config) -> Iterator[Change]:
@@ -95,7 +102,7 @@ def _other_runs(config: Config) -> Iterator[Change]:
 def _smaller_microbatches(config: Config) -> Iterator[Change]:
     """Yield smaller microbatches with as many more of them, so that a step learns from as many rows."""
     size, times = config.batch.microbatch_size, 1
-    while size % 2 == 0:
+    while size % 2 == 0 and size > fewest_sequences(config):
         size, times = size // 2, times * 2
         accumulated = config.batch.accumulation_steps * times
         batch = replace(config.batch, microbatch_size=size, accumulation_steps=accumulated)
