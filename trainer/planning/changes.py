@@ -44,7 +44,7 @@ class Change:
 def smaller_runs(config: Config) -> Iterator[tuple[str, Config]]:
     """Yield single settings that may save memory, each with the configuration that has it."""
     for change in changes_of(config):
-        if len(change.settings) == 1:
+        if len(change.settings) == 1 and change.config.method.kind == config.method.kind:
             yield change.settings[0], change.config
     least = fewest_sequences(config)
     if config.batch.microbatch_size > least:
@@ -71,7 +71,7 @@ def _without_loss(config: Config) -> Iterator[Change]:
     if memory.loss_chunk_tokens is None or memory.loss_chunk_tokens > FEWEST_CHUNK:
         fewer = replace(config, memory=replace(memory, loss_chunk_tokens=FEWEST_CHUNK))
         yield _change(f"memory.loss_chunk_tokens={FEWEST_CHUNK}", fewer)
-    if config.evaluation.eval_set is not None and config.evaluation.batch_size > 1:
+    if config.evaluation.batch_size > 1:
         alone = replace(config, evaluation=replace(config.evaluation, batch_size=1))
         yield _change("evaluation.batch_size=1", alone)
     if optimizer.max_grad_norm is not None:
