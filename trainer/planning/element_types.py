@@ -15,6 +15,8 @@ from trainer.planning.devices import REFUSED
 BFLOAT16_CAPABILITY = 8.0
 """CUDA's compute capability from which on there is bfloat16: A100 (8.0), L4 (8.9) have it, T4 (7.5), P100 (6.0) not."""
 
+ALL_TYPES = ("float32", "bfloat16", "float16")
+
 
 def element_types_of(device: Any) -> tuple[str, ...] | None:
     """Return the element types of products that a JAX device has, None where nothing is known against any.
@@ -62,8 +64,9 @@ def refuse_absent_types(config: Config, *, kind: str, element_types: Collection[
 
 
 def instead(key: str, config: Config, element_types: Collection[str]) -> str:
-    """Return the element type to use: the other one of 16 bits where that can be, else float32."""
+    """Return the element type of 16 bits to use, bfloat16 where the device has it; float32 where none can be."""
+    if "bfloat16" in element_types:
+        return "bfloat16"
     # Parameters that learn need more than float16 has; a frozen model does not.
     fits = key == "compute" or config.method.kind != "full"
-    narrow = [name for name in ("bfloat16", "float16") if name in element_types]
-    return narrow[0] if narrow and fits else "float32"
+    return "float16" if "float16" in element_types and fits else "float32"

@@ -71,6 +71,8 @@ def _refused_program(text: str) -> OutOfMemory | None:
     if pattern is _CORES:
         need, cap = (amounts[0] or 0) + (amounts[1] or 0), amounts[2]
         notes = ("Both kinds of cores are counted: the TensorCore's and the SparseCore's.",)
+    if pattern is _TEMPORARIES:
+        notes = ("This compiler says one figure: arguments, results and temporaries together.",)
     output = _OUTPUT.search(text)
     parts = {name: value for name, each in _PARTS.items() if (value := first(each, text))}
     if output and (back := bytes_in(output[1])):
