@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test nightly pictures check setup lock clean
 
-demo: setup ## train two small models, check, pack and verify them, then open the dashboard (SERVE=0 stops before that)
+demo: setup ## train a small model and LoRA adapters, check, pack and verify, open the dashboard (SERVE=0 stops before that)
 	$(BIN)/trainproof demo $(if $(filter 0,$(SERVE)),--no-serve)
 
 test: setup ## run every test

@@ -21,8 +21,8 @@ NO_MODEL = Rule(
     "Name a built-in model or a folder.",
 )
 
-DATASETS = ("dev-reasoning-v2",)
-EVAL_SETS = ("eval_v1", "eval_v2")
+DATASETS = ("dev-reasoning-v2", "dev-stories-v1")
+EVAL_SETS = ("eval_v1", "eval_v2", "eval_stories_v1")
 MODELS = ("demo", "tiny-gpt2")
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")

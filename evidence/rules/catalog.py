@@ -5,6 +5,7 @@ from __future__ import annotations
 from evidence.rules import (
     completeness,
     contradiction,
+    device_limits,
     hygiene,
     imported,
     integrity,
@@ -16,6 +17,7 @@ CHECKS = (
     *integrity.CHECKS,
     *contradiction.CHECKS,
     *plausibility.CHECKS,
+    *device_limits.CHECKS,
     *completeness.CHECKS,
     *whole_config.CHECKS,
     *hygiene.CHECKS,

@@ -23,9 +23,11 @@ FACTS = {
 def untrue(row):
     """Return the steps of a row that are false, say something this reader does not know, or lose a carry or a loan."""
     lines = [step["content"] for step in row["steps"]]
-    false = [line for line in lines if not is_true(line, row["prompt"])]
+    false = [line for line in lines if not is_true(line, row["prompt"])] + unplanned(lines, row["prompt"])
     columns = [line for line in lines if line.startswith(PLACES)]
-    return false + [line for line, following in pairwise(columns) if not is_handed_on(line, following)]
+    # A column of ones begins another calculation.
+    pairs = [(line, following) for line, following in pairwise(columns) if not following.startswith("Ones")]
+    return false + [line for line, following in pairs if not is_handed_on(line, following)]
 
 
 def is_handed_on(line, following):
@@ -109,9 +111,29 @@ def plan(line, prompt):
     match = re.fullmatch(r"(Total|Left): (\d+) ([-+×]) (\d+)\.", line)
     if not match:
         return False
-    sign = {"buys": "+", "gives": "-", "fills": "×"}
-    asked = next(sign[word] for word in sign if f" {word} " in prompt)
+    if len(told(prompt)) > 1:
+        return True  # of two happenings, each is held to its place by `unplanned`
+    [(asked, _)] = told(prompt)
     return match[3] == asked and sorted(numbers(prompt)) == sorted((int(match[2]), int(match[4])))
+
+
+def unplanned(lines, prompt):
+    """Return the plans of a story of two happenings that are not what comes next, from what is there by then."""
+    happenings = told(prompt)
+    if len(happenings) < 2:
+        return []
+    has, expected = numbers(prompt)[0], []
+    for sign, number in happenings:
+        expected.append(f"{'Total' if sign == '+' else 'Left'}: {has} {sign} {number}.")
+        has += number if sign == "+" else -number
+    plans = [line for line in lines if line.startswith(("Total", "Left"))]
+    return [] if plans == expected else plans
+
+
+def told(prompt):
+    """Return what happens in a story: the sign that each word asks for, and its number."""
+    sign = {"buys": "+", "gives away": "-", "fills": "×"}
+    return [(sign[word], int(number)) for word, number in re.findall(r"\b(buys|gives away|fills) (\d+)", prompt)]
 
 
 def numbers(text):

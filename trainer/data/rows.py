@@ -21,9 +21,6 @@ from trainer.data.files.columns import is_own, other_columns, shape_of
 from trainer.data.files.table import Table, table_of
 
 FOLDER = Path(__file__).parent
-GENERATED = "dev-reasoning-v2"
-"""The dataset whose generator can make further rows."""
-
 LARGEST_IN_MEMORY = 64 << 20
 """Bytes of a JSONL file whose rows are held as objects, which take several times as much."""
 

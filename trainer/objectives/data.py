@@ -11,15 +11,17 @@ from typing import Any
 import numpy as np
 
 from evidence.run import layout
+from schemas.names import DATASETS
 from schemas.problems.problem import Gathering, Problem, ProblemError
 from schemas.problems.render import as_sentence
 from schemas.problems.rule import Rule, problem_of
+from schemas.problems.words import listed
 from trainer.config.tree import Config
 from trainer.data.dev_reasoning import generate_rows
 from trainer.data.encode import EncodedData, Tokenizer, first_examples
 from trainer.data.prompts import Asked, odd_items, prompts_of, refused_prompts
 from trainer.data.render import FORM, PromptForm, form_of, prompt_of, question_of
-from trainer.data.rows import GENERATED, RowFile, read_dataset, read_eval_set
+from trainer.data.rows import RowFile, read_dataset, read_eval_set
 from trainer.data.source import RowSource, row_source
 from trainer.methods.model import Model
 from trainer.objectives.objective import Objective
@@ -32,7 +34,7 @@ TOO_LONG = Rule(
     "TP061", "Sequence too long", "data.max_length exceeds the model's positions.", "Lower data.max_length."
 )
 NO_GENERATOR = Rule(
-    "TP013", "No generator", "Only the built-in dataset can generate rows.", "Set data.generated_rows to 0."
+    "TP013", "No generator", "Only the built-in datasets can generate rows.", "Set data.generated_rows to 0."
 )
 
 CANNOT_PACK = Rule(
@@ -115,11 +117,11 @@ def read_training_rows(config: Config) -> tuple[RowFile, Sequence[dict[str, Any]
     dataset = read_dataset(config.data.dataset, config.data.kind)
     if config.data.generated_rows == 0:
         return dataset, dataset.rows
-    if config.data.dataset != GENERATED:
+    if config.data.dataset not in DATASETS:
         raise ProblemError([no_generator(config)], exit_code=2)
     own = frozenset(prompt_of(row) for row in dataset.rows)
-    generated = generate_rows(config.data.generated_rows, generator_seed(config), exclude_prompts=own)
-    return dataset, (*dataset.rows, *generated)
+    count, seed = config.data.generated_rows, generator_seed(config)
+    return dataset, (*dataset.rows, *generate_rows(dataset.name, count, seed, exclude_prompts=own))
 
 
 def read_data(
@@ -222,9 +224,9 @@ def no_generator(config: Config) -> Problem:
         NO_GENERATOR,
         file=config.data.dataset,
         pointer="/data/generated_rows",
-        what=f"data.generated_rows is {config.data.generated_rows}, but only {GENERATED} has a generator.",
+        what=f"data.generated_rows is {config.data.generated_rows}, but only {listed(DATASETS)} have a generator.",
         why=None,
-        next=f"Set data.generated_rows to 0, or train on {GENERATED}.",
+        next="Set data.generated_rows to 0, or train on a built-in dataset.",
     )
 
 

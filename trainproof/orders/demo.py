@@ -1,4 +1,4 @@
-"""The demo: a smoke run, a full run, their evaluation, the check, the bundle and its verification, on any CPU.
+"""The demo on any CPU: a smoke run, a full run, LoRA adapters beside its export; then check, bundle and verification.
 
 It is the product's main job with nothing left out; the dashboard is started by the command afterwards. A second call
 finds the runs that are there and trains nothing again.
@@ -13,12 +13,15 @@ from pathlib import Path
 from evidence.bundle.build import build_bundle
 from evidence.bundle.verify import verify_bundle
 from evidence.index.check import check_paths
+from evidence.judge.headlines import score_headlines
 from evidence.judge.report_forms import report_text
+from evidence.records.facts import facts_of
 from evidence.records.ours import read_run
-from evidence.run.layout import new_run_id
+from evidence.run.layout import EXPORT, new_run_id
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
 from trainer.config.load import load_config
+from trainer.export_run import export_run
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
 from trainproof.terminal.bundles import build_text, verdict_text
@@ -41,16 +44,20 @@ class DemoRun:
     name: str
     """Name of its folder, unless it is trained again beside an earlier one."""
     what: str
+    config: Path = CONFIGS / "demo.yaml"
     overlay: Path | None = None
 
 
-DEMO_RUNS = (
-    DemoRun(
-        name="first-smoke",
-        what="a smoke run: two steps of the smallest model, to prove the pipeline",
-        overlay=CONFIGS / "smoke_tiny.yaml",
-    ),
-    DemoRun(name="first-full", what="a full run: the demo model learns to reason in a few minutes"),
+SMOKE = DemoRun(
+    name="first-smoke",
+    what="a smoke run: two steps of the smallest model, to prove the pipeline",
+    overlay=CONFIGS / "smoke_tiny.yaml",
+)
+FULL = DemoRun(name="first-full", what="a full run: the demo model learns to reason in a few minutes")
+LORA = DemoRun(
+    name="first-lora",
+    what="a LoRA run: adapters beside that model learn stories of two calculations, of which it has seen none",
+    config=CONFIGS / "demo_lora.yaml",
 )
 
 
@@ -62,22 +69,34 @@ def carry_out(root: Path, *, again: bool, watch: Watch) -> int:
         again: train again, beside the runs that exist.
         watch: shows what happens.
     """
-    folders = [trained(demo_run, root, again=again, watch=watch) for demo_run in DEMO_RUNS]
+    smoke = trained(SMOKE, root, again=again, watch=watch)
+    full = trained(FULL, root, again=again, watch=watch)
+    folders = [smoke, full, trained(LORA, root, again=again, watch=watch, base=full)]
     report = check_paths(folders)
     watch.say(f"\nCheck: trainproof check {' '.join(map(str, folders))}")
     watch.say(report_text(report).rstrip())
-    bundle = BUNDLES / f"{folders[-1].name}.zip"
+    bundle = BUNDLES / f"{full.name}.zip"
     watch.say(f"\nBundle: trainproof package {' '.join(map(str, folders))} --output {bundle}")
     built = build_bundle(folders, bundle)
     watch.say(build_text(built).rstrip())
     watch.say(f"\nVerify: trainproof verify {bundle}")
     verdict = verify_bundle(bundle)
     watch.say(verdict_text(verdict).rstrip())
+    watch.say(f"\nScores: trainproof compare {' '.join(map(str, folders[1:]))}")
+    for folder in folders[1:]:
+        watch.say(score_text(folder))
     return 0 if report.ok and verdict.ok else 1
 
 
-def trained(demo_run: DemoRun, root: Path, *, again: bool, watch: Watch) -> Path:
+def trained(demo_run: DemoRun, root: Path, *, again: bool, watch: Watch, base: Path | None = None) -> Path:
     """Return the folder of a finished run of the demo, training it if it does not exist.
+
+    Args:
+        demo_run: which.
+        root: folder of runs.
+        again: train again, beside the runs that exist.
+        watch: shows what happens.
+        base: folder of the run whose model is adapted. None: the one that the configuration names.
 
     Raises:
         ProblemError: the run failed or was interrupted; its exit code.
@@ -89,10 +108,12 @@ def trained(demo_run: DemoRun, root: Path, *, again: bool, watch: Watch) -> Path
     if folder.exists():
         folder = root / new_run_id(demo_run.name, datetime.now(UTC))
     watch.say(f"\n{demo_run.what[0].upper()}{demo_run.what[1:]}")
-    config = CONFIGS / "demo.yaml"
-    flags = {"mode": "smoke"} if demo_run.overlay else {}
+    flags = {
+        "mode": "smoke" if demo_run.overlay else None,
+        "model.name": None if base is None else str(exported(base, watch)),
+    }
     order = RunRequest(
-        config=load_config(config, overlay=demo_run.overlay, flags=flags),
+        config=load_config(demo_run.config, overlay=demo_run.overlay, flags=flags),
         folder=folder,
         command=["trainproof", "demo", *(["--again"] if again else [])],
     )
@@ -100,6 +121,20 @@ def trained(demo_run: DemoRun, root: Path, *, again: bool, watch: Watch) -> Path
     if code != 0:
         raise ProblemError([not_finished(folder)], exit_code=code)
     return folder
+
+
+def exported(folder: Path, watch: Watch) -> Path:
+    """Return the export of a run, written if it is not there."""
+    target = folder / EXPORT
+    return target if target.exists() else export_run(folder, target, watch)
+
+
+def score_text(folder: Path) -> str:
+    """Return a run's score before and after training, each with its 95 % interval, and the questions it is of."""
+    facts = facts_of(read_run(folder))
+    after, _, before = (line.as_text() for line in score_headlines(facts))
+    asked = (facts.eval_summary or {})["eval_set"]["name"]
+    return f"  {folder.name} on {asked}: before training {before}; after it {after}"
 
 
 def not_finished(folder: Path) -> Problem:

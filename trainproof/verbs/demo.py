@@ -15,7 +15,7 @@ def demo(
     no_serve: Annotated[bool, typer.Option("--no-serve", help="Stop before the dashboard.")] = False,
     again: Annotated[bool, typer.Option("--again", help="Train again, beside the runs that exist.")] = False,
 ) -> None:
-    """Train two small models, check, pack and verify them, then open the dashboard: the whole job in minutes."""
+    """Train a small model and adapters beside it, check, pack and verify, then open the dashboard: all in minutes."""
     need("demo", "train", *(() if no_serve else ("dashboard",)))
     from trainer.recorder.progress import Watch
     from trainproof.orders.demo import carry_out

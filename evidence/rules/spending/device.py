@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from evidence.rules.spending.figures import Device, RunFigures
+from evidence.rules.spending.figures import RunFigures
+from evidence.targets.target import Target
 from schemas.problems.formats import size
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule, problem_of
@@ -45,7 +46,7 @@ EQUAL_WITHIN = 0.1
 """Parameters that no device count divides stay whole on each; they are small."""
 
 
-def element_type_exists(figures: RunFigures, target: Device) -> Iterator[Problem]:
+def element_type_exists(figures: RunFigures, target: Target) -> Iterator[Problem]:
     """Yield a problem where the device does not multiply the compute type: bfloat16 on a T4."""
     kind = figures.compute_type
     if kind is None or kind in target.element_types:
@@ -61,7 +62,7 @@ def element_type_exists(figures: RunFigures, target: Device) -> Iterator[Problem
     )
 
 
-def tokens_fill_the_device(figures: RunFigures, target: Device) -> Iterator[Problem]:
+def tokens_fill_the_device(figures: RunFigures, target: Target) -> Iterator[Problem]:
     """Yield a warning where a step does fewer operations for each byte than the device could.
 
     A TPU v5e chip does 197e12 operations while it moves 819e9 bytes: 241 for each. A step of 64 tokens with 2-byte
@@ -90,7 +91,7 @@ def tokens_fill_the_device(figures: RunFigures, target: Device) -> Iterator[Prob
     )
 
 
-def padding_is_little(figures: RunFigures, target: Device) -> Iterator[Problem]:
+def padding_is_little(figures: RunFigures, target: Target) -> Iterator[Problem]:
     """Yield a warning where most tokens of a batch are padding, a note where many are."""
     share = figures.padding_fraction
     if share is None or share < SOME:
@@ -108,7 +109,7 @@ def padding_is_little(figures: RunFigures, target: Device) -> Iterator[Problem]:
     )
 
 
-def devices_hold_their_share(figures: RunFigures, target: Device) -> Iterator[Problem]:
+def devices_hold_their_share(figures: RunFigures, target: Target) -> Iterator[Problem]:
     """Yield a problem where the state lies on one device, or on some much more than on others."""
     held = figures.bytes_per_device
     if not figures.divided or len(held) < 2:

@@ -2,47 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from evidence.rules.spending.band import Band
-
-
-class Device(Protocol):
-    """What these checks ask of a target: `evidence.targets.target.Target` has it all."""
-
-    @property
-    def name(self) -> str:
-        """As `--on` takes it."""
-
-    @property
-    def devices(self) -> int:
-        """Chips or cards."""
-
-    @property
-    def element_types(self) -> tuple[str, ...]:
-        """Types that its matrix units multiply."""
-
-    @property
-    def peak_flops(self) -> Mapping[str, float]:
-        """Of one device, by element type."""
-
-    @property
-    def memory_bandwidth(self) -> float | None:
-        """Of one device, in bytes a second."""
-
-    @property
-    def session_seconds(self) -> float | None:
-        """Longest session. None: no limit."""
-
-    @property
-    def weekly_seconds(self) -> float | None:
-        """Quota of a week. None: no limit."""
-
-    @property
-    def disk_bytes(self) -> int | None:
-        """For what a run writes. None: not known."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from evidence.rules.spending import device, hours, program
-from evidence.rules.spending.figures import Device, RunFigures
+from evidence.rules.spending.figures import RunFigures
+from evidence.targets.target import Target
 from schemas.problems.problem import Problem, worst_first
 
 CHECKS = (*device.CHECKS, *program.CHECKS, *hours.CHECKS)
 """Functions from what is known of a run, and its device, to problems."""
 
 
-def findings(figures: RunFigures, target: Device) -> tuple[Problem, ...]:
+def findings(figures: RunFigures, target: Target) -> tuple[Problem, ...]:
     """Return what a run would spend badly on a device, worst first; a figure that is not known is not judged."""
     return worst_first(problem for check in CHECKS for problem in check(figures, target))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from evidence.rules.spending.figures import Device, RunFigures
+from evidence.rules.spending.figures import RunFigures
+from evidence.targets.target import Target
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule, problem_of
 
@@ -48,7 +49,7 @@ WITHIN = 0.1
 """Stated hours are rounded: this much beyond the band is no contradiction."""
 
 
-def checkpoints_within_sessions(figures: RunFigures, target: Device) -> Iterator[Problem]:
+def checkpoints_within_sessions(figures: RunFigures, target: Target) -> Iterator[Problem]:
     """Yield a problem where the time between two checkpoints is as long as a session, or a large part of it.
 
     500 steps of 100 to 150 s are 14 to 21 hours: no session of 12 hours has a checkpoint.
@@ -78,7 +79,7 @@ def checkpoints_within_sessions(figures: RunFigures, target: Device) -> Iterator
     )
 
 
-def run_within_session(figures: RunFigures, target: Device) -> Iterator[Problem]:
+def run_within_session(figures: RunFigures, target: Target) -> Iterator[Problem]:
     """Yield a warning where a run likely needs more than one session."""
     if figures.run_seconds is None or target.session_seconds is None:
         return
@@ -97,11 +98,11 @@ def run_within_session(figures: RunFigures, target: Device) -> Iterator[Problem]
     )
 
 
-def run_within_week(figures: RunFigures, target: Device) -> Iterator[Problem]:
+def run_within_week(figures: RunFigures, target: Target) -> Iterator[Problem]:
     """Yield a warning where a run likely needs more than one week's quota, a note where it may."""
-    if figures.run_seconds is None or target.weekly_seconds is None:
+    if figures.run_seconds is None or target.week_seconds is None:
         return
-    week = target.weekly_seconds
+    week = target.week_seconds
     if figures.run_seconds.high <= week:
         return
     yield problem_of(
@@ -112,7 +113,7 @@ def run_within_week(figures: RunFigures, target: Device) -> Iterator[Problem]:
     )
 
 
-def stated_hours_hold(figures: RunFigures, target: Device) -> Iterator[Problem]:
+def stated_hours_hold(figures: RunFigures, target: Target) -> Iterator[Problem]:
     """Yield a problem where steps times step time are not the hours that somebody stated.
 
     2,500 steps of 100 to 150 s are 69 to 104 hours, not 40.
@@ -132,7 +133,7 @@ def stated_hours_hold(figures: RunFigures, target: Device) -> Iterator[Problem]:
     )
 
 
-def checkpoints_fit_the_disk(figures: RunFigures, target: Device) -> Iterator[Problem]:
+def checkpoints_fit_the_disk(figures: RunFigures, target: Target) -> Iterator[Problem]:
     """Yield a problem where kept checkpoints and the one being written are more than the disk."""
     if figures.checkpoint_bytes is None or figures.checkpoints_on_disk is None or target.disk_bytes is None:
         return
@@ -148,7 +149,7 @@ def checkpoints_fit_the_disk(figures: RunFigures, target: Device) -> Iterator[Pr
     )
 
 
-def _saves_before_the_end(figures: RunFigures, target: Device) -> bool:
+def _saves_before_the_end(figures: RunFigures, target: Target) -> bool:
     """Return whether the run saves and stops by itself before the session ends."""
     session = target.session_seconds
     return figures.max_minutes is not None and session is not None and figures.max_minutes * 60 < session

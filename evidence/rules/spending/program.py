@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from evidence.rules.spending.figures import Device, RunFigures
+from evidence.rules.spending.figures import RunFigures
+from evidence.targets.target import Target
 from schemas.problems.formats import size
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule, problem_of
@@ -37,7 +38,7 @@ COMPILE_SHARE = 0.1
 """Share of a run's time from which on compiling again is a warning."""
 
 
-def state_is_donated(figures: RunFigures, target: Device) -> Iterator[Problem]:
+def state_is_donated(figures: RunFigures, target: Target) -> Iterator[Problem]:
     """Yield a problem where the compiled step does not reuse the state's memory though it is declared so.
 
     A warning where it is declared that it does not: the public failure held 14.00 GiB twice, and 15.75 were there.
@@ -58,7 +59,7 @@ def state_is_donated(figures: RunFigures, target: Device) -> Iterator[Problem]:
     )
 
 
-def optimizer_is_the_declared_one(figures: RunFigures, target: Device) -> Iterator[Problem]:
+def optimizer_is_the_declared_one(figures: RunFigures, target: Target) -> Iterator[Problem]:
     """Yield a problem where the compiled step's optimizer state has other bytes than the declared optimizer keeps."""
     found, declared = figures.opt_state_bytes, figures.opt_state_bytes_declared
     if found is None or declared is None or abs(found - declared) <= max(declared * BYTES_WITHIN, 4096):
@@ -73,7 +74,7 @@ def optimizer_is_the_declared_one(figures: RunFigures, target: Device) -> Iterat
     )
 
 
-def one_shape_is_compiled(figures: RunFigures, target: Device) -> Iterator[Problem]:
+def one_shape_is_compiled(figures: RunFigures, target: Target) -> Iterator[Problem]:
     """Yield a warning where a run compiles its step for so many shapes that this takes a large part of its time."""
     shapes = figures.distinct_shapes
     if shapes is None or shapes <= 1:

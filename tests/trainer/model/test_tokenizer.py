@@ -61,7 +61,7 @@ def test_rows_are_short(seed):
     rows = (
         read_dataset("dev-reasoning-v2").rows
         if seed is None
-        else generate_rows(3000, seed, exclude_prompts=frozenset())
+        else generate_rows("dev-reasoning-v2", 3000, seed, exclude_prompts=frozenset())
     )
     encoded = encode_rows(rows, TOKENIZER, max_length=LONGEST_ROW, file="rows")
     assert encoded.counts["truncated_rows"] == 0

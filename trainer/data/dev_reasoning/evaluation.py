@@ -1,4 +1,4 @@
-"""The two evaluation sets: how they are drawn, and the prompts that no training row may have."""
+"""The evaluation sets: how they are drawn, and the prompts that no training row may have."""
 
 import json
 import math
@@ -6,13 +6,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from trainer.data.dev_reasoning.catalog import SHARES
+from trainer.data.dev_reasoning.catalog import SHARES, STORIES, Shares
 from trainer.data.dev_reasoning.problem import Kind
 from trainer.data.dev_reasoning.sampling import Drawn, draw_problems, prompt_key
 
 FOLDER = Path(__file__).parents[1]
-SETS: Mapping[str, tuple[int, int]] = {"eval_v1": (50, 101), "eval_v2": (100, 202)}
-"""Each set with its number of items and its seed."""
+SETS: Mapping[str, tuple[Shares, int, int]] = {
+    "eval_v1": (SHARES, 50, 101),
+    "eval_v2": (SHARES, 100, 202),
+    "eval_stories_v1": (STORIES, 100, 303),
+}
+"""Each set with its kinds, its number of items and its seed."""
 
 _SECTIONS = {"arithmetic": "core", "comparison": "core", "edge_case": "edge"}
 
@@ -21,16 +25,16 @@ def build_sets() -> dict[str, list[dict[str, Any]]]:
     """Return the items of each evaluation set by its name; kinds in their shares, no prompt in two sets."""
     sets: dict[str, list[dict[str, Any]]] = {}
     taken: frozenset[str] = frozenset()
-    for name, (count, seed) in SETS.items():
-        problems = _in_shares(draw_problems(seed, excluded_keys=taken), count)
+    for name, (shares, count, seed) in SETS.items():
+        problems = _in_shares(draw_problems(seed, shares, excluded_keys=taken), shares, count)
         sets[name] = [_item(name, number, drawn) for number, drawn in enumerate(problems, 1)]
         taken |= {prompt_key(item["prompt"]) for item in sets[name]}
     return sets
 
 
-def _in_shares(problems: Iterator[Drawn], count: int) -> list[Drawn]:
+def _in_shares(problems: Iterator[Drawn], shares: Shares, count: int) -> list[Drawn]:
     # Shares are rounded up, so the last problems to come may be one too many.
-    left = {kind.name: math.ceil(count * share / 100) for kind, share in SHARES}
+    left = {kind.name: math.ceil(count * share / 100) for kind, share in shares}
     chosen: list[Drawn] = []
     while len(chosen) < count:
         drawn = next(problems)

@@ -4,14 +4,15 @@ import json
 from typing import Any
 
 from trainer.data.dev_reasoning.evaluation import build_sets
-from trainer.data.dev_reasoning.rows import DATASET, build_dataset
+from trainer.data.dev_reasoning.rows import COMMITTED, build_dataset
 
 
 def file_texts() -> dict[str, str]:
     """Return the content of each committed file by its name."""
     sets = build_sets()
     prompts = frozenset(item["prompt"] for items in sets.values() for item in items)
-    return {f"{name}.jsonl": _lines(rows) for name, rows in {DATASET: build_dataset(prompts), **sets}.items()}
+    datasets = {name: build_dataset(name, prompts) for name in COMMITTED}
+    return {f"{name}.jsonl": _lines(rows) for name, rows in {**datasets, **sets}.items()}
 
 
 def _lines(rows: list[dict[str, Any]]) -> str:

@@ -1,40 +1,45 @@
-"""Rows of `dev-reasoning-v2`: the 550 committed ones, and as many more as a run asks for."""
+"""Rows of the built-in datasets: the committed ones, and as many more as a run asks for."""
 
+from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
+from trainer.data.dev_reasoning.catalog import DATASET_SHARES
 from trainer.data.dev_reasoning.evaluation import eval_prompts
 from trainer.data.dev_reasoning.sampling import Drawn, draw_problems, prompt_key
 
 DATASET = "dev-reasoning-v2"
-COUNT = 550
-SEED = 7
+"""The dataset that the built-in tokenizer was trained on."""
+COMMITTED: Mapping[str, tuple[int, int]] = {DATASET: (550, 7), "dev-stories-v1": (100, 8)}
+"""Each dataset with its number of committed rows and their seed."""
 TRACE_VERSION = "2"
 
 
-def build_dataset(eval_prompts: frozenset[str]) -> list[dict[str, Any]]:
-    """Return the rows of the committed dataset, given the prompts of the evaluation sets."""
-    return _draw_rows(COUNT, SEED, eval_prompts)
+def build_dataset(name: str, eval_prompts: frozenset[str]) -> list[dict[str, Any]]:
+    """Return the rows of a committed dataset, given the prompts of the evaluation sets."""
+    return _draw_rows(name, *COMMITTED[name], eval_prompts)
 
 
-def generate_rows(count: int, seed: int, *, exclude_prompts: frozenset[str]) -> list[dict[str, Any]]:
-    """Return further rows of the dataset: no prompt twice, none of an evaluation set.
+def generate_rows(dataset: str, count: int, seed: int, *, exclude_prompts: frozenset[str]) -> list[dict[str, Any]]:
+    """Return further rows of a dataset: no prompt twice, none of an evaluation set.
 
     Args:
+        dataset: its name.
         count: how many rows.
-        seed: decides which; the committed rows have seed 7.
+        seed: decides which; the committed rows have seeds of their own.
         exclude_prompts: further prompts to leave out, for example those of the committed rows. Prompts that differ
             only in case, white space or punctuation are left out too.
 
     Raises:
         ValueError: the generator has fewer different prompts than that.
     """
-    return _draw_rows(count, seed, exclude_prompts | eval_prompts())
+    return _draw_rows(dataset, count, seed, exclude_prompts | eval_prompts())
 
 
-def _draw_rows(count: int, seed: int, exclude_prompts: frozenset[str]) -> list[dict[str, Any]]:
+def _draw_rows(dataset: str, count: int, seed: int, exclude_prompts: frozenset[str]) -> list[dict[str, Any]]:
     keys = frozenset(prompt_key(prompt) for prompt in exclude_prompts)
-    return [_row(drawn) for drawn in islice(draw_problems(seed, excluded_keys=keys), count)]
+    drawn = draw_problems(seed, DATASET_SHARES[dataset], excluded_keys=keys)
+    return [_row(one) for one in islice(drawn, count)]
 
 
 def _row(drawn: Drawn) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from trainer.data.dev_reasoning.catalog import SHARES, solve
+from trainer.data.dev_reasoning.catalog import Shares, solve
 from trainer.data.dev_reasoning.problem import DIFFICULTIES, Difficulty, Kind, Problem
 
 PATIENCE = 1000
@@ -29,11 +29,12 @@ def prompt_key(prompt: str) -> str:
     return " ".join(re.findall(r"[a-z0-9]+", prompt.casefold()))
 
 
-def draw_problems(seed: int, *, excluded_keys: frozenset[str]) -> Iterator[Drawn]:
-    """Yield problems without end, in the shares of the catalog, no two with the same key.
+def draw_problems(seed: int, shares: Shares, *, excluded_keys: frozenset[str]) -> Iterator[Drawn]:
+    """Yield problems without end, in their shares, no two with the same key.
 
     Args:
         seed: decides everything.
+        shares: kinds to draw, and how often each.
         excluded_keys: keys of prompts that must not appear (see `prompt_key`).
 
     Raises:
@@ -41,11 +42,11 @@ def draw_problems(seed: int, *, excluded_keys: frozenset[str]) -> Iterator[Drawn
         AssertionError: a kind gave an answer that is not its prompt's.
     """
     rng = random.Random(seed)  # noqa: S311 - data, not secrets
-    kinds, shares = zip(*SHARES, strict=True)
+    kinds, percent = zip(*shares, strict=True)
     used = set(excluded_keys)
     misses = 0
     while misses < PATIENCE:
-        kind = rng.choices(kinds, shares)[0]
+        kind = rng.choices(kinds, percent)[0]
         difficulty = rng.choice(DIFFICULTIES)
         problem = kind.draw(rng, difficulty)
         key = prompt_key(problem.prompt)

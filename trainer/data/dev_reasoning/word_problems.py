@@ -6,9 +6,10 @@ import re
 from trainer.data.dev_reasoning import columns
 from trainer.data.dev_reasoning.problem import Difficulty, Kind, Problem, compute, setup
 
-_NAMES = ("Mia", "Tom", "Ana", "Ben")
-_THINGS = ("apples", "books", "coins", "cards")
-_HIGHEST: dict[Difficulty, int] = {"easy": 49, "medium": 79, "hard": 99}
+NAMES = ("Mia", "Tom", "Ana", "Ben")
+THINGS = ("apples", "books", "coins", "cards")
+LOWEST = 11
+HIGHEST: dict[Difficulty, int] = {"easy": 49, "medium": 79, "hard": 99}
 _MORE = re.compile(r"(\w+) has (\d+) (\w+) and buys (\d+) more\. How many \3 does \1 have\?")
 _FEWER = re.compile(r"(\w+) has (\d+) (\w+) and gives away (\d+)\. How many \3 are left\?")
 _BOXES = re.compile(r"(\w+) fills (\d+) boxes with (\d+) (\w+) each\. How many \4 is that\?")
@@ -16,12 +17,12 @@ _BOXES = re.compile(r"(\w+) fills (\d+) boxes with (\d+) (\w+) each\. How many \
 
 def draw(rng: random.Random, difficulty: Difficulty) -> Problem:
     """Return a story about having more, having fewer or filling boxes."""
-    name, things = rng.choice(_NAMES), rng.choice(_THINGS)
-    return rng.choice((_more, _more, _fewer, _fewer, _boxes))(rng, name, things, _HIGHEST[difficulty])
+    name, things = rng.choice(NAMES), rng.choice(THINGS)
+    return rng.choice((_more, _more, _fewer, _fewer, _boxes))(rng, name, things, HIGHEST[difficulty])
 
 
 def _more(rng: random.Random, name: str, things: str, highest: int) -> Problem:
-    a, b = rng.randint(11, highest), rng.randint(11, highest)
+    a, b = rng.randint(LOWEST, highest), rng.randint(LOWEST, highest)
     worked = columns.add(a, b)
     return Problem(
         prompt=f"{name} has {a} {things} and buys {b} more. How many {things} does {name} have?",
@@ -31,7 +32,7 @@ def _more(rng: random.Random, name: str, things: str, highest: int) -> Problem:
 
 
 def _fewer(rng: random.Random, name: str, things: str, highest: int) -> Problem:
-    b, a = sorted(rng.sample(range(11, highest + 1), 2))
+    b, a = sorted(rng.sample(range(LOWEST, highest + 1), 2))
     worked = columns.subtract(a, b)
     return Problem(
         prompt=f"{name} has {a} {things} and gives away {b}. How many {things} are left?",
@@ -41,7 +42,7 @@ def _fewer(rng: random.Random, name: str, things: str, highest: int) -> Problem:
 
 
 def _boxes(rng: random.Random, name: str, things: str, highest: int) -> Problem:
-    boxes, each = rng.randint(2, 9), rng.randint(11, highest)
+    boxes, each = rng.randint(2, 9), rng.randint(LOWEST, highest)
     worked = columns.multiply(each, boxes)
     return Problem(
         prompt=f"{name} fills {boxes} boxes with {each} {things} each. How many {things} is that?",

@@ -1,4 +1,4 @@
-"""How long a step takes, from what it computes and moves: the roofline (Williams, Waterman, Patterson, CACM 52(4), 2009).
+"""How long a step takes, from what it computes and moves: the roofline (Williams et al., CACM 52(4), 2009).
 
 A step cannot be faster than its arithmetic at the device's peak, nor than its bytes at the device's bandwidth; the
 slower of the two is the floor. Real steps take longer, so a step is stated as a band until measured steps narrow it.

@@ -1,32 +1,18 @@
 """What a run would spend badly: each finding where its figures say so, its words, and silence where they do not."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
 
 from evidence.rules.spending import RunFigures, findings
 from evidence.rules.spending.band import Band, exactly
+from evidence.targets.table import target_of
 
 GIB = 2**30
 HOUR = 3600.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Target:
-    """A target as the checks see it."""
-
-    name: str = "kaggle-t4x2"
-    devices: int = 2
-    element_types: tuple[str, ...] = ("float16", "float32")
-    peak_flops: Mapping[str, float] = field(default_factory=lambda: {"float16": 65e12, "float32": 8.1e12})
-    memory_bandwidth: float | None = 320e9
-    session_seconds: float | None = 12 * HOUR
-    weekly_seconds: float | None = 30 * HOUR
-    disk_bytes: int | None = 19_500_000_000
-
-
-T4X2 = Target()
+T4X2 = target_of("kaggle-t4x2")
 QUIET = RunFigures(file="my.yaml", steps=200, save_every_steps=50)
 
 
@@ -37,13 +23,13 @@ def only(found):
 
 def test_nothing_known_is_nothing_said():
     assert findings(QUIET, T4X2) == ()
-    assert findings(QUIET, Target(session_seconds=None, weekly_seconds=None, disk_bytes=None)) == ()
+    assert findings(QUIET, replace(T4X2, session_seconds=None, week_seconds=None, disk_bytes=None)) == ()
 
 
 def test_bfloat16_on_a_t4():
     problem = only(findings(replace(QUIET, compute_type="bfloat16"), T4X2))
     assert (problem.code, problem.severity) == ("TP730", "error")
-    assert problem.what == "precision.compute is bfloat16; kaggle-t4x2 multiplies float16 or float32."
+    assert problem.what == "precision.compute is bfloat16; kaggle-t4x2 multiplies float32 or float16."
     assert problem.next == "Use --set precision.compute=float16."
     assert findings(replace(QUIET, compute_type="float16"), T4X2) == ()
 
@@ -99,13 +85,7 @@ def test_stated_hours_are_steps_times_the_time_of_a_step():
 
 
 def test_few_tokens_leave_the_device_waiting_for_its_memory():
-    v5e = Target(
-        name="tpu-v5e-1",
-        devices=1,
-        element_types=("bfloat16", "float32"),
-        peak_flops={"bfloat16": 197e12},
-        memory_bandwidth=819e9,
-    )
+    v5e = target_of("tpu-v5e-1")
     params = 2.5e9
     run = replace(
         QUIET,

@@ -6,13 +6,20 @@ from collections import Counter
 import pytest
 
 from schemas.validate import check_value
+from trainer.data.dev_reasoning import two_step_stories
 from trainer.data.dev_reasoning.__main__ import main
 from trainer.data.dev_reasoning.catalog import SHARES, solve
 from trainer.data.dev_reasoning.evaluation import FOLDER
 from trainer.data.dev_reasoning.sampling import prompt_key
 
-NAMES = {"dev-reasoning-v2.jsonl": 550, "eval_v1.jsonl": 50, "eval_v2.jsonl": 100}
-EVAL_SETS = ("eval_v1.jsonl", "eval_v2.jsonl")
+NAMES = {
+    "dev-reasoning-v2.jsonl": 550,
+    "dev-stories-v1.jsonl": 100,
+    "eval_v1.jsonl": 50,
+    "eval_v2.jsonl": 100,
+    "eval_stories_v1.jsonl": 100,
+}
+EVAL_SETS = ("eval_v1.jsonl", "eval_v2.jsonl", "eval_stories_v1.jsonl")
 
 
 def rows_of(name):
@@ -45,8 +52,9 @@ def test_no_prompt_occurs_twice_in_or_between_files():
     assert [key for key, count in keys.items() if count > 1] == []
 
 
-def test_steps_are_counted_from_zero():
-    for row in rows_of("dev-reasoning-v2.jsonl"):
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in EVAL_SETS])
+def test_steps_are_counted_from_zero(name):
+    for row in rows_of(name):
         assert [step["i"] for step in row["steps"]] == list(range(len(row["steps"])))
 
 
@@ -59,4 +67,10 @@ def test_evaluation_items_are_labelled_and_in_their_shares():
         shares[kind.category] += share
     assert Counter(item["category"] for item in items) == shares
     assert shares["arithmetic"] >= 30
-    assert len({item["id"] for name in EVAL_SETS for item in rows_of(name)}) == 150
+    assert len({item["id"] for name in EVAL_SETS for item in rows_of(name)}) == 250
+
+
+def test_a_set_of_stories_holds_nothing_else_and_no_other_file_holds_a_story():
+    stories = {"dev-stories-v1.jsonl", "eval_stories_v1.jsonl"}
+    told = {name: {two_step_stories.verify(row["prompt"]) is not None for row in rows_of(name)} for name in NAMES}
+    assert told == {name: {name in stories} for name in NAMES}

@@ -4,14 +4,14 @@ import random
 
 import pytest
 
-from trainer.data.dev_reasoning.catalog import SHARES, solve
+from trainer.data.dev_reasoning.catalog import SHARES, STORIES, solve
 from trainer.data.dev_reasoning.problem import DIFFICULTIES
 
 DRAWS = 400
 
 
 @pytest.mark.parametrize("difficulty", DIFFICULTIES)
-@pytest.mark.parametrize("kind", [kind for kind, _ in SHARES], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", [kind for kind, _ in (*SHARES, *STORIES)], ids=lambda kind: kind.name)
 def test_the_answer_is_verified_from_the_prompt_alone(kind, difficulty):
     rng = random.Random(5)
     for _ in range(DRAWS):
@@ -22,7 +22,7 @@ def test_the_answer_is_verified_from_the_prompt_alone(kind, difficulty):
         assert not any("\n" in text or "<" in text.replace(" < ", "") or text != text.strip() for text in texts)
 
 
-@pytest.mark.parametrize("kind", [kind for kind, _ in SHARES], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", [kind for kind, _ in (*SHARES, *STORIES)], ids=lambda kind: kind.name)
 def test_the_same_state_draws_the_same_problem(kind):
     assert kind.draw(random.Random(3), "hard") == kind.draw(random.Random(3), "hard")
 
@@ -51,6 +51,9 @@ def test_the_same_state_draws_the_same_problem(kind):
         ("Is 2024 a leap year?", "yes"),
         ("Is 2023 a leap year?", "no"),
         ("What is 7 × 0?", "0"),
+        ("Mia has 52 coins, buys 24 more and gives away 17. How many coins does Mia have?", "59"),
+        ("Ben has 20 books, gives away 19 and buys 30 more. How many books does Ben have?", "31"),
+        ("Ben has 20 books, gives away 19 and buys 30 more. How many cards does Ben have?", None),
         ("What is the meaning of life?", None),
         ("What is 47 + 38", None),
         ("How many kg are 37 m?", None),

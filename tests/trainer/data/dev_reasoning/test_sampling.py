@@ -7,6 +7,7 @@ from itertools import islice
 import pytest
 
 from trainer.data.dev_reasoning import eval_prompts, generate_rows
+from trainer.data.dev_reasoning.catalog import SHARES
 from trainer.data.dev_reasoning.sampling import draw_problems, prompt_key
 from trainer.data.rows import read_dataset
 
@@ -16,7 +17,7 @@ COUNT = 5000
 @pytest.fixture(scope="module")
 def rows():
     committed = frozenset(row["prompt"] for row in read_dataset("dev-reasoning-v2").rows)
-    return committed, generate_rows(COUNT, 11, exclude_prompts=committed)
+    return committed, generate_rows("dev-reasoning-v2", COUNT, 11, exclude_prompts=committed)
 
 
 def test_no_prompt_twice(rows):
@@ -31,16 +32,16 @@ def test_no_prompt_of_an_evaluation_set_or_excluded(rows):
 
 
 def test_an_excluded_prompt_is_really_one_that_would_come():
-    first = generate_rows(20, 4, exclude_prompts=frozenset())
+    first = generate_rows("dev-reasoning-v2", 20, 4, exclude_prompts=frozenset())
     shouted = frozenset(f"  {row['prompt'].upper()} " for row in first[:10])
-    again = generate_rows(20, 4, exclude_prompts=shouted)
+    again = generate_rows("dev-reasoning-v2", 20, 4, exclude_prompts=shouted)
     assert again[:10] == first[10:]
 
 
 def test_a_seed_decides_all_and_more_rows_only_append(rows):
     committed, fresh = rows
-    assert generate_rows(100, 11, exclude_prompts=committed) == fresh[:100]
-    assert generate_rows(100, 12, exclude_prompts=committed) != fresh[:100]
+    assert generate_rows("dev-reasoning-v2", 100, 11, exclude_prompts=committed) == fresh[:100]
+    assert generate_rows("dev-reasoning-v2", 100, 12, exclude_prompts=committed) != fresh[:100]
 
 
 def test_kinds_come_in_their_shares(rows):
@@ -57,13 +58,13 @@ def test_prompts_that_differ_in_form_only_share_a_key():
 def test_exhaustion_is_an_error(monkeypatch):
     monkeypatch.setattr("trainer.data.dev_reasoning.sampling.PATIENCE", 2)
     with pytest.raises(ValueError, match=r"^seed 1: no new prompt in 2 draws, after \d+ prompts drawn or excluded\.$"):
-        list(islice(draw_problems(1, excluded_keys=frozenset()), 100_000))
+        list(islice(draw_problems(1, SHARES, excluded_keys=frozenset()), 100_000))
 
 
 def test_a_wrong_answer_stops_the_draw_even_where_python_skips_assertions():
-    code = "from trainer.data.dev_reasoning import sampling; sampling.solve = lambda prompt: 'wrong'; "
-    code += "print(next(sampling.draw_problems(1, excluded_keys=frozenset())).problem)"
+    code = "from trainer.data.dev_reasoning import catalog, sampling; sampling.solve = lambda prompt: 'wrong'; "
+    code += "print(next(sampling.draw_problems(1, catalog.SHARES, excluded_keys=frozenset())).problem)"
     done = subprocess.run([sys.executable, "-O", "-c", code], capture_output=True, text=True, check=False)
-    first = next(draw_problems(1, excluded_keys=frozenset())).problem
+    first = next(draw_problems(1, SHARES, excluded_keys=frozenset())).problem
     said = f"AssertionError: {first.prompt!r} is 'wrong' when solved, {first.answer!r} when drawn"
     assert done.stderr.splitlines()[-1:] == [said]

@@ -3,16 +3,33 @@
 import pytest
 from statements import is_handed_on, is_true, untrue
 
+from schemas.names import DATASETS
 from trainer.data.dev_reasoning import generate_rows
 from trainer.data.rows import read_dataset
 
 
-def test_every_line_of_the_dataset_is_true():
-    assert [line for row in read_dataset("dev-reasoning-v2").rows for line in untrue(row)] == []
+@pytest.mark.parametrize("dataset", DATASETS)
+def test_every_line_of_the_dataset_is_true(dataset):
+    assert [line for row in read_dataset(dataset).rows for line in untrue(row)] == []
 
 
-def test_every_line_of_fresh_rows_is_true():
-    assert [line for row in generate_rows(3000, 31, exclude_prompts=frozenset()) for line in untrue(row)] == []
+@pytest.mark.parametrize("dataset", DATASETS)
+def test_every_line_of_fresh_rows_is_true(dataset):
+    fresh = generate_rows(dataset, 3000, 31, exclude_prompts=frozenset())
+    assert [line for row in fresh for line in untrue(row)] == []
+
+
+@pytest.mark.parametrize(
+    "plans",
+    [
+        ["Total: 52 + 24.", "Left: 52 - 17."],  # forgets what was bought
+        ["Left: 52 - 17.", "Total: 35 + 24."],  # the other order
+        ["Total: 52 + 24."],
+    ],
+)
+def test_the_reader_refuses_a_story_told_otherwise(plans):
+    prompt = "Mia has 52 coins, buys 24 more and gives away 17. How many coins does Mia have?"
+    assert untrue({"prompt": prompt, "steps": [{"content": line} for line in plans]}) == plans
 
 
 @pytest.mark.parametrize(

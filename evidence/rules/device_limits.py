@@ -1,0 +1,113 @@
+"""TP416, TP417 and TP730 of a run: what it states held against the figures of the device that it states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from evidence.records.facts import Facts
+from evidence.records.values import found
+from evidence.rules.spending.device import TYPE_ABSENT
+from evidence.run import layout
+from evidence.targets.table import target_of_kind
+from evidence.targets.target import Target
+from schemas.problems.formats import size
+from schemas.problems.problem import Problem
+from schemas.problems.rule import Rule
+from schemas.problems.words import listed
+
+FASTER_THAN_DEVICE = Rule(
+    "TP416",
+    "Faster than the device",
+    "Each token takes at least two operations for each parameter, and no device does more of them than its peak.",
+    "Restore the manifest as the run wrote it.",
+)
+MORE_MEMORY_THAN_DEVICE = Rule(
+    "TP417",
+    "More memory than the device has",
+    "A program that needs more than the device has does not run.",
+    "Restore the manifest as the run wrote it.",
+)
+
+OPERATIONS = 2
+"""For each parameter and token at least: a token table may be half of all parameters and is only looked up; the other
+half takes two operations forward and two backward."""
+MEMORY_WITHIN = 0.1
+"""What a driver or a runtime keeps for itself differs between their versions."""
+
+
+def speed_is_within_the_device(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem where a run did more operations a second than its devices can.
+
+    A model of 2.5e9 parameters on one TPU v5e chip (197e12 a second) cannot see more than 39,400 tokens a second.
+    """
+    target = _target(facts)
+    if target is None or facts.manifest is None or facts.training is None or facts.model is None:
+        return
+    result = facts.manifest["result"]
+    seconds, tokens = result["train_seconds"] if result else None, _tokens(facts)
+    if not seconds or not tokens:
+        return
+    needed = OPERATIONS * facts.model["parameters"] * tokens / seconds
+    peak = max(target.peak_flops.values(), default=0.0) * facts.manifest["devices"]["count"]
+    if peak and needed > peak:
+        yield found(
+            facts.folder,
+            FASTER_THAN_DEVICE,
+            layout.MANIFEST,
+            f"{tokens:,} tokens in {seconds:,.1f} s through {facts.model['parameters']:,} parameters are at least "
+            f"{needed:.3g} operations a second; {facts.manifest['devices']['count']} × {target.kind} do {peak:.3g}.",
+            pointer="/result/train_seconds",
+        )
+
+
+def memory_is_within_the_device(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem where a run's peak is more than one of its devices has."""
+    target = _target(facts)
+    if target is None or target.memory_bytes is None or facts.manifest is None or facts.manifest["result"] is None:
+        return
+    peak = facts.manifest["result"]["peak_memory_bytes"]
+    if peak is not None and peak > target.memory_bytes * (1 + MEMORY_WITHIN):
+        yield found(
+            facts.folder,
+            MORE_MEMORY_THAN_DEVICE,
+            layout.MANIFEST,
+            f"The peak is {size(peak)}; {target.kind} has {size(target.memory_bytes)} for programs.",
+            pointer="/result/peak_memory_bytes",
+        )
+
+
+def compute_type_is_one_of_the_device(facts: Facts) -> Iterator[Problem]:
+    """Yield a warning where a run computed in a type that its device only imitates, as bfloat16 on a T4."""
+    target = _target(facts)
+    if target is None or facts.model is None:
+        return
+    kind = facts.model["dtypes"]["compute"]
+    if kind not in target.element_types:
+        yield found(
+            facts.folder,
+            TYPE_ABSENT,
+            layout.MANIFEST,
+            f"The compute type is {kind}; {target.kind} multiplies {listed(target.element_types)}.",
+            severity="warning",
+            pointer="/model/dtypes/compute",
+        )
+
+
+def _target(facts: Facts) -> Target | None:
+    """Return the machine of the table whose devices the run states, None where there is none, as for a CPU."""
+    if facts.manifest is None:
+        return None
+    devices = facts.manifest["devices"]
+    return target_of_kind(devices["kind"], devices["count"])
+
+
+def _tokens(facts: Facts) -> int:
+    """Return the tokens that went through the model in this run, padding included."""
+    assert facts.manifest is not None, "asked only where it is there"
+    assert facts.training is not None, "as above"
+    parent = facts.manifest["parent"]
+    steps = facts.training["steps_done"] - (parent["step"] if parent else 0)
+    return int(steps * facts.training["tokens_per_step"])
+
+
+CHECKS = (speed_is_within_the_device, memory_is_within_the_device, compute_type_is_one_of_the_device)

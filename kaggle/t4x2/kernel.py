@@ -1,0 +1,159 @@
+# %% [markdown]
+# # trainproof on Kaggle
+#
+# Trains, records and packs a run on the accelerator that was asked for, and ends within seconds if Kaggle gave another
+# one: it substitutes silently, now and then by a machine without any. `docs/kaggle.md` of trainproof says how this is
+# sent, and what comes back. This file is the source; `kaggle/make.py` makes the kernels and notebooks of it.
+
+# %%
+# 1. What was given? Asked of the driver, before anything is installed.
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+TARGET = "kaggle-t4x2"
+
+ASKED = {
+    "kaggle-t4x2": {
+        "kind": "Tesla T4",
+        "count": 2,
+        "device": "gpu",
+        "extra": "cuda12",
+        "config": "kaggle_t4x2.yaml",
+        "hours": 12,
+        "menu": "GPU T4 x2",
+    },
+    "kaggle-tpu-v5e-8": {
+        "kind": "v5litepod",
+        "count": 8,
+        "device": "tpu",
+        "extra": "tpu",
+        "config": "submission_tpu.yaml",
+        "hours": 9,
+        "menu": "TPU v5e-8",
+    },
+}[TARGET]
+
+STARTED = time.monotonic()
+INPUT = Path(os.environ.get("TRAINPROOF_INPUT", "/kaggle/input"))
+WORKING = Path(os.environ.get("TRAINPROOF_WORKING", "/kaggle/working"))
+LEFT_FOR_PACKING_MINUTES = 20
+
+
+def given_devices() -> list[str]:
+    """Return the name of each accelerator, as the TPU's environment or the NVIDIA driver says it."""
+    if "TRAINPROOF_DEVICES" in os.environ:  # a rehearsal on another machine answers for the device
+        return [str(kind) for kind in json.loads(os.environ["TRAINPROOF_DEVICES"])]
+    if "TPU_ACCELERATOR_TYPE" in os.environ:  # v5litepod-8
+        kind, _, count = os.environ["TPU_ACCELERATOR_TYPE"].rpartition("-")
+        return [kind] * int(count)
+    if shutil.which("nvidia-smi") is None:
+        return []
+    ask = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    answer = subprocess.run(ask, capture_output=True, text=True, check=False)
+    return answer.stdout.strip().splitlines() if answer.returncode == 0 else []
+
+
+def refuse_another_device(given: list[str]) -> None:
+    """End the session unless the accelerators are those that were asked for."""
+    if given == [ASKED["kind"]] * ASKED["count"]:
+        return
+    found = ", ".join(f"{given.count(kind)} x {kind}" for kind in dict.fromkeys(given)) or "no accelerator"
+    sys.exit(
+        f"Kaggle gave {found}; asked for were {ASKED['count']} x {ASKED['kind']}. Nothing was spent on it. "
+        f"Next: choose Settings, Accelerator, {ASKED['menu']}, see that the week's quota is not used up; start again."
+    )
+
+
+refuse_another_device(given_devices())
+print(f"{ASKED['count']} x {ASKED['kind']}, as asked for")
+
+# %%
+# 2. Install trainproof from the wheel of the attached dataset, and see what JAX finds.
+JAX_SEES = "import jax; print(jax.default_backend(), jax.device_count(), jax.devices()[0].device_kind, sep='|')"
+
+
+def run(*arguments: object, may_end_with: tuple[int, ...] = (0,)) -> int:
+    """Run trainproof, show what it prints, and return its exit code; end the session on one that is not expected."""
+    command = [sys.executable, "-m", "trainproof", *map(str, arguments)]
+    print("$ trainproof", *arguments, flush=True)
+    code = subprocess.run(command, check=False, cwd=WORKING).returncode
+    if code not in may_end_with:
+        sys.exit(f"trainproof {arguments[0]} ended with exit code {code}; its last lines above say why and what next.")
+    return code
+
+
+wheels = sorted(INPUT.glob("**/trainproof-*.whl"))
+if not wheels:
+    sys.exit(f"There is no trainproof wheel below {INPUT}. Next: attach the dataset that holds it (docs/kaggle.md).")
+wanted = f"trainproof[{ASKED['extra']}] @ {wheels[-1].resolve().as_uri()}"
+subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", wanted], check=True)
+
+# JAX is asked in a process of its own: one process at a time may hold a TPU.
+if "TRAINPROOF_DEVICES" not in os.environ:
+    seen = subprocess.run([sys.executable, "-c", JAX_SEES], capture_output=True, text=True, check=True).stdout.strip()
+    backend, count, kind = seen.splitlines()[-1].split("|")
+    if (backend, int(count)) != (ASKED["device"], ASKED["count"]):
+        sys.exit(
+            f"JAX sees {count} x {kind} ({backend}), not the {ASKED['count']} that are there. Nothing was trained."
+        )
+    print(f"JAX sees {count} x {kind}")
+
+# %%
+# 3. What to train: the preset of this machine, or config.yaml of the attached dataset; with attached weights, if any.
+DEVICE = os.environ.get("TRAINPROOF_DEVICE", ASKED["device"])
+RUNS = WORKING / "runs"
+
+locate = "import trainer.config.tree as t, pathlib; print(pathlib.Path(t.__file__).parents[1] / 'configs')"
+configs = Path(
+    subprocess.run([sys.executable, "-c", locate], capture_output=True, text=True, check=True).stdout.strip()
+)
+own = sorted(INPUT.glob("**/config.yaml"))
+# A run's folder has a config.yaml too: that one belongs to the run.
+own = [path for path in own if not (path.parent / "run_manifest.json").exists()]
+config = own[0] if own else configs / ASKED["config"]
+
+weights = sorted(path.parent for path in INPUT.glob("**/*.safetensors") if (path.parent / "config.json").exists())
+settings = ["--set", f"model.name={weights[0]}"] if weights and not own else []
+
+
+def unfinished_run() -> Path | None:
+    """Return the newest attached run that a session before this one had to leave, None if there is none."""
+    found = [path for path in INPUT.glob("**/run_manifest.json") if (path.parent / "checkpoints").is_dir()]
+    left = [path.parent for path in found if json.loads(path.read_text())["status"] == "interrupted"]
+    return max(
+        left, key=lambda folder: json.loads((folder / "run_manifest.json").read_text())["started_at"], default=None
+    )
+
+
+before = unfinished_run()
+print(
+    f"Configuration: {config}; weights: {weights[0] if weights else 'from the hub'}; continues: {before or 'nothing'}"
+)
+
+# %%
+# 4. Smoke: two steps of the smallest model through the same pipeline, on this device.
+smoke = ["--smoke-config", configs / "smoke_tiny.yaml", "--smoke-steps", "2"]
+run("train", "--config", config, *smoke, "--device", DEVICE, "--output", RUNS / "smoke")
+
+# %%
+# 5. Full: as long as the session lasts. It saves and stops by itself before Kaggle ends it (exit code 5).
+elapsed_minutes = (time.monotonic() - STARTED) / 60
+minutes = int(ASKED["hours"] * 60 - elapsed_minutes - LEFT_FOR_PACKING_MINUTES)
+what = ["--resume", before] if before else ["--config", config, *settings]
+full = ["--device", DEVICE, "--set", f"limits.max_minutes={minutes}", "--output", RUNS / "full"]
+ended = run("train", *what, *full, may_end_with=(0, 5))
+
+# %%
+# 6. The bundle: both runs in one zip that anyone can verify with `trainproof verify`.
+BUNDLE = WORKING / "bundle.zip"
+packed = [RUNS / "smoke", RUNS / "full", "--output", BUNDLE]
+run("package", *packed, *(["--allow-partial"] if ended == 5 else []))
+run("verify", BUNDLE)
+run("show", RUNS / "full")
+if ended == 5:
+    print("The session is over before the run is. Next: attach this output to the next session, which continues it.")

@@ -1,0 +1,79 @@
+"""The demo with shorter runs: three runs, the last from the export of the second, checked, packed, verified, shown."""
+
+import json
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import streamlit
+from pages import APP, said
+from streamlit.testing.v1 import AppTest
+
+from dashboard.shared.session import state
+from evidence.records.ours import read_run
+from evidence.run.layout import EXPORT
+from trainer.recorder.progress import Watch
+from trainproof.orders import demo
+
+ASKED = {"eval_v2": "first-full", "eval_stories_v1": "first-lora"}
+
+
+def shortened(run: demo.DemoRun, folder: Path) -> demo.DemoRun:
+    """Return a run of the demo with few steps and short answers; everything else is as users have it."""
+    text = run.config.read_text()
+    for key, value in {"steps": 3, "max_new_tokens": 3, "generated_rows": 0, "log_every_steps": 1}.items():
+        [before] = [line for line in text.splitlines() if line.strip().startswith(f"{key}:")]
+        text = text.replace(before, f"{before.partition(':')[0]}: {value}")
+    path = folder / run.config.name
+    path.write_text(f"{text}mesh: {{devices: 1}}\n")
+    return replace(run, config=path)
+
+
+@pytest.mark.slow
+def test_a_full_run_and_a_lora_run_from_its_export(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    for name in ("SMOKE", "FULL", "LORA"):
+        monkeypatch.setattr(demo, name, shortened(getattr(demo, name), tmp_path))
+    # The pages read the settings beside them, those of this folder too.
+    shutil.copytree(APP.parent / ".streamlit", tmp_path / ".streamlit")
+    monkeypatch.chdir(tmp_path)
+    runs = Path("runs")
+    with Watch() as watch:
+        assert demo.carry_out(runs, again=False, watch=watch) == 0
+    first = capsys.readouterr()
+
+    manifests = {name: read_run(runs / name).manifest for name in ("first-smoke", "first-full", "first-lora")}
+    assert {manifest["status"] for manifest in manifests.values()} == {"succeeded"}
+    full, lora = manifests["first-full"], manifests["first-lora"]
+    assert (full["effective"]["method"]["kind"], lora["effective"]["method"]["kind"]) == ("full", "lora")
+    assert lora["model"]["name"] == str(runs / "first-full" / EXPORT)
+    assert lora["model"]["weights"] == "pretrained"
+    assert lora["dataset"]["name"] == "dev-stories-v1"
+    assert lora["dataset"]["overlap_with_eval"] == 0
+    said_scores = (first.out + first.err).split("Scores:")[1]
+    for asked, name in ASKED.items():
+        summary = json.loads((runs / name / "eval_summary.json").read_text())
+        assert summary["eval_set"]["name"] == asked
+        assert summary["baseline"]["metrics"]["exact_match"]["interval"]["high"] > 0
+        assert f"{name} on {asked}: before training " in said_scores
+
+    # A second call trains nothing: every document is as it was.
+    before = {path: path.read_bytes() for path in runs.rglob("*.json*")}
+    with Watch() as watch:
+        assert demo.carry_out(runs, again=False, watch=watch) == 0
+    assert {path: path.read_bytes() for path in runs.rglob("*.json*")} == before
+
+    # The page of the comparison shows both.
+    monkeypatch.setattr(sys, "argv", ["app.py", "--root", str(runs)])
+    streamlit.config.get_config_options(force_reparse=True)
+    page = AppTest.from_file(APP, default_timeout=60).run()
+    page.switch_page(str(APP.parent / state.COMPARE.file))
+    page.query_params["runs"] = ["first-full", "first-lora"]
+    page.run()
+    assert not page.exception
+    assert "first-full" in said(page)
+    assert "first-lora" in said(page)
+    assert "eval_stories_v1" in said(page)

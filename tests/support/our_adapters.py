@@ -1,0 +1,48 @@
+"""Adapters as this project writes them, of a small model of every family, with the same numbers every time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from trainer.config.tree import Config, Method, Model
+from trainer.methods.lora import lora_of
+from trainer.model.adapters.writing import write_adapter
+from trainer.model.build import abstract
+from trainer.model.files.source import resolve
+from trainer.model.lora import is_lora
+from trainer.model.params import flatten
+
+MODELS = Path(__file__).parents[1] / "cases" / "models"
+
+METHODS = {
+    # Of query, key and value, which are one module there, two have an adapter.
+    "gpt2": Method(kind="lora", rank=3, alpha=6.0, targets="query,value,up"),
+    "llama": Method(kind="lora", rank=4, alpha=5.0, rslora=True),
+    "mistral": Method(kind="lora", rank=2, alpha=3.0, targets="q_proj,v_proj"),
+    "gemma": Method(kind="lora", rank=5, alpha=7.0),
+    "gemma2": Method(kind="lora", rank=3, alpha=8.0, targets="layers.[02].*.*_proj"),
+    "gemma3": Method(kind="lora", rank=2, alpha=9.0, targets="attention.*"),
+    "qwen2": Method(kind="lora", rank=3, alpha=2.0, targets="self_attn.*,down"),
+    "qwen3": Method(kind="lora", rank=4, alpha=4.0, rslora=True, targets="mlp.*"),
+    "smollm3": Method(kind="lora", rank=6, alpha=3.0),
+}
+"""By the name of a model in tests/cases/models: the method whose adapters it gets."""
+
+
+def write(name: str, folder: Path) -> None:
+    """Write the adapter of a model into a folder, as `trainproof export --adapter` does."""
+    source = resolve(str(MODELS / name))
+    loras = lora_of(Config(model=Model(name=name), method=METHODS[name])).adapters(source)
+    shapes = flatten(
+        abstract(source.spec, params_dtype="float32", compute_dtype="float32", remat="none", adapters=loras)
+    )[1]
+    # Whole numbers over 64 are exact, wherever they are made.
+    params = {
+        each: ((np.arange(shape.size) * 7919 + 31 * number) % 41 - 20).reshape(shape.shape).astype(np.float32) / 64
+        if is_lora(each)
+        else shape
+        for number, (each, shape) in enumerate(shapes.items())
+    }
+    write_adapter(folder, params, loras, source)

@@ -1,0 +1,113 @@
+"""`trainproof plan --explain-oom`: the whole answer, from a file, from a pipe, beside a configuration, and refusals."""
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainproof import command
+
+CASES = Path("tests/cases/out_of_memory").resolve()
+GEMMA_2B = json.loads(Path("benchmarks/models.json").read_text())["gemma-2b"]
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    try:
+        command.main(["plan", *arguments])
+        code = 0
+    except SystemExit as ended:
+        code = int(ended.code or 0)
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_the_whole_answer(capsys):
+    code, out, err = run(capsys, "--explain-oom", str(CASES / "tpu_v6e_qwen3_logits.txt"))
+    assert (code, err) == (0, "")
+    assert out == (CASES / "answers" / "tpu_v6e_qwen3_logits.txt").read_text("utf-8")
+
+
+def test_from_a_pipe_as_json(capsys, monkeypatch):
+    text = (CASES / "torch_2.txt").read_bytes()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text + b"\xff\n")))
+    code, out, _ = run(capsys, "--explain-oom", "-", "--json")
+    answer = json.loads(out)
+    assert code == 0
+    assert answer["cap_bytes"] == round(23.65 * 2**30)
+    assert answer["configuration"] is None
+
+
+@pytest.fixture
+def gemma(tmp_path, monkeypatch):
+    """The public failure's own statement: bfloat16, Adafactor, 1 × 64 tokens, on one chip."""
+    folder = tmp_path / "gemma-2b"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(GEMMA_2B))
+    config = tmp_path / "declared.yaml"
+    config.write_text(
+        f"model: {{name: {folder}, weights: random}}\n"
+        "data: {max_length: 64}\n"
+        "optimizer: {name: adafactor, max_grad_norm: null}\n"
+        "batch: {microbatch_size: 1}\n"
+        "precision: {params: bfloat16, compute: bfloat16}\n"
+        "mesh: {devices: 1}\n"
+    )
+    return config
+
+
+def test_the_public_failure_ran_another_program_than_it_declared(gemma, capsys):
+    """28.59 GiB were blamed on the vocabulary; they are AdamW's, held twice."""
+    code, out, _ = run(capsys, "--explain-oom", str(CASES / "tpu_v5e_gemma_2b.txt"), "--config", str(gemma), "--json")
+    answer = json.loads(out)
+    assert code == 0
+    expected, told = answer["notes"]
+    assert expected.startswith("As configured, the run needs about ")
+    assert 5.0 < float(expected.split("about ")[1].split(" GiB")[0]) < 6.3
+    assert told.startswith(
+        "The text says 28.59 GiB, and that is what it needs with adamw in bfloat16 and without donation (29.05 GiB)."
+    )
+
+
+def test_buffers_are_read_in_the_configurations_own_sizes(gemma, tmp_path, capsys):
+    text = tmp_path / "oom.txt"
+    text.write_text(
+        "Ran out of memory in memory space hbm. Used 20.00G of 15.75G hbm. Exceeded hbm capacity by 4.25G.\n"
+        "  Largest program allocations in hbm:\n"
+        "  1. Size: 1.95G\n     Shape: f32[4,512,256000]{2,1,0}\n     ==========================\n"
+        "  2. Size: 1000.0M\n     Shape: bf16[256000,2048]{1,0}\n     ==========================\n"
+        "  3. Size: 64.0M\n     Shape: bf16[4,512,16384]{2,1,0}\n     ==========================\n"
+        "  4. Size: 64.0M\n     Shape: bf16[2048,16384]{1,0}\n     ==========================\n"
+        "  5. Size: 32.0M\n     Shape: f32[4,8,512,512]{3,2,1,0}\n     ==========================\n"
+    )
+    settings = ["--set", "data.max_length=512", "--set", "batch.microbatch_size=4"]
+    _, out, _ = run(capsys, "--explain-oom", str(text), "--config", str(gemma), *settings, "--json")
+    assert [(each["role"], each["because"]) for each in json.loads(out)["largest"]] == [
+        ("logits", "2,048 tokens × 256,000 words (batch.microbatch_size 4 × data.max_length 512)"),
+        ("parameters", "the token table: 256,000 words × 2,048"),
+        ("parameters", "a projection: embed 2,048 × mlp 16,384"),
+        ("activations", "2,048 tokens × mlp 16,384 (batch.microbatch_size 4 × data.max_length 512)"),
+        ("scores", "4 sequences × 8 heads × data.max_length 512²"),
+    ]
+
+
+def test_a_text_that_is_none_is_said_to_be_none(tmp_path, capsys):
+    text = tmp_path / "other.txt"
+    text.write_text("OSError: [Errno 28] No space left on device\n")
+    code, out, err = run(capsys, "--explain-oom", str(text))
+    assert (code, out) == (1, "")
+    assert "TP745" in err
+    assert "the disk is full, not the memory" in err
+
+
+def test_a_file_that_is_not_there(tmp_path, capsys):
+    code, _, err = run(capsys, "--explain-oom", str(tmp_path / "absent.txt"))
+    assert code == 2
+    assert "absent.txt" in err
+
+
+def test_a_plan_still_asks_for_its_configuration(capsys):
+    code, _, err = run(capsys)
+    assert code == 2
+    assert "--config" in err

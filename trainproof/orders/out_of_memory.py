@@ -1,0 +1,44 @@
+"""`trainproof plan --explain-oom`: from a pasted text, and a configuration if one is given, to the answer."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from evidence.run.extras import need
+from trainer.planning.out_of_memory.explain import explanation
+from trainer.planning.out_of_memory.read import read_out_of_memory
+
+STANDARD_INPUT = "-"
+
+
+def explained(source: str, *, config: Path | None, settings: Sequence[str]) -> dict[str, Any]:
+    """Return the answer to an out-of-memory text, as plain values.
+
+    Args:
+        source: the file that holds it, or `-` for the standard input.
+        config: the configuration of the run that failed. None: the text alone is explained, which needs no extra.
+        settings: `key=value` texts of `--set`.
+
+    Raises:
+        ProblemError: exit code 1 where the text tells of no missing memory, 2 where the configuration cannot be used.
+    """
+    failure = read_out_of_memory(_text(source), source=source)
+    if config is None:
+        return explanation(failure)
+    need("plan --config", "train")
+    from trainer.config.load import load_config
+    from trainer.planning.out_of_memory.configuration import account_of
+
+    return explanation(failure, account_of(load_config(config, settings=settings), failure))
+
+
+def _text(source: str) -> str:
+    """Return the pasted text; bytes that are not UTF-8 do not matter to what is looked for."""
+    if source != STANDARD_INPUT:
+        return Path(source).read_text(encoding="utf-8", errors="replace")
+    if sys.stdin.isatty():
+        sys.stderr.write("Paste the text, then press Ctrl-D.\n")
+    return sys.stdin.buffer.read().decode("utf-8", errors="replace")
