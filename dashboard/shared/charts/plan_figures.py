@@ -57,7 +57,7 @@ class Palette:
         return self.tones[VERDICTS[verdict].tone]
 
     def part(self, name: str | None) -> str:
-        """Return the colour of a part of the memory: blues are kept, oranges are worked on, green is the cache."""
+        """Return the colour of a part of the memory: blues are kept, oranges are worked on, purple is the cache."""
         return self.parts[_KINDS.get(name or "", "other")]
 
     def on(self, ground: str) -> str:
@@ -78,7 +78,7 @@ LIGHT = Palette(
         "gradients": "#a9c8e3",
         "activations": "#c0721d",
         "logits": "#e6b37a",
-        "cache": "#1f7a54",
+        "cache": "#8a4a9e",
         "other": "#aab4bb",
     },
     # Greys are what comes before the first step.
@@ -105,7 +105,7 @@ DARK = Palette(
         "gradients": "#2e567b",
         "activations": "#e0a25a",
         "logits": "#96682f",
-        "cache": "#6ec79d",
+        "cache": "#c99adb",
         "other": "#5f6b74",
     },
     times={

@@ -17,6 +17,9 @@ MOST_PROGRAMS, MOST_PARTS = 8, 12
 _ROW_PIXELS, _FRAME_PIXELS = 74, 76
 _BEYOND = 6.0
 """A limit this many times the largest program is named, not drawn: the programs would be slivers beside it."""
+_RIGHT = 0.8
+"""Beyond this share of the width, words end at their line, so that they are not cut off."""
+
 _PARENT, _PARENT_AT, _CHILD, _CHILD_AT = 0.22, 0.29, 0.46, -0.09
 """Heights and middles of the two rows of a program, of whose place each has 1."""
 
@@ -85,7 +88,7 @@ def memory(found: Sequence[Program], colours: Palette, *, observed: float | None
     for row, one in enumerate(found):
         if one.limit is not None and one.limit <= _BEYOND * largest:
             _add_limit(figure, colours, at=one.limit / divisor, row=row)
-    _say_limits(figure, found, colours, divisor, largest)
+    _say_limits(figure, found, colours, divisor, largest=largest, right=right)
     if observed is not None:
         _add_observed(figure, colours, at=observed / divisor, rows=len(found), words=f"observed {size(observed)}")
     figure.update_xaxes(title_text=f"{unit} on each device", range=[0, 1.04 * right / divisor], rangemode="tozero")
@@ -181,7 +184,9 @@ def _add_limit(figure: go.Figure, colours: Palette, *, at: float, row: int) -> N
     )
 
 
-def _say_limits(figure: go.Figure, found: Sequence[Program], colours: Palette, divisor: int, largest: float) -> None:
+def _say_limits(
+    figure: go.Figure, found: Sequence[Program], colours: Palette, divisor: int, *, largest: float, right: float
+) -> None:
     """Say what each line is where it changes from one program to the next."""
     before: float | None = None
     for row, one in enumerate(found):
@@ -189,14 +194,15 @@ def _say_limits(figure: go.Figure, found: Sequence[Program], colours: Palette, d
             continue
         before = one.limit
         is_drawn = one.limit <= _BEYOND * largest
+        # One that lies far off is said at the right end of its row.
         figure.add_annotation(
             x=one.limit / divisor if is_drawn else 1,
             xref="x" if is_drawn else "paper",
-            y=0.5 - row,
-            text=f"usable {size(one.limit)}" + ("" if is_drawn else " →"),
+            y=0.5 - row if is_drawn else _CHILD_AT - row,
+            text=f"usable {size(one.limit)}",
             showarrow=False,
-            yanchor="bottom",
-            xanchor="right",
+            yanchor="bottom" if is_drawn else "middle",
+            xanchor="center" if is_drawn and one.limit < _RIGHT * right else "right",
             font={"color": colours.ink, "size": 12},
         )
 

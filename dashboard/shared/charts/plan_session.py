@@ -10,7 +10,7 @@ from dashboard.shared.charts.plan_figures import Palette, label, limit_line, new
 from dashboard.shared.tables.plan_time import Limit, Part, total
 from schemas.problems.formats import duration
 
-_ROW_PIXELS, _FRAME_PIXELS, _LEGEND_PIXELS = 64, 78, 56
+_HEIGHT = 150
 _TOO_SMALL = 0.02
 """A share below this is said, and its limit is not drawn: the bar could not be seen beside it."""
 
@@ -27,7 +27,7 @@ def session(found: Sequence[Part], within: Sequence[Limit], colours: Palette) ->
     drawn = [one for one in within if whole.high >= _TOO_SMALL * one.seconds]
     right = max([whole.high, *(one.seconds for one in drawn)])
     divisor, unit = unit_of_seconds(right)
-    figure = new_figure(colours, height=_FRAME_PIXELS + _ROW_PIXELS + _LEGEND_PIXELS)
+    figure = new_figure(colours, height=_HEIGHT)
     begin = 0.0
     for part in found:
         _add_part(figure, part, begin / divisor, divisor, colours)
@@ -48,26 +48,12 @@ def session(found: Sequence[Part], within: Sequence[Limit], colours: Palette) ->
         },
         hovertext=[f"all together: {duration(whole.low)} to {duration(whole.high)}"],
         hoverinfo="text",
-        showlegend=False,
     )
     for one in drawn:
         words = f"{one.name} {duration(one.seconds).replace(' 00 min', '')}"
         limit_line(figure, colours, at=one.seconds / divisor, rows=(-0.6, 0.42), words=words)
     figure.update_xaxes(title_text=unit, range=[0, 1.06 * right / divisor])
     figure.update_yaxes(visible=False, range=[-0.6, 0.5])
-    figure.update_layout(
-        showlegend=True,
-        legend={
-            "orientation": "h",
-            "y": -0.42,
-            "x": 0,
-            "yanchor": "top",
-            "traceorder": "normal",
-            "font": {"size": 12, "color": colours.ink},
-            "itemclick": False,
-            "itemdoubleclick": False,
-        },
-    )
     return figure
 
 
@@ -81,7 +67,6 @@ def _add_part(figure: go.Figure, part: Part, begin: float, divisor: float, colou
         base=[begin],
         y=[0],
         width=0.6,
-        name=f"{part.name} {duration(likely)}",
         marker={"color": fill, "line": {"color": colours.paper, "width": 1}},
         text=[part.name],
         textposition="inside",

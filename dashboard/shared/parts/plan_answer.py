@@ -32,14 +32,26 @@ def head(plan: Mapping[str, Any]) -> None:
 
 
 def memory_picture(plan: Mapping[str, Any], *, key: str, observed: float | None = None) -> None:
-    """Draw what the memory of each program is for; nothing where the plan states none."""
+    """Draw what the memory of each program is for; nothing where the plan states none.
+
+    Args:
+        plan: The plan.
+        key: Of the picture on its page.
+        observed: Peak that a run reached on a device, in bytes. None: it was not measured, or of something else.
+    """
     found = programs(plan)
     if not found:
         return
     alt = "; ".join(f"{one.name}: {size(one.peak)} of {size(one.limit)}, {one.verdict}" for one in found)
     plotted.show(memory(found, plotted.colours(), observed=observed), key=key, alt=f"Memory by program. {alt}")
-    with st.expander("The same as a table", type="compact", key=f"{key} table", on_change="rerun") as table:
-        if table.open:
+
+
+def memory_table(plan: Mapping[str, Any], *, key: str) -> None:
+    """Draw the same as a table, folded."""
+    found = programs(plan)
+    table = st.expander("The same as a table", type="compact", key=f"{key} table", on_change="rerun")
+    if table.open:
+        with table:
             rows = [
                 (one.name, part.name, size(part.bytes), percent(part.bytes / one.peak), part.because)
                 for one in found
@@ -56,7 +68,14 @@ def session_picture(plan: Mapping[str, Any], *, key: str) -> None:
         return
     whole = plan_time.total(found)
     alt = f"Time of the run by part, about {duration(whole.likely)}"
-    plotted.show(session(found, plan_time.limits(plan), plotted.colours()), key=key, alt=alt)
+    colours = plotted.colours()
+    plotted.show(session(found, plan_time.limits(plan), colours), key=key, alt=alt)
+    items = "".join(
+        f'<li title="{markup.safe(part.because)}"><i style="background:{colours.times[part.name]}"></i>'
+        f"{markup.safe(part.name)} <b>{markup.safe(duration(part.seconds.likely))}</b></li>"
+        for part in found
+    )
+    st.html(f'<ul class="tp-legend">{items}</ul>')
 
 
 def largest_parts(plan: Mapping[str, Any]) -> None:
@@ -78,7 +97,7 @@ def advice(plan: Mapping[str, Any], *, source: str, config: Mapping[str, Any]) -
     st.html('<p class="tp-sub"><b>What to change</b>, planned again for this device</p>')
     for number, one in enumerate(found):
         with st.container(horizontal=True, vertical_alignment="center", key=f"advice {number}"):
-            settings = "".join(f"<code>{markup.safe(text)}</code> " for text in one.settings)
+            settings = " + ".join(f"<code>{markup.safe(text)}</code>" for text in one.settings)
             st.html(
                 f'<div class="tp-advice">{markup.sign(VERDICTS, one.verdict)} <span>{settings}</span>'
                 f'<span class="tp-number">{markup.safe(_figures(one))}</span>'

@@ -89,9 +89,11 @@ def _result(source: str, edited: Mapping[str, Any]) -> None:
         _replaced(form.with_defaults(edited), resolved)
     found = [*check_value(form.KIND, resolved, file=CONFIG), *absent(resolved, file=CONFIG)]
     sound = not any(problem.severity == "error" for problem in found)
-    _plan(source, resolved, sound=sound)
+    plan = _answer(resolved, sound=sound)
     force = gate.may_operate() and _start(resolved, sound=sound)
     problems.show(found)
+    if plan is not None:
+        _details(plan, source, resolved)
     name = f"{config.get('name', 'run')}.yaml"
     text = write_yaml(dict(resolved))
     st.caption(
@@ -115,21 +117,26 @@ def _replaced(edited: Mapping[str, Any], resolved: Mapping[str, Any]) -> None:
         markup.table(["Setting", "In the form", "In the smoke run"], rows)
 
 
-def _plan(source: str, resolved: Mapping[str, Any], *, sound: bool) -> None:
-    """Draw whether it fits on the device that it would run on, how long it takes, and what to change."""
+def _answer(resolved: Mapping[str, Any], *, sound: bool) -> Mapping[str, Any] | None:
+    """Draw and return whether it fits on the device that it would run on; None: not known yet."""
     root = state.root()
     known = asking.answers(root, resolved, HERE)
     answered = [found.plan for one in HERE if (found := known[one.options]).plan is not None]
     with st.container(border=True):
         if answered and (plan := answered[-1]) is not None:
             plan_answer.head(plan)
-            plan_answer.memory_picture(plan, key="launch_memory")
-            plan_answer.largest_parts(plan)
-            if plan_time.parts(plan):
-                plan_answer.session_picture(plan, key="launch_session")
-            plan_answer.advice(plan, source=source, config=resolved)
-            plan_answer.findings(plan)
         asking.show(root, resolved, HERE, key="launch", allowed=sound)
+    return answered[-1] if answered else None
+
+
+def _details(plan: Mapping[str, Any], source: str, resolved: Mapping[str, Any]) -> None:
+    """Draw what the memory and the time are for, and what to change."""
+    plan_answer.advice(plan, source=source, config=resolved)
+    plan_answer.findings(plan)
+    plan_answer.memory_picture(plan, key="launch_memory")
+    plan_answer.largest_parts(plan)
+    if plan_time.parts(plan):
+        plan_answer.session_picture(plan, key="launch_session")
 
 
 def _start(resolved: Mapping[str, Any], *, sound: bool) -> bool:

@@ -14,7 +14,7 @@ from dashboard.shared.parts.asking import Options, Question
 from dashboard.shared.session import state
 from dashboard.views.plan.parts import pictures
 from evidence.bundle.secrets.masking import visible
-from evidence.targets.table import THIS_MACHINE, target_names, targets
+from evidence.targets.table import target_names
 from launch.jobs import program
 from launch.jobs.folder import CONFIG
 from launch.planning import Planning
@@ -40,25 +40,21 @@ def page() -> None:
         return
     start = configs.read(source)
     config_form.read_address(source.key)
-    answer = st.container()
     with st.expander("Change the configuration", key="changing", icon=":material/tune:"):
         edited = config_form.show(source.key, start)
     config_form.write_address(start, edited)
-    with answer:
-        _answers(source.key, form.with_defaults(edited), target)
+    _answers(source.key, form.with_defaults(edited), target)
 
 
 def _target() -> str:
-    titles = {name: target.title for name, target in targets().items()} | {THIS_MACHINE: "the one of this dashboard"}
     names = list(target_names())
     return st.selectbox(
         "On",
         names,
         index=names.index(FIRST_TARGET),
-        format_func=lambda name: f"{name}: {titles.get(name, name)}",
         key="on",
         bind="query-params",
-        width=420,
+        width=280,
         help="A machine of the table of targets. `trainproof plan --on FILE.yaml` plans for one of your own.",
     )
 
@@ -120,6 +116,7 @@ def _details(plan: Mapping[str, Any], source: str, config: Mapping[str, Any]) ->
     with left:
         st.header("What is the memory for?", anchor=False)
         plan_answer.memory_picture(plan, key="plan_memory")
+        plan_answer.memory_table(plan, key="plan_memory")
     with right:
         st.header("What is the session spent on?", anchor=False)
         plan_answer.session_picture(plan, key="plan_session")

@@ -19,8 +19,11 @@ HEAD = ("Verdict", "Target", "Need", "Usable", "Time", "Of a session", "Of a wee
 _ORDER = tuple(VERDICTS)
 _FULLEST = 2.0
 """A bar ends at twice the limit; its words say how far it would go on."""
-_ROW_PIXELS, _FRAME_PIXELS = 27, 84
+_ROW_PIXELS, _FRAME_PIXELS = 24, 84
+_NEED_PIXELS, _RIGHT_PIXELS = 96, 150
+"""Where the columns of need and time end, right of the bars."""
 _HOUR_SECONDS = 3600.0
+GIB = 2**30
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,17 +86,59 @@ def rows(found: Sequence[Place]) -> list[tuple[str, ...]]:
 def bars(found: Sequence[Place], colours: Palette, *, chosen: str | None = None) -> go.Figure:
     """Return the targets as bars against their limits, which are one line since each bar is in percent of its own.
 
+    Targets of one verdict stand together under its word; the need and the time of each stand in columns on the right.
+
     Args:
-        found: At least one target.
+        found: At least one target, those of one verdict together.
         colours: Of the reader's theme.
         chosen: The target that the rest of the page is about; its name is bold.
     """
-    figure = new_figure(colours, height=_FRAME_PIXELS + _ROW_PIXELS * len(found))
-    lengths = [min(one.fraction or 0.0, _FULLEST) for one in found]
+    heights, headings = _heights(found)
+    rows = len(found) + len(headings)
+    figure = new_figure(colours, height=_FRAME_PIXELS + _ROW_PIXELS * rows)
+    _add_bars(figure, found, heights, colours)
+    limit_line(figure, colours, at=100, rows=(0.5 - rows, 0.4), words="usable")
+    for verdict, height in headings.items():
+        count = sum(one.verdict == verdict for one in found)
+        _say(figure, colours, f"<b>{VERDICTS[verdict].symbol} {verdict}</b> ({count})", at=height, shift=0, left=True)
+    for one, height in zip(found, heights, strict=True):
+        if one.fraction is not None:
+            _say(figure, colours, _need(one), at=height, shift=_NEED_PIXELS)
+        if one.hours is not None and one.verdict in {"fits", "tight"}:
+            _say(figure, colours, _short(one.hours.likely), at=height, shift=_RIGHT_PIXELS)
+    _say(figure, colours, "GiB", at=0.9, shift=_NEED_PIXELS)
+    _say(figure, colours, "time", at=0.9, shift=_RIGHT_PIXELS)
+    figure.update_xaxes(title_text="% of what is usable", range=[0, 100 * _FULLEST], tickvals=[0, 50, 100, 150, 200])
+    figure.update_yaxes(
+        tickvals=heights,
+        ticktext=[f"<b>{label(one.name)}</b>" if one.name == chosen else label(one.name) for one in found],
+        range=[0.5 - rows, 0.5],
+        tickfont={"color": colours.ink},
+    )
+    figure.update_layout(margin_r=_RIGHT_PIXELS + 4, margin_t=34)
+    return figure
+
+
+def _heights(found: Sequence[Place]) -> tuple[list[int], dict[str, int]]:
+    """Return where each target stands, from 0 downwards, and where the word of each verdict does, above its first.
+
+    Verdicts fits, fits, tight: targets at −1, −2 and −4, words at 0 and −3.
+    """
+    heights: list[int] = []
+    headings: dict[str, int] = {}
+    for one in found:
+        if one.verdict not in headings:
+            headings[one.verdict] = -len(heights) - len(headings)
+        heights.append(-len(heights) - len(headings))
+    return heights, headings
+
+
+def _add_bars(figure: go.Figure, found: Sequence[Place], heights: Sequence[int], colours: Palette) -> None:
+    fractions = [one.fraction or 0.0 for one in found]
     figure.add_bar(
         orientation="h",
-        x=[100 * length for length in lengths],
-        y=[-row for row in range(len(found))],
+        x=[100 * min(fraction, _FULLEST) for fraction in fractions],
+        y=heights,
         width=0.62,
         marker={
             "color": [colours.verdict(one.verdict) for one in found],
@@ -108,7 +153,8 @@ def bars(found: Sequence[Place], colours: Palette, *, chosen: str | None = None)
         error_x={
             "type": "data",
             "array": [
-                100 * (one.fraction or 0.0) * one.error if (one.fraction or 0.0) <= _FULLEST else 0.0 for one in found
+                100 * fraction * one.error if fraction <= _FULLEST else 0.0
+                for one, fraction in zip(found, fractions, strict=True)
             ],
             "color": colours.quiet,
             "thickness": 1.5,
@@ -117,19 +163,6 @@ def bars(found: Sequence[Place], colours: Palette, *, chosen: str | None = None)
         hovertext=[_hover(one) for one in found],
         hoverinfo="text",
     )
-    limit_line(figure, colours, at=100, rows=(0.5 - len(found), 0.5), words="what is usable")
-    for row, (one, length) in enumerate(zip(found, lengths, strict=True)):
-        _say(figure, one, colours, row=row, end=100 * length * (1 + (one.error if length < _FULLEST else 0)))
-    figure.update_xaxes(
-        title_text="memory of one device, % of what is usable", range=[0, 300], tickvals=[0, 50, 100, 150, 200]
-    )
-    figure.update_yaxes(
-        tickvals=[-row for row in range(len(found))],
-        ticktext=[f"<b>{label(one.name)}</b>" if one.name == chosen else label(one.name) for one in found],
-        range=[0.5 - len(found), 0.5],
-        tickfont={"color": colours.ink},
-    )
-    return figure
 
 
 def _place(one: Mapping[str, Any]) -> Place:
@@ -149,19 +182,29 @@ def _place(one: Mapping[str, Any]) -> Place:
     )
 
 
-def _say(figure: go.Figure, one: Place, colours: Palette, *, row: int, end: float) -> None:
-    """Write beside a bar what it means; words, so that neither colour nor length has to be read."""
-    figures = f" {size(one.need)} of {size(one.limit)}" if one.fraction is not None else ""
-    time = f", {_hours(one.hours)}" if one.hours is not None and one.verdict in {"fits", "tight"} else ""
+def _say(figure: go.Figure, colours: Palette, text: str, *, at: float, shift: int, left: bool = False) -> None:
+    """Write into the column that ends so many pixels right of the bars, or at their beginning."""
     figure.add_annotation(
-        x=end,
-        y=-row,
-        text=f"{VERDICTS[one.verdict].symbol} {one.verdict}{figures}{time}",
+        x=0 if left else 1,
+        xref="paper",
+        y=at,
+        text=text,
         showarrow=False,
-        xanchor="left",
-        xshift=8,
-        font={"color": colours.ink, "size": 12},
+        xanchor="left" if left else "right",
+        xshift=4 if left else shift,
+        font={"color": colours.ink if left else colours.quiet, "size": 12},
+        borderpad=0,
     )
+
+
+def _need(one: Place) -> str:
+    """Return need and limit in GiB: `9.77 / 15.75`."""
+    return f"{(one.need or 0) / GIB:,.2f} / {(one.limit or 0) / GIB:,.2f}"
+
+
+def _short(hours: float) -> str:
+    """Return a time in few letters: `5.2 h`, `12 min`."""
+    return f"{hours:,.1f} h" if hours >= 1 else f"{hours * 60:.0f} min"
 
 
 def _hover(one: Place) -> str:

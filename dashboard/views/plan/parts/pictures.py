@@ -21,8 +21,9 @@ def targets(answer: Mapping[str, Any], *, chosen: str) -> None:
     said = where.in_one_sentence(found)
     markup.note(said)
     plotted.show(where.bars(found, plotted.colours(), chosen=chosen), key="where", alt=said)
-    with st.expander("The same as a table", type="compact", key="where table", on_change="rerun") as table:
-        if table.open:
+    table = st.expander("The same as a table", type="compact", key="where table", on_change="rerun")
+    if table.open:
+        with table:
             markup.table(where.HEAD, where.rows(found), numbers=range(2, 7))
 
 
