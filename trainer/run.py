@@ -13,15 +13,17 @@ from typing import Any
 from evidence.run import layout
 from trainer.config.load import config_text
 from trainer.config.tree import Config
+from trainer.data.source import batch_size_of
 from trainer.evaluation.evaluate import Answered
 from trainer.evaluation.evaluator import Evaluator, evaluator_of
 from trainer.inputs import read_inputs
 from trainer.loop.disk import refuse_no_room
 from trainer.loop.initial import initial_state, restored_state
-from trainer.loop.program import train_program
 from trainer.loop.record import record_program
 from trainer.loop.saving import Checkpoints
+from trainer.loop.steps import compiled_steps
 from trainer.loop.stop import StopRequest
+from trainer.loop.task import without_reference
 from trainer.loop.train import Loop, Outcome, train
 from trainer.model.params import Params
 from trainer.objectives.data import Data, record_data
@@ -64,24 +66,25 @@ def run(request: RunRequest, watch: Watch) -> int:
     parent = parent_of(resume, config)
     devices = choose_devices(config.mesh.device, config.mesh.devices)
     task, data = read_inputs(config, devices, with_weights=resume is None)
-    refuse_other_rows(resume, data.document(), batch_size=data.source.batch_size)
+    refuse_other_rows(resume, data.document(), batch_size=batch_size_of(config, devices=len(devices.list)))
     plan = plan_run(task, devices, asked=data.asked, forced=request.forced)
     refuse_what_does_not_fit(plan, model=config.model.name)
     refuse_no_room(request.folder, task)
     # The state is alone in a list, from which the loop takes it: whoever held it besides would keep its memory.
-    begun = None if resume is None else restored_state(resume, task)
+    begun = None if resume is None else restored_state(resume, task, to_train=True)
     with stop, claimed(request.folder, watch) as recorder:
         record_start(recorder, request, devices=devices, data=data, parent=parent)
         record_plan(recorder, plan)
         states, frozen = begun or initial_state(task)
-        program = train_program(task).compile()
+        of_model = without_reference(frozen)
+        steps = compiled_steps(task, data.source.lengths_in_use)
         weights = weights_of(resume) or task.model.origin
-        record_program(recorder, program, states[0], frozen, task, weights=weights, forced=request.forced)
+        record_program(recorder, steps, states[0], of_model, task, weights=weights, forced=request.forced)
         evaluator = evaluator_of(task, data, recorder, stop, watch)
-        baseline = evaluator.evaluate_untrained(states[0], frozen, recorder) if evaluator else None
+        baseline = evaluator.evaluate_untrained(states[0], of_model, recorder) if evaluator else None
         loop = Loop(
             task=task,
-            step=program.call,
+            step=steps,
             frozen=frozen,
             source=data.source,
             recorder=recorder,
@@ -91,7 +94,7 @@ def run(request: RunRequest, watch: Watch) -> int:
         )
         outcome = train(loop, states)
         if evaluator:
-            outcome = evaluate(evaluator, outcome, frozen, baseline, recorder)
+            outcome = evaluate(evaluator, outcome, of_model, baseline, recorder)
         message = None if outcome.status == "succeeded" else outcome.because
         recorder.seal(outcome.status, exit_code=EXIT_CODES[outcome.status], error=outcome.error, message=message)
     watch.say(f"run folder: {request.folder}")

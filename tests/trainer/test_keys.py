@@ -153,6 +153,7 @@ EFFECTS: dict[str, tuple[list[str], Observe]] = {
     "data.generated_rows": (["data.generated_rows=7"], of_inputs(lambda task, data: len(data.encoded.encoded))),
     "data.max_length": (["data.max_length=112"], of_training("sequence_length")),
     "data.packing": (["data.packing=true"], of_inputs(lambda task, data: len(data.source.rows(0)))),
+    "data.buckets": (["data.buckets=2"], of_inputs(lambda task, data: data.source.batch(0)["tokens"].shape)),
     "data.kind": (
         ["data.kind=text", "data.dataset=tests/cases/rows/either.jsonl"],
         of_inputs(lambda task, data: data.encoded.counts["supervised_tokens"]),
@@ -213,7 +214,9 @@ EFFECTS: dict[str, tuple[list[str], Observe]] = {
 
 ELSEWHERE = {
     "schema_version": "one value so far",
-    "objective.kind": "one value so far",
+    "objective.kind": "test_the_objective_decides_what_a_row_is",
+    "objective.beta": "test_the_settings_of_a_preference",
+    "objective.label_smoothing": "test_the_settings_of_a_preference",
     "name": "test_the_name_begins_the_run_id",
     "model.revision": "test_a_revision_is_refused_where_there_is_none",
     "model.weights": "test_random_weights_are_drawn_for_a_model_that_has_files",
@@ -275,6 +278,29 @@ def test_random_weights_are_drawn_for_a_model_that_has_files(tmp_path: Path):
         params_sha256(state.trained) for state in (other, first_state_of(kept), first_state_of(drawn))
     )
     assert of_kept == of_other != of_drawn
+
+
+def test_the_objective_decides_what_a_row_is(tmp_path: Path):
+    with pytest.raises(ProblemError) as caught:
+        inputs_of(configured(tmp_path, "objective.kind=dpo"))
+    assert {problem.code for problem in caught.value.problems} == {"TP018"}
+
+
+def test_the_settings_of_a_preference(tmp_path: Path):
+    """At the first step the model is its own reference: the second loss is the first that follows from them."""
+    rows = [{"prompt": f"{n}?", "chosen": f"It is {n}.", "rejected": "No."} for n in range(4)]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def second_loss(*settings: str) -> float:
+        pairs = f"data.dataset={tmp_path / 'pairs.jsonl'}"
+        task, data = inputs_of(configured(tmp_path, "objective.kind=dpo", "optimizer.warmup_steps=0", pairs, *settings))
+        [state], frozen = initial_state(task)
+        train_step = train_program(task).compile().call
+        for step in range(2):
+            state, metrics = train_step(state, frozen, data.source.batch(step))
+        return float(metrics.loss)
+
+    assert len({second_loss(), second_loss("objective.beta=0.5"), second_loss("objective.label_smoothing=0.2")}) == 3
 
 
 def test_pretrained_weights_of_a_built_in_model_are_refused(tmp_path: Path):

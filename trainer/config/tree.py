@@ -33,6 +33,7 @@ class Data:
     generated_rows: int = 0
     max_length: int = 256
     packing: bool = False
+    buckets: int = 1
     supervise: Literal["last", "all"] = "last"
     shuffle: bool = True
 
@@ -54,7 +55,9 @@ class Method:
 class Objective:
     """Toward what it is trained."""
 
-    kind: Literal["supervised"] = "supervised"
+    kind: Literal["supervised", "dpo"] = "supervised"
+    beta: float = 0.1
+    label_smoothing: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

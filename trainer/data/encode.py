@@ -19,6 +19,7 @@ from schemas.catalog import VERSION
 from schemas.problems.problem import Problem, ProblemError
 from trainer.data.chat_template import ChatTokenizer, each_rendered
 from trainer.data.files.encoded import EncodedRow, Span
+from trainer.data.files.pairs import sides_of
 from trainer.data.files.tokens import TokenFile
 from trainer.data.render import Example, PromptForm, form_of, render_row, texts_of
 from trainer.data.row_problems import Where, lost_answers, no_end_token, no_whole_row, unknown_answers
@@ -43,9 +44,12 @@ class Tokenizer(ChatTokenizer, MarkedTokenizer, Protocol):
 class EncodedData:
     """All rows as token ids, with the counts of `first_examples.json`."""
 
-    encoded: Sequence[EncodedRow]
+    encoded: Sequence[Any]
+    """Each an `EncodedRow`, or what the objective makes of several, such as a pair."""
     lengths: Int[np.ndarray, " examples"]
     """Tokens of each."""
+    widths: Int[np.ndarray, " examples"]
+    """Tokens of the longest sequence of each."""
     counts: dict[str, int | bool]
     warnings: tuple[Problem, ...]
     """What is odd about the rows and keeps nobody from training on them."""
@@ -61,7 +65,7 @@ def encode_rows(
     max_positions: int | None = None,
     every_turn: bool = False,
 ) -> EncodedData:
-    """Return rows as token ids, at most `max_length` each.
+    """Return rows as token ids, at most `max_length` each; of a pair both sides, one behind the other.
 
     Args:
         rows: rows of any shape that `dataset_row.schema.json` allows; they are gone through several times.
@@ -88,19 +92,28 @@ def encode_rows(
         raise ProblemError(special, exit_code=2)
     end_id = end_token_id(tokenizer, form)
     lost, tally = Lost(tokenizer=tokenizer, end_id=end_id), Tally(end_id=end_id)
-    render = partial(render_row, tokenizer=tokenizer, every_turn=every_turn)
+
+    def render(row: dict[str, Any]) -> list[Example]:
+        return [render_row(side, tokenizer, every_turn=every_turn) for side in sides_of(row)]
 
     def each() -> Iterator[EncodedRow]:
-        for index, example in each_rendered(rows, render, file=file, lines=places):
-            parts = encode_example(example, tokenizer, max_length, end_id, row=index)
-            lost.add(index, example, parts)
-            tally.add(parts)
-            yield from parts
+        for index, examples in each_rendered(rows, render, file=file, lines=places):
+            found: list[EncodedRow] = []
+            for example in examples:
+                parts = encode_example(example, tokenizer, max_length, end_id, row=index)
+                lost.add(index, example, parts)
+                found += parts
+            tally.add(found, is_pair=len(examples) > 1)
+            yield from found
 
     encoded = TokenFile(each())
     lost.refuse(len(rows), Where(max_length=max_length, max_positions=max_positions, file=file, lines=places))
     return EncodedData(
-        encoded=encoded, lengths=encoded.lengths, counts=tally.counts(rows=len(rows)), warnings=tuple(special)
+        encoded=encoded,
+        lengths=encoded.lengths,
+        widths=encoded.lengths,
+        counts=tally.counts(rows=len(rows)),
+        warnings=tuple(special),
     )
 
 
@@ -115,14 +128,15 @@ class Tally:
         self._end_id = end_id
         self._tokens = self._supervised = self._truncated = self._whole = self._ended = 0
 
-    def add(self, parts: Sequence[EncodedRow]) -> None:
-        """Count what a row became."""
+    def add(self, parts: Sequence[EncodedRow], *, is_pair: bool = False) -> None:
+        """Count what a row became: the parts of its sequence, or the two sequences of a pair."""
         self._tokens += sum(map(len, parts))
         self._supervised += sum(len(part.supervised) for part in parts)
-        for part in parts[-1:]:
-            self._truncated += part.truncated
-            self._whole += not part.truncated
-            self._ended += not part.truncated and part.ends_with(self._end_id)
+        if last := parts if is_pair else parts[-1:]:
+            truncated = any(part.truncated for part in last)
+            self._truncated += truncated
+            self._whole += not truncated
+            self._ended += not truncated and all(part.ends_with(self._end_id) for part in last)
 
     def counts(self, *, rows: int) -> dict[str, int | bool]:
         """Return the counts; where every row was cut, no end is ever learned."""
@@ -163,7 +177,8 @@ class Lost:
         if any(has_its_answer(example, part, self._tokenizer) for part in parts):
             return
         if parts[-1].truncated:
-            self._cut[index] = needed_tokens(example, self._tokenizer, self._end_id)
+            needed = needed_tokens(example, self._tokenizer, self._end_id)
+            self._cut[index] = max(needed, self._cut.get(index, 0))
         else:
             self._unknown[index] = text_of(parts[-1], self._tokenizer)
 
@@ -274,9 +289,14 @@ def first_examples(data: EncodedData, order: Sequence[int], tokenizer: Tokenizer
     return {
         "schema_version": VERSION,
         "run_id": run_id,
-        "examples": [shown_row(data.encoded[index], tokenizer) for index in order],
+        "examples": [shown_row(row, tokenizer) for index in order for row in in_sequences(data.encoded[index])],
         "counts": data.counts,
     }
+
+
+def in_sequences(example: EncodedRow | Sequence[EncodedRow]) -> Sequence[EncodedRow]:
+    """Return the sequences of an example: its own one, or both of a pair."""
+    return (example,) if isinstance(example, EncodedRow) else example
 
 
 def shown_row(row: EncodedRow, tokenizer: Tokenizer) -> dict[str, Any]:

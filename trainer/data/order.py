@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 
 import numpy as np
 from jaxtyping import Int
@@ -26,9 +27,17 @@ def rows_of_step(step: int, *, rows: int, batch_size: int, seed: int, shuffle: b
     Returns:
         Row numbers, 0 to rows − 1, shape `[batch]`.
     """
+    order = partial(order_of_pass, rows=rows, seed=seed, shuffle=shuffle)
+    return rows_in(order, step, rows=rows, batch_size=batch_size)
+
+
+def rows_in(
+    order: Callable[[int], Int[np.ndarray, " rows"]], step: int, *, rows: int, batch_size: int
+) -> Int[np.ndarray, " batch"]:
+    """Return the rows of a step in the stream of passes of which `order` gives each by its number."""
     positions = np.arange(step * batch_size, (step + 1) * batch_size)
     passes, offsets = np.divmod(positions, rows)
-    orders = {number: order_of_pass(int(number), rows=rows, seed=seed, shuffle=shuffle) for number in np.unique(passes)}
+    orders = {number: order(int(number)) for number in np.unique(passes)}
     return np.array([orders[number][offset] for number, offset in zip(passes, offsets, strict=True)])
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainer.data.chat_template import ChatTokenizer, TemplateRefusedError, has_template, written_by_template
+from trainer.data.files.pairs import SIDES, sides_of
 from trainer.data.special_tokens import TurnTokenizer, Written, turn_end
 
 PROMPT_TEMPLATE = "{prompt}\n"
@@ -77,7 +78,7 @@ def form_of(rows: Sequence[dict[str, Any]]) -> PromptForm:
     A turn of the system is part of the form where all conversations begin with the same.
     """
     systems: dict[str | None, int] = {}
-    for row in rows:
+    for row in (sides_of(row)[0] for row in rows):
         if "messages" in row:
             first = row["messages"][0]
             system = first["content"] if first["role"] == "system" else None
@@ -102,6 +103,8 @@ def render_row(row: dict[str, Any], tokenizer: TurnTokenizer, *, every_turn: boo
         return render_conversation(row["messages"], tokenizer, every_turn=every_turn)
     if "text" in row:
         return Example(prompt="", templated=False, completion=row["text"], answer=None, is_text=True)
+    if "begun" in row:
+        return Example(prompt=row["begun"], templated=False, completion=row["completion"], answer=None)
     prompt = render_prompt(row["prompt"])
     if "completion" in row:
         return Example(prompt=prompt, templated=False, completion=row["completion"], answer=None)
@@ -159,6 +162,12 @@ def render_messages(messages: list[dict[str, str]], tokenizer: ChatTokenizer) ->
 
 def texts_of(row: dict[str, Any], *, every_turn: bool = False) -> Iterator[Written]:
     """Yield each text that a person wrote into a row: pointer, text, and whether the model learns to write it."""
+    if "chosen" in row:
+        for side in SIDES:
+            for _, text, learned in texts_of(row[side]):
+                if learned or side == "chosen":
+                    yield f"/{side}" if learned else "/prompt", text, learned
+        return
     if "messages" in row:
         last = len(row["messages"]) - 1
         for index, turn in enumerate(row["messages"]):
@@ -168,7 +177,7 @@ def texts_of(row: dict[str, Any], *, every_turn: bool = False) -> Iterator[Writt
     if "text" in row:
         yield "/text", row["text"], True
         return
-    yield "/prompt", row["prompt"], False
+    yield "/prompt", row["begun"] if "begun" in row else row["prompt"], False
     if "completion" in row:
         yield "/completion", row["completion"], True
         return
@@ -179,11 +188,14 @@ def texts_of(row: dict[str, Any], *, every_turn: bool = False) -> Iterator[Writt
 
 def prompt_of(row: dict[str, Any]) -> str:
     """Return what a row asks, for finding duplicates: the prompt, the turns before the answer, or the plain text."""
+    if "chosen" in row:
+        return prompt_of(row["chosen"])
     if "messages" in row:
         return "\n".join(message["content"] for message in row["messages"][:-1])
-    return str(row["text"] if "text" in row else row["prompt"])
+    return str(next(row[name] for name in ("text", "begun", "prompt") if name in row))
 
 
 def question_of(row: dict[str, Any]) -> str:
     """Return what a row asks last, for finding overlap with items, which are one question each."""
+    [row, *_] = sides_of(row)
     return str(row["messages"][-2]["content"]) if "messages" in row else prompt_of(row)

@@ -17,7 +17,8 @@ from schemas.names import DATASETS, EVAL_SETS, no_dataset, no_eval_set
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, first_few, problem_of
 from schemas.validate import check_value, read_rows
-from trainer.data.files.columns import is_own, other_columns, shape_of
+from trainer.data.files.columns import RowKind, is_own, other_columns, shape_of
+from trainer.data.files.pairs import is_pair, problems_of_pair
 from trainer.data.files.table import Table, table_of
 
 FOLDER = Path(__file__).parent
@@ -66,10 +67,10 @@ class Taken(Table):
 
     Args:
         table: the rows as they stand in the file; each has a shape.
-        kind: `data.kind`.
+        kind: what they are.
     """
 
-    def __init__(self, table: Table, kind: str) -> None:
+    def __init__(self, table: Table, kind: RowKind) -> None:
         super().__init__(table.path)
         self._table = table
         self._kind = kind
@@ -108,12 +109,12 @@ class Lines(Sequence[int]):
         return self._table.line_of(number)
 
 
-def read_dataset(name: str, kind: str = "rows") -> RowFile:
+def read_dataset(name: str, kind: RowKind = "rows") -> RowFile:
     """Return the training rows of a built-in dataset, or of a file or folder.
 
     Args:
         name: built in, or a path: JSONL, Parquet, a folder of the `datasets` library, plain text.
-        kind: `data.kind`: rows, or text, of which only the column `text` is taken.
+        kind: rows; text, of which only the column `text` is taken; or pairs of answers.
 
     Raises:
         ProblemError: exit code 2; the file is missing, empty, has rows of another shape or conversations that do not
@@ -145,7 +146,7 @@ def has_own_rows(path: Path) -> bool:
     return not isinstance(row, dict) or not row or is_own(row)
 
 
-def read_table(path: Path, kind: str) -> RowFile:
+def read_table(path: Path, kind: RowKind) -> RowFile:
     """Return the rows of a file that stays on disk, after each of them was looked at.
 
     Raises:
@@ -165,9 +166,12 @@ def read_table(path: Path, kind: str) -> RowFile:
     return RowFile(name=path.name, path=path, rows=taken, lines=Lines(taken), sha256=table.sha256, warnings=())
 
 
-def problems_of_row(table: Table, number: int, kind: str) -> list[Problem]:
+def problems_of_row(table: Table, number: int, kind: RowKind) -> list[Problem]:
     """Return what is wrong with a row of a file."""
     row, line = table[number], table.line_of(number)
+    if kind == "pairs" and is_pair(row):
+        own: dict[str, Any] = {name: row[name] for name in ("prompt", "chosen", "rejected") if name in row}
+        return problems_of_pair(own, file=str(table.path), line=line)
     shape = shape_of(row, kind)
     if shape is None:
         return [other_columns(row, kind, table.path, line)]

@@ -15,7 +15,7 @@ from trainer.loop.program import draw_program, start_program
 from trainer.loop.restoring import frozen_sha256_of, restore
 from trainer.loop.state import placed, state_shapes
 from trainer.loop.step import TrainState
-from trainer.loop.task import Task
+from trainer.loop.task import REFERENCE, Task, reference_of
 from trainer.methods.method import split
 from trainer.model.files.loading import load_params
 from trainer.model.lora import is_lora
@@ -48,21 +48,31 @@ def initial_state(task: Task) -> tuple[list[TrainState], Params]:
         ProblemError: exit code 2; the model's files cannot be used.
     """
     trained, frozen = split(task.model.method, initial_params(task))
+    if task.reference:
+        frozen |= reference_of(trained)  # before the state takes them over
     state: TrainState = start_program(task).compile().call(trained)
     return [state], frozen
 
 
-def restored_state(folder: Path, task: Task) -> tuple[list[TrainState], Params]:
+def restored_state(folder: Path, task: Task, *, to_train: bool = False) -> tuple[list[TrainState], Params]:
     """Return the newest checkpoint of a run, alone in a list, and the frozen parameters, which it does not hold.
+
+    Args:
+        folder: of the run.
+        task: what it trains.
+        to_train: with the reference's parameters, which only a train step reads.
 
     Raises:
         ProblemError: exit code 2, they cannot be used or are not those of the checkpoint; 4, the device has no room.
     """
     state = restore(folder, state_shapes(task))
-    if not task.model.frozen:
+    if not (task.frozen if to_train else task.model.frozen):
         return [state], {}
     with explain_full_device(str(folder)):
-        frozen = some_params(task, lambda name: not task.model.method.is_trained(name))
+        if task.reference:
+            frozen = {f"{REFERENCE}{name}": value for name, value in initial_params(task).items()}
+        else:
+            frozen = some_params(task, lambda name: not task.model.method.is_trained(name))
     saved = frozen_sha256_of(folder)
     if saved is not None and saved != params_sha256(frozen):
         name = task.model.source.name

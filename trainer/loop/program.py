@@ -6,6 +6,7 @@
 | restore | – | the frozen ones of them, where no files hold them; the state comes from a checkpoint |
 | start | trained parameters, used up | the state before the first step |
 | train | state (used up where it is donated), frozen parameters, batch | the next state, what the step measured |
+| train_64 | the same for a batch of shorter sequences, one program for each of `data.buckets` but the longest | |
 | decode | all parameters, prompts | what the model writes |
 | export | all parameters, used up | those of the plain model that they make together |
 """
@@ -26,9 +27,11 @@ from trainer.generate.decode import decode, padded
 from trainer.loop.mesh import batch_sharding
 from trainer.loop.state import optimizer_of, placed, random_params, shardings_of, state_shapes
 from trainer.loop.step import LossSums, Params, build_step, first_state
-from trainer.loop.task import Task
+from trainer.loop.task import REFERENCE, Task, without_reference
 from trainer.methods.method import joined
 from trainer.methods.model import Model
+from trainer.model.build import without_adapters
+from trainer.model.decoder import Decoder
 from trainer.model.lora import is_lora
 from trainer.model.params import bind
 from trainer.objectives.objective import Microbatch, Objective, Sums
@@ -58,6 +61,10 @@ class Program:
     """Shapes, types and shardings of what it is called with."""
     settings: dict[str, Any]
     """Static arguments by name."""
+    donated: tuple[int, ...] = ()
+    """Arguments that are used up, by place."""
+    static: tuple[int, ...] = ()
+    """Arguments that are not arrays, by place."""
 
     def compile(self) -> Compiled:
         """Compile it for the devices of its arguments, which need not be there."""
@@ -77,6 +84,7 @@ def programs_of(task: Task, *, asked: Asked | None = None) -> dict[str, Program]
     found = {
         "start": start_program(task),
         "train": train_program(task),
+        **{f"train_{length}": train_program(task, length) for length in task.lengths[:-1]},
         "export": export_program(task),
     }
     model = task.model
@@ -84,7 +92,7 @@ def programs_of(task: Task, *, asked: Asked | None = None) -> dict[str, Program]
         found["draw"] = draw_program(task, is_lora)
     else:
         found["draw"] = draw_program(task, lambda name: True)
-        found["restore"] = draw_program(task, lambda name: not model.method.is_trained(name))
+        found["restore"] = draw_program(task, lambda name: bool(task.reference) or not model.method.is_trained(name))
     if asked is not None:
         found["decode"] = decode_program(task, asked)
     return found
@@ -107,7 +115,7 @@ def start_program(task: Task) -> Program:
     function = jax.jit(
         lambda trained: first_state(trained, optimizer), donate_argnums=(0,), out_shardings=shardings_of(state)
     )
-    return Program(function=function, arguments=(state.trained,), settings={})
+    return Program(function=function, arguments=(state.trained,), settings={}, donated=(0,))
 
 
 def export_program(task: Task) -> Program:
@@ -119,7 +127,7 @@ def export_program(task: Task) -> Program:
         donate_argnums=(0,),
         out_shardings=shardings_of(placed(plain, task)),
     )
-    return Program(function=function, arguments=(kept, added), settings={})
+    return Program(function=function, arguments=(kept, added), settings={}, donated=(0,))
 
 
 def parted(params: Params, plain: Params) -> tuple[Params, Params]:
@@ -135,10 +143,15 @@ def exported(params: Params, task: Task) -> Params:
     return found
 
 
-def train_program(task: Task) -> Program:
-    """Return one optimizer step."""
+def train_program(task: Task, length: int | None = None) -> Program:
+    """Return one optimizer step.
+
+    Args:
+        task: what is trained.
+        length: tokens of each sequence, one of `task.lengths`. None: the longest.
+    """
     state = state_shapes(task)
-    frozen = placed(task.model.frozen, task)
+    frozen = placed(task.frozen, task)
     optimizer = optimizer_of(task)
     config = task.config
     step = build_step(
@@ -150,14 +163,11 @@ def train_program(task: Task) -> Program:
     sharding = batch_sharding(task.mesh)
     batch = {
         name: jax.ShapeDtypeStruct((config.batch.accumulation_steps, *shape.shape), shape.dtype, sharding=sharding)
-        for name, shape in task.objective.described(config.batch.microbatch_size * task.mesh.size).items()
+        for name, shape in task.objective.described(config.batch.microbatch_size * task.mesh.size, length).items()
     }
-    jitted = jax.jit(
-        step,
-        donate_argnums=(0,) if config.memory.donate else (),
-        out_shardings=(shardings_of(state), None),
-    )
-    return Program(function=jitted, arguments=(state, frozen, batch), settings={})
+    donated = (0,) if config.memory.donate else ()
+    jitted = jax.jit(step, donate_argnums=donated, out_shardings=(shardings_of(state), None))
+    return Program(function=jitted, arguments=(state, frozen, batch), settings={}, donated=donated)
 
 
 def decode_program(task: Task, asked: Asked) -> Program:
@@ -174,6 +184,7 @@ def decode_program(task: Task, asked: Asked) -> Program:
             described((), jnp.int32),
         ),
         settings={"max_new_tokens": task.config.evaluation.max_new_tokens},
+        static=(0,),
     )
 
 
@@ -182,7 +193,14 @@ def loss_of(model: Model, objective: Objective) -> LossSums:
     drops = any(lora.dropout > 0 for lora in model.adapters.values())
 
     def loss_sums(trained: Params, frozen: Params, batch: Microbatch, key: Key[Array, ""]) -> Sums:
-        decoder = bind(model.graphdef, joined(trained, frozen))
-        return objective.loss_sums(decoder, batch, key if drops else None)
+        decoder = bind(model.graphdef, joined(trained, without_reference(frozen)))
+        reference = reference_model(model, trained, frozen) if objective.needs_reference else None
+        return objective.loss_sums(decoder, batch, key if drops else None, reference)
 
     return loss_sums
+
+
+def reference_model(model: Model, trained: Params, frozen: Params) -> Decoder:
+    """Return the model as it was before training: its adapters switched off, or with the parameters kept of then."""
+    kept = {name.removeprefix(REFERENCE): value for name, value in frozen.items() if name.startswith(REFERENCE)}
+    return bind(model.graphdef, kept) if kept else without_adapters(bind(model.graphdef, joined(trained, frozen)))

@@ -20,6 +20,7 @@ from trainer.loop import effective
 from trainer.loop.optimizer import build_schedule, learning_rate_at, recognised_optimizer
 from trainer.loop.program import Compiled
 from trainer.loop.step import TrainState
+from trainer.loop.steps import Steps
 from trainer.loop.task import Task
 from trainer.methods.method import joined
 from trainer.model.params import Params, parameter_count, params_sha256
@@ -29,7 +30,7 @@ from trainer.recorder.recorder import Recorder
 
 def record_program(
     recorder: Recorder,
-    program: Compiled,
+    steps: Steps,
     state: TrainState,
     frozen: Params,
     task: Task,
@@ -41,18 +42,19 @@ def record_program(
 
     Args:
         recorder: of the run.
-        program: its compiled step.
+        steps: its compiled steps.
         state: before the run's first step.
         frozen: the parameters that do not learn.
         task: what the program is for.
         weights: pretrained or random: where the parameters first came from.
         forced: whether --force overrode a refusal.
     """
+    program = steps.longest
     of_model = model_group(task, program, state, frozen, weights=weights)
     training = training_group(task, program, state, forced=forced)
     recorder.set(model=of_model, training=training)
     recorder.set(effective=effective_group(recorder.manifest, task))
-    recorder.update("result", compile_seconds=program.seconds)
+    recorder.update("result", compile_seconds=steps.seconds)
     donated = {True: "state donated", False: "state not donated", None: "donation unknown"}
     frozen_too = f", {parameter_count(state.trained):,} of them trained" if frozen else ""
     recorder.log(
@@ -60,13 +62,22 @@ def record_program(
         "compiled",
         f"{of_model['parameters']:,} parameters{frozen_too}; {training['optimizer']['name']}, "
         f"{of_model['dtypes']['params']} params, {of_model['dtypes']['compute']} compute, "
-        f"{donated[training['donation']['effective']]}; compiled in {program.seconds:.1f} s",
-        compile_seconds=program.seconds,
+        f"{donated[training['donation']['effective']]}; {compiled_in(steps)}",
+        compile_seconds=steps.seconds,
+        lengths=list(steps.by_length),
         family=of_model["family"],
         weights_sha256=of_model["weights_sha256"],
         state_bytes=training["donation"]["state_bytes"],
         aliased_bytes=training["donation"]["aliased_bytes"],
     )
+
+
+def compiled_in(steps: Steps) -> str:
+    """Return how long compiling took, of each length where there are several."""
+    if len(steps.by_length) == 1:
+        return f"compiled in {steps.seconds:.1f} s"
+    each = ", ".join(f"train_{length} in {step.seconds:.1f} s" for length, step in steps.by_length.items())
+    return f"compiled for {len(steps.by_length)} lengths of sequences: {each}"
 
 
 def model_group(task: Task, program: Compiled, state: TrainState, frozen: Params, *, weights: str) -> dict[str, Any]:
@@ -127,8 +138,8 @@ def effective_group(manifest: Mapping[str, Any], task: Task) -> dict[str, Any]:
     """Return the group `effective`: what came of each key of the configuration, under the configuration's own paths."""
     found: dict[str, Any] = {
         "method": task.model.method.stated(task.model.adapters),
-        "objective": {"kind": task.objective.kind},
-        "data": {"packing": "segments" in task.objective.described(1)},
+        "objective": task.objective.stated(),
+        "data": {"packing": "segments" in task.objective.described(1), "buckets": len(task.lengths)},
     }
     for key, value in stated_elsewhere(manifest).items():
         *groups, name = key.split(".")

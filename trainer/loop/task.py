@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from trainer.config.tree import Config
+from trainer.data.buckets import lengths_of
 from trainer.methods.model import Model, model_of
+from trainer.model.params import Params
 from trainer.objectives import objective_of
 from trainer.objectives.objective import Objective
+
+REFERENCE = "reference."
+"""Begins the names of first parameters that are kept beside those which learn."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,12 +29,41 @@ class Task:
 
     @property
     def tokens_per_step(self) -> int:
-        """Tokens of one optimizer step over all devices, padding included."""
+        """Tokens of one optimizer step over all devices, padding included, where sequences have the full length."""
         sequences = self.config.batch.microbatch_size * self.mesh.size
         tokens: int = self.objective.described(sequences)["tokens"].size
         return self.config.batch.accumulation_steps * tokens
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Lengths that sequences are padded to, ascending: a train step is compiled for each."""
+        return lengths_of(self.config.data.max_length, self.config.data.buckets)
+
+    @property
+    def reference(self) -> Params:
+        """The shapes of the first parameters, where the loss asks for them and training changes them.
+
+        Under adapters the frozen model is what it was, and nothing is kept besides.
+        """
+        kept = self.objective.needs_reference and not self.model.adapters
+        return {f"{REFERENCE}{name}": shape for name, shape in self.model.shapes.items()} if kept else {}
+
+    @property
+    def frozen(self) -> Params:
+        """The shapes of all that a step reads and does not change: frozen parameters, and the reference's."""
+        return {**self.model.frozen, **self.reference}
 
     def changed(self, config: Config) -> Task:
         """Return the task under another configuration of the same model, on the same devices."""
         model = model_of(config, self.model.source)
         return Task(config=config, model=model, objective=objective_of(config), mesh=self.mesh)
+
+
+def reference_of(trained: Params) -> Params:
+    """Return a copy of parameters under the names of the reference's."""
+    return {f"{REFERENCE}{name}": jnp.copy(value) for name, value in trained.items()}
+
+
+def without_reference(frozen: Params) -> Params:
+    """Return the frozen parameters of the model alone."""
+    return {name: value for name, value in frozen.items() if not name.startswith(REFERENCE)}

@@ -76,6 +76,7 @@ class Loop:
                 because = reason if done > first else f"{reason} before the first step"
                 break
             batch = jax.device_put(source.batch(step), batch_sharding(self.task.mesh))
+            watch.computed += batch["tokens"].size
             state, metrics = self.step(state, self.frozen, batch)
             done = step + 1
             logged, saved = self.is_logged(done, first), self.is_saved(done)
@@ -113,6 +114,7 @@ class Loop:
         loss = float(metrics.loss)  # waits until the devices have finished the step
         steps, tokens_seen = done - watch.done, self.source.tokens_before(done)
         per_step = (tokens_seen - self.source.tokens_before(watch.done)) / steps
+        computed = watch.computed / steps
         seconds = watch.lap(done)
         schedule = build_schedule(self.task.config.optimizer, steps=self.task.config.limits.steps)
         self.recorder.metric(
@@ -124,7 +126,8 @@ class Loop:
                 "grad_norm": finite_or_none(metrics.grad_norm),
                 "step_seconds": seconds,
                 "tokens_per_second": per_step / seconds,
-                "padding_fraction": 1 - per_step / self.task.tokens_per_step,
+                **({"tokens_per_step": computed} if len(self.task.lengths) > 1 else {}),
+                "padding_fraction": 1 - per_step / computed,
                 "device_memory_bytes": device_memory_bytes(list(self.task.mesh.devices.flat)),
                 **self.named(metrics),
                 "time": now(),
@@ -189,13 +192,15 @@ class Stopwatch:
         self.step_seconds = 0.0
         self.done = done
         """The step of the last row."""
+        self.computed = 0
+        """Tokens of the steps since then, padding included."""
         self._since = time.perf_counter()
 
     def lap(self, done: int) -> float:
         """Return seconds per step since the last lap."""
         at = time.perf_counter()
         self.step_seconds = (at - self._since) / (done - self.done)
-        self._since, self.done = at, done
+        self._since, self.done, self.computed = at, done, 0
         return self.step_seconds
 
     def leave_out(self, seconds: float) -> None:

@@ -62,6 +62,13 @@ def projections(decoder: Decoder) -> dict[str, Linear]:
     return {name: node for name, node in sorted(nodes.items()) if isinstance(node, Linear)}
 
 
+def without_adapters(decoder: Decoder) -> Decoder:
+    """Return the decoder with its adapters switched off: what it was before they were added."""
+    for linear in projections(decoder).values():
+        linear.lora = None
+    return decoder
+
+
 def abstract(
     spec: ModelSpec,
     *,

@@ -9,9 +9,10 @@ from collections.abc import Callable
 
 from trainer.config.tree import Config
 from trainer.objectives.objective import Objective
+from trainer.objectives.preference import dpo_of
 from trainer.objectives.supervised import supervised_of
 
-OBJECTIVES: dict[str, Callable[[Config], Objective]] = {"supervised": supervised_of}
+OBJECTIVES: dict[str, Callable[[Config], Objective]] = {"supervised": supervised_of, "dpo": dpo_of}
 """By `objective.kind`: what makes the objective of a configuration."""
 
 

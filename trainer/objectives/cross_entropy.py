@@ -30,17 +30,31 @@ def next_token_targets(
     return targets, mask
 
 
-def summed_cross_entropy(
+def cross_entropies(
     logits: Float[Array, "batch seq vocab"], targets: Int32[Array, "batch seq"], mask: Bool[Array, "batch seq"]
-) -> Float[Array, ""]:
-    """Return the sum of `logsumexp(logits) − logits[target]` over positions where the mask is true, in nats.
+) -> Float[Array, "batch seq"]:
+    """Return `logsumexp(logits) − logits[target]` where the mask is true, else 0, in nats.
 
     For one position with the logits `[0, 0]` it is ln 2 = 0.693. Computed in float32 whatever the logits' type.
     """
     logits = logits.astype(jnp.float32)
     log_total = jax.nn.logsumexp(logits, axis=-1)
     of_target = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
-    return jnp.sum(jnp.where(mask, log_total - of_target, jnp.float32(0)))
+    return jnp.where(mask, log_total - of_target, jnp.float32(0))
+
+
+def summed_cross_entropy(
+    logits: Float[Array, "batch seq vocab"], targets: Int32[Array, "batch seq"], mask: Bool[Array, "batch seq"]
+) -> Float[Array, ""]:
+    """Return the sum of `cross_entropies` over all positions."""
+    return jnp.sum(cross_entropies(logits, targets, mask))
+
+
+def cross_entropy_of_sequences(
+    logits: Float[Array, "batch seq vocab"], targets: Int32[Array, "batch seq"], mask: Bool[Array, "batch seq"]
+) -> Float[Array, " batch"]:
+    """Return the sum of `cross_entropies` over the positions of each sequence."""
+    return jnp.sum(cross_entropies(logits, targets, mask), axis=1)
 
 
 def in_several_chunks(seq: int, chunk_positions: int | None) -> bool:
@@ -67,9 +81,37 @@ def chunked_cross_entropy(
         logits_of: from hidden states to logits, position by position.
         chunk_positions: positions of `seq` per chunk, 1 or more. None: all at once.
     """
+    return over_chunks(summed_cross_entropy, hidden, targets, mask, logits_of, chunk_positions=chunk_positions)
+
+
+def log_probabilities(
+    hidden: Float[Array, "batch seq embed"],
+    targets: Int32[Array, "batch seq"],
+    mask: Bool[Array, "batch seq"],
+    logits_of: LogitsOf,
+    *,
+    chunk_positions: int | None,
+) -> Float[Array, " batch"]:
+    """Return the log-probability of each sequence's targets where the mask is true, in nats, 0 or less.
+
+    The logits of `chunk_positions` positions exist at a time, as in `chunked_cross_entropy`.
+    """
+    return -over_chunks(cross_entropy_of_sequences, hidden, targets, mask, logits_of, chunk_positions=chunk_positions)
+
+
+def over_chunks(
+    summed: Callable[[Array, Array, Array], Array],
+    hidden: Float[Array, "batch seq embed"],
+    targets: Int32[Array, "batch seq"],
+    mask: Bool[Array, "batch seq"],
+    logits_of: LogitsOf,
+    *,
+    chunk_positions: int | None,
+) -> Array:
+    """Return `summed(logits_of(hidden), targets, mask)`, added up over chunks of positions."""
     batch, seq, _ = hidden.shape
     if chunk_positions is None or not in_several_chunks(seq, chunk_positions):
-        return summed_cross_entropy(logits_of(hidden), targets, mask)
+        return summed(logits_of(hidden), targets, mask)
     chunks = -(-seq // chunk_positions)
     missing = chunks * chunk_positions - seq
 
@@ -83,8 +125,10 @@ def chunked_cross_entropy(
     @jax.checkpoint
     def add_chunk(total: Array, chunk: tuple[Array, Array, Array]) -> tuple[Array, None]:
         hidden_chunk, targets_chunk, mask_chunk = chunk
-        return total + summed_cross_entropy(logits_of(hidden_chunk), targets_chunk, mask_chunk), None
+        return total + summed(logits_of(hidden_chunk), targets_chunk, mask_chunk), None
 
+    chunked = (in_chunks(hidden), in_chunks(targets), in_chunks(mask))
+    of_one = jax.eval_shape(lambda *chunk: summed(logits_of(chunk[0]), *chunk[1:]), *(each[0] for each in chunked))
     total: Array
-    total, _ = jax.lax.scan(add_chunk, jnp.float32(0), (in_chunks(hidden), in_chunks(targets), in_chunks(mask)))
+    total, _ = jax.lax.scan(add_chunk, jnp.zeros(of_one.shape, jnp.float32), chunked)
     return total

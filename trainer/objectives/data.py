@@ -17,6 +17,7 @@ from schemas.problems.render import as_sentence
 from schemas.problems.rule import Rule, problem_of
 from schemas.problems.words import listed
 from trainer.config.tree import Config
+from trainer.data.buckets import no_buckets
 from trainer.data.dev_reasoning import generate_rows
 from trainer.data.encode import EncodedData, Tokenizer, first_examples
 from trainer.data.prompts import Asked, odd_items, prompts_of, refused_prompts
@@ -24,6 +25,7 @@ from trainer.data.render import FORM, PromptForm, form_of, prompt_of, question_o
 from trainer.data.rows import RowFile, read_dataset, read_eval_set
 from trainer.data.source import RowSource, row_source
 from trainer.methods.model import Model
+from trainer.objectives import objective_of
 from trainer.objectives.objective import Objective
 from trainer.recorder.recorder import Recorder
 
@@ -66,6 +68,8 @@ class Data:
     tokenizer: Tokenizer
     encoded: EncodedData
     source: RowSource
+    sequences_each: int
+    """Sequences that an example makes: 2 of a pair."""
     form: PromptForm
     """How prompts are put to the model: as the rows were."""
     items: Items | None
@@ -92,7 +96,7 @@ class Data:
             "overlap_with_eval": overlap,
             "generated_rows": len(self.rows) - len(self.dataset.rows),
             "generator_seed": self.generator_seed,
-            "sequences": len(self.source.sequences),
+            "sequences": len(self.source.sequences) * self.sequences_each,
             "tokens": self.source.tokens_per_pass,
         }
 
@@ -114,7 +118,7 @@ class Data:
 
 def read_training_rows(config: Config) -> tuple[RowFile, Sequence[dict[str, Any]]]:
     """Return the dataset, and its rows with the generated ones behind them; none of these asks what is evaluated."""
-    dataset = read_dataset(config.data.dataset, config.data.kind)
+    dataset = read_dataset(config.data.dataset, "pairs" if objective_of(config).takes_pairs else config.data.kind)
     if config.data.generated_rows == 0:
         return dataset, dataset.rows
     if config.data.dataset not in DATASETS:
@@ -144,6 +148,7 @@ def read_data(
         problems += (too_long := too_long_sequences(config, model))
     if config.data.packing and not objective.can_pack:
         problems.append(cannot_pack(config))
+    problems += no_buckets(config)
     with Gathering(problems):
         dataset, rows = read_training_rows(config)
     with Gathering(problems):
@@ -172,7 +177,16 @@ def read_data(
         generator_seed=generator_seed(config) if config.data.generated_rows else None,
         tokenizer=tokenizer,
         encoded=encoded,
-        source=row_source(encoded.encoded, encoded.lengths, objective.collate, config, devices=devices),
+        source=row_source(
+            encoded.encoded,
+            encoded.lengths,
+            encoded.widths,
+            objective.collate,
+            config,
+            devices=devices,
+            each=2 if objective.takes_pairs else 1,
+        ),
+        sequences_each=2 if objective.takes_pairs else 1,
         form=form,
         items=items,
         warnings=(*dataset.warnings, *encoded.warnings, *(odd_items(file, tokenizer) if file else ())),

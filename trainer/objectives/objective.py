@@ -69,23 +69,44 @@ class Objective(Protocol):
     def can_pack(self) -> bool:
         """Whether a sequence may hold several examples."""
 
-    def collate(self, sequences: Sequence[Sequence[Any]]) -> HostBatch:
+    @property
+    def takes_pairs(self) -> bool:
+        """Whether rows are pairs of answers: an example is then two sequences, and `data.kind` has no say."""
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether the loss asks the model as it was before training, too."""
+
+    def stated(self) -> dict[str, Any]:
+        """Return what the manifest says of the objective, under the configuration's own keys."""
+
+    def collate(self, sequences: Sequence[Sequence[Any]], length: int | None = None) -> HostBatch:
         """Return arrays of `[sequences …]` by name, of the shapes and types that `described` states.
 
         Args:
-            sequences: the examples of each: one, or several where `data.packing` is on.
+            sequences: the examples of each: one, or several where `data.packing` is on. A pair makes two sequences,
+                one behind the other.
+            length: tokens of each sequence, padding included. None: `data.max_length`.
         """
 
-    def described(self, sequences: int) -> dict[str, jax.ShapeDtypeStruct]:
-        """Return the arrays of a microbatch by name, for this many sequences; `tokens` is `[batch seq]` among them."""
+    def described(self, sequences: int, length: int | None = None) -> dict[str, jax.ShapeDtypeStruct]:
+        """Return the arrays of a microbatch by name, for this many sequences; `tokens` is `[batch seq]` among them.
 
-    def loss_sums(self, model: Decoder, batch: Microbatch, key: Key[Array, ""] | None) -> Sums:
+        Args:
+            sequences: how many.
+            length: tokens of each, padding included. None: `data.max_length`.
+        """
+
+    def loss_sums(
+        self, model: Decoder, batch: Microbatch, key: Key[Array, ""] | None, reference: Decoder | None = None
+    ) -> Sums:
         """Return the sums of a microbatch.
 
         Args:
             model: with the parameters of this step.
             batch: its arrays.
             key: for what is drawn at random in this microbatch, as adapters drop inputs. None: nothing is.
+            reference: the model as it was before training. None: the objective needs none.
         """
 
     @property

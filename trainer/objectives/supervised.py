@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Key
 
+from schemas.problems.problem import ProblemError
 from trainer.config.tree import Config
 from trainer.data.encode import EncodedData, Tokenizer, encode_rows
 from trainer.data.files.encoded import EncodedRow, laid_out
@@ -20,6 +21,7 @@ from trainer.data.source import HostBatch
 from trainer.model.decoder import Decoder
 from trainer.objectives.cross_entropy import chunked_cross_entropy, in_several_chunks, next_token_targets
 from trainer.objectives.objective import Microbatch, Sums
+from trainer.objectives.unused import unused_settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +29,7 @@ class Supervised:
     """Mean cross-entropy per supervised token, in nats."""
 
     max_length: int
-    """Tokens per sequence, padding included."""
+    """Tokens of the longest sequences, padding included."""
     chunk_positions: int | None
     """Positions of each sequence whose logits exist at one time. None: all."""
     packing: bool = False
@@ -36,6 +38,12 @@ class Supervised:
     """All turns of the assistant are learned, not only the last."""
     kind: ClassVar[str] = "supervised"
     can_pack: ClassVar[bool] = True
+    takes_pairs: ClassVar[bool] = False
+    needs_reference: ClassVar[bool] = False
+
+    def stated(self) -> dict[str, Any]:
+        """Return the kind, which is all there is to say."""
+        return {"kind": self.kind}
 
     def encode(
         self,
@@ -57,15 +65,15 @@ class Supervised:
             every_turn=self.every_turn,
         )
 
-    def collate(self, sequences: Sequence[Sequence[EncodedRow]]) -> HostBatch:
-        """Return `tokens` and `loss_mask`, with `segments` where rows are packed, each `[sequences max_length]`."""
-        tokens, loss_mask, segments = laid_out(sequences, self.max_length)
+    def collate(self, sequences: Sequence[Sequence[EncodedRow]], length: int | None = None) -> HostBatch:
+        """Return `tokens` and `loss_mask`, with `segments` where rows are packed, each `[sequences length]`."""
+        tokens, loss_mask, segments = laid_out(sequences, length or self.max_length)
         packed = {"segments": segments} if self.packing else {}
         return {"tokens": tokens, "loss_mask": loss_mask, **packed}
 
-    def described(self, sequences: int) -> dict[str, jax.ShapeDtypeStruct]:
+    def described(self, sequences: int, length: int | None = None) -> dict[str, jax.ShapeDtypeStruct]:
         """Return the shapes of `tokens` and `loss_mask`, and of `segments` where rows are packed."""
-        shape = (sequences, self.max_length)
+        shape = (sequences, length or self.max_length)
         packed = {"segments": jax.ShapeDtypeStruct(shape, jnp.int32)} if self.packing else {}
         return {
             "tokens": jax.ShapeDtypeStruct(shape, jnp.int32),
@@ -73,7 +81,9 @@ class Supervised:
             **packed,
         }
 
-    def loss_sums(self, model: Decoder, batch: Microbatch, key: Key[Array, ""] | None) -> Sums:
+    def loss_sums(
+        self, model: Decoder, batch: Microbatch, key: Key[Array, ""] | None, reference: Decoder | None = None
+    ) -> Sums:
         """Return the summed cross-entropy and the number of supervised tokens."""
         targets, mask = next_token_targets(batch["tokens"], batch["loss_mask"])
         hidden = model.hidden(batch["tokens"], batch.get("segments"), dropout_key=key)
@@ -87,7 +97,13 @@ class Supervised:
 
 
 def supervised_of(config: Config) -> Supervised:
-    """Return the objective as a configuration sets it; a chunk is some positions of every sequence, one at least."""
+    """Return the objective as a configuration sets it; a chunk is some positions of every sequence, one at least.
+
+    Raises:
+        ProblemError: exit code 2; settings of another objective are given, which would have no effect.
+    """
+    if problems := unused_settings(config, used=()):
+        raise ProblemError(problems, exit_code=2)
     chunk_tokens = config.memory.loss_chunk_tokens
     positions = None if chunk_tokens is None else max(1, chunk_tokens // config.batch.microbatch_size)
     return Supervised(

@@ -58,7 +58,7 @@ class Failure:
     exit_code: int
     problems: tuple[Problem, ...]
     traceback: str | None = None
-    """Only for mistakes of ours."""
+    """What the log keeps of it in full: of a mistake of ours, and of a device that was full."""
 
     @property
     def message(self) -> str:
@@ -75,7 +75,7 @@ def failure_of(error: BaseException, *, file: str) -> Failure:
     if isinstance(error, OSError):
         return not_written(error, file)
     if is_out_of_memory(error):
-        return out_of_memory(error, file)
+        return out_of_memory(error, file, is_recorded=True)
     return internal(error, file)
 
 
@@ -121,14 +121,21 @@ def explain_full_device(file: str) -> Iterator[None]:
         raise ProblemError(out_of_memory(error, file).problems, exit_code=FAILED) from error
 
 
-def out_of_memory(error: BaseException, file: str) -> Failure:
-    """Return the end of a run that needed more memory than its device has."""
+def out_of_memory(error: BaseException, file: str, *, is_recorded: bool = False) -> Failure:
+    """Return the end of a run that needed more memory than its device has.
+
+    Args:
+        error: what JAX said; all of it is kept in a run's log, where it can be explained.
+        file: the run folder.
+        is_recorded: whether the folder is that of the run that failed.
+    """
     problem = problem_of(
         OUT_OF_MEMORY,
         file=file,
         what=f"The device ran out of memory: {first_line(error)}",
+        next=f"`trainproof plan --explain-oom {file}` says what filled it and what to change." if is_recorded else None,
     )
-    return Failure(status="failed", kind="out_of_memory", exit_code=FAILED, problems=(problem,))
+    return Failure(status="failed", kind="out_of_memory", exit_code=FAILED, problems=(problem,), traceback=str(error))
 
 
 def internal(error: BaseException, file: str) -> Failure:

@@ -182,12 +182,19 @@ def _wrong_tokens(facts: Facts, rows: Sequence[Document], tokens_per_step: int) 
     """Yield a problem for each row whose tokens are not those of the row before and of the steps between."""
     columns = facts.columns
     real = ~np.isnan(columns["padding_fraction"])
-    computed = columns["step"] * tokens_per_step
+    computed = columns["step"] * tokens_per_step  # the most where sequences have several lengths
     yield from _more_than_computed(facts, rows, tokens_per_step, where((columns["tokens_seen"] != computed) & ~real))
     yield from _more_than_computed(facts, rows, tokens_per_step, where((columns["tokens_seen"] > computed) & real))
     resumed = facts.manifest is not None and facts.manifest["parent"] is not None
     before = {name: np.concatenate([[0.0], columns[name][:-1]]) for name in ("step", "tokens_seen")}
-    taken_in = (columns["step"] - before["step"]) * tokens_per_step
+    of_a_step = _computed_in_a_step(facts, tokens_per_step)
+    for index in where(of_a_step > tokens_per_step):
+        stated = rows[index]["tokens_per_step"]
+        what = f"tokens_per_step is {stated:g}; the longest sequences give {tokens_per_step}."
+        yield _row_problem(
+            facts, OTHER_TOKENS, index + 1, "tokens_per_step", what, expected=f"at most {tokens_per_step}"
+        )
+    taken_in = (columns["step"] - before["step"]) * of_a_step
     right = before["tokens_seen"] + taken_in * (1 - columns["padding_fraction"])
     off = real & (np.abs(columns["tokens_seen"] - right) > 1 + _FLOAT32 * taken_in)
     if len(off) and resumed:
@@ -199,6 +206,12 @@ def _wrong_tokens(facts: Facts, rows: Sequence[Document], tokens_per_step: int) 
             f"padding_fraction {row['padding_fraction']:g} give {right[index]:.0f}."
         )
         yield _row_problem(facts, OTHER_TOKENS, index + 1, "tokens_seen", what, expected=f"{right[index]:.0f}")
+
+
+def _computed_in_a_step(facts: Facts, tokens_per_step: int) -> Any:
+    """Return for each row the mean tokens of a step since the row before, padding included."""
+    stated = facts.columns["tokens_per_step"]
+    return np.where(np.isnan(stated), tokens_per_step, stated)
 
 
 def _more_than_computed(
@@ -231,7 +244,7 @@ def _tokens_off_the_passes(facts: Facts, rows: Sequence[Document], dataset: Docu
 
 def _wrong_speed(facts: Facts, rows: Sequence[Document], tokens_per_step: int) -> Iterator[Problem]:
     tokens = facts.columns["tokens_per_second"] * facts.columns["step_seconds"]
-    right = tokens_per_step * (1 - np.nan_to_num(facts.columns["padding_fraction"]))
+    right = _computed_in_a_step(facts, tokens_per_step) * (1 - np.nan_to_num(facts.columns["padding_fraction"]))
     for index in where(abs(tokens - right) > _SPEED_TOLERANCE * tokens_per_step):
         row = rows[index]
         what = (

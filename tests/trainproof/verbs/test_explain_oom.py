@@ -5,6 +5,7 @@ import json
 import sys
 from pathlib import Path
 
+import jax
 import pytest
 
 from trainproof import command
@@ -111,3 +112,24 @@ def test_a_plan_still_asks_for_its_configuration(capsys):
     code, _, err = run(capsys)
     assert code == 2
     assert "--config" in err
+
+
+def test_a_run_that_ran_out_of_memory_is_explained_from_its_folder(tmp_path, capsys, monkeypatch):
+    """What JAX said is kept whole in the log, and the configuration lies beside it."""
+    said = (CASES / "gpu_gemma_2b_kaggle_t4.txt").read_text("utf-8").partition("RESOURCE_EXHAUSTED")
+
+    def full(*_, **__):
+        raise jax.errors.JaxRuntimeError(said[1] + said[2])
+
+    monkeypatch.setattr("trainer.run.train", full)
+    folder = tmp_path / "run"
+    with pytest.raises(SystemExit) as ended:
+        command.main(["train", "--config", "trainer/configs/tiny.yaml", "--device", "cpu", "--output", str(folder)])
+    assert ended.value.code == 4
+    assert f"`trainproof plan --explain-oom {folder}` says what filled it" in capsys.readouterr().err
+    code, out, _ = run(capsys, "--explain-oom", str(folder), "--json")
+    answer = json.loads(out)
+    assert code == 0
+    assert answer["need_bytes"] == round(1.95 * 2**30)
+    assert [each["role"] for each in answer["largest"]] == ["parameters"]
+    assert answer["notes"][0].startswith("As configured, the run needs about ")

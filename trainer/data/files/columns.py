@@ -8,13 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule, problem_of
 from schemas.problems.words import listed
+from trainer.data.files.pairs import is_pair, pair_of
 
 Row = dict[str, Any]
+
+RowKind = Literal["rows", "text", "pairs"]
+"""What a file is read as: `data.kind`, or pairs of answers where the objective compares them."""
 
 OTHER_COLUMNS = Rule(
     "TP018",
@@ -41,7 +45,17 @@ EXPECTED = {
     "rows": "messages; prompt and completion; prompt, steps and final_answer; conversations (ShareGPT); or instruction "
     "and output (Alpaca)",
     "text": "text, or a .txt file",
+    "pairs": "chosen and rejected, with prompt or with answers that begin alike",
 }
+
+
+OTHER_KIND = {
+    "text": "To learn plain text: --set data.kind=text.",
+    "chosen": "To learn which answer is preferred: --set objective.kind=dpo.",
+}
+"""What to do where a column of another kind of file is there."""
+
+MEANT_AS = {"rows": "data.kind rows", "text": "data.kind text", "pairs": "an objective of pairs"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,13 +99,14 @@ SHAPES: Mapping[str, tuple[Shape, ...]] = {
         Shape(columns=("instruction", "output"), taken=of_instruction),
     ),
     "text": (Shape(columns=("text",), taken=of_own(("text",))),),
+    "pairs": (Shape(columns=("chosen", "rejected"), taken=pair_of),),
 }
-"""By `data.kind`; of those whose columns a row has, the first is taken."""
+"""By `RowKind`; of those whose columns a row has, the first is taken."""
 
 
 def is_own(row: Row) -> bool:
     """Return whether a row has a column of ours, so that the schema can say what is wrong with the others."""
-    return any(name in row for columns in OWN for name in columns)
+    return not is_pair(row) and any(name in row for columns in OWN for name in columns)
 
 
 def shape_of(row: Row, kind: str) -> Shape | None:
@@ -102,12 +117,12 @@ def shape_of(row: Row, kind: str) -> Shape | None:
 def other_columns(row: Row, kind: str, path: Path, line: int) -> Problem:
     """Return the problem of a row whose columns make no shape."""
     found = listed(row, last="and") if row else "none"
-    as_text = kind == "rows" and "text" in row
+    other = next((OTHER_KIND[name] for name in OTHER_KIND if kind == "rows" and name in row), None)
     return problem_of(
         OTHER_COLUMNS,
         file=str(path),
         line=line,
-        what=f"The row has the columns {found}, which make no shape that data.kind {kind} knows.",
+        what=f"The row has the columns {found}, which make no shape that {MEANT_AS[kind]} knows.",
         expected=EXPECTED[kind],
-        next="To learn plain text: --set data.kind=text." if as_text else None,
+        next=other,
     )

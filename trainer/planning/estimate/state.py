@@ -28,8 +28,9 @@ def state_parts(work: Workload) -> tuple[Part, ...]:
         bytes=opt_bytes,
         because=f"{work.config.optimizer.name} keeps {each:.2f} bytes per parameter{work.split}",
     )
-    parts = (params_part("params", work.trained, work), opt_state)
-    return (*parts, params_part("frozen", work.frozen, work)) if work.frozen else parts
+    beside = {"frozen": work.frozen, "reference": work.reference}
+    kept = (params_part(name, params, work) for name, params in beside.items() if params)
+    return (params_part("params", work.trained, work), opt_state, *kept)
 
 
 def params_part(name: str, params: Mapping[str, Any], work: Workload) -> Part:
@@ -47,7 +48,7 @@ def second_state_parts(work: Workload) -> tuple[Part, ...]:
     """Return what a state that is not donated needs again, for the state that follows it."""
     if work.config.memory.donate:
         return ()
-    again = sum(part.bytes for part in state_parts(work) if part.name != "frozen")
+    again = sum(part.bytes for part in state_parts(work) if part.name in ("params", "opt_state"))
     return (Part(name="second_state", bytes=again, because="not donated: old and new state together"),)
 
 

@@ -22,6 +22,8 @@ class Workload:
     trained: Mapping[str, Any]
     """Parameters that learn, by name, as shapes with types."""
     frozen: Mapping[str, Any]
+    reference: Mapping[str, Any]
+    """The first parameters, kept beside those which learn; empty where the loss asks for none."""
     shards: int
     """Devices that the state is divided over."""
     on_cpu: bool
@@ -77,6 +79,7 @@ def workload_of(task: Task, *, platform: str) -> Workload:
         spec=task.model.source.spec,
         trained=task.model.trained,
         frozen=task.model.frozen,
+        reference=task.reference,
         shards=task.mesh.size if config.mesh.shard_params else 1,
         on_cpu=platform == "cpu",
         sequences=sequences,

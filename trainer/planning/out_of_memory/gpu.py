@@ -1,14 +1,15 @@
-"""Out-of-memory texts of XLA on a GPU: the allocator's, the driver's, and the program's own list of buffers."""
+"""Out-of-memory texts of XLA and TensorFlow on a GPU: of the allocator, the driver, and a program's list of buffers."""
 
 from __future__ import annotations
 
+import math
 import re
 
 from trainer.planning.out_of_memory.amounts import AMOUNT, bytes_in, first
 from trainer.planning.out_of_memory.report import Allocation, OutOfMemory
 
 _TRIED = (
-    re.compile(r"Out of memory (?:while trying to allocate|allocating) (\d+)\s*bytes", re.IGNORECASE),
+    re.compile(rf"Out of memory (?:while trying to allocate|allocating) ({AMOUNT})", re.IGNORECASE),
     re.compile(rf"Allocator \(\w+\) ran out of memory trying to allocate ({AMOUNT})"),
     re.compile(
         rf"[Ff]ailed to allocate (?:request for )?({AMOUNT})(?: \([\d]+ ?B?(?:ytes)?(?:bytes)?\))? "
@@ -17,6 +18,8 @@ _TRIED = (
     re.compile(r"cuMemAllocAsync failed to allocate (\d+ bytes)"),
     re.compile(r"CUDA_ERROR_OUT_OF_MEMORY|HIP_ERROR_OutOfMemory"),
 )
+_BEFORE_IT_RAN = re.compile(r"size of input/output arguments \((\d+)\) exceeds the base limit \((\d+)\)")
+_PROGRAM = re.compile(r"executable_name='([^']+)'")
 _NO_FAILURE = "this is not a failure"
 """The allocator's own words where it could do without: a warning, and the program went on."""
 
@@ -35,6 +38,11 @@ _SIZE = re.compile(rf"Size:\s*({AMOUNT})")
 _SHAPE = re.compile(r"Shape:\s*(\w+\[[\d,]*\])")
 _GIVEN = re.compile(r"Entry Parameter Subshape:\s*(\w+\[[\d,]*\])")
 _OPERATOR = re.compile(r'op_name="([^"]+)')
+_TENSOR = re.compile(
+    r"OOM when allocating tensor with shape\[(?P<shape>[\d,]*)\] and type (?P<type>\w+) on (?P<device>\S+)"
+)
+_SHORT = {"float": "f32", "half": "f16", "bfloat16": "bf16", "double": "f64", "int32": "s32", "int64": "s64"}
+_ITEM_BYTES = {"float": 4, "half": 2, "bfloat16": 2, "double": 8, "int32": 4, "int64": 8}
 
 
 def read_gpu(text: str) -> OutOfMemory | None:
@@ -50,6 +58,9 @@ def read_gpu(text: str) -> OutOfMemory | None:
     used = int(in_use[1]) if in_use else None
     need = total if used is None or tried is None else max(used + tried, total or 0)
     cap = int(limit[1]) if limit else int(memory[2]) if memory else None
+    if given := _BEFORE_IT_RAN.search(kept):
+        need, cap = max(int(given[1]), need or 0), cap or int(given[2])
+    program = _PROGRAM.search(kept)
     left = int(memory[1]) if memory else max(cap - used, 0) if cap is not None and used is not None else None
     return OutOfMemory(
         memory="gpu",
@@ -61,6 +72,24 @@ def read_gpu(text: str) -> OutOfMemory | None:
         free_bytes=left,
         parts=parts,
         largest=_largest(kept),
+        notes=(f"The program is {program[1]}.",) if program else (),
+    )
+
+
+def read_tensorflow(text: str) -> OutOfMemory | None:
+    """Return what TensorFlow says of a tensor without a place, None if it says nothing of the kind."""
+    found = _TENSOR.search(text)
+    if found is None:
+        return None
+    axes = [axis for axis in found["shape"].split(",") if axis]
+    size = math.prod(int(axis) for axis in axes) * _ITEM_BYTES.get(found["type"], 0) or None
+    shape = f"{_SHORT.get(found['type'], found['type'])}[{','.join(axes)}]"
+    return OutOfMemory(
+        memory="host" if ":CPU:" in found["device"].upper() else "gpu",
+        when="run",
+        said=found[0],
+        tried_bytes=size,
+        largest=(Allocation(bytes=size, shape=shape),) if size else (),
     )
 
 

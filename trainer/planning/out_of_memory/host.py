@@ -18,6 +18,7 @@ _CPU_ALLOCATOR = re.compile(
 )
 _KILLED_PROCESS = re.compile(r"Killed process \d+ \((?P<name>[^)]+)\)[^\n]*?anon-rss:(?P<rss>\d+ ?kB)")
 _PROGRAM = re.compile(rf"Program host requirement ({AMOUNT})")
+_PINNED = re.compile(rf"Out of host memory while trying to allocate ({AMOUNT})[^\n]{{0,200}}")
 _SENTENCES = (
     re.compile(r"Your notebook tried to allocate (?:too much|more) memory[^\n]{0,80}"),
     re.compile(r"Your session crashed after using all available RAM"),
@@ -47,6 +48,8 @@ def read_host(text: str) -> OutOfMemory | None:
         return OutOfMemory(memory="host", when="run", said=found[0], tried_bytes=tried)
     if found := _PROGRAM.search(text):
         return OutOfMemory(memory="host", when="compile", said=found[0], need_bytes=first(_PROGRAM, text))
+    if found := _PINNED.search(text):
+        return OutOfMemory(memory="host", when="run", said=found[0], tried_bytes=first(_PINNED, text), notes=(PINNED,))
     if found := _KILLED_PROCESS.search(text):
         held = bytes_in(found["rss"])
         return OutOfMemory(
@@ -63,6 +66,9 @@ def read_host(text: str) -> OutOfMemory | None:
     return None
 
 
+PINNED = (
+    "JAX keeps 64 GB of main memory at most for a GPU's copies, unless XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB says more."
+)
 NOT_CERTAIN = (
     "The system ended the process without saying why; full main memory is the usual reason. `dmesg | grep -i oom` "
     "tells, where you may read it."

@@ -6,7 +6,7 @@ import re
 
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
-from trainer.planning.out_of_memory.gpu import read_gpu
+from trainer.planning.out_of_memory.gpu import read_gpu, read_tensorflow
 from trainer.planning.out_of_memory.host import read_host
 from trainer.planning.out_of_memory.pytorch import read_pytorch
 from trainer.planning.out_of_memory.report import OutOfMemory
@@ -19,7 +19,7 @@ NOT_OUT_OF_MEMORY = Rule(
     "Paste the whole error, from its first line on.",
 )
 
-READERS = (read_tpu, read_pytorch, read_gpu, read_host)
+READERS = (read_tpu, read_pytorch, read_tensorflow, read_gpu, read_host)
 """The first that finds something speaks: a program that is refused on a device is often killed on the host too."""
 
 OTHER_REASONS = (

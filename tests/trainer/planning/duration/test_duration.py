@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from evidence.rules.spending.band import Band, exactly
 from trainer.planning.duration import roofline
+from trainer.planning.duration.exchange import exchanged_bytes
 from trainer.planning.duration.session import (
     SessionPart,
     copy_part,
@@ -27,6 +28,7 @@ HOUR = 3600.0
     "name",
     [
         "evidence.rules.spending.band",
+        "trainer.planning.duration.exchange",
         "trainer.planning.duration.roofline",
         "trainer.planning.duration.session",
     ],
@@ -55,6 +57,26 @@ def test_the_link_between_two_cards_can_be_the_floor():
     """Gemma-2B in float16 gathered three times over PCIe at 6 GB/s: 3 · 2.5 GB from the other card, 1.25 s."""
     floor = roofline.floor_seconds(flops=1e12, peak_flops=65e12, linked_bytes=7.5e9, link_bandwidth=6e9)
     assert floor == pytest.approx(1.25)
+
+
+def test_one_device_sends_nothing_and_more_devices_never_receive_less():
+    sent = [
+        exchanged_bytes(weights_bytes=4.0, gradients_bytes=4.0, devices=devices, divided=divided)
+        for divided in (True, False)
+        for devices in (1, 2, 4, 8)
+    ]
+    assert sent[0] == sent[4] == 0
+    assert sent[:4] == sorted(sent[:4])
+    assert sent[4:] == sorted(sent[4:])
+
+
+def test_dividing_a_frozen_model_over_two_t4s_takes_the_link_longer():
+    """Why the preset for two T4s keeps the whole model on each: 7.5 GB at 12 GB/s or less, or 78 MB."""
+    model, adapters = 2 * 2.506e9, 4 * 19.6e6
+    divided = exchanged_bytes(weights_bytes=model, gradients_bytes=adapters, devices=2, divided=True)
+    whole = exchanged_bytes(weights_bytes=model, gradients_bytes=adapters, devices=2, divided=False)
+    assert divided / 12e9 > 0.6
+    assert whole / 12e9 < 0.01
 
 
 def test_published_steps_lie_in_the_band():

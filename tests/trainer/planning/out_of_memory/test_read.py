@@ -51,6 +51,8 @@ def test_a_real_text(name: str):
             assert getattr(found, key) == expected[key], key
     if "parts" in expected:
         assert found.parts == expected["parts"]
+    if "notes" in expected:
+        assert list(found.notes) == expected["notes"]
     roles = read_roles(found.largest, sizes=None, in_main_memory=found.memory == "host" and found.when == "run")
     assert [each.role for each in roles] == expected["roles"]
     answer = explanation(found)

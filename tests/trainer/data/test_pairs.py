@@ -1,0 +1,181 @@
+"""Files of pairs in TRL's layouts: what is given, what is learned, and what is refused by line."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tasks import inputs_of
+
+from schemas.problems.problem import Problem, ProblemError
+from trainer.config.tree import Config, Data, Objective
+from trainer.data.files.pairs import common_text
+from trainer.data.render import form_of, prompt_of, question_of
+from trainer.data.rows import read_dataset
+
+USER = {"role": "user", "content": "Sky?"}
+BLUE, RED = ({"role": "assistant", "content": text} for text in ("Blue.", "Red."))
+TALKS = [
+    {"prompt": [USER], "chosen": [BLUE], "rejected": [RED]},
+    {"chosen": [USER, BLUE], "rejected": [USER, RED]},
+    {"prompt": "Sky?", "chosen": [USER, BLUE], "rejected": [USER, RED], "score_chosen": 7},
+    {"prompt": "Sky?", "chosen": [BLUE], "rejected": [RED]},
+]
+
+
+def written(folder: Path, *rows: Any) -> Path:
+    path = folder / "pairs.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def problems_of(folder: Path, *rows: Any) -> list[Problem]:
+    with pytest.raises(ProblemError) as caught:
+        read_dataset(str(written(folder, *rows)), "pairs")
+    assert caught.value.exit_code == 2
+    return list(caught.value.problems)
+
+
+@pytest.mark.parametrize("row", TALKS)
+def test_every_layout_of_turns_gives_the_same_pair(row: dict[str, Any], tmp_path: Path):
+    file = read_dataset(str(written(tmp_path, row)), "pairs")
+    assert list(file.rows) == [{"chosen": {"messages": [USER, BLUE]}, "rejected": {"messages": [USER, RED]}}]
+    assert (form_of(file.rows).conversation, prompt_of(file.rows[0]), question_of(file.rows[0])) == (
+        True,
+        *["Sky?"] * 2,
+    )
+
+
+def test_texts_with_a_prompt_and_without(tmp_path: Path):
+    with_prompt = {"prompt": "Sky?", "chosen": "Blue.", "rejected": "Red.", "source": "x"}
+    file = read_dataset(
+        str(written(tmp_path, with_prompt, {"chosen": "The sky is blue", "rejected": "The sky is black"})), "pairs"
+    )
+    assert file.rows[0]["rejected"] == {"prompt": "Sky?", "completion": "Red."}
+    assert file.rows[1]["chosen"] == {"begun": "The sky is", "completion": " blue"}
+    assert [prompt_of(row) for row in file.rows] == ["Sky?", "The sky is"]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "rejected", "begun"),
+    [
+        ("\n\nHuman: Hi\n\nAssistant: Yes", "\n\nHuman: Hi\n\nAssistant: No", "\n\nHuman: Hi\n\nAssistant:"),
+        ("one two three", "one two", "one"),
+        ("blue", "black", ""),
+        ("", "a b", ""),
+    ],
+)
+def test_a_common_beginning_ends_before_a_word(chosen: str, rejected: str, begun: str):
+    assert common_text(chosen, rejected) == common_text(rejected, chosen) == begun
+
+
+@pytest.mark.parametrize(
+    ("row", "code", "pointer", "said"),
+    [
+        (
+            {"prompt": "a", "chosen": "b"},
+            "TP029",
+            "/rejected",
+            "The row has prompt and chosen, and no rejected answer.",
+        ),
+        (
+            {"prompt": "a", "rejected": "b"},
+            "TP029",
+            "/chosen",
+            "The row has prompt and rejected, and no chosen answer.",
+        ),
+        ({"prompt": "a", "chosen": "", "rejected": "b"}, "TP029", "/chosen", "The answer chosen is empty."),
+        ({"prompt": "a", "chosen": "b", "rejected": []}, "TP029", "/rejected", "The answer rejected is empty."),
+        (
+            {"prompt": "a", "chosen": "b", "rejected": "b"},
+            "TP028",
+            "/rejected",
+            "The answers chosen and rejected are the",
+        ),
+        ({"prompt": "", "chosen": "b", "rejected": "c"}, "TP126", "/prompt", "The text is empty."),
+        ({"prompt": "a", "chosen": 3, "rejected": "c"}, "TP029", "/chosen", "chosen is neither a text nor a list of"),
+        ({"prompt": ["a"], "chosen": "b", "rejected": "c"}, "TP029", "/prompt", "The answers are texts, so the prompt"),
+        ({"chosen": "b", "rejected": "c"}, "TP029", "/prompt", "The row has no prompt, and its answers begin with no"),
+        (
+            {"chosen": "b", "rejected": [RED]},
+            "TP029",
+            "/rejected",
+            "One answer is a text and the other a list of turns.",
+        ),
+        ({"chosen": [BLUE], "rejected": [USER, RED]}, "TP029", "/rejected", "rejected adds 2 turns to those that both"),
+        (
+            {"prompt": [USER], "chosen": [USER], "rejected": [RED]},
+            "TP029",
+            "/chosen/0/role",
+            "The last turn of chosen is",
+        ),
+        (
+            {"prompt": [USER], "chosen": ["x"], "rejected": [RED]},
+            "TP029",
+            "/chosen",
+            "A turn is not an object with role",
+        ),
+        (
+            {"completion": "b", "prompt": "c"},
+            "TP018",
+            None,
+            "The row has the columns completion and prompt, which make",
+        ),
+    ],
+)
+def test_a_row_that_is_no_pair_is_refused_with_its_line(
+    row: dict[str, Any], code: str, pointer: str | None, said: str, tmp_path: Path
+):
+    whole = {"prompt": "a", "chosen": "b", "rejected": "c"}
+    [found] = problems_of(tmp_path, whole, row, whole)
+    assert (found.code, found.pointer, found.line) == (code, pointer, 2)
+    assert found.what.startswith(said)
+
+
+def test_pairs_are_no_rows_and_say_what_they_are(tmp_path: Path):
+    with pytest.raises(ProblemError) as caught:
+        read_dataset(str(written(tmp_path, {"prompt": "a", "chosen": "b", "rejected": "c"})))
+    [found] = caught.value.problems
+    assert found.next == "To learn which answer is preferred: --set objective.kind=dpo."
+
+
+def run_on(config: Config, path: Path, **data: Any) -> Config:
+    return replace(config, data=Data(dataset=str(path), **data), objective=Objective(kind="dpo"))
+
+
+def test_a_pair_is_two_sequences_with_one_prompt(config: Config, tmp_path: Path):
+    path = written(
+        tmp_path, *({"prompt": f"{n} + 1?", "chosen": f"{n + 1}.", "rejected": "No idea."} for n in range(4))
+    )
+    _, data = inputs_of(run_on(config, path, max_length=64, shuffle=False))
+    chosen, rejected = data.encoded.encoded[1]
+    [(first, last)] = chosen.spans
+    assert chosen.token_ids[:first] == rejected.token_ids[:first]
+    assert data.tokenizer.decode(chosen.token_ids[:first]) == "1 + 1?\n"
+    assert data.tokenizer.decode(chosen.token_ids[first : last - 1]) == "2."
+    batch = data.source.batch(0)
+    assert batch["tokens"].shape == batch["loss_mask"].shape == (1, 4, 64)
+    for place, row in enumerate(
+        answer for pair in (data.encoded.encoded[0], data.encoded.encoded[1]) for answer in pair
+    ):
+        assert batch["tokens"][0, place, : len(row)].tolist() == list(row.token_ids)
+        assert batch["loss_mask"][0, place].sum() == len(row.supervised)
+    assert data.source.tokens_before(1) == sum(len(row) for pair in list(data.encoded.encoded)[:2] for row in pair)
+    assert data.document()["sequences"] == 8
+    assert data.encoded.counts["rows"] == 4
+    assert data.encoded.counts["end_token_supervised"] is True
+
+
+def test_answers_that_become_the_same_tokens_are_refused(config: Config, tmp_path: Path):
+    same = " and so on" * 9
+    path = written(
+        tmp_path,
+        {"prompt": "a", "chosen": "b", "rejected": "c"},
+        {"prompt": "a", "chosen": f"b{same} yes", "rejected": f"b{same} no"},
+    )
+    with pytest.raises(ProblemError) as caught:
+        inputs_of(run_on(config, path, max_length=16))
+    [found] = caught.value.problems
+    assert (found.code, found.line) == ("TP028", 2)
+    assert found.what == "Both answers of row 1 are the same 16 tokens, cut at 16 or not."

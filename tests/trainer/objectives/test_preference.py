@@ -1,0 +1,211 @@
+"""DPO: equal to TRL's on its own batch, to its reference at the start, under adapters, however a batch is divided."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from tasks import inputs_of
+
+from schemas.problems.problem import ProblemError
+from trainer.config.tree import Batch, Config, Data, Mesh, Method, Objective
+from trainer.loop.initial import initial_state
+from trainer.loop.program import loss_of, train_program
+from trainer.loop.task import REFERENCE, Task
+from trainer.methods.method import joined
+from trainer.model.build import abstract
+from trainer.model.files.loading import load_params
+from trainer.model.files.source import resolve
+from trainer.model.params import bind, flatten
+from trainer.objectives.objective import Sums
+from trainer.objectives.preference import DirectPreference, preference_losses, summed_rewards
+
+CASES = Path(__file__).parents[2] / "cases"
+TRL = json.loads((CASES / "preference" / "trl.json").read_text())
+EXACT = 1e-5
+NAMES = {"chosen": "reward_chosen", "rejected": "reward_rejected", "margins": "reward_margin"}
+
+
+@cache
+def golden(name: str) -> tuple[Any, dict[str, Any]]:
+    """Return the structure and the parameters of a golden model."""
+    source = resolve(str(CASES / "models" / name))
+    options: dict[str, Any] = {"params_dtype": "float32", "compute_dtype": "float32", "remat": "none"}
+    graphdef, shapes = flatten(abstract(source.spec, **options))
+    here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    placed = {key: jax.ShapeDtypeStruct(one.shape, one.dtype, sharding=here) for key, one in shapes.items()}
+    return graphdef, load_params(source, placed)
+
+
+def batch_of(case: dict[str, Any]) -> dict[str, jax.Array]:
+    """Return TRL's batch, which has the chosen answers in its first half, as pairs behind each other."""
+    ids, mask = (np.array(case["batch"][name]) for name in ("input_ids", "completion_mask"))
+    order = [index for pair in range(len(ids) // 2) for index in (pair, pair + len(ids) // 2)]
+    return {"tokens": jnp.asarray(ids[order], jnp.int32), "loss_mask": jnp.asarray(mask[order] == 1)}
+
+
+def dpo_of(case: dict[str, Any], chunk: int | None) -> DirectPreference:
+    """Return the objective of a case."""
+    options = case["options"]
+    smoothing = options.get("label_smoothing", 0.0)
+    return DirectPreference(max_length=9, chunk_positions=chunk, beta=options["beta"], label_smoothing=smoothing)
+
+
+def sums_on(name: str, objective: DirectPreference, batch: dict[str, jax.Array]) -> Callable[[Any], Sums]:
+    """Return the sums as a function of the policy's parameters; the reference is the golden model."""
+    graphdef, params = golden(name)
+    return lambda policy: objective.loss_sums(bind(graphdef, policy), batch, None, bind(graphdef, params))
+
+
+def policy_of(name: str) -> dict[str, Any]:
+    """Return the parameters of the policy that TRL was given."""
+    return {key: value * jnp.float32(TRL["factor"]) for key, value in golden(name)[1].items()}
+
+
+@pytest.mark.parametrize("chunk", [None, 4])
+@pytest.mark.parametrize("case", ["plain", "strong"])
+@pytest.mark.parametrize("name", TRL["dpo"])
+def test_loss_rewards_and_gradient_are_trls(name: str, case: str, chunk: int | None):
+    expected = TRL["dpo"][name][case]
+    sums_of = sums_on(name, dpo_of(expected, chunk), batch_of(expected))
+
+    def mean(policy: Any) -> tuple[jax.Array, Sums]:
+        sums = sums_of(policy)
+        return sums.loss / sums.weight, sums
+
+    (loss, sums), gradient = jax.jit(jax.value_and_grad(mean, has_aux=True))(policy_of(name))
+    assert float(loss) == pytest.approx(expected["loss"], rel=EXACT)
+    assert sums.weight == 3
+    for trls, ours in NAMES.items():
+        assert float(sums.named[ours] / 3) == pytest.approx(expected["rewards"][f"rewards/{trls}"], rel=1e-4)
+    assert float(sums.named["reward_accuracy"] / 3) == pytest.approx(expected["rewards"]["rewards/accuracies"])
+    assert float(optax.tree.norm(gradient)) == pytest.approx(expected["gradients"]["all"], rel=EXACT)
+    tokens = float(jnp.linalg.norm(gradient["tokens.table"]))
+    assert tokens == pytest.approx(expected["gradients"]["tokens"], rel=EXACT)
+
+
+@pytest.mark.parametrize("case", ["plain", "strong", "smoothed"])
+@pytest.mark.parametrize("name", TRL["dpo"])
+def test_each_pair_is_trls(name: str, case: str):
+    expected = TRL["dpo"][name][case]
+    objective, batch = dpo_of(expected, None), batch_of(TRL["dpo"][name]["plain"])
+    graphdef, _ = golden(name)
+    answers = jax.jit(lambda params: objective.answers(bind(graphdef, params), batch, None))(policy_of(name))
+    for number, pair in enumerate(expected["pairs"]):
+        one = {key: array[2 * number : 2 * number + 2] for key, array in batch.items()}
+        sums = jax.jit(sums_on(name, objective, one))(policy_of(name))
+        assert float(sums.loss) == pytest.approx(pair["loss"], rel=EXACT)
+        for side, place in (("chosen", 0), ("rejected", 1)):
+            assert float(answers[number, place]) == pytest.approx(pair[f"logps/{side}"], rel=EXACT)
+            assert float(sums.named[f"reward_{side}"]) == pytest.approx(pair[f"rewards/{side}"], rel=2e-4)
+
+
+def test_by_hand():
+    """The rewards 0.5 and −0.5 have the margin 1: −log σ(1) is 0.3133 and −log σ(−1) is 1.3133."""
+    rewards = jnp.array([[0.5, -0.5], [-0.5, 0.5]])
+    assert preference_losses(rewards, 0.0).tolist() == pytest.approx([0.31326, 1.31326], abs=1e-5)
+    assert preference_losses(rewards, 0.1).tolist() == pytest.approx([0.41326, 1.21326], abs=1e-5)
+    named = {name: float(value) for name, value in summed_rewards(rewards).items()}
+    assert named == {"reward_chosen": 0.0, "reward_rejected": 0.0, "reward_margin": 0.0, "reward_accuracy": 1.0}
+
+
+@pytest.fixture
+def pairs(config: Config, tmp_path: Path) -> Config:
+    """A run on seven pairs of numbers, two pairs a microbatch."""
+    rows = [{"prompt": f"{n} + 1?", "chosen": f"It is {n + 1}.", "rejected": f"No, {n}!"} for n in range(7)]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return replace(
+        config, data=Data(dataset=str(tmp_path / "pairs.jsonl"), max_length=48), objective=Objective(kind="dpo")
+    )
+
+
+def first_step(config: Config) -> tuple[Task, Any, Any, Any]:
+    """Return the task, state and frozen parameters, and what the first step measures."""
+    task, data = inputs_of(config)
+    [state], frozen = initial_state(task)
+    trained = jax.tree.map(jnp.copy, state.trained)
+    _, metrics = train_program(task).compile().call(state, frozen, data.source.batch(0))
+    return task, trained, frozen, metrics
+
+
+def test_before_training_the_model_is_its_own_reference(pairs: Config):
+    for method in (Method(), Method(kind="lora", rank=2), Method(kind="lora", rank=2, base="nf4", targets="mlp.*")):
+        _, _, frozen, metrics = first_step(replace(pairs, method=method))
+        assert float(metrics.loss) == pytest.approx(np.log(2), rel=1e-6)
+        assert {float(value) for value in metrics.named.values()} == {0.0}
+        assert float(metrics.grad_norm) > 0
+        assert any(name.startswith(REFERENCE) for name in frozen) == (method.kind == "full")
+
+
+def test_the_reference_of_adapters_is_the_model_without_them(pairs: Config):
+    """An adapter that has learned, against full training from the same base to the merged model: one loss."""
+    lora, data = inputs_of(replace(pairs, method=Method(kind="lora", rank=2)))
+    [state], frozen = initial_state(lora)
+    keys = jax.random.split(jax.random.key(3), len(state.trained))
+    trained = {
+        name: value + 0.05 * jax.random.normal(key, value.shape)
+        for (name, value), key in zip(state.trained.items(), keys, strict=True)
+    }
+    batch = {name: jnp.asarray(array[0]) for name, array in data.source.batch(0).items()}
+    adapted = loss_of(lora.model, lora.objective)(trained, frozen, batch, jax.random.key(0))
+    full, _ = inputs_of(pairs)
+    kept = {f"{REFERENCE}{name}": value for name, value in frozen.items()}
+    merged = lora.model.merged(joined(trained, frozen))
+    expected = loss_of(full.model, full.objective)(merged, kept, batch, jax.random.key(0))
+    assert float(adapted.loss) == pytest.approx(float(expected.loss), rel=EXACT)
+    assert float(adapted.loss) != pytest.approx(2 * np.log(2), rel=1e-3)
+    for name, value in expected.named.items():
+        assert float(adapted.named[name]) == pytest.approx(float(value), rel=1e-4, abs=1e-6)
+
+
+def test_microbatches_and_devices_change_nothing(pairs: Config):
+    changes = (
+        (Batch(microbatch_size=4), 1),
+        (Batch(microbatch_size=2, accumulation_steps=2), 1),
+        (Batch(microbatch_size=2), 2),
+    )
+    found = []
+    for batch, devices in changes:
+        config = replace(pairs, batch=batch, mesh=Mesh(device="cpu", devices=devices))
+        task, data = inputs_of(config)
+        [state], frozen = initial_state(task)
+        step = train_program(task).compile().call
+        for number in range(3):
+            state, metrics = step(state, frozen, data.source.batch(number))
+        found.append([float(metrics.loss), float(metrics.grad_norm), *map(float, metrics.named.values())])
+        assert task.tokens_per_step == 4 * 48
+    assert found[1] == pytest.approx(found[0], rel=1e-4)
+    assert found[2] == pytest.approx(found[0], rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"batch": Batch(microbatch_size=3)}, "batch.microbatch_size is 3, and a pair is two sequences."),
+        (
+            {"objective": Objective(kind="supervised", beta=0.5)},
+            "objective.beta is 0.5, which objective.kind supervised does not use.",
+        ),
+        (
+            {"objective": Objective(label_smoothing=0.1)},
+            "objective.label_smoothing is 0.1, which objective.kind supervised does not use.",
+        ),
+        ({"data": {"supervise": "all"}}, 'data.supervise is "all", which objective.kind dpo does not use.'),
+        ({"data": {"kind": "text"}}, 'data.kind is "text", which objective.kind dpo does not use.'),
+        ({"data": {"packing": True}}, "data.packing is true, and dpo takes one example a sequence."),
+    ],
+)
+def test_what_has_no_effect_is_refused(changes: dict[str, Any], said: str, pairs: Config):
+    of_data = changes.get("data")
+    config = replace(pairs, **(changes if of_data is None else {"data": replace(pairs.data, **of_data)}))
+    with pytest.raises(ProblemError) as caught:
+        inputs_of(config)
+    assert said in [problem.what for problem in caught.value.problems]
+    assert caught.value.exit_code == 2

@@ -1,0 +1,42 @@
+"""Settings that an objective does not use: refused, since they would be declared and not be true."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+
+from schemas.problems.problem import Problem
+from schemas.problems.rule import Rule, problem_of
+from schemas.problems.words import shown
+from trainer.config.tree import Config, Data, Objective
+
+WITHOUT_EFFECT = Rule(
+    "TP078",
+    "Setting that the objective does not use",
+    "A setting without effect would be declared and not be true.",
+    "Leave the setting out, or choose the objective that uses it.",
+)
+
+
+def unused_settings(config: Config, used: Iterable[str]) -> list[Problem]:
+    """Return a problem for each setting of the group `objective` that differs from its default and is not used.
+
+    Args:
+        config: the run.
+        used: keys of the group that the objective uses.
+    """
+    given = {key: value for key, value in asdict(config.objective).items() if value != getattr(Objective(), key)}
+    return [without_effect(config, "objective", key, given[key]) for key in given if key not in {"kind", *used}]
+
+
+def unused_by_pairs(config: Config) -> list[Problem]:
+    """Return a problem for each setting of the group `data` that says of rows what has no meaning for pairs."""
+    given = {key: getattr(config.data, key) for key in ("kind", "supervise")}
+    return [without_effect(config, "data", key, given[key]) for key in given if given[key] != getattr(Data(), key)]
+
+
+def without_effect(config: Config, group: str, key: str, value: Any) -> Problem:
+    """Return the problem of a setting that the objective does not use."""
+    what = f"{group}.{key} is {shown(value)}, which objective.kind {config.objective.kind} does not use."
+    return problem_of(WITHOUT_EFFECT, file=config.name, pointer=f"/{group}/{key}", what=what)
