@@ -84,6 +84,17 @@ def test_stated_hours_are_steps_times_the_time_of_a_step():
     assert problem.expected == "69.4 to 104 hours"
 
 
+def test_a_limit_that_ends_the_run_before_its_last_step():
+    run = replace(QUIET, steps=400, step_seconds=Band(low=8, likely=12, high=19))
+    problem = only(findings(replace(run, max_minutes=60), T4X2))
+    assert (problem.code, problem.severity, problem.pointer) == ("TP742", "warning", "/limits/max_minutes")
+    assert problem.what == (
+        "400 steps on kaggle-t4x2 take 53.3 to 127 minutes; limits.max_minutes is 60, which is enough for about 300."
+    )
+    assert only(findings(replace(run, max_minutes=100), T4X2)).severity == "note"
+    assert findings(replace(run, max_minutes=130), T4X2) == ()
+
+
 def test_few_tokens_leave_the_device_waiting_for_its_memory():
     v5e = target_of("tpu-v5e-1")
     params = 2.5e9
