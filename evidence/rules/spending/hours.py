@@ -159,8 +159,8 @@ def steps_fit_the_limit(figures: RunFigures, target: Target) -> Iterator[Problem
         file=figures.file,
         pointer="/limits/max_minutes",
         severity="warning" if likely > limit else "note",
-        what=f"{figures.steps:,} steps on {target.name} take {_between(low / 60, high / 60)} minutes; limits.max_minutes "
-        f"is {figures.max_minutes:g}, which is enough for {how} {reached:,}.",
+        what=f"{figures.steps:,} steps on {target.name} take {_between(low / 60, high / 60)} minutes; "
+        f"limits.max_minutes is {figures.max_minutes:g}, which is enough for {how} {reached:,}.",
     )
 
 
