@@ -36,10 +36,11 @@ from trainer.loop.task import Task
 from trainer.methods.model import model_of
 from trainer.model.files.source import resolve
 from trainer.objectives import objective_of
-from trainer.planning.compile.ahead import V5E_1, V5E_8, Chips, compile_ahead
+from trainer.planning.compile.ahead import compile_ahead
+from trainer.planning.compile.machines import V5E_1, V5E_8, Chips
 from trainer.planning.devices import choose_devices
-from trainer.planning.estimate import ERROR_FRACTION, estimates, total_bytes
-from trainer.planning.plan import verdict
+from trainer.planning.estimate import ERROR_FRACTION, error_of, estimates, total_bytes
+from trainer.planning.verdict import verdict
 from trainer.recorder.environment import environment
 
 RESULT = Path(__file__).parent / "results" / "memory_estimate.json"
@@ -167,7 +168,7 @@ def estimated(case: Case, config: Config) -> dict[str, Any]:
     parts = estimates(task, platform="cpu" if case.chips is None else "tpu", asked=case.asked)[case.program]
     need = total_bytes(parts)
     said = {"estimated_bytes": need, "parts": {part.name: part.bytes for part in parts if part.bytes}}
-    return said if case.chips is None else {**said, "verdict": verdict(need, V5E_BYTES)}
+    return said if case.chips is None else {**said, "verdict": verdict(need, V5E_BYTES, error_of(parts, V5E_BYTES))}
 
 
 def compiled(case: Case, config: Config) -> dict[str, Any]:

@@ -61,6 +61,10 @@ class Program:
     """Shapes, types and shardings of what it is called with."""
     settings: dict[str, Any]
     """Static arguments by name."""
+    donated: tuple[int, ...] = ()
+    """Arguments that are used up, by place."""
+    static: tuple[int, ...] = ()
+    """Arguments that are not arrays, by place."""
 
     def compile(self) -> Compiled:
         """Compile it for the devices of its arguments, which need not be there."""
@@ -111,7 +115,7 @@ def start_program(task: Task) -> Program:
     function = jax.jit(
         lambda trained: first_state(trained, optimizer), donate_argnums=(0,), out_shardings=shardings_of(state)
     )
-    return Program(function=function, arguments=(state.trained,), settings={})
+    return Program(function=function, arguments=(state.trained,), settings={}, donated=(0,))
 
 
 def export_program(task: Task) -> Program:
@@ -123,7 +127,7 @@ def export_program(task: Task) -> Program:
         donate_argnums=(0,),
         out_shardings=shardings_of(placed(plain, task)),
     )
-    return Program(function=function, arguments=(kept, added), settings={})
+    return Program(function=function, arguments=(kept, added), settings={}, donated=(0,))
 
 
 def parted(params: Params, plain: Params) -> tuple[Params, Params]:
@@ -161,12 +165,9 @@ def train_program(task: Task, length: int | None = None) -> Program:
         name: jax.ShapeDtypeStruct((config.batch.accumulation_steps, *shape.shape), shape.dtype, sharding=sharding)
         for name, shape in task.objective.described(config.batch.microbatch_size * task.mesh.size, length).items()
     }
-    jitted = jax.jit(
-        step,
-        donate_argnums=(0,) if config.memory.donate else (),
-        out_shardings=(shardings_of(state), None),
-    )
-    return Program(function=jitted, arguments=(state, frozen, batch), settings={})
+    donated = (0,) if config.memory.donate else ()
+    jitted = jax.jit(step, donate_argnums=donated, out_shardings=(shardings_of(state), None))
+    return Program(function=jitted, arguments=(state, frozen, batch), settings={}, donated=donated)
 
 
 def decode_program(task: Task, asked: Asked) -> Program:
@@ -183,6 +184,7 @@ def decode_program(task: Task, asked: Asked) -> Program:
             described((), jnp.int32),
         ),
         settings={"max_new_tokens": task.config.evaluation.max_new_tokens},
+        static=(0,),
     )
 
 

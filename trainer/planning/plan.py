@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 from evidence.run import layout
@@ -12,12 +10,13 @@ from schemas.catalog import VERSION
 from schemas.problems.formats import size
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
-from trainer.config.tree import Config, document_of
+from trainer.config.tree import document_of
 from trainer.data.prompts import Asked
 from trainer.loop.task import Task
-from trainer.objectives import objective_of
+from trainer.planning.changes import smaller_runs
 from trainer.planning.devices import REFUSED, Devices
-from trainer.planning.estimate import ERROR_FRACTION, estimate
+from trainer.planning.estimate import error_of, estimate, total_bytes
+from trainer.planning.verdict import verdict
 from trainer.recorder.recorder import Recorder, now
 
 DOES_NOT_FIT = Rule(
@@ -38,7 +37,7 @@ def plan_run(task: Task, devices: Devices, *, forced: bool, asked: Asked | None 
         asked: what the evaluation asks. None: nothing is evaluated.
     """
     parts = estimate(task, platform=devices.platform, asked=asked)
-    need = sum(part.bytes for part in parts)
+    need, error = total_bytes(parts), error_of(parts, devices.memory_bytes)
     return {
         "schema_version": VERSION,
         "made_at": now(),
@@ -51,73 +50,26 @@ def plan_run(task: Task, devices: Devices, *, forced: bool, asked: Asked | None 
             "memory_source": devices.memory_source,
         },
         "method": "closed_form",
-        "verdict": verdict(need, devices.memory_bytes),
+        "verdict": verdict(need, devices.memory_bytes, error),
         "need_bytes": need,
         "available_bytes": devices.memory_bytes,
-        "error_fraction": ERROR_FRACTION,
+        "error_fraction": error,
         "parts": [{"name": part.name, "bytes": part.bytes, "because": part.because} for part in parts],
-        "changes": changes(task, devices, need=need, asked=asked),
+        "changes": changes(task, devices, need=need, error=error, asked=asked),
         "forced": forced,
     }
 
 
-def verdict(need_bytes: int, available_bytes: int | None) -> str:
-    """Return whether the need, within its error, is within what there is.
-
-    fits: all of the band `need · (1 ± ERROR_FRACTION)` is below; does_not_fit: all of it is above; tight: the limit
-    lies inside it.
-    """
-    if available_bytes is None:
-        return "unknown"
-    if need_bytes * (1 + ERROR_FRACTION) <= available_bytes:
-        return "fits"
-    return "tight" if need_bytes * (1 - ERROR_FRACTION) <= available_bytes else "does_not_fit"
-
-
-def changes(task: Task, devices: Devices, *, need: int, asked: Asked | None) -> list[dict[str, Any]]:
+def changes(task: Task, devices: Devices, *, need: int, error: float, asked: Asked | None) -> list[dict[str, Any]]:
     """Return the settings that would make the run smaller, each estimated anew, largest saving first."""
     found = []
     for setting, changed in smaller_runs(task.config):
         parts = estimate(task.changed(changed), platform=devices.platform, asked=asked)
         saved = need - sum(part.bytes for part in parts)
         if saved > 0:
-            fits = verdict(need - saved, devices.memory_bytes) == "fits"
+            fits = verdict(need - saved, devices.memory_bytes, error) == "fits"
             found.append({"set": setting, "saves_bytes": saved, "fits": fits})
     return sorted(found, key=lambda change: -change["saves_bytes"])
-
-
-def smaller_runs(config: Config) -> Iterator[tuple[str, Config]]:
-    """Yield settings that may save memory, each with the configuration that has it."""
-    if config.optimizer.name == "adamw":
-        yield "optimizer.name=adafactor", replace(config, optimizer=replace(config.optimizer, name="adafactor"))
-    if config.optimizer.max_grad_norm is not None:
-        yield (
-            "optimizer.max_grad_norm=null",
-            replace(config, optimizer=replace(config.optimizer, max_grad_norm=None)),
-        )
-    if config.precision.params == "float32":
-        yield "precision.params=bfloat16", replace(config, precision=replace(config.precision, params="bfloat16"))
-    if config.precision.compute == "float32":
-        yield "precision.compute=bfloat16", replace(config, precision=replace(config.precision, compute="bfloat16"))
-    if not config.memory.donate:
-        yield "memory.donate=true", replace(config, memory=replace(config.memory, donate=True))
-    if config.memory.remat == "none":
-        yield "memory.remat=layer", replace(config, memory=replace(config.memory, remat="layer"))
-    if config.memory.loss_chunk_tokens is None or config.memory.loss_chunk_tokens > 256:
-        yield "memory.loss_chunk_tokens=256", replace(config, memory=replace(config.memory, loss_chunk_tokens=256))
-    yield from fewer_tokens(config)
-
-
-def fewer_tokens(config: Config) -> Iterator[tuple[str, Config]]:
-    """Yield settings under which fewer tokens are worked on at a time."""
-    least = 2 if objective_of(config).takes_pairs else 1
-    if config.batch.microbatch_size > least:
-        yield f"batch.microbatch_size={least}", replace(config, batch=replace(config.batch, microbatch_size=least))
-    if config.evaluation.batch_size > 1:
-        yield "evaluation.batch_size=1", replace(config, evaluation=replace(config.evaluation, batch_size=1))
-    if config.data.max_length > 256:
-        half = config.data.max_length // 2
-        yield f"data.max_length={half}", replace(config, data=replace(config.data, max_length=half))
 
 
 def refuse_what_does_not_fit(plan: dict[str, Any], *, model: str) -> None:

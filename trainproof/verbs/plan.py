@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,7 +15,15 @@ from trainproof.verbs.options import AsJson, Settings
 
 def plan(
     config: Annotated[Path | None, typer.Option(help="Configuration file.")] = None,
-    device: Annotated[str | None, typer.Option(help="auto, cpu, gpu or tpu.")] = None,
+    on: Annotated[
+        str | None, typer.Option(help="A machine of the table, or a YAML file of your own. Default: this machine.")
+    ] = None,
+    where: Annotated[bool, typer.Option("--where", help="Plan for every machine of the table.")] = False,
+    exact: Annotated[bool, typer.Option("--exact", help="Compile every program whole.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Compile nothing: formulas alone.")] = False,
+    grid: Annotated[bool, typer.Option("--grid", help="Which microbatches fit at which length.")] = False,
+    max_batch: Annotated[bool, typer.Option("--max-batch", help="Search the largest microbatch that fits.")] = False,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, gpu or tpu, of this machine.")] = None,
     settings: Settings = None,
     explain_oom: Annotated[
         str | None,
@@ -23,7 +31,7 @@ def plan(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say whether a run fits on this machine before anything is spent. Exit 3: it does not."""
+    """Say whether a run fits on a machine, and what it takes, before anything is spent. Exit 3: it does not fit."""
     if explain_oom is not None:
         from trainer.planning.out_of_memory.explain import explanation_text
         from trainproof.orders.out_of_memory import explained
@@ -38,8 +46,30 @@ def plan(
     from trainer.loop.stop import ending_at_once
 
     with ending_at_once("plan"):
-        from trainproof.terminal.plans import plan_of, plan_text
+        from trainproof.orders.plan import PlanFlags, answer_of
 
-        planned = plan_of(config, device=device, settings=settings or ())
-    sys.stdout.write(as_json_text(planned) if as_json else plan_text(planned))
-    raise typer.Exit(3 if planned["verdict"] == "does_not_fit" else 0)
+        flags = PlanFlags(
+            config=config,
+            on=on,
+            device=device,
+            settings=settings or (),
+            where=where,
+            exact=exact,
+            quick=quick,
+            grid=grid,
+            max_batch=max_batch,
+        )
+        answer = answer_of(flags)
+    if as_json:
+        sys.stdout.write(as_json_text(answer))
+    else:
+        from trainproof.terminal.plans import plan_text, where_text
+
+        sys.stdout.write(where_text(answer["where"]) if where else plan_text(answer))
+    raise typer.Exit(exit_code(answer))
+
+
+def exit_code(answer: dict[str, Any]) -> int:
+    """Return 3 where the run fits nowhere that was asked about, else 0."""
+    verdicts = [row["verdict"] for row in answer.get("where", [answer])]
+    return 3 if all(verdict in ("does_not_fit", "unsupported") for verdict in verdicts) else 0

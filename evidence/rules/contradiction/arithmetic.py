@@ -129,18 +129,29 @@ def plan_adds_up(facts: Facts) -> Iterator[Problem]:
     if plan["target"]["memory_bytes"] != available:
         meaning = "target.memory_bytes, the same memory,"
         yield _wrong(facts, layout.PLAN, "/available_bytes", available, plan["target"]["memory_bytes"], meaning)
-    verdict = _verdict(need, available)
+    verdict = _verdict(plan, need)
     if plan["verdict"] != verdict:
         yield _wrong(facts, layout.PLAN, "/verdict", plan["verdict"], verdict, f"{need} of {shown(available)} bytes")
     for index, change in enumerate(plan["changes"]):
-        fits = _verdict(need - change["saves_bytes"], available) == "fits"
+        fits = _verdict(plan, need - change["saves_bytes"]) == "fits"
         if change["fits"] != fits:
             meaning = f"{need} bytes less {change['saves_bytes']}, of {shown(available)},"
             yield _wrong(facts, layout.PLAN, f"/changes/{index}/fits", change["fits"], fits, meaning)
 
 
-def _verdict(need: int, available: int | None) -> str:
-    return "unknown" if available is None else "fits" if need <= available else "does_not_fit"
+def _verdict(plan: Document, need: int) -> str:
+    """Return the verdict that follows from a need: until version 1.0 of the bare figure, since then of its band."""
+    available, error = plan["available_bytes"], plan["error_fraction"]
+    if plan["verdict"] == "unsupported":
+        return "unsupported"
+    if available is None:
+        return "unknown"
+    if plan["schema_version"] == "1.0":
+        return "fits" if need <= available else "does_not_fit"
+    if need * (1 + error) <= available:
+        return "fits"
+    least = need if plan["method"] == "compiler" else need * (1 - error)
+    return "tight" if least <= available else "does_not_fit"
 
 
 def plan_let_the_run_start(facts: Facts) -> Iterator[Problem]:

@@ -14,7 +14,7 @@ from trainer.config.tree import Config, Data
 from trainer.data.rows import read_dataset, read_eval_set
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
-from trainproof.terminal.plans import plan_of
+from trainproof.orders.plan import plan_of
 
 PAIR = '{"prompt": "a", "completion": "b"}\n'
 

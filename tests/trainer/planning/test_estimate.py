@@ -148,13 +148,14 @@ def test_a_chunk_of_the_loss_has_a_position_of_each_sequence_at_least():
     assert logits.because == "16 tokens × 576 words × 4 bytes, twice"
 
 
-def test_the_compilers_contradict_one_known_verdict_and_the_median_error_is_within_8_percent():
+def test_no_verdict_is_contradicted_by_a_compiler_and_the_median_error_is_within_8_percent():
     document = json.loads(RESULTS.read_text())
     summary = document["summary"]
     assert summary["cases"] == len(document["cases"])
     assert summary["median_error_fraction"] <= 0.08
-    # Known: with 24 × 2,048 tokens a compiler short of memory computes the scores again, and the estimate refuses.
-    assert [name.split(":")[0] for name in summary["wrong_verdicts"]] == ["gemma-2b/6 train v5e"]
-    assert "microbatch_size=24" in summary["wrong_verdicts"][0]
+    assert summary["wrong_verdicts"] == []
+    # With 24 × 2,048 tokens a compiler short of memory computes the scores again: the sum alone would refuse the run.
+    tight = [row for row in document["cases"] if "microbatch_size=24" in row["case"] and "gemma-2b/6" in row["case"]]
+    assert [(row["verdict"], row["fits"]) for row in tight] == [("tight", True)]
     assert summary["cases"] >= 24
     assert summary["error_fraction_of_the_verdict"] == ERROR_FRACTION

@@ -20,7 +20,9 @@ from trainer.methods.model import model_of
 from trainer.model.files.source import resolve
 from trainer.objectives import objective_of
 from trainer.planning.devices import Devices
-from trainer.planning.plan import plan_run, refuse_what_does_not_fit, verdict
+from trainer.planning.estimate import ERROR_FRACTION
+from trainer.planning.plan import plan_run, refuse_what_does_not_fit
+from trainer.planning.verdict import verdict
 
 GIB = 2**30
 
@@ -117,7 +119,12 @@ def test_a_model_too_large_for_this_machine_is_refused_before_anything_is_made(t
 
 
 def test_a_verdict_is_tight_where_the_limit_lies_in_the_band():
-    assert [verdict(need * GIB, 100 * GIB) for need in (92, 93, 108, 109)] == ["fits", "tight", "tight", "does_not_fit"]
+    assert [verdict(need * GIB, 100 * GIB, ERROR_FRACTION) for need in (92, 93, 108, 109)] == [
+        "fits",
+        "tight",
+        "tight",
+        "does_not_fit",
+    ]
 
 
 def test_a_smaller_batch_of_prompts_is_named_where_the_evaluation_decides():

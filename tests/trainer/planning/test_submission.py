@@ -13,8 +13,8 @@ from trainer.loop.task import Task
 from trainer.methods.model import model_of
 from trainer.model.files.source import resolve
 from trainer.objectives import objective_of
-from trainer.planning.estimate import estimate, total_bytes
-from trainer.planning.plan import verdict
+from trainer.planning.estimate import ERROR_FRACTION, estimate, total_bytes
+from trainer.planning.verdict import verdict
 
 GIB = 2**30
 CHIP_BYTES = int(15.75 * GIB)
@@ -32,7 +32,7 @@ def task(tmp_path_factory: pytest.TempPathFactory) -> Task:
 
 def test_it_fits_and_uses_most_of_a_chip(task: Task):
     need = total_bytes(estimate(task, platform="tpu"))
-    assert verdict(need, CHIP_BYTES) == "fits"
+    assert verdict(need, CHIP_BYTES, ERROR_FRACTION) == "fits"
     assert need == pytest.approx(12.6 * GIB, rel=0.01)
 
 

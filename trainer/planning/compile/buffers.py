@@ -11,12 +11,12 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-ASSIGNMENT = ".after_optimizations-buffer-assignment.txt"
-LIVE_RANGE = ".after_optimizations-live-range.txt"
-COMPLETE = ".after_optimizations_after_buffer_assignment.txt"
-"""Ends of the names of what XLA writes; the last one comes when the reports are complete."""
+ASSIGNMENT = "after_optimizations-buffer-assignment.txt"
+LIVE_RANGE = "after_optimizations-live-range.txt"
+COMPLETE = ("after_optimizations_after_buffer_assignment.txt", "gpu_after_optimizations-memory-usage-report.txt")
+"""Ends of the names of what XLA writes; one of the last comes when the reports are complete (of a TPU, of a GPU)."""
 
-_ALLOCATION = re.compile(r"allocation \d+: size (\d+),(?: color (\d+),)? page \d+(.*)")
+_ALLOCATION = re.compile(r"allocation \d+: size (\d+),(?: color (\d+),)?(?: page \d+)?(.*)")
 _VALUE = re.compile(r" value: <\d+ (\S+?)(\{[\d,]*\})?(?: \(phi\))? @\d+> \(size=(\d+),offset=(\d+)\): (.*)")
 _RANGE = re.compile(r"^\s+(\S+?)(\{[\d,]*\}):(\d+)-(\d+)$", re.MULTILINE)
 
@@ -47,6 +47,11 @@ class ProgramMemory:
     """Of the allocated bytes, the program's arguments: a train step's state and batch."""
     largest: tuple[Buffer, ...]
     """What is in use at the peak besides the arguments, largest first; from one MiB on."""
+
+
+def is_complete(folder: Path) -> bool:
+    """Return whether all reports of a program lie in a folder."""
+    return any(file.name.endswith(COMPLETE) for file in folder.iterdir())
 
 
 def read_memory(folder: Path) -> ProgramMemory:

@@ -34,7 +34,13 @@ def inside_part(work: Workload) -> Part:
         because = f"scores and their gradient for {work.sequences} × {work.spec.heads} heads × {work.length:,}²"
     else:
         because = f"scores, and the MLP of {work.spec.mlp:,} for {work.tokens:,} tokens"
-    return Part(name="layer_inside", bytes=scores + max(scores, mlp) + projections, because=because)
+    return Part(
+        name="layer_inside",
+        bytes=scores + max(scores, mlp) + projections,
+        because=because,
+        # Short of memory, a compiler computes the scores again instead of keeping them beside the MLP.
+        least_bytes=max(2 * scores, mlp) + projections,
+    )
 
 
 def scores_bytes(spec: ModelSpec, *, sequences: int, queries: int, keys: int) -> int:

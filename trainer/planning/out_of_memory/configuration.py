@@ -21,13 +21,13 @@ from trainer.loop.task import Task
 from trainer.methods.model import model_of
 from trainer.model.files.source import resolve
 from trainer.objectives import objective_of
+from trainer.planning.changes import smaller_runs
 from trainer.planning.estimate import ERROR_FRACTION, Part, estimate, total_bytes
 from trainer.planning.estimate.workload import ITEM_BYTES
 from trainer.planning.out_of_memory.account import Account, AccountPart
 from trainer.planning.out_of_memory.advice import Change
 from trainer.planning.out_of_memory.report import OutOfMemory
 from trainer.planning.out_of_memory.roles import Sizes
-from trainer.planning.plan import smaller_runs
 
 OTHER_THAN_CONFIGURED = 0.15
 """From this distance on, the text is hardly that of the configured program; the estimate is within `ERROR_FRACTION`."""

@@ -1,0 +1,68 @@
+"""Well-known public models whose `config.json` ships here, so that planning them needs no login and no network.
+
+Shapes alone: there are no weights and no tokenizer. A run never takes these; it reads the model's own files.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from schemas.names import MODELS, model_folder
+from schemas.problems.problem import ProblemError
+from trainer.model.files.source import ModelSource, found, resolve
+
+KNOWN = Path(__file__).parents[1] / "known"
+"""A folder with a config.json for each model, and models.json: parameters, source and date of each."""
+
+
+def planned_source(name: str, revision: str | None = None) -> ModelSource:
+    """Return a model for planning: its own files where they are on this machine, else its shipped shapes, else the hub.
+
+    Raises:
+        ProblemError: exit code 2; nothing has this name, or it is neither here nor can it be fetched.
+    """
+    if name in MODELS or model_folder(name) is not None:
+        return resolve(name, revision, with_weights=False)
+    known = known_source(name) if revision is None else None
+    if known is None:
+        return resolve(name, revision, with_weights=False)
+    return cached_source(name) or known
+
+
+def known_source(name: str) -> ModelSource | None:
+    """Return the shapes that ship of a model, None where it is not known. Case does not matter, as on the hub."""
+    folder = _folders().get(name.lower())
+    return None if folder is None else found(name, None, folder, folder, "pretrained")
+
+
+def known_models() -> dict[str, dict[str, Any]]:
+    """Return what is stated of each model: parameters, other names of the same shape, source, date."""
+    models: dict[str, dict[str, Any]] = json.loads((KNOWN / "models.json").read_text(encoding="utf-8"))
+    return models
+
+
+def cached_source(name: str) -> ModelSource | None:
+    """Return a model whose files the hub's cache on this machine holds, tokenizer included; None where it does not."""
+    from huggingface_hub import try_to_load_from_cache
+
+    config = try_to_load_from_cache(name, "config.json")
+    if not isinstance(config, str) or not (Path(config).parent / "tokenizer.json").is_file():
+        return None
+    folder = Path(config).parent
+    try:
+        return found(name, folder.name, folder, folder, "pretrained")
+    except ProblemError:
+        return None
+
+
+@cache
+def _folders() -> dict[str, Path]:
+    """Return the folder of each name, in small letters."""
+    folders = {}
+    for name, stated in known_models().items():
+        for each in (name, *stated["same_shape"]):
+            folders[each.lower()] = KNOWN / name.replace("/", "--")
+    return folders

@@ -1,0 +1,119 @@
+"""What to change so that a run fits: sets of settings, each planned again for the target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from trainer.config.tree import Config
+from trainer.planning.ask import Asking, ProgramAnswer
+from trainer.planning.changes import Change, changes_of
+from trainer.planning.subject import Subject
+from trainer.planning.verdict import WORST_FIRST, Verdict, worst
+
+MOST_SETS = 4
+"""Sets that a compiler is asked about; each takes some seconds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advised:
+    """One set of settings and what is known of the run with it."""
+
+    changes: tuple[Change, ...]
+    programs: tuple[ProgramAnswer, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        """Of the run with these settings."""
+        return worst(program.verdict for program in self.programs)
+
+    def document(self, need_bytes: int) -> dict[str, Any]:
+        """Return the set as plan.json has it."""
+        decides = deciding(self.programs)
+        return {
+            "set": [setting for change in self.changes for setting in change.settings],
+            "verdict": self.verdict,
+            "method": decides.way,
+            "need_bytes": decides.peak_bytes,
+            "frees_bytes": need_bytes - decides.peak_bytes,
+            "costs": "; ".join(dict.fromkeys(change.costs for change in self.changes)),
+        }
+
+
+def deciding(programs: tuple[ProgramAnswer, ...] | list[ProgramAnswer]) -> ProgramAnswer:
+    """Return the program that decides: the worst verdict, and of these the largest need."""
+    return min(programs, key=lambda program: (WORST_FIRST.index(program.verdict), -program.peak_bytes))
+
+
+def advice(
+    subject: Subject, asking: Asking, *, say: Callable[[str], None], allowed: Callable[[Config], bool]
+) -> list[Advised]:
+    """Return sets of settings with which the run fits, the cheapest first, then what helps without being enough.
+
+    Args:
+        subject: the run that does not fit.
+        asking: whom to ask; sets are chosen by sums and verified by its compiler.
+        say: takes lines about progress.
+        allowed: whether the target computes what a configuration asks for.
+    """
+    quick = asking.quick()
+    alone = [change for change in changes_of(subject.task.config) if allowed(change.config)]
+    summed = [(change, tuple(_programs(subject, change.config, quick))) for change in alone]
+    enough: list[tuple[Change, ...]] = [
+        (change,) for change, programs in summed if worst(each.verdict for each in programs) in ("fits", "tight")
+    ]
+    sets: list[tuple[Change, ...]] = _one_of_each_kind(enough)
+    together = gathered(subject, quick, allowed=allowed)
+    if together and not any(set(_settings(together)) == set(_settings(each)) for each in sets):
+        sets = [together, *sets] if not sets else [*sets, together]
+    found = []
+    for number, changes in enumerate(sets[:MOST_SETS], 1):
+        say(f"verifying {number} of {min(len(sets), MOST_SETS)} changes: {', '.join(_settings(changes))}")
+        found.append(Advised(changes=changes, programs=tuple(_programs(subject, changes[-1].config, asking))))
+    return sorted(found, key=lambda each: WORST_FIRST[::-1].index(each.verdict))
+
+
+def gathered(subject: Subject, quick: Asking, *, allowed: Callable[[Config], bool]) -> tuple[Change, ...]:
+    """Return changes that suffice together by the sums, gathered from the cheapest on; empty where none do.
+
+    A change that saves nothing beside the earlier ones is left out.
+    """
+    config, need = subject.task.config, deciding(_programs(subject, subject.task.config, quick)).peak_bytes
+    taken: list[Change] = []
+    kinds: set[str] = set()
+    while True:
+        left = [change for change in changes_of(config) if allowed(change.config) and _kind(change) not in kinds]
+        if not left:
+            return ()
+        change = left[0]
+        kinds.add(_kind(change))
+        programs = _programs(subject, change.config, quick)
+        if deciding(programs).peak_bytes >= need:
+            continue
+        config, need = change.config, deciding(programs).peak_bytes
+        taken.append(change)
+        if worst(program.verdict for program in programs) == "fits":
+            return tuple(taken)
+
+
+def _programs(subject: Subject, config: Config, asking: Asking) -> list[ProgramAnswer]:
+    """Return what the programs of a changed run need."""
+    changed = subject.changed(config)
+    return asking.programs(changed.task, changed.asked)
+
+
+def _one_of_each_kind(sets: list[tuple[Change, ...]]) -> list[tuple[Change, ...]]:
+    """Return the first set of each kind: of microbatches that are small enough, the largest."""
+    first: dict[str, tuple[Change, ...]] = {}
+    for changes in sets:
+        first.setdefault(_kind(changes[0]), changes)
+    return list(first.values())
+
+
+def _kind(change: Change) -> str:
+    return change.settings[0].partition("=")[0]
+
+
+def _settings(changes: tuple[Change, ...]) -> list[str]:
+    return [setting for change in changes for setting in change.settings]

@@ -1,0 +1,114 @@
+"""Settings that make a run smaller, each with what one gives for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from trainer.config.tree import Config
+from trainer.objectives import objective_of
+
+COSTS = {
+    "memory.donate": "nothing: the old state's memory is used again",
+    "memory.loss_chunk_tokens": "a few percent of speed",
+    "evaluation.batch_size": "a slower evaluation",
+    "optimizer.max_grad_norm": "gradients are no longer clipped",
+    "batch.microbatch_size": "smaller products of matrices, which a device computes less efficiently",
+    "memory.remat": "about a third more arithmetic: layers are computed again",
+    "precision.compute": "products are rounded to 8 bits of mantissa",
+    "precision.params": "weights are rounded, stochastically, to 8 bits of mantissa",
+    "optimizer.name": "another optimizer: its learning rate and schedule must be looked at",
+    "method.kind": "adapters learn instead of all parameters",
+    "data.max_length": "rows beyond it are cut or refused",
+}
+"""What one gives for a change of a setting, the cheapest first."""
+
+FEWEST_LENGTH = 256
+FEWEST_CHUNK = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One change of a configuration, of one or several settings that belong together."""
+
+    settings: tuple[str, ...]
+    """As `--set` takes them."""
+    config: Config
+
+    @property
+    def costs(self) -> str:
+        """What one gives for it."""
+        return COSTS[self.settings[0].partition("=")[0]]
+
+
+def smaller_runs(config: Config) -> Iterator[tuple[str, Config]]:
+    """Yield single settings that may save memory, each with the configuration that has it."""
+    for change in changes_of(config):
+        if len(change.settings) == 1 and change.config.method.kind == config.method.kind:
+            yield change.settings[0], change.config
+    least = fewest_sequences(config)
+    if config.batch.microbatch_size > least:
+        yield f"batch.microbatch_size={least}", replace(config, batch=replace(config.batch, microbatch_size=least))
+
+
+def fewest_sequences(config: Config) -> int:
+    """Return the smallest microbatch: one sequence, or a pair where the objective compares two."""
+    return 2 if objective_of(config).takes_pairs else 1
+
+
+def changes_of(config: Config) -> Iterator[Change]:
+    """Yield changes that may save memory, the cheapest first; each may be made of what another has left."""
+    yield from _without_loss(config)
+    yield from _smaller_microbatches(config)
+    yield from _other_runs(config)
+
+
+def _without_loss(config: Config) -> Iterator[Change]:
+    """Yield changes after which the same thing is learned."""
+    memory, optimizer = config.memory, config.optimizer
+    if not memory.donate:
+        yield _change("memory.donate=true", replace(config, memory=replace(memory, donate=True)))
+    if memory.loss_chunk_tokens is None or memory.loss_chunk_tokens > FEWEST_CHUNK:
+        fewer = replace(config, memory=replace(memory, loss_chunk_tokens=FEWEST_CHUNK))
+        yield _change(f"memory.loss_chunk_tokens={FEWEST_CHUNK}", fewer)
+    if config.evaluation.batch_size > 1:
+        alone = replace(config, evaluation=replace(config.evaluation, batch_size=1))
+        yield _change("evaluation.batch_size=1", alone)
+    if optimizer.max_grad_norm is not None:
+        yield _change("optimizer.max_grad_norm=null", replace(config, optimizer=replace(optimizer, max_grad_norm=None)))
+
+
+def _other_runs(config: Config) -> Iterator[Change]:
+    """Yield changes that cost speed, precision or another look at what is learned."""
+    memory, optimizer, precision = config.memory, config.optimizer, config.precision
+    if memory.remat == "none":
+        yield _change("memory.remat=layer", replace(config, memory=replace(memory, remat="layer")))
+    if precision.compute == "float32":
+        half = replace(config, precision=replace(precision, compute="bfloat16"))
+        yield _change("precision.compute=bfloat16", half)
+    if precision.params == "float32":
+        half = replace(config, precision=replace(precision, params="bfloat16"))
+        yield _change("precision.params=bfloat16", half)
+    if optimizer.name == "adamw":
+        yield _change("optimizer.name=adafactor", replace(config, optimizer=replace(optimizer, name="adafactor")))
+    if config.method.kind == "full":
+        yield _change("method.kind=lora", replace(config, method=replace(config.method, kind="lora")))
+    if config.data.max_length > FEWEST_LENGTH:
+        half_length = config.data.max_length // 2
+        shorter = replace(config, data=replace(config.data, max_length=half_length))
+        yield _change(f"data.max_length={half_length}", shorter)
+
+
+def _smaller_microbatches(config: Config) -> Iterator[Change]:
+    """Yield smaller microbatches with as many more of them, so that a step learns from as many rows."""
+    size, times = config.batch.microbatch_size, 1
+    while size % 2 == 0 and size > fewest_sequences(config):
+        size, times = size // 2, times * 2
+        accumulated = config.batch.accumulation_steps * times
+        batch = replace(config.batch, microbatch_size=size, accumulation_steps=accumulated)
+        settings = (f"batch.microbatch_size={size}", f"batch.accumulation_steps={accumulated}")
+        yield Change(settings=settings, config=replace(config, batch=batch))
+
+
+def _change(setting: str, config: Config) -> Change:
+    return Change(settings=(setting,), config=config)

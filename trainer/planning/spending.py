@@ -1,0 +1,211 @@
+"""What a run spends besides memory: time of a step, of the session and the week, and room on the disk."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from evidence.rules.spending.band import Band
+from evidence.rules.spending.figures import RunFigures
+from evidence.rules.spending.findings import findings
+from evidence.targets.target import Target
+from schemas.problems.problem import Problem
+from trainer.loop.disk import bytes_of as state_bytes_of
+from trainer.loop.disk import most_at_once
+from trainer.loop.state import state_shapes
+from trainer.planning.ask import ProgramAnswer
+from trainer.planning.duration.operations import step_operations
+from trainer.planning.duration.roofline import LIKELY_EFFICIENCY, floor_seconds, step_band
+from trainer.planning.duration.session import (
+    HOUR_SECONDS,
+    SessionPart,
+    copy_part,
+    evaluate_part,
+    sessions_needed,
+    total_seconds,
+    train_part,
+    weeks_needed,
+)
+from trainer.planning.estimate.workload import bytes_of
+from trainer.planning.subject import Subject
+
+INSTALL = Band(low=30, likely=90, high=240)
+"""Seconds to install the program from a wheel, its dependencies beside what a platform's image holds."""
+NETWORK = Band(low=20e6, likely=50e6, high=150e6)
+"""Bytes a second of a download of weights."""
+DISK = Band(low=100e6, likely=300e6, high=1e9)
+"""Bytes a second of a session's disk."""
+COMPILE_A_LAYER = Band(low=1, likely=3, high=10)
+"""Seconds to compile one layer of a train step to machine code: Gemma-2B's 18 take 44 s on quiet cores, 330 on busy."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spending:
+    """What a run spends, as plan.json has it."""
+
+    time: dict[str, Any] | None
+    disk: dict[str, Any]
+    findings: tuple[Problem, ...]
+
+
+def spending_of(subject: Subject, target: Target, programs: list[ProgramAnswer], *, file: str) -> Spending:
+    """Return what a run spends of time and disk on a target, and what of it is spent badly."""
+    step, moved, operations, because = step_time(subject, target, programs)
+    checkpoint = state_bytes_of(state_shapes(subject.task))
+    kept = most_at_once(subject.task.config)
+    disk = {
+        "need_bytes": checkpoint * kept,
+        "available_bytes": target.disk_bytes,
+        "because": f"{kept} checkpoints of {checkpoint:,} bytes, the one being written among them",
+    }
+    parts = [] if step is None else session_parts(subject, target, step, checkpoint)
+    time = None
+    if step is not None:
+        time = {
+            **time_document(subject, target, step, parts),
+            "because": because,
+            "flops": operations,
+            "moved_bytes": moved,
+        }
+    figures = run_figures(subject, target, step, parts, operations, moved, checkpoint, file=file)
+    return Spending(time=time, disk=disk, findings=findings(figures, target))
+
+
+def step_time(subject: Subject, target: Target, programs: list[ProgramAnswer]) -> tuple[Band | None, float, float, str]:
+    """Return how long a step takes, what one device moves and computes in it, and which of the two decides."""
+    config, devices = subject.task.config, subject.task.mesh.size
+    operations = step_operations(subject.task) / devices
+    train = next(program for program in programs if program.name == "train")
+    moved = float(moved_bytes(train, config.batch.accumulation_steps))
+    peak = target.peak_flops.get(config.precision.compute)
+    if peak is None or target.memory_bandwidth is None:
+        return None, moved, operations, "the device's speed is not known"
+    computing, moving = operations / peak, moved / target.memory_bandwidth
+    floor = floor_seconds(flops=operations, peak_flops=peak, moved_bytes=moved, bandwidth=target.memory_bandwidth)
+    decides = "arithmetic" if computing >= moving else "memory"
+    because = (
+        f"{decides} decides: {operations:.3g} operations in {computing:.3g} s, {moved:.3g} bytes in {moving:.3g} s at "
+        f"the device's peaks; {LIKELY_EFFICIENCY:.0%} of them is likely, and no measured step has narrowed the band"
+    )
+    return step_band(floor), moved, operations, because
+
+
+def moved_bytes(train: ProgramAnswer, microbatches: int) -> int:
+    """Return the bytes that one device reads and writes of its memory in a step, at least.
+
+    The state is read and written once; parameters are read in the forward, the recomputed and the backward pass of each
+    microbatch; what is kept besides is written and read.
+    """
+    state = sum(part.bytes for part in train.parts if part.name in ("params", "opt_state"))
+    weights = sum(part.bytes for part in train.parts if part.name in ("params", "frozen"))
+    rest = train.peak_bytes - state - sum(part.bytes for part in train.parts if part.name == "frozen")
+    return 2 * state + microbatches * (3 * weights + 2 * max(rest, 0))
+
+
+def session_parts(subject: Subject, target: Target, step: Band, checkpoint: int) -> list[SessionPart]:
+    """Return what the time of a run goes to, in order."""
+    task = subject.task
+    config, model = task.config, task.model
+    weights = bytes_of(model.base)
+    saves = (
+        1 + (config.limits.steps - 1) // config.checkpoint.save_every_steps if config.checkpoint.save_every_steps else 1
+    )
+    parts = []
+    if target.session_seconds is not None:
+        parts.append(SessionPart(name="install", seconds=INSTALL, because="a wheel and what an image lacks"))
+    layers = model.source.spec.layers
+    compiling = f"{layers} layers × {COMPILE_A_LAYER.likely:g} s"
+    parts.append(SessionPart(name="compile", seconds=COMPILE_A_LAYER.times(layers), because=compiling))
+    if model.reads_weights:
+        parts.append(copy_part("load", bytes_each=weights, bytes_per_second=NETWORK))
+    parts.append(train_part(step, config.limits.steps))
+    parts.append(copy_part("save", bytes_each=checkpoint, bytes_per_second=DISK, times=saves))
+    if subject.asked is not None and target.memory_bandwidth is not None:
+        token = step_band(weights / task.mesh.size / target.memory_bandwidth)
+        parts.append(
+            evaluate_part(
+                prompts=subject.asked.prompts,
+                batch_size=config.evaluation.batch_size,
+                tokens=config.evaluation.max_new_tokens,
+                token_seconds=token,
+                times=2 if config.evaluation.baseline else 1,
+            )
+        )
+    parts.append(copy_part("export", bytes_each=weights, bytes_per_second=DISK))
+    return parts
+
+
+def time_document(subject: Subject, target: Target, step: Band, parts: list[SessionPart]) -> dict[str, Any]:
+    """Return the time of a run as plan.json has it."""
+    total = total_seconds(parts)
+    tokens = subject.task.tokens_per_step
+    fraction = subject.tokens.real_fraction
+    session, week = target.session_seconds, target.week_seconds
+    return {
+        "step_seconds": band_document(step),
+        "hours": band_document(total.times(1 / HOUR_SECONDS)),
+        "tokens": tokens,
+        "real_tokens": None if fraction is None else round(tokens * fraction, 1),
+        "tokens_source": subject.tokens.source,
+        "session": [
+            {"name": part.name, "seconds": band_document(part.seconds), "because": part.because} for part in parts
+        ],
+        "session_seconds": session,
+        "session_fraction": None if session is None else band_document(total.times(1 / session)),
+        "week_seconds": week,
+        "week_fraction": None if week is None else band_document(total.times(1 / week)),
+        "sessions": None if session is None else list(sessions_needed(parts, session)),
+        "weeks": None
+        if session is None or week is None
+        else weeks_needed(parts, session_seconds=session, week_seconds=week),
+    }
+
+
+def band_document(band: Band) -> dict[str, float]:
+    """Return a band as plan.json has it, with four digits."""
+    return {name: _short(value) for name, value in (("low", band.low), ("likely", band.likely), ("high", band.high))}
+
+
+def _short(value: float) -> float:
+    """Return a number with four digits: what is not known better is not written longer."""
+    return 0.0 if value == 0 else round(value, 3 - math.floor(math.log10(abs(value))))
+
+
+def run_figures(
+    subject: Subject,
+    target: Target,
+    step: Band | None,
+    parts: list[SessionPart],
+    operations: float,
+    moved: float,
+    checkpoint: int,
+    *,
+    file: str,
+) -> RunFigures:
+    """Return what is known of the run, for the checks of its spending."""
+    task = subject.task
+    config = task.config
+    sessions = None
+    if parts and target.session_seconds is not None:
+        sessions = sessions_needed(parts, target.session_seconds)[1]
+    real = subject.tokens.real_fraction
+    return RunFigures(
+        file=file,
+        steps=config.limits.steps,
+        save_every_steps=config.checkpoint.save_every_steps,
+        max_minutes=config.limits.max_minutes,
+        step_seconds=step,
+        run_seconds=total_seconds(parts) if parts else None,
+        sessions=sessions,
+        compute_type=config.precision.compute,
+        devices=task.mesh.size,
+        tokens_per_step=task.tokens_per_step // config.batch.accumulation_steps,
+        flops_per_step=operations,
+        bytes_per_step=moved,
+        padding_fraction=None if real is None else 1 - real,
+        packing=config.data.packing,
+        divided=config.mesh.shard_params,
+        checkpoint_bytes=checkpoint,
+        checkpoints_on_disk=most_at_once(config),
+    )

@@ -1,0 +1,158 @@
+"""What is planned: the task on a target that need not be here, and how many of its tokens are real."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+from jax.sharding import AbstractMesh, Mesh
+
+from evidence.targets.target import Target
+from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.rule import problem_of
+from trainer.config.tree import Config
+from trainer.data.prompts import Asked
+from trainer.data.render import prompt_of
+from trainer.data.rows import read_eval_set
+from trainer.loop.mesh import AXIS
+from trainer.loop.task import Task
+from trainer.methods.model import Model, model_of
+from trainer.model import files
+from trainer.model.files.known import planned_source
+from trainer.objectives import objective_of
+from trainer.objectives.data import Data, read_data, read_training_rows, too_long_sequences
+from trainer.planning.devices import TOO_FEW
+
+CHARACTERS_A_TOKEN = 3.5
+"""Assumed where a model's tokenizer is not here: English text has 3.5 to 4.5 characters a token, numbers fewer."""
+
+PACKED_FRACTION = 0.95
+"""Share of real tokens assumed of packed sequences."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tokens:
+    """How many of a step's tokens are real."""
+
+    real_fraction: float | None
+    """Share of tokens that are not padding. None: the rows could not be read."""
+    source: str
+    """Counted or assumed, and how."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """A run as it is planned."""
+
+    task: Task
+    asked: Asked | None
+    tokens: Tokens
+    warnings: tuple[Problem, ...] = ()
+
+    def changed(self, config: Config) -> Subject:
+        """Return the run under another configuration of the same model, on the same devices."""
+        return Subject(task=self.task.changed(config), asked=self.asked, tokens=self.tokens, warnings=self.warnings)
+
+
+def subject_of(config: Config, target: Target, *, say: Callable[[str], None] = lambda line: None) -> Subject:
+    """Return what is planned of a configuration on a target. No weight is read; no login is needed for known models.
+
+    Raises:
+        ProblemError: exit code 2; all that is wrong with model, rows and evaluation set.
+    """
+    devices = devices_used(config, target)
+    source = planned_source(config.model.name, config.model.revision)
+    model = model_of(config, source)
+    mesh = AbstractMesh((devices,), (AXIS,))
+    task = Task(config=config, model=model, objective=objective_of(config), mesh=cast(Mesh, mesh))
+    if not has_tokenizer(model):
+        if too_long := too_long_sequences(config, model):
+            raise ProblemError(too_long, exit_code=2)
+        return Subject(task=task, asked=assumed_asked(config), tokens=assumed_tokens(config))
+    say("reading the rows")
+    problems: list[Problem] = []
+    data = read_data(config, model, task.objective, problems, devices=devices)
+    if problems or data is None:
+        raise ProblemError(problems, exit_code=2)
+    return Subject(task=task, asked=data.asked, tokens=counted_tokens(config, data), warnings=data.warnings)
+
+
+def devices_used(config: Config, target: Target) -> int:
+    """Return how many of a target's devices a run uses.
+
+    Raises:
+        ProblemError: exit code 3; it asks for more than there are.
+    """
+    if config.mesh.devices is None or config.mesh.devices <= target.devices:
+        return config.mesh.devices or target.devices
+    what = f"mesh.devices asks for {config.mesh.devices} devices; {target.name} has {target.devices}."
+    advice = f"Use --set mesh.devices={target.devices}, or leave it out to use all of them."
+    problem = problem_of(
+        TOO_FEW, file="mesh.devices", what=what, why=None, expected=f"at most {target.devices}", next=advice
+    )
+    raise ProblemError([problem], exit_code=3)
+
+
+def has_tokenizer(model: Model) -> bool:
+    """Return whether the model's tokenizer is on this machine."""
+    return any((model.source.tokenizer_folder / name).is_file() for name in files.VOCABULARY)
+
+
+def counted_tokens(config: Config, data: Data) -> Tokens:
+    """Return the share of real tokens as the rows have it."""
+    longest = config.data.max_length
+    total = len(data.source.sequences) * longest
+    real = min(data.source.tokens_per_pass / total, 1.0) if total else None
+    return Tokens(real_fraction=real, source=f"counted in {len(data.rows):,} rows with the model's tokenizer")
+
+
+def assumed_asked(config: Config) -> Asked | None:
+    """Return what an evaluation set asks, its tokens assumed of its characters.
+
+    Raises:
+        ProblemError: exit code 2; it cannot be read.
+    """
+    if config.evaluation.eval_set is None:
+        return None
+    rows = read_eval_set(config.evaluation.eval_set).rows
+    return Asked(prompts=len(rows), longest_tokens=max(assumed_count([row["prompt"] for row in rows])))
+
+
+def assumed_tokens(config: Config) -> Tokens:
+    """Return the share of real tokens, those of each row assumed of its characters.
+
+    Raises:
+        ProblemError: exit code 2; the rows cannot be read.
+    """
+    _, rows = read_training_rows(config)
+    longest = config.data.max_length
+    counts = np.minimum(assumed_count([text_of(row) for row in rows]), longest)
+    fraction = PACKED_FRACTION if config.data.packing else float(counts.mean() / longest)
+    how = f"assumed: {CHARACTERS_A_TOKEN:g} characters a token in {len(rows):,} rows"
+    if config.data.packing:
+        how += f", sequences packed to {PACKED_FRACTION:.0%}"
+    return Tokens(real_fraction=fraction, source=f"{how}; the model's tokenizer is not on this machine")
+
+
+def assumed_count(texts: Sequence[str]) -> list[int]:
+    """Return the tokens that texts may have: `assumed_count(["seven is"])` is `[3]`."""
+    return [max(1, math.ceil(len(text) / CHARACTERS_A_TOKEN)) for text in texts]
+
+
+def text_of(row: dict[str, Any]) -> str:
+    """Return all words of a row, whatever its shape."""
+    return prompt_of(row) + " ".join(
+        _texts({key: value for key, value in row.items() if key not in ("prompt", "meta")})
+    )
+
+
+def _texts(value: Any) -> list[str]:
+    """Return the texts inside a value."""
+    if isinstance(value, dict):
+        return [text for inner in value.values() for text in _texts(inner)]
+    if isinstance(value, list):
+        return [text for inner in value for text in _texts(inner)]
+    return [value] if isinstance(value, str) else []

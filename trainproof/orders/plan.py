@@ -1,0 +1,145 @@
+"""What `trainproof plan` is asked, and its answer: kept on disk, so that the same question is answered at once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from evidence.run.hashes import sha256_json
+from evidence.targets.table import THIS_MACHINE, target_of, targets
+from evidence.targets.target import Target
+from schemas.catalog import VERSION
+from trainer.config.load import load_config
+from trainer.config.tree import Config, document_of
+from trainer.planning.compile.cache import keep, kept, source_digest, versions
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanFlags:
+    """The flags of `plan`, as they were given."""
+
+    config: Path
+    on: str | None = None
+    device: str | None = None
+    settings: Sequence[str] = ()
+    where: bool = False
+    exact: bool = False
+    quick: bool = False
+    advice: bool = True
+    grid: bool = False
+    max_batch: bool = False
+
+
+def answer_of(flags: PlanFlags) -> dict[str, Any]:
+    """Return the plan that is asked for, or one configuration on every target.
+
+    Raises:
+        ProblemError: exit code 2: an unknown target, a configuration that cannot be built; 3: absent devices.
+    """
+    config = load_config(flags.config, flags={"mesh.device": flags.device}, settings=flags.settings)
+    if flags.where:
+        return where(config, flags)
+    if flags.on is None or flags.on == THIS_MACHINE:
+        from trainer.planning.this_machine import this_machine
+
+        return planned(config, this_machine(config), flags)
+    return cached(config, target_of(flags.on), flags)
+
+
+def plan_of(config: Path, *, device: str | None, settings: Sequence[str]) -> dict[str, Any]:
+    """Return the plan of a configuration on this machine; warnings about its rows go to the standard error."""
+    return answer_of(PlanFlags(config=config, device=device, settings=settings))
+
+
+def cached(config: Config, target: Target, flags: PlanFlags) -> dict[str, Any]:
+    """Return the plan for a target of the table: the one kept of the same question, else made now."""
+    key = hashlib.sha256(json.dumps(question(config, target, flags), sort_keys=True).encode()).hexdigest()
+    if (known := kept(f"answer-{key}")) is not None:
+        return known
+    plan = planned(config, target, flags)
+    keep(f"answer-{key}", plan)
+    return plan
+
+
+def planned(config: Config, target: Target, flags: PlanFlags) -> dict[str, Any]:
+    """Return the plan, made now."""
+    from trainer.planning.target_plan import Wish, plan_for
+
+    wish = Wish(
+        exact=flags.exact,
+        quick=flags.quick,
+        advice=flags.advice,
+        max_batch=flags.max_batch,
+        grid=flags.grid,
+        say=lambda line: say(f"{target.name}: {line}"),
+    )
+    return plan_for(config, target, wish)
+
+
+def say(line: str) -> None:
+    """Tell how far the plan is."""
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()
+
+
+def question(config: Config, target: Target, flags: PlanFlags) -> dict[str, Any]:
+    """Return everything that decides a plan: configuration, files it names, target, versions, this program's source."""
+    return {
+        "config": document_of(config),
+        "files": [stamp for name in named_files(config) for stamp in stamps(Path(name).expanduser())],
+        "target": dict(target.document),
+        "flags": [flags.exact, flags.quick, flags.advice, flags.grid, flags.max_batch],
+        "versions": versions(),
+        "source": source_digest(),
+    }
+
+
+def named_files(config: Config) -> list[str]:
+    """Return what a configuration names that may be a file or a folder."""
+    return [name for name in (config.model.name, config.data.dataset, config.evaluation.eval_set) if name]
+
+
+def stamps(path: Path) -> list[list[Any]]:
+    """Return path, size and time of a file, or of the files of a folder; none where there is nothing."""
+    found = sorted(path.iterdir()) if path.is_dir() else [path]
+    return [[str(each), each.stat().st_size, each.stat().st_mtime_ns] for each in found if each.is_file()]
+
+
+def where(config: Config, flags: PlanFlags) -> dict[str, Any]:
+    """Return one configuration on every target of the table, side by side."""
+    return {
+        "schema_version": VERSION,
+        "config_sha256": sha256_json(document_of(config)),
+        "where": [row(name, config, flags) for name in targets()],
+    }
+
+
+def row(name: str, config: Config, flags: PlanFlags) -> dict[str, Any]:
+    """Return what `--where` says of one target; a run that asks for more devices than there are is unsupported."""
+    target = targets()[name]
+    anywhere = replace(config, mesh=replace(config.mesh, devices=None))
+    plan = cached(anywhere, target, replace(flags, advice=False, grid=False, max_batch=False))
+    programs = plan["programs"]
+    time = plan["time"]
+    dearest = max(programs, key=lambda each: each["peak_bytes"]) if programs else None
+    return {
+        "target": name,
+        "title": target.title,
+        "devices": plan["target"]["devices"],
+        "verdict": plan["verdict"],
+        "need_bytes": plan["need_bytes"] if programs else None,
+        "available_bytes": plan["available_bytes"],
+        "error_fraction": plan["error_fraction"],
+        "method": plan["method"],
+        "because": dearest["because"] if dearest else plan["findings"][0]["what"],
+        "program": dearest["name"] if dearest else None,
+        "hours": time["hours"] if time else None,
+        "session_fraction": time["session_fraction"] if time else None,
+        "week_fraction": time["week_fraction"] if time else None,
+        "sessions": time["sessions"] if time else None,
+    }
