@@ -8,7 +8,7 @@ from evidence.rules.spending.device import TYPE_ABSENT
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import problem_of
 from schemas.problems.words import listed
-from trainer.config.tree import Config
+from trainer.config.tree import Config, ElementType
 from trainer.planning.devices import REFUSED, Devices
 
 BFLOAT16_CAPABILITY = 8.0
@@ -62,7 +62,7 @@ def refuse_absent_types(config: Config, *, kind: str, element_types: Collection[
         raise ProblemError(problems, exit_code=REFUSED)
 
 
-def instead(key: str, config: Config, element_types: Collection[str]) -> str:
+def instead(key: str, config: Config, element_types: Collection[str]) -> ElementType:
     """Return the element type of 16 bits to use, bfloat16 where the device has it; float32 where none can be."""
     if "bfloat16" in element_types:
         return "bfloat16"
