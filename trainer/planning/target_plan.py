@@ -15,7 +15,7 @@ from schemas.problems.problem import Problem
 from schemas.problems.render import as_text
 from schemas.problems.rule import Rule, problem_of
 from trainer.config.tree import Config, document_of
-from trainer.planning.advice import advice, deciding
+from trainer.planning.advice import SURE_FRACTION, advice, deciding
 from trainer.planning.ask import Asking, ProgramAnswer, no_compiler, parts_document
 from trainer.planning.compile.ahead import Compiler
 from trainer.planning.compile.machines import machine_of
@@ -45,6 +45,8 @@ class Wish:
     advice: bool = True
     max_batch: bool = False
     grid: bool = False
+    brief: bool = False
+    """Ask the compiler only where a sum is not sure."""
     limit_seconds: float = 600.0
     say: Callable[[str], None] = lambda line: None
 
@@ -88,6 +90,7 @@ def asking_for(target: Target, subject: Subject, wish: Wish) -> Iterator[Asking]
         limit_seconds=wish.limit_seconds,
         say=wish.say,
         why_not=why_not,
+        sure_fraction=SURE_FRACTION if wish.brief else 0.0,
     )
     if machine is None:
         yield plain
