@@ -15,9 +15,9 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Int
 
-from schemas.catalog import VERSION
 from schemas.problems.problem import Problem, ProblemError
 from trainer.data.chat_template import ChatTokenizer, each_rendered
+from trainer.data.counts import Tally
 from trainer.data.files.encoded import EncodedRow, Span
 from trainer.data.files.pairs import sides_of
 from trainer.data.files.tokens import TokenFile
@@ -115,39 +115,6 @@ def encode_rows(
         counts=tally.counts(rows=len(rows)),
         warnings=tuple(special),
     )
-
-
-class Tally:
-    """The counts of `first_examples.json`, taken row by row.
-
-    Args:
-        end_id: the token that ends a completion.
-    """
-
-    def __init__(self, *, end_id: int) -> None:
-        self._end_id = end_id
-        self._tokens = self._supervised = self._truncated = self._whole = self._ended = 0
-
-    def add(self, parts: Sequence[EncodedRow], *, is_pair: bool = False) -> None:
-        """Count what a row became: the parts of its sequence, or the two sequences of a pair."""
-        self._tokens += sum(map(len, parts))
-        self._supervised += sum(len(part.supervised) for part in parts)
-        if last := parts if is_pair else parts[-1:]:
-            truncated = any(part.truncated for part in last)
-            self._truncated += truncated
-            self._whole += not truncated
-            self._ended += not truncated and all(part.ends_with(self._end_id) for part in last)
-
-    def counts(self, *, rows: int) -> dict[str, int | bool]:
-        """Return the counts; where every row was cut, no end is ever learned."""
-        return {
-            "rows": rows,
-            "prompt_tokens": self._tokens - self._supervised,
-            "supervised_tokens": self._supervised,
-            "truncated_rows": self._truncated,
-            "rows_without_answer": 0,  # they are refused
-            "end_token_supervised": 0 < self._whole == self._ended,
-        }
 
 
 class Lost:
@@ -282,35 +249,6 @@ def has_its_answer(example: Example, row: EncodedRow, tokenizer: Tokenizer) -> b
 def text_of(row: EncodedRow, tokenizer: Tokenizer) -> str:
     """Return what a row teaches to write, letter for letter."""
     return str(tokenizer.decode(row.supervised, clean_up_tokenization_spaces=False))
-
-
-def first_examples(data: EncodedData, order: Sequence[int], tokenizer: Tokenizer, *, run_id: str) -> dict[str, Any]:
-    """Return the document `first_examples.json`: the rows of `order` as the model sees them, and the counts."""
-    return {
-        "schema_version": VERSION,
-        "run_id": run_id,
-        "examples": [shown_row(row, tokenizer) for index in order for row in in_sequences(data.encoded[index])],
-        "counts": data.counts,
-    }
-
-
-def in_sequences(example: EncodedRow | Sequence[EncodedRow]) -> Sequence[EncodedRow]:
-    """Return the sequences of an example: its own one, or both of a pair."""
-    return (example,) if isinstance(example, EncodedRow) else example
-
-
-def shown_row(row: EncodedRow, tokenizer: Tokenizer) -> dict[str, Any]:
-    """Return one row with each token's text and whether it is supervised."""
-    asked = {place for first, last in row.spans for place in range(max(first, 1), last)}
-    return {
-        "row": row.row,
-        "text": str(tokenizer.decode(row.token_ids)),
-        "tokens": [
-            {"id": token, "text": str(tokenizer.decode([token])), "supervised": place in asked}
-            for place, token in enumerate(row.token_ids)
-        ],
-        "truncated": row.truncated,
-    }
 
 
 def needed_tokens(example: Example, tokenizer: Tokenizer, end_id: int) -> int:

@@ -19,10 +19,11 @@ from schemas.problems.words import listed
 from trainer.config.tree import Config
 from trainer.data.buckets import no_buckets
 from trainer.data.dev_reasoning import generate_rows
-from trainer.data.encode import EncodedData, Tokenizer, first_examples
+from trainer.data.encode import EncodedData, Tokenizer
 from trainer.data.prompts import Asked, odd_items, prompts_of, refused_prompts
 from trainer.data.render import FORM, PromptForm, form_of, prompt_of, question_of
 from trainer.data.rows import RowFile, read_dataset, read_eval_set
+from trainer.data.shown import first_examples
 from trainer.data.source import RowSource, row_source
 from trainer.methods.model import Model
 from trainer.objectives import objective_of

@@ -10,9 +10,11 @@ from model_folders import model_folder
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from schemas.problems.words import shown
-from trainer.data.encode import Tally, encode_rows, first_examples
+from trainer.data.counts import Tally
+from trainer.data.encode import encode_rows
 from trainer.data.files.encoded import EncodedRow, laid_out
 from trainer.data.render import render_row
+from trainer.data.shown import first_examples
 from trainer.model.files.source import resolve
 
 TRACE = {
