@@ -176,7 +176,7 @@ def compiled(case: Case, config: Config) -> dict[str, Any]:
     began = time.perf_counter()
     if case.chips is None:
         task = task_of(config, build_mesh(choose_devices("cpu", 1).list))
-        analysis = programs_of(task, asked=case.asked)[case.program].compile().call.memory_analysis()
+        analysis = programs_of(task, asked=case.asked)[case.program].compile().executable.memory_analysis()
         need = (
             analysis.argument_size_in_bytes
             + analysis.output_size_in_bytes

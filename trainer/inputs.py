@@ -10,6 +10,7 @@ from trainer.methods.model import read_model
 from trainer.objectives import objective_of
 from trainer.objectives.data import Data, read_data
 from trainer.planning.devices import Devices
+from trainer.planning.element_types import element_types_of, refuse_absent_types
 
 
 def read_inputs(config: Config, devices: Devices, *, with_weights: bool = True) -> tuple[Task, Data]:
@@ -22,8 +23,9 @@ def read_inputs(config: Config, devices: Devices, *, with_weights: bool = True) 
 
     Raises:
         ProblemError: exit code 2; all that is wrong with model, dataset and evaluation set at once, as far as one can
-            be judged without the other.
+            be judged without the other. Exit code 3; the device does not have an element type of the run.
     """
+    refuse_absent_types(config, kind=devices.kind, element_types=element_types_of(devices.list[0]))
     problems: list[Problem] = []
     objective = objective_of(config)
     model = read_model(config, problems, with_weights=with_weights)

@@ -110,12 +110,24 @@ def kill(started: Started) -> None:
     if not is_alive(started):
         return
     if sys.platform == "win32":
-        with suppress(psutil.NoSuchProcess):
-            process = psutil.Process(started.pid)
-            for member in (*process.children(recursive=True), process):
-                with suppress(psutil.NoSuchProcess):
-                    member.kill()
+        kill_all(started)
         return
     with suppress(ProcessLookupError):
         # The job leads a session, so its process group has its id and no other process is in it.
         os.killpg(started.pid, signal.SIGKILL)
+
+
+def kill_all(started: Started) -> None:
+    """End the process and everything it started, also what has a session of its own, at once."""
+    if is_alive(started):
+        with suppress(psutil.NoSuchProcess):
+            _kill_from(psutil.Process(started.pid))
+
+
+def _kill_from(process: psutil.Process) -> None:
+    """End a process and what it started; it stands still meanwhile, so that it starts nothing more."""
+    with suppress(psutil.NoSuchProcess):
+        process.suspend()
+        for child in process.children():
+            _kill_from(child)
+        process.kill()

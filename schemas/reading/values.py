@@ -9,6 +9,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+_LARGEST_BITS = 1024
+"""A whole number that needs more has no place among floating-point numbers, and is none that anybody counted."""
+
 
 def at(document: Mapping[str, Any] | None, *path: str) -> Any:
     """Return the value at a path of keys, None where a part of the path is missing."""
@@ -31,6 +34,8 @@ def number_at(document: Mapping[str, Any] | None, *path: str) -> float | None:
     value = at(document, *path)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
+    if isinstance(value, int):
+        return value if value.bit_length() < _LARGEST_BITS else None
     return value if math.isfinite(value) else None
 
 

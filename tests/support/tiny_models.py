@@ -12,8 +12,9 @@ from flax import nnx
 
 from trainer.model.build import abstract
 from trainer.model.decoder import Decoder
+from trainer.model.families import spec_from_config
 from trainer.model.params import Params, bind, flatten
-from trainer.model.spec import BlockSpec, ModelSpec
+from trainer.model.spec import ModelSpec
 
 GPT2: dict[str, Any] = {
     "model_type": "gpt2",
@@ -58,26 +59,9 @@ def logits(graphdef: nnx.GraphDef[Decoder], params: Params, tokens: Any) -> jax.
 
 def counting_model(vocab: int) -> tuple[nnx.GraphDef[Decoder], Params]:
     """Return a model whose most likely token after t is t + 1, and after the last one token 0."""
-    spec = ModelSpec(
-        family="gpt2",
-        vocab=vocab,
-        blocks=(BlockSpec(),),
-        embed=vocab,
-        heads=1,
-        kv_heads=1,
-        head_dim=2,
-        mlp=2,
-        max_positions=256,
-        learned_positions=True,
-        norm="rms_one_plus",
-        norm_epsilon=1e-6,
-        activation="gelu",
-        gated_mlp=False,
-        attention_bias=False,
-        output_bias=False,
-        mlp_bias=False,
-        tied_head=False,
-    )
+    sizes = {"vocab_size": vocab, "hidden_size": vocab, "intermediate_size": 2, "head_dim": 2, "num_hidden_layers": 1}
+    alone = {"num_attention_heads": 1, "num_key_value_heads": 1, "tie_word_embeddings": False}
+    spec = spec_from_config(GEMMA | sizes | alone | {"max_position_embeddings": 256})
     graphdef, params = random_model(spec)
     # Tokens are unit vectors, every layer adds nothing, and the head looks for the unit vector of the token before.
     zeros = {name: jnp.zeros_like(value) for name, value in params.items()}

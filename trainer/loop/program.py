@@ -25,8 +25,8 @@ from jaxtyping import Array, Key
 from trainer.data.prompts import Asked
 from trainer.generate.decode import decode, padded
 from trainer.loop.mesh import batch_sharding
-from trainer.loop.state import optimizer_of, placed, random_params, shardings_of, state_shapes
-from trainer.loop.step import LossSums, Params, build_step, first_state
+from trainer.loop.state import first_state_of, optimizer_of, placed, random_params, shardings_of, state_shapes
+from trainer.loop.step import LossSums, Params, build_step
 from trainer.loop.task import REFERENCE, Task, without_reference
 from trainer.methods.method import joined
 from trainer.methods.model import Model
@@ -110,10 +110,9 @@ def draw_program(task: Task, wanted: Callable[[str], bool]) -> Program:
 
 def start_program(task: Task) -> Program:
     """Return the state before the first step; trained parameters become its own, so that they never exist twice."""
-    optimizer = optimizer_of(task)
     state = state_shapes(task)
     function = jax.jit(
-        lambda trained: first_state(trained, optimizer), donate_argnums=(0,), out_shardings=shardings_of(state)
+        lambda trained: first_state_of(task, trained), donate_argnums=(0,), out_shardings=shardings_of(state)
     )
     return Program(function=function, arguments=(state.trained,), settings={}, donated=(0,))
 

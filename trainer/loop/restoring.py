@@ -11,9 +11,10 @@ from evidence.run.layout import CHECKPOINTS, CONFIG
 from evidence.run.unreadable import NO_CHECKPOINT
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
+from trainer.loop.loss_scale import first_loss_scale
 from trainer.loop.saving import quiet_writers
 from trainer.loop.step import TrainState
-from trainer.loop.stored import FROZEN_HASH, HASH, StoredState, state_of, state_sha256, stored
+from trainer.loop.stored import FROZEN_HASH, HASH, SCALED, StoredState, state_of, state_sha256, stored
 from trainer.model.params import owned
 from trainer.recorder.failure import explain_full_device
 
@@ -68,19 +69,33 @@ def restore(run_folder: Path, like: TrainState) -> TrainState:
 def restored(run_folder: Path, step: int, like: TrainState) -> TrainState:
     """Return the checkpoint of a step.
 
+    A run may go on in another element type: a loss scale that is not needed is left out, one that is not there begins.
+
     Raises:
         AnotherStateError: it is not what was saved. Orbax raises others where it cannot be read.
     """
-    shapes = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding), stored(like)
-    )
     with quiet_writers(), ocp.CheckpointManager((run_folder / CHECKPOINTS).absolute()) as manager:
-        read = manager.restore(step, args=ocp.args.StandardRestore(shapes._asdict()))
-        saved_sha256 = (manager.metadata(step).custom_metadata or {}).get(HASH)
+        beside = manager.metadata(step).custom_metadata or {}
+        shapes = saved_shapes(like, scaled=SCALED in beside)
+        read = manager.restore(step, args=ocp.args.StandardRestore(shapes.parts()))
     parts: StoredState = jax.tree.map(owned, StoredState(**read))
-    if saved_sha256 is not None and saved_sha256 != state_sha256(parts):
+    if beside.get(HASH) not in (None, state_sha256(parts)):
         raise AnotherStateError
+    if like.loss_scale is None:
+        parts = parts._replace(loss_scale=None)
+    elif parts.loss_scale is None:
+        parts = parts._replace(loss_scale=jax.device_put(first_loss_scale(), like.step.sharding))
     return state_of(parts)
+
+
+def saved_shapes(like: TrainState, *, scaled: bool) -> StoredState:
+    """Return what a checkpoint of such a state holds, with a loss scale or without, as shapes."""
+    scale = (like.loss_scale or jax.eval_shape(first_loss_scale)) if scaled else None
+    shapes: StoredState = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding or like.step.sharding),
+        stored(like)._replace(loss_scale=scale),
+    )
+    return shapes
 
 
 def frozen_sha256_of(run_folder: Path) -> str | None:

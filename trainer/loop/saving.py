@@ -24,7 +24,7 @@ import orbax.checkpoint as ocp
 from evidence.run.layout import CHECKPOINTS
 from trainer.loop.disk import refuse_full_disk
 from trainer.loop.step import TrainState
-from trainer.loop.stored import FROZEN_HASH, HASH, state_sha256, stored
+from trainer.loop.stored import FROZEN_HASH, HASH, SCALED, state_sha256, stored
 from trainer.model.params import Params, params_sha256
 
 UNFINISHED = ".orbax-checkpoint-tmp"
@@ -73,10 +73,11 @@ class Checkpoints:
         """Write the state and return None, or the operating system's error number and leave nothing behind."""
         try:
             parts = stored(state)
+            scaled = {} if parts.loss_scale is None else {SCALED: True}
             self._manager.save(
                 step,
-                args=ocp.args.StandardSave(parts._asdict()),
-                custom_metadata={HASH: state_sha256(parts), **self._beside},
+                args=ocp.args.StandardSave(parts.parts()),
+                custom_metadata={HASH: state_sha256(parts), **scaled, **self._beside},
             )
             self._manager.wait_until_finished()
         except (OSError, ValueError) as error:

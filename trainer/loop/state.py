@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import optax
 
+from trainer.loop.loss_scale import first_loss_scale, is_scaled
 from trainer.loop.mesh import state_shardings
 from trainer.loop.optimizer import build_optimizer
 from trainer.loop.step import TrainState, first_state
@@ -35,9 +36,14 @@ def shardings_of(tree: Any) -> Any:
 
 def state_shapes(task: Task) -> TrainState:
     """Return the shapes, types and shardings of a run's state; nothing is computed."""
-    optimizer = optimizer_of(task)
-    state: TrainState = placed(jax.eval_shape(lambda tree: first_state(tree, optimizer), task.model.trained), task)
+    state: TrainState = placed(jax.eval_shape(lambda trained: first_state_of(task, trained), task.model.trained), task)
     return state
+
+
+def first_state_of(task: Task, trained: Params) -> TrainState:
+    """Return the state before a run's first step."""
+    scale = first_loss_scale() if is_scaled(task.config.precision) else None
+    return first_state(trained, optimizer_of(task), scale)
 
 
 def optimizer_of(task: Task) -> optax.GradientTransformation:

@@ -3,7 +3,8 @@
 The law of accumulation: the gradient of a step is the gradient of the mean loss per unit of weight (a supervised token,
 say) over *all* its microbatches. They have different weights, so a mean of their means would be wrong; sums are added
 and divided once by the total. The step knows no model, no objective and no method: it is given a function from
-parameters and a microbatch to sums.
+parameters and a microbatch to sums. Where the state has a loss scale, gradients are those of float16
+(`loss_scale.py`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int32, Key
 
+from trainer.loop.loss_scale import NAME, LossScale, next_loss_scale, unless
 from trainer.loop.rounding import round_like
 from trainer.objectives.objective import Microbatch, Sums
 
@@ -40,6 +42,8 @@ class TrainState(NamedTuple):
     trained: Params
     """The parameters that learn."""
     opt_state: Any
+    loss_scale: LossScale | None = None
+    """What the loss is multiplied by. None: it is not, for gradients have the range of float32."""
 
 
 class StepMetrics(NamedTuple):
@@ -50,12 +54,15 @@ class StepMetrics(NamedTuple):
     grad_norm: Float[Array, ""]
     """Global L2 norm before clipping."""
     named: dict[str, Float[Array, ""]]
-    """The objective's further figures, each a mean per unit of weight."""
+    """The objective's further figures, each a mean per unit of weight; and the loss scale, if there is one."""
 
 
-def first_state(trained: Params, optimizer: optax.GradientTransformation) -> TrainState:
+def first_state(
+    trained: Params, optimizer: optax.GradientTransformation, loss_scale: LossScale | None = None
+) -> TrainState:
     """Return the state before the first step. The optimizer's own numbers are float32 even where params are not."""
-    return TrainState(step=jnp.int32(0), trained=trained, opt_state=optimizer.init(in_float32(trained)))
+    opt_state = optimizer.init(in_float32(trained))
+    return TrainState(step=jnp.int32(0), trained=trained, opt_state=opt_state, loss_scale=loss_scale)
 
 
 def build_step(
@@ -77,35 +84,70 @@ def build_step(
     def train_step(state: TrainState, frozen: Params, batch: Batch) -> tuple[TrainState, StepMetrics]:
         root = jax.random.key(seed)
         draws = jax.random.fold_in(jax.random.fold_in(root, DRAWS), state.step)
-        sums, gradient = gradient_of_sum(loss_sums, state.trained, frozen, batch, draws)
+        scale = None if state.loss_scale is None else state.loss_scale.scale
+        sums, gradient = gradient_of_sum(loss_sums, state.trained, frozen, batch, draws, scale=scale)
         # A batch may weigh nothing (every row cut to its prompt); 0/1 then gives 0, not NaN.
         weight = jnp.where(sums.weight > 0, sums.weight, jnp.float32(1))
         gradient = jax.tree.map(lambda leaf: leaf.astype(jnp.float32) / weight, gradient)
         grad_norm = optax.tree.norm(gradient)
         if max_grad_norm is not None:
-            scale = jnp.minimum(jnp.float32(1), jnp.float32(max_grad_norm) / jnp.maximum(grad_norm, 1e-12))
-            gradient = jax.tree.map(lambda leaf: leaf * scale, gradient)
+            clip = jnp.minimum(jnp.float32(1), jnp.float32(max_grad_norm) / jnp.maximum(grad_norm, 1e-12))
+            gradient = jax.tree.map(lambda leaf: leaf * clip, gradient)
         updates, opt_state = optimizer.update(gradient, state.opt_state, in_float32(state.trained))
         trained = with_updates(state.trained, updates, jax.random.fold_in(root, state.step))
         # The figures belong to the params before the update: it is what this batch was asked with.
         named = {name: total / weight for name, total in sums.named.items()}
         metrics = StepMetrics(loss=sums.loss / weight, grad_norm=grad_norm, named=named)
-        return TrainState(step=state.step + jnp.int32(1), trained=trained, opt_state=opt_state), metrics
+        after = TrainState(step=state.step + jnp.int32(1), trained=trained, opt_state=opt_state)
+        return with_loss_scale(state, after, metrics)
 
     return train_step
 
 
+def with_loss_scale(before: TrainState, after: TrainState, metrics: StepMetrics) -> tuple[TrainState, StepMetrics]:
+    """Return state and figures of a step whose loss was scaled: skipped where its gradient is not finite.
+
+    A loss that is not finite is none of the gradient's range, and no scale helps: its step is not skipped, so that it
+    spoils the parameters and the run ends.
+    """
+    if before.loss_scale is None:
+        return after, metrics
+    finite = jnp.isfinite(metrics.grad_norm)
+    skipped = ~finite & jnp.isfinite(metrics.loss)
+    kept = after._replace(
+        trained=unless(skipped, after.trained, before.trained),
+        opt_state=unless(skipped, after.opt_state, before.opt_state),
+        loss_scale=next_loss_scale(before.loss_scale, finite=finite),
+    )
+    return kept, metrics._replace(named=metrics.named | {NAME: before.loss_scale.scale})
+
+
 def gradient_of_sum(
-    loss_sums: LossSums, trained: Params, frozen: Params, batch: Batch, key: Key[Array, ""]
+    loss_sums: LossSums,
+    trained: Params,
+    frozen: Params,
+    batch: Batch,
+    key: Key[Array, ""],
+    *,
+    scale: Float[Array, ""] | None = None,
 ) -> tuple[Sums, Params]:
-    """Return the sums over all microbatches, and the gradient of the loss in float32 where it is added up."""
+    """Return the sums over all microbatches, and the gradient of the loss in float32 where it is added up.
+
+    With a scale each microbatch's mean loss is multiplied by it, and its gradient divided by as much in float32.
+    """
 
     def of_microbatch(microbatch: Microbatch, number: Array) -> tuple[Sums, Params]:
-        def loss(params: Params) -> tuple[Array, Sums]:
+        def loss(params: Params) -> tuple[Array, tuple[Sums, Array | None]]:
             sums = loss_sums(params, frozen, microbatch, jax.random.fold_in(key, number))
-            return sums.loss, sums
+            if scale is None:
+                return sums.loss, (sums, None)
+            # The mean, as its gradient does not grow with the number of tokens.
+            factor = jax.lax.stop_gradient(scale / jnp.maximum(sums.weight, jnp.float32(1)))
+            return sums.loss * factor, (sums, factor)
 
-        (_, sums), gradient = jax.value_and_grad(loss, has_aux=True)(trained)
+        (_, (sums, factor)), gradient = jax.value_and_grad(loss, has_aux=True)(trained)
+        if factor is not None:
+            gradient = jax.tree.map(lambda leaf: leaf.astype(jnp.float32) / factor, gradient)
         return sums, gradient
 
     # One microbatch takes no loop, so the compiler may apply each layer's update as soon as its gradient exists and

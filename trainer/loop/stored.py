@@ -19,24 +19,33 @@ HASH = "state_sha256"
 FROZEN_HASH = "frozen_sha256"
 """Where the hash of the frozen parameters stands beside it, if there are any."""
 
+SCALED = "has_loss_scale"
+"""Stands there, and is true, if a loss scale is a part of the state."""
+
 
 class StoredState(NamedTuple):
-    """The parts of a state under the names that checkpoints have had from the first one on."""
+    """The parts of a state under the names that checkpoints have had since there were such parts."""
 
     step: Any
     params: Any
     """The trained parameters."""
     opt_state: Any
+    loss_scale: Any = None
+    """None: the run has none, and the checkpoint no such part."""
+
+    def parts(self) -> dict[str, Any]:
+        """Return the parts that there are, by name."""
+        return {name: value for name, value in self._asdict().items() if value is not None}
 
 
 def stored(state: TrainState) -> StoredState:
     """Return a state as it is stored."""
-    return StoredState(step=state.step, params=state.trained, opt_state=state.opt_state)
+    return StoredState(step=state.step, params=state.trained, opt_state=state.opt_state, loss_scale=state.loss_scale)
 
 
 def state_of(parts: StoredState) -> TrainState:
     """Return the state that is stored so; the inverse of `stored`."""
-    return TrainState(step=parts.step, trained=parts.params, opt_state=parts.opt_state)
+    return TrainState(step=parts.step, trained=parts.params, opt_state=parts.opt_state, loss_scale=parts.loss_scale)
 
 
 def state_sha256(state: StoredState) -> str:

@@ -6,12 +6,15 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import jax
 from jaxtyping import Array
 
 from schemas.catalog.row_fields import row_fields
 from trainer.data.source import Prefetched, Source
+from trainer.loop.loss_scale import NAME as SCALE
+from trainer.loop.loss_scale import SMALLEST
 from trainer.loop.mesh import batch_sharding
 from trainer.loop.optimizer import build_schedule, learning_rate_at
 from trainer.loop.saving import Checkpoints
@@ -83,7 +86,7 @@ class Loop:
             if logged:
                 self.log(done, metrics, watch)
             # At other steps nobody waits for the devices.
-            if (logged or saved) and not_finite(metrics):
+            if (logged or saved) and spoiled_by(metrics, step=done):
                 break
             if saved:
                 self.save(state)
@@ -92,9 +95,8 @@ class Loop:
             self.log(done, metrics, watch)  # stopped between rows: the result counts to the last row
         seconds = time.perf_counter() - began
         # The last state is saved after the loop, so its numbers too must hold where the loop ends between rows.
-        if metrics is not None and (broken := not_finite(metrics)):
-            because, error = f"the {broken} at step {done} is not finite", f"non_finite_{broken}"
-            return Outcome(state=state, status="failed", because=because, seconds=seconds, error=error)
+        if metrics is not None and (spoiled := spoiled_by(metrics, step=done)):
+            return Outcome(state=state, status="failed", because=spoiled.because, seconds=seconds, error=spoiled.error)
         status = "succeeded" if because == ALL_STEPS_DONE else "interrupted"
         return Outcome(state=state, status=status, because=because, seconds=seconds)
 
@@ -176,12 +178,31 @@ def finite_or_none(value: Array) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def not_finite(metrics: StepMetrics) -> str | None:
-    """Return which of a step's numbers is not finite, after which its state is of no use; waits for the step to end."""
+class Spoiled(NamedTuple):
+    """Why a state is of no use to go on from."""
+
+    error: str
+    """For the manifest's `exit.error`."""
+    because: str
+
+
+def spoiled_by(metrics: StepMetrics, *, step: int) -> Spoiled | None:
+    """Return which of a step's numbers makes its state useless, None if none does; waits for the step to end."""
+    scale = metrics.named.get(SCALE)
     if not math.isfinite(metrics.loss):
-        return "loss"
-    # The loss is that of the params before the update; a gradient that is not finite has spoiled those after it.
-    return None if math.isfinite(metrics.grad_norm) else "gradient"
+        # The loss scale has no part in the forward pass, so it cannot help.
+        why = "" if scale is None else f": activations may be beyond 65,504, where float16 ends; {INSTEAD}"
+        return Spoiled("non_finite_loss", f"the loss at step {step} is not finite{why}")
+    if scale is None and not math.isfinite(metrics.grad_norm):
+        # The loss is that of the params before the update; a gradient that is not finite has spoiled those after it.
+        return Spoiled("non_finite_gradient", f"the gradient at step {step} is not finite")
+    if scale is not None and float(scale) < SMALLEST:
+        what = f"the loss scale at step {step} is {float(scale):g}: gradients are beyond float16 without scaling too"
+        return Spoiled("loss_scale_collapsed", f"{what}; {INSTEAD}")
+    return None
+
+
+INSTEAD = "set precision.compute to bfloat16 or float32, or lower optimizer.learning_rate"
 
 
 class Stopwatch:

@@ -6,9 +6,10 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import jax.numpy as jnp
 from flax import nnx
 
-from schemas.problems.problem import Gathering, Problem
+from schemas.problems.problem import Gathering, Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
 from trainer.config.tree import Config
 from trainer.methods import method_of
@@ -25,6 +26,19 @@ from trainer.model.spec import ModelSpec
 
 NO_WEIGHTS = Rule(
     "TP060", "No weights to read", "A built-in model has no pretrained weights.", "Leave model.weights out."
+)
+
+NARROW_LEARNERS = Rule(
+    "TP704",
+    "Learning in float16",
+    "A float16 parameter loses every update smaller than 1/2048 of it, and small parameters become 0.",
+    "Set precision.params to float32; precision.compute may be float16.",
+)
+KEPT_KERNELS = Rule(
+    "TP705",
+    "Quantised without rematerialisation",
+    "The backward pass would keep each kernel in its full size, and the few bits would save nothing.",
+    "Set memory.remat to layer.",
 )
 
 
@@ -74,7 +88,7 @@ def model_of(config: Config, source: ModelSource) -> Model:
     """Return the model of a configuration with shapes in place of arrays.
 
     Raises:
-        ProblemError: exit code 2; the model has no place for the method's adapters.
+        ProblemError: exit code 2; the model has no place for the method's adapters, or settings defeat each other.
     """
     precision, method = config.precision, method_of(config)
     adapters = method.adapters(source)
@@ -85,6 +99,7 @@ def model_of(config: Config, source: ModelSource) -> Model:
     quantised = method.quantised(linears)
     if quantised:
         graphdef, shapes, _ = structure(tuple(quantised.items()))
+    refuse_what_defeats_itself(config, split(method, shapes)[0], quantised)
     return Model(
         source=source,
         graphdef=graphdef,
@@ -94,6 +109,23 @@ def model_of(config: Config, source: ModelSource) -> Model:
         quantised=quantised,
         reads_weights=config.model.weights != "random" and source.weights == "pretrained",
     )
+
+
+def refuse_what_defeats_itself(config: Config, trained: Params, quantised: Mapping[str, Kind]) -> None:
+    """Refuse element types and rematerialisation under which a method does not do what it is for.
+
+    Raises:
+        ProblemError: exit code 2, with all of them.
+    """
+    problems = []
+    if narrow := [name for name, shape in trained.items() if shape.dtype == jnp.float16]:
+        what = f"precision.params is float16 and method.kind {config.method.kind} trains {len(narrow)} arrays in it."
+        problems.append(problem_of(NARROW_LEARNERS, file=config.name, pointer="/precision/params", what=what))
+    if quantised and config.memory.remat == "none":
+        what = f"method.base is {config.method.base} and memory.remat is none."
+        problems.append(problem_of(KEPT_KERNELS, file=config.name, pointer="/memory/remat", what=what))
+    if problems:
+        raise ProblemError(problems, exit_code=2)
 
 
 @functools.lru_cache(maxsize=64)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from trainer.config.tree import Config
 from trainer.objectives import objective_of
+from trainer.planning.element_types import ALL_TYPES, instead
 
 COSTS = {
     "memory.donate": "nothing: the old state's memory is used again",
@@ -15,8 +16,8 @@ COSTS = {
     "optimizer.max_grad_norm": "gradients are no longer clipped",
     "batch.microbatch_size": "smaller products of matrices, which a device computes less efficiently",
     "memory.remat": "about a third more arithmetic: layers are computed again",
-    "precision.compute": "products are rounded to 8 bits of mantissa",
-    "precision.params": "weights are rounded, stochastically, to 8 bits of mantissa",
+    "precision.compute": "products are rounded to 8 bits of mantissa, in float16 to 11",
+    "precision.params": "weights are rounded to 8 bits of mantissa, in float16 to 11; stochastically where they learn",
     "optimizer.name": "another optimizer: its learning rate and schedule must be looked at",
     "method.kind": "adapters learn instead of all parameters",
     "data.max_length": "rows beyond it are cut or refused",
@@ -41,9 +42,14 @@ class Change:
         return COSTS[self.settings[0].partition("=")[0]]
 
 
-def smaller_runs(config: Config) -> Iterator[tuple[str, Config]]:
-    """Yield single settings that may save memory, each with the configuration that has it."""
-    for change in changes_of(config):
+def smaller_runs(config: Config, element_types: Collection[str] | None = None) -> Iterator[tuple[str, Config]]:
+    """Yield single settings that may save memory, each with the configuration that has it.
+
+    Args:
+        config: the run.
+        element_types: those of products that the device has. None: all.
+    """
+    for change in changes_of(config, element_types):
         if len(change.settings) == 1 and change.config.method.kind == config.method.kind:
             yield change.settings[0], change.config
     least = fewest_sequences(config)
@@ -56,16 +62,21 @@ def fewest_sequences(config: Config) -> int:
     return 2 if objective_of(config).takes_pairs else 1
 
 
-def changes_of(config: Config) -> Iterator[Change]:
-    """Yield changes that may save memory, the cheapest first; each may be made of what another has left."""
+def changes_of(config: Config, element_types: Collection[str] | None = None) -> Iterator[Change]:
+    """Yield changes that may save memory, the cheapest first; each may be made of what another has left.
+
+    Args:
+        config: the run.
+        element_types: those of products that the device has. None: all.
+    """
     yield from _without_loss(config)
     yield from _smaller_microbatches(config)
-    yield from _other_runs(config)
+    yield from _other_runs(config, element_types)
 
 
 def _without_loss(config: Config) -> Iterator[Change]:
     """Yield changes after which the same thing is learned."""
-    memory, optimizer = config.memory, config.optimizer
+    memory = config.memory
     if not memory.donate:
         yield _change("memory.donate=true", replace(config, memory=replace(memory, donate=True)))
     if memory.loss_chunk_tokens is None or memory.loss_chunk_tokens > FEWEST_CHUNK:
@@ -74,21 +85,28 @@ def _without_loss(config: Config) -> Iterator[Change]:
     if config.evaluation.batch_size > 1:
         alone = replace(config, evaluation=replace(config.evaluation, batch_size=1))
         yield _change("evaluation.batch_size=1", alone)
-    if optimizer.max_grad_norm is not None:
-        yield _change("optimizer.max_grad_norm=null", replace(config, optimizer=replace(optimizer, max_grad_norm=None)))
 
 
-def _other_runs(config: Config) -> Iterator[Change]:
+def _narrower(config: Config, element_types: Collection[str] | None) -> Iterator[Change]:
+    """Yield 16 bits in place of 32, in a type that the device has."""
+    precision = config.precision
+    there = ALL_TYPES if element_types is None else element_types
+    if precision.compute == "float32" != (narrow := instead("compute", config, there)):
+        changed = replace(precision, compute=narrow)
+        yield _change(f"precision.compute={narrow}", replace(config, precision=changed))
+    if precision.params == "float32" != (narrow := instead("params", config, there)):
+        changed = replace(precision, params=narrow)
+        yield _change(f"precision.params={narrow}", replace(config, precision=changed))
+
+
+def _other_runs(config: Config, element_types: Collection[str] | None) -> Iterator[Change]:
     """Yield changes that cost speed, precision or another look at what is learned."""
-    memory, optimizer, precision = config.memory, config.optimizer, config.precision
+    memory, optimizer = config.memory, config.optimizer
     if memory.remat == "none":
         yield _change("memory.remat=layer", replace(config, memory=replace(memory, remat="layer")))
-    if precision.compute == "float32":
-        half = replace(config, precision=replace(precision, compute="bfloat16"))
-        yield _change("precision.compute=bfloat16", half)
-    if precision.params == "float32":
-        half = replace(config, precision=replace(precision, params="bfloat16"))
-        yield _change("precision.params=bfloat16", half)
+    yield from _narrower(config, element_types)
+    if optimizer.max_grad_norm is not None:
+        yield _change("optimizer.max_grad_norm=null", replace(config, optimizer=replace(optimizer, max_grad_norm=None)))
     if optimizer.name == "adamw":
         yield _change("optimizer.name=adafactor", replace(config, optimizer=replace(optimizer, name="adafactor")))
     if config.method.kind == "full":

@@ -15,6 +15,7 @@ from trainer.data.prompts import Asked
 from trainer.loop.task import Task
 from trainer.planning.changes import smaller_runs
 from trainer.planning.devices import REFUSED, Devices
+from trainer.planning.element_types import element_types_of
 from trainer.planning.estimate import error_of, estimate, total_bytes
 from trainer.planning.verdict import verdict
 from trainer.recorder.recorder import Recorder, now
@@ -63,7 +64,7 @@ def plan_run(task: Task, devices: Devices, *, forced: bool, asked: Asked | None 
 def changes(task: Task, devices: Devices, *, need: int, error: float, asked: Asked | None) -> list[dict[str, Any]]:
     """Return the settings that would make the run smaller, each estimated anew, largest saving first."""
     found = []
-    for setting, changed in smaller_runs(task.config):
+    for setting, changed in smaller_runs(task.config, element_types_of(devices.list[0])):
         parts = estimate(task.changed(changed), platform=devices.platform, asked=asked)
         saved = need - sum(part.bytes for part in parts)
         if saved > 0:

@@ -34,8 +34,9 @@ RUNS = Page(file="views/runs/view.py", title="Runs", icon=":material/table_rows:
 RUN = Page(file="views/run/view.py", title="Run", icon=":material/show_chart:", url_path="run")
 COMPARE = Page(file="views/compare/view.py", title="Compare", icon=":material/compare_arrows:", url_path="compare")
 LAUNCH = Page(file="views/launch/view.py", title="Launch", icon=":material/play_circle:", url_path="launch")
+PLAN = Page(file="views/plan/view.py", title="Plan", icon=":material/calculate:", url_path="plan")
 PACKAGE = Page(file="views/package/view.py", title="Package", icon=":material/inventory_2:", url_path="package")
-PAGES = (RUNS, RUN, COMPARE, LAUNCH, PACKAGE)
+PAGES = (RUNS, RUN, COMPARE, PLAN, LAUNCH, PACKAGE)
 
 
 def root() -> Path:
@@ -59,6 +60,11 @@ def arrive(url_path: str) -> None:
     """Note the page that is drawn, so that it can know whether the reader has just come to it."""
     st.session_state[_ARRIVED] = st.session_state.get(_HERE) != url_path
     st.session_state[_HERE] = url_path
+
+
+def has_arrived() -> bool:
+    """Return whether the reader has just come to the page that is drawn."""
+    return bool(st.session_state.get(_ARRIVED))
 
 
 def as_left(name: str) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dashboard.shared.tables.plan_time import band_at
+from dashboard.shared.words.verdicts import part_name
 from schemas.problems import formats
 from schemas.reading.values import flag_at, number_at, objects_at, text_at
 
@@ -26,13 +28,20 @@ def forecasts(plan: Document, manifest: Document) -> list[Forecast]:
     """Return the comparison; empty without a plan."""
     if plan is None:
         return []
-    return [_device(plan, manifest), _memory(plan, manifest), _verdict(plan, manifest)]
+    return [_device(plan, manifest), _memory(plan, manifest), *_step(plan, manifest), _verdict(plan, manifest)]
+
+
+def observed_peak(manifest: Document) -> float | None:
+    """Return the peak that can be held against a plan; None on a CPU, where it is the whole process's."""
+    if text_at(manifest, "devices", "platform") == "cpu":
+        return None
+    return number_at(manifest, "result", "peak_memory_bytes")
 
 
 def parts(plan: Document) -> list[tuple[str, str, str]]:
     """Return what the planned memory is for, largest first: name, size, and the multiplication behind it."""
     return [
-        (text_at(part, "name") or "?", formats.size(number_at(part, "bytes")), text_at(part, "because") or "")
+        (part_name(text_at(part, "name")), formats.size(number_at(part, "bytes")), text_at(part, "because") or "")
         for part in objects_at(plan, "parts")
     ]
 
@@ -48,11 +57,15 @@ def _device(plan: Document, manifest: Document) -> Forecast:
 
 
 def _memory(plan: Document, manifest: Document) -> Forecast:
-    planned, observed = number_at(plan, "need_bytes"), number_at(manifest, "result", "peak_memory_bytes")
+    planned, observed = number_at(plan, "need_bytes"), observed_peak(manifest)
+    whole = number_at(manifest, "result", "peak_memory_bytes")
     known = number_at(plan, "error_fraction")
     remark = ""
-    if text_at(manifest, "devices", "platform") == "cpu":
-        remark = "On a CPU the observed figure is of the whole process, Python and libraries included."
+    if whole is not None and observed is None:
+        remark = (
+            f"Not compared: on a CPU only the whole process can be observed, {formats.size(whole)} with Python and all "
+            "libraries. The plan is of the run's arrays."
+        )
     elif planned and observed is not None:
         off = (observed - planned) / planned
         within = known is not None and abs(off) <= known
@@ -63,6 +76,30 @@ def _memory(plan: Document, manifest: Document) -> Forecast:
         observed=formats.size(observed),
         remark=remark,
     )
+
+
+def _step(plan: Document, manifest: Document) -> list[Forecast]:
+    """Return the time of a step; nothing where the plan states none."""
+    band = band_at(plan, "time", "step_seconds")
+    if band is None:
+        return []
+    seconds, steps = number_at(manifest, "result", "train_seconds"), number_at(manifest, "training", "steps_done")
+    observed = seconds / steps if seconds and steps else None
+    remark = ""
+    if observed is not None:
+        within = band.low <= observed <= band.high
+        off = "within the band" if within else "outside the band"
+        remark = (
+            f"Observed is {formats.number(observed / band.likely, 3)} × what was likely, {off}." if band.likely else ""
+        )
+    return [
+        Forecast(
+            what="Time of a step",
+            planned=f"{formats.duration(band.likely)} ({formats.duration(band.low)} to {formats.duration(band.high)})",
+            observed=formats.duration(observed),
+            remark=remark,
+        )
+    ]
 
 
 def _verdict(plan: Document, manifest: Document) -> Forecast:

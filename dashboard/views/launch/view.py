@@ -10,20 +10,34 @@ import streamlit as st
 
 from dashboard.shared.config import configs, form
 from dashboard.shared.config.configs import Source
+from dashboard.shared.config.missing_names import absent
 from dashboard.shared.config.settings import shown
-from dashboard.shared.parts import gate, launching, markup, problems
+from dashboard.shared.parts import (
+    asking,
+    config_form,
+    gate,
+    launching,
+    markup,
+    plan_answer,
+    problems,
+    source_box,
+)
+from dashboard.shared.parts.asking import Question
 from dashboard.shared.session import reading, state
+from dashboard.shared.tables import plan_time
 from dashboard.shared.words.text import plain
-from dashboard.views.launch.logic.missing_names import absent
-from dashboard.views.launch.parts import config_form, jobs, plan_answer
+from dashboard.views.launch.parts import jobs
 from evidence.bundle.secrets.masking import visible
 from launch.jobs import program
 from launch.jobs.folder import CONFIG
 from schemas.reading.yaml_text import write_yaml
 from schemas.validate import check_value
 
-_EARLIER = 100
-"""Newest runs whose configurations are offered."""
+HERE = (
+    Question(options=("--quick",), said="Adding up from formulas", before=()),
+    Question(options=(), said="Asking the compiler"),
+)
+"""What is asked of a configuration for the device that it would run on here: the second answer is the surer one."""
 
 
 def page() -> None:
@@ -34,42 +48,31 @@ def page() -> None:
     if reading.jobs():
         jobs.show(root)
         st.header("Start another run", anchor=False)
-    source = _source(root)
+    source = _source()
     if source is None:
         markup.empty("No configuration found", f"None in {configs.SHIPPED}, and no run has one.")
         return
     start = configs.read(source)
     form_side, result_side = st.columns([3, 2], gap="large")
     with form_side:
+        config_form.read_address(source.key)
         edited = config_form.show(source.key, start)
     with result_side:
-        _result(edited)
+        _result(source.key, edited)
 
 
-def _source(root: Path) -> Source | None:
-    folders = [summary.path for summary in reading.summaries()]
-    asked = st.query_params.get("source")
-    # A box of thousands of runs helps nobody; the one that a link asks for is always among them.
-    near = [folder for at, folder in enumerate(folders) if at < _EARLIER or configs.same_as(folder.name) == asked]
-    known = {source.key: source for source in configs.sources(near)}
-    if not known:
-        return None
+def _source() -> Source | None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        key = st.selectbox(
-            "Start from",
-            list(known),
-            key="source",
-            bind="query-params",
-            width=420,
-            help="A configuration that ships with the program, or that of an earlier run.",
-        )
-        unused = not reading.jobs() and gate.may_operate()
+        source = source_box.choose()
+        unused = source is not None and not reading.jobs() and gate.may_operate()
         if unused and st.button("Just start a smoke run", icon=":material/play_arrow:"):
             launching.start(configs.quick_smoke())
-    return known[key]
+        if source is not None and st.button("Where else does it fit?", icon=":material/calculate:"):
+            state.go(state.PLAN, source=source.key)
+    return source
 
 
-def _result(edited: Mapping[str, Any]) -> None:
+def _result(source: str, edited: Mapping[str, Any]) -> None:
     """Draw what would run, what is wrong with it, and the button that starts it."""
     rehearse = st.segmented_control(
         "Run it",
@@ -86,8 +89,11 @@ def _result(edited: Mapping[str, Any]) -> None:
         _replaced(form.with_defaults(edited), resolved)
     found = [*check_value(form.KIND, resolved, file=CONFIG), *absent(resolved, file=CONFIG)]
     sound = not any(problem.severity == "error" for problem in found)
+    plan = _answer(resolved, sound=sound)
     force = gate.may_operate() and _start(resolved, sound=sound)
     problems.show(found)
+    if plan is not None:
+        _details(plan, source, resolved)
     name = f"{config.get('name', 'run')}.yaml"
     text = write_yaml(dict(resolved))
     st.caption(
@@ -111,9 +117,30 @@ def _replaced(edited: Mapping[str, Any], resolved: Mapping[str, Any]) -> None:
         markup.table(["Setting", "In the form", "In the smoke run"], rows)
 
 
+def _answer(resolved: Mapping[str, Any], *, sound: bool) -> Mapping[str, Any] | None:
+    """Draw and return whether it fits on the device that it would run on; None: not known yet."""
+    root = state.root()
+    known = asking.answers(root, resolved, HERE)
+    answered = [found.plan for one in HERE if (found := known[one.options]).plan is not None]
+    with st.container(border=True):
+        if answered and (plan := answered[-1]) is not None:
+            plan_answer.head(plan)
+        asking.show(root, resolved, HERE, key="launch", allowed=sound)
+    return answered[-1] if answered else None
+
+
+def _details(plan: Mapping[str, Any], source: str, resolved: Mapping[str, Any]) -> None:
+    """Draw what the memory and the time are for, and what to change."""
+    plan_answer.advice(plan, source=source, config=resolved)
+    plan_answer.findings(plan)
+    plan_answer.memory_picture(plan, key="launch_memory")
+    plan_answer.largest_parts(plan)
+    if plan_time.parts(plan):
+        plan_answer.session_picture(plan, key="launch_session")
+
+
 def _start(resolved: Mapping[str, Any], *, sound: bool) -> bool:
-    """Draw planning and starting; return whether the reader wants to start what may not fit."""
-    plan_answer.show(state.root(), resolved, allowed=sound)
+    """Draw starting; return whether the reader wants to start what may not fit."""
     force = st.toggle("Start even if it may run out of memory", help="The run records that it was forced.")
     if st.button(
         "Start",

@@ -42,6 +42,14 @@ DISK_TOO_SMALL = Rule(
     "Lower checkpoint.keep, or train in a way that saves less: adapters, or parameters in half precision.",
 )
 
+STOPS_EARLY = Rule(
+    "TP742",
+    "Stops before its last step",
+    "At limits.max_minutes a run saves, seals and ends, however many steps are left; it can be resumed.",
+    "Raise limits.max_minutes, lower limits.steps, or resume it in the next session.",
+    "warning",
+)
+
 HOUR = 3600.0
 LARGE_SHARE = 0.5
 """Share of a session from which on a lost interval between checkpoints is a warning."""
@@ -133,6 +141,29 @@ def stated_hours_hold(figures: RunFigures, target: Target) -> Iterator[Problem]:
     )
 
 
+def steps_fit_the_limit(figures: RunFigures, target: Target) -> Iterator[Problem]:
+    """Yield a warning where the run likely stops at its own time limit before its last step, a note where it may.
+
+    400 steps of 8 to 19 s, likely 12, are 80 minutes: a limit of 60 ends them at about step 300.
+    """
+    if figures.max_minutes is None or figures.step_seconds is None:
+        return
+    limit = figures.max_minutes * 60
+    low, likely, high = (figures.steps * each for each in _step(figures))
+    if high <= limit:
+        return
+    reached = int(limit / _step(figures)[1 if likely > limit else 2])
+    how = "about" if likely > limit else "as few as"
+    yield problem_of(
+        STOPS_EARLY,
+        file=figures.file,
+        pointer="/limits/max_minutes",
+        severity="warning" if likely > limit else "note",
+        what=f"{figures.steps:,} steps on {target.name} take {_between(low / 60, high / 60)} minutes; "
+        f"limits.max_minutes is {figures.max_minutes:g}, which is enough for {how} {reached:,}.",
+    )
+
+
 def checkpoints_fit_the_disk(figures: RunFigures, target: Target) -> Iterator[Problem]:
     """Yield a problem where kept checkpoints and the one being written are more than the disk."""
     if figures.checkpoint_bytes is None or figures.checkpoints_on_disk is None or target.disk_bytes is None:
@@ -181,5 +212,6 @@ CHECKS = (
     run_within_session,
     run_within_week,
     stated_hours_hold,
+    steps_fit_the_limit,
     checkpoints_fit_the_disk,
 )

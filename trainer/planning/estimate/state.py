@@ -9,6 +9,7 @@ from typing import Any
 import jax
 
 from trainer.config.tree import Config
+from trainer.loop.loss_scale import is_scaled
 from trainer.loop.optimizer import build_optimizer
 from trainer.loop.step import in_float32
 from trainer.planning.estimate.part import Part
@@ -62,7 +63,8 @@ def opt_state_bytes(config: Config, params: Mapping[str, Any]) -> int:
 def all_gradients(work: Workload) -> Part | None:
     """Return what all gradients need where they have to exist together, None where each is used up as it comes.
 
-    Clipping needs the norm of all of them before the first update; accumulation adds to all of them in float32.
+    Clipping and a loss scale need the norm of all of them before the first update; accumulation adds to all of them in
+    float32.
     A matrix's gradient is kept in the type that its product was computed in, a table's in the type it is stored in.
     """
     count = count_of(work.trained)
@@ -73,13 +75,15 @@ def all_gradients(work: Workload) -> Part | None:
         return Part(
             name="gradients", bytes=added_up, because=f"{count:,} parameters × 4 bytes, for accumulation{work.split}"
         )
-    if work.config.optimizer.max_grad_norm is None:
+    scaled = is_scaled(work.config.precision)
+    if work.config.optimizer.max_grad_norm is None and not scaled:
         return None
+    whose = "to see that they are finite" if scaled else "for clipping"
     needed = sum(value.size * gradient_item(name, value, work) for name, value in work.trained.items())
     return Part(
         name="gradients",
         bytes=needed // work.shards,
-        because=f"{count:,} parameters × {needed / max(count, 1):.1f} bytes, all at once for clipping{work.split}",
+        because=f"{count:,} parameters × {needed / max(count, 1):.1f} bytes, all at once {whose}{work.split}",
     )
 
 

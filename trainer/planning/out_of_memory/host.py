@@ -22,7 +22,7 @@ _PINNED = re.compile(rf"Out of host memory while trying to allocate ({AMOUNT})[^
 _SENTENCES = (
     re.compile(r"Your notebook tried to allocate (?:too much|more) memory[^\n]{0,80}"),
     re.compile(r"Your session crashed after using all available RAM"),
-    re.compile(r"\S* ?invoked oom-killer"),
+    re.compile(r"\S* ?invoked oom-killer|Detected \d+ oom.kill event[^\n]{0,80}|\bOOMKilled\b"),
     re.compile(r"std::bad_alloc"),
     re.compile(
         r"(?:exit(?:ed)?|return(?:ed)?|status|finished)\s?(?:with )?(?:exit )?(?:status )?(?:code|status)[ :=]*137\b",
@@ -31,6 +31,7 @@ _SENTENCES = (
     re.compile(r"(?:exit|return) ?code[ :=]*-9\b", re.IGNORECASE),
     re.compile(r"\b(?:SIGKILL|signal 9)\b"),
     re.compile(r"^(?:\S+: line \d+:\s+\d+ )?Killed\b.{0,120}$", re.MULTILINE),
+    re.compile(r"DeadKernelError[^\n]{0,80}|[Kk]ernel (?:appears to have )?died\b[^\n]{0,80}"),
     re.compile(r"^MemoryError\b[^\n]{0,80}", re.MULTILINE),
 )
 _CERTAIN = 4

@@ -10,6 +10,14 @@ from trainer.planning.out_of_memory.report import OutOfMemory
 _TRIED = re.compile(
     rf"(?:CUDA|HIP|MPS|XPU)?[^.\n]{{0,40}}out of memory\.\s+Tried to allocate ({AMOUNT})", re.IGNORECASE
 )
+_MPS = re.compile(
+    rf"out of memory \(MPS allocated: ({AMOUNT}), other allocations: ({AMOUNT}), max allowed: ({AMOUNT})\)\. "
+    rf"Tried to allocate ({AMOUNT})"
+)
+_ASYNC = re.compile(
+    rf"would exceed allowed memory\. \(out of memory\) Currently allocated\s*:\s*({AMOUNT}) Requested\s*:\s*({AMOUNT}) "
+    rf"Device limit\s*:\s*({AMOUNT}) Free \(according to CUDA\):\s*({AMOUNT})"
+)
 _BARE = re.compile(r"Tried to allocate (\S+ [KMG]iB) \(GPU \d+;")
 _OLDER = re.compile(
     rf"\(GPU \d+;\s+({AMOUNT})\s+total capacity;\s+({AMOUNT})\s+already\s+allocated;\s+({AMOUNT})\s+free"
@@ -25,6 +33,8 @@ _UNUSED = re.compile(rf"({AMOUNT}) is reserved by PyTorch but unallocated")
 def read_pytorch(text: str) -> OutOfMemory | None:
     """Return what PyTorch's text says, None if it is none."""
     joined = " ".join(text.split())
+    if (other := _other_allocators(joined)) is not None:
+        return other
     found = _TRIED.search(joined) or _BARE.search(joined)
     if found is None:
         return None
@@ -55,6 +65,28 @@ def read_pytorch(text: str) -> OutOfMemory | None:
         unused_bytes=unused,
         others_bytes=others,
         parts=parts,
+    )
+
+
+def _other_allocators(joined: str) -> OutOfMemory | None:
+    """Return what PyTorch says where Apple's allocator, or CUDA's asynchronous one, had no room."""
+    if found := _MPS.search(joined):
+        held, others, cap, tried = (bytes_in(each) for each in found.groups())
+        free = None
+    elif found := _ASYNC.search(joined):
+        held, tried, cap, free = (bytes_in(each) for each in found.groups())
+        others = None
+    else:
+        return None
+    return OutOfMemory(
+        memory="gpu",
+        when="run",
+        said=found[0],
+        need_bytes=_sum(held, others, tried),
+        cap_bytes=cap,
+        tried_bytes=tried,
+        free_bytes=free,
+        parts={"allocated": held} if held else {},
     )
 
 

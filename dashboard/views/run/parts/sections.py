@@ -8,7 +8,7 @@ import streamlit as st
 
 from dashboard.shared.charts import foreign_run
 from dashboard.shared.config import settings
-from dashboard.shared.parts import markup
+from dashboard.shared.parts import markup, plan_answer
 from dashboard.shared.parts.problems import show as show_problems
 from dashboard.shared.session import reading
 from dashboard.shared.tables import forecast
@@ -33,6 +33,8 @@ def plan(run: Run) -> None:
         ["What", "Planned", "Observed", "Remark"], [(row.what, row.planned, row.observed, row.remark) for row in rows]
     )
     st.header("What the planned memory is for", anchor=False)
+    if run.plan is not None:
+        plan_answer.memory_picture(run.plan, key="run_memory", observed=forecast.observed_peak(run.manifest))
     markup.table(["Part", "Size on each device", "Because"], forecast.parts(run.plan), numbers=[1])
 
 

@@ -45,8 +45,8 @@ def test_the_guide_that_saves_every_500_steps():
     )
     assert problem.next.startswith("Use --set checkpoint.save_every_steps=72, which is at most 3 hours")
     assert findings(replace(run, save_every_steps=72), T4X2) == ()
-    assert findings(replace(run, max_minutes=690), T4X2) == (), "it saves by itself before the session ends"
-    assert only(findings(replace(run, max_minutes=800), T4X2)).code == "TP731"
+    assert only(findings(replace(run, max_minutes=690), T4X2)).code == "TP742", "it saves before the session ends"
+    assert [each.code for each in findings(replace(run, max_minutes=800), T4X2)] == ["TP731", "TP742"]
 
 
 def test_a_checkpoint_only_at_the_end_is_as_far_as_the_run_is_long():
@@ -82,6 +82,17 @@ def test_stated_hours_are_steps_times_the_time_of_a_step():
     assert problem.code == "TP734"
     assert problem.what == "2,500 steps of 100 to 150 s on kaggle-t4x2 are 69.4 to 104 hours; 45 are stated."
     assert problem.expected == "69.4 to 104 hours"
+
+
+def test_a_limit_that_ends_the_run_before_its_last_step():
+    run = replace(QUIET, steps=400, step_seconds=Band(low=8, likely=12, high=19))
+    problem = only(findings(replace(run, max_minutes=60), T4X2))
+    assert (problem.code, problem.severity, problem.pointer) == ("TP742", "warning", "/limits/max_minutes")
+    assert problem.what == (
+        "400 steps on kaggle-t4x2 take 53.3 to 127 minutes; limits.max_minutes is 60, which is enough for about 300."
+    )
+    assert only(findings(replace(run, max_minutes=100), T4X2)).severity == "note"
+    assert findings(replace(run, max_minutes=130), T4X2) == ()
 
 
 def test_few_tokens_leave_the_device_waiting_for_its_memory():

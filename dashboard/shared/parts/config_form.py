@@ -1,4 +1,4 @@
-"""The launch form: a widget for each field of the configuration's schema, with its range, help and default.
+"""The form of a configuration: a widget for each field of the configuration's schema, with its range, help and default.
 
 What the reader changes is kept while other pages are looked at, and what they do not change stays as it was stated, so
 that checking names what is wrong with it. A group that is folded has no widgets, so that the page opens sooner; what
@@ -13,12 +13,16 @@ from typing import Any
 
 import streamlit as st
 
-from dashboard.shared.config import form
+from dashboard.shared.config import assignments, form
 from dashboard.shared.config.form import Field, Group
+from dashboard.shared.config.missing_names import NAMES
 from dashboard.shared.config.settings import shown
+from dashboard.shared.session import state
 from dashboard.shared.words.text import plain, shortened
-from dashboard.views.launch.logic.missing_names import NAMES
 from schemas.reading.values import at
+
+SET = "set"
+"""Parameter of the address: one for each changed setting, as `--set` takes it."""
 
 _IN_A_ROW = 3
 _LONGEST = 60
@@ -46,6 +50,30 @@ def show(source: str, config: Mapping[str, Any]) -> dict[str, Any]:
     if form.with_defaults(edited) != form.with_defaults(config):
         st.button("Undo all changes", type="tertiary", icon=":material/undo:", on_click=_undo, args=(source, config))
     return edited
+
+
+def read_address(source: str) -> None:
+    """Put the changes that the address names into the form of a source, when the reader has just come by it."""
+    if state.has_arrived() and (stated := st.query_params.get_all(SET)):
+        put(source, assignments.edits(stated))
+
+
+def write_address(config: Mapping[str, Any], edited: Mapping[str, Any]) -> None:
+    """Have the address name what the reader changed, so that a link shows the same form."""
+    stated = assignments.assignments(config, edited)
+    if stated != st.query_params.get_all(SET):
+        st.query_params[SET] = stated
+
+
+def put(source: str, edits: Mapping[form.Path, Any]) -> None:
+    """Put values into the form before it is drawn, as if the reader had typed them."""
+    for field in form.fields():
+        if field.path in edits:
+            value = edits[field.path]
+            is_number = field.kind == "number" and value is not None
+            st.session_state[_key(source, field)] = (
+                "" if field.kind == "text" and value is None else float(value) if is_number else value
+            )
 
 
 def _group(source: str, group: Group, fields: Sequence[Field], config: Mapping[str, Any]) -> dict[form.Path, Any]:

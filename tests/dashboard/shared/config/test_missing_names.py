@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dashboard.views.launch.logic.missing_names import absent
+from dashboard.shared.config.missing_names import absent
 from schemas.problems.problem import Problem
 
 

@@ -1,0 +1,229 @@
+"""What a training step costs: this trainer beside torch, google-tunix and transformers' Flax model.
+
+    python benchmarks/throughput.py --environments FOLDER [--rounds 8] [--steps 2] [--only NAME …] [--find-links WHEELS]
+
+Each loop (`throughput_parts/`) is a process of its own with an environment of its own, which is made in FOLDER where it
+is not there yet. All have equal shapes and take equal batches. In every round each loop takes some steps alone while
+the others wait, and the next round goes through them in the opposite order, so that noise meets them all; two loops are
+compared within a round. CPU seconds count all threads of a loop: beside other work they are the fair figure, and wall
+seconds are upper bounds. Writes benchmarks/results/throughput.json; exit code 1 if a ratio that has to hold does not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import IO, Any
+
+from throughput_parts.serving import ADAMW, SHAPE
+
+from trainer.recorder.environment import environment
+
+HERE = Path(__file__).parent
+RESULT = HERE / "results" / "throughput.json"
+
+TORCH = ("torch==2.13.0", "transformers==5.23.0")
+ENVIRONMENTS: dict[str, tuple[str, ...]] = {
+    "torch": TORCH,
+    "tunix": ("google-tunix==0.1.7", "jax==0.10.2", "flax==0.12.8", "optax==0.2.8"),
+    # The last version with Flax models.
+    "flax": ("transformers==4.57.6", "jax==0.10.2", "flax==0.12.8", "optax==0.2.8"),
+}
+"""What is installed into each; a loop without one runs in the environment of this script."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loop:
+    """One of the loops."""
+
+    script: str
+    arguments: tuple[str, ...] = ()
+    environment: str | None = None
+    variables: dict[str, str] = field(default_factory=dict)
+    """Environment variables."""
+
+
+OURS, THEIRS = "trainproof_loop.py", "torch_loop.py"
+LOOPS = {
+    "trainproof gemma": Loop(script=OURS, arguments=("gemma", "random")),
+    # As the peers do, with the logits of all tokens there at a time; by default a chunk of 1,024 tokens has them.
+    "trainproof gemma, all logits": Loop(script=OURS, arguments=("gemma", "random", "all_logits")),
+    "torch gemma": Loop(script=THEIRS, arguments=("gemma", "eager"), environment="torch"),
+    "torch gemma, fused attention": Loop(script=THEIRS, arguments=("gemma", "sdpa"), environment="torch"),
+    "transformers flax gemma": Loop(script="flax_loop.py", environment="flax"),
+    "trainproof qwen3": Loop(script=OURS, arguments=("qwen3", "random")),
+    "tunix qwen3": Loop(script="tunix_loop.py", environment="tunix"),
+    "trainproof gemma, rows unpacked": Loop(script=OURS, arguments=("gemma", "unpacked")),
+    "trainproof gemma, rows packed": Loop(script=OURS, arguments=("gemma", "packed")),
+}
+
+PAIRS = (
+    ("torch gemma", "trainproof gemma"),
+    ("torch gemma, fused attention", "trainproof gemma"),
+    ("torch gemma", "trainproof gemma, all logits"),
+    ("tunix qwen3", "trainproof gemma, all logits"),
+    ("transformers flax gemma", "trainproof gemma"),
+    ("tunix qwen3", "trainproof qwen3"),
+    ("tunix qwen3", "trainproof gemma"),
+    ("trainproof gemma, rows unpacked", "trainproof gemma, rows packed"),
+)
+"""Seconds of a token, the first against the second."""
+
+BARS = {"torch gemma": 1.59, "tunix qwen3": 1.23}
+"""CPU time of a token against `trainproof gemma` that must not be lost."""
+
+
+def main() -> int:
+    """Make environments, measure, print, write."""
+    asked = arguments()
+    names = [name for name in LOOPS if not asked.only or name in asked.only]
+    absent = made(asked.environments, {LOOPS[name].environment for name in names} - {None}, asked.find_links)
+    names = [name for name in names if LOOPS[name].environment not in absent]
+    load = os.getloadavg()
+    processes = {name: started(LOOPS[name], asked.environments) for name in names}
+    facts = {name: answer(process) for name, process in processes.items()}
+    rounds: list[dict[str, dict[str, float]]] = []
+    for number in range(asked.rounds):
+        order = names if number % 2 == 0 else names[::-1]
+        rounds.append({name: taken(processes[name], asked.steps) for name in order})
+        said = "  ".join(f"{name} {rounds[-1][name]['cpu'] / asked.steps:.2f}" for name in names)
+        print(f"round {number + 1}/{asked.rounds}, CPU s a step: {said}", flush=True)
+    for process in processes.values():
+        process.communicate()
+    result = {
+        "machine": environment() | {"load_average_before": load, "load_average_after": os.getloadavg()},
+        "shape": SHAPE,
+        "adamw": ADAMW,
+        "rounds": asked.rounds,
+        "steps_a_round": asked.steps,
+        "not_installed": absent,
+        "loops": {name: figures(facts[name], [one[name] for one in rounds], asked.steps) for name in names},
+        "ratios": ratios(rounds, facts),
+    }
+    for pair, found in result["ratios"].items():
+        print(f"{pair}: CPU {found['cpu']['median']:.2f} [{found['cpu']['min']:.2f}-{found['cpu']['max']:.2f}]")
+    lost = below(result["ratios"])
+    if not asked.only:
+        RESULT.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+    for line in lost:
+        print(line)
+    return 1 if lost else 0
+
+
+def arguments() -> argparse.Namespace:
+    """Return what the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--environments", type=Path, required=True, help="where the peers are installed, 5 GB")
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=2, help="of each loop in each round")
+    parser.add_argument("--only", nargs="+", choices=LOOPS, help="measure these and write nothing")
+    parser.add_argument("--find-links", type=Path, help="a folder with wheels, such as torch for CPUs")
+    return parser.parse_args()
+
+
+def made(folder: Path, wanted: set[Any], wheels: Path | None) -> dict[str, str]:
+    """Make the environments that are not there; return why each of the others cannot be had."""
+    absent = {}
+    for name in sorted(wanted):
+        if (folder / name / "made").exists():
+            continue
+        links = () if wheels is None else ("--find-links", str(wheels))
+        commands: Sequence[Sequence[str]] = (
+            ("uv", "venv", "--quiet", "--clear", "--python", sys.executable, str(folder / name)),
+            ("uv", "pip", "install", "--quiet", "--python", str(folder / name), *links, *ENVIRONMENTS[name]),
+        )
+        for command in commands:
+            done = subprocess.run((sys.executable, "-m", *command), capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                absent[name] = done.stderr.strip()[-500:]
+                break
+        else:
+            (folder / name / "made").touch()
+    return absent
+
+
+def started(loop: Loop, environments: Path) -> subprocess.Popen[str]:
+    """Start a loop; it builds its step and waits."""
+    python = sys.executable if loop.environment is None else environments / loop.environment / "bin" / "python"
+    return subprocess.Popen(
+        [str(python), str(HERE / "throughput_parts" / loop.script), *loop.arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(HERE.parent), "JAX_PLATFORMS": "cpu", **loop.variables},
+    )
+
+
+def answer(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """Return the next line of JSON that a loop says."""
+    line = stream(process.stdout).readline()
+    if not line:
+        said = f"{process.args} ended with {process.wait()}"
+        raise SystemExit(said)
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
+def taken(process: subprocess.Popen[str], steps: int) -> dict[str, float]:
+    """Have a loop take some steps and return what they cost."""
+    given = stream(process.stdin)
+    given.write(f"{steps}\n")
+    given.flush()
+    return answer(process)
+
+
+def stream(found: IO[str] | None) -> IO[str]:
+    """Return a pipe of a process that was started with it."""
+    assert found is not None
+    return found
+
+
+def figures(facts: dict[str, Any], rounds: list[dict[str, float]], steps: int) -> dict[str, Any]:
+    """Return the figures of one loop."""
+    cpu = [one["cpu"] / steps for one in rounds]
+    return facts | {
+        "cpu_seconds_a_step": spread(cpu),
+        "wall_seconds_a_step": spread([one["wall"] / steps for one in rounds]),
+        "tokens_a_cpu_second": spread([facts["tokens_per_step"] / one for one in cpu]),
+        "last_loss": rounds[-1]["loss"],
+        "peak_rss_mib": rounds[-1]["peak_rss_mib"],
+    }
+
+
+def ratios(rounds: list[dict[str, dict[str, float]]], facts: dict[str, Any]) -> dict[str, Any]:
+    """Return of each pair how many times the seconds of a token the first takes, round by round."""
+    found = {}
+    for slow, quick in PAIRS:
+        if slow in facts and quick in facts:
+            tokens = facts[quick]["tokens_per_step"] / facts[slow]["tokens_per_step"]
+            found[f"{slow} / {quick}"] = {
+                kind: spread([tokens * one[slow][kind] / one[quick][kind] for one in rounds])
+                for kind in ("cpu", "wall")
+            }
+    return found
+
+
+def spread(values: list[float]) -> dict[str, float]:
+    """Return the smallest, the middle and the largest value."""
+    return {"min": round(min(values), 4), "median": round(median(values), 4), "max": round(max(values), 4)}
+
+
+def below(found: dict[str, Any]) -> list[str]:
+    """Return a line for each ratio that was held once and is not now."""
+    pairs = {name: f"{name} / trainproof gemma" for name in BARS}
+    return [
+        f"{pairs[name]} was {bar} times the CPU time and is {found[pairs[name]]['cpu']['median']}."
+        for name, bar in BARS.items()
+        if pairs[name] in found and found[pairs[name]]["cpu"]["median"] < bar
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,202 @@
+"""What the pictures of a plan have in common: colours of either theme, units, words that are safe inside a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import plotly.graph_objects as go
+
+from dashboard.shared.words.grades import Tone
+from dashboard.shared.words.text import shortened
+from dashboard.shared.words.verdicts import VERDICTS
+from evidence.bundle.secrets.masking import visible
+from schemas.reading.values import number_at
+
+MOST_BYTES = 2**60
+"""More than any machine has: a stranger's document that states more states nothing."""
+
+_LONGEST = 60
+_FONT = '"Source Sans", sans-serif'
+_BYTES = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+_SECONDS = ((2 * 3600, 3600, "hours"), (120, 60, "minutes"))
+
+Kind = str
+"""What a part of the memory is held for: kept, worked on, cached."""
+
+_KINDS: Mapping[str, Kind] = {
+    "params": "params",
+    "opt_state": "opt_state",
+    "gradients": "gradients",
+    "activations": "activations",
+    "logits": "logits",
+    "key_value_cache": "cache",
+    "cache": "cache",
+}
+
+PATTERNS: Mapping[str, str] = {"fits": "", "tight": "/", "does not fit": "x", "unsupported": ".", "unknown": "."}
+"""How a verdict's bar is hatched, so that it is told apart without colour."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Palette:
+    """The colours of one theme; the same names mean the same in both."""
+
+    ink: str
+    quiet: str
+    line: str
+    paper: str
+    tones: Mapping[Tone, str]
+    backs: Mapping[Tone, str]
+    parts: Mapping[Kind, str]
+    times: Mapping[str, str]
+
+    def verdict(self, verdict: str) -> str:
+        """Return the colour of a verdict."""
+        return self.tones[VERDICTS[verdict].tone]
+
+    def part(self, name: str | None) -> str:
+        """Return the colour of a part of the memory: blues are kept, oranges are worked on, purple is the cache."""
+        return self.parts[_KINDS.get(name or "", "other")]
+
+    def on(self, ground: str) -> str:
+        """Return white or black, whichever is read better on a colour."""
+        return "#ffffff" if _luminance(ground) < 0.179 else "#0d1a26"
+
+
+LIGHT = Palette(
+    ink="#111920",
+    quiet="#4a5761",
+    line="#d8dee2",
+    paper="#ffffff",
+    tones={"good": "#1f7a54", "fair": "#1f5b8f", "poor": "#b3681b", "bad": "#bb3a3a", "quiet": "#5c6973"},
+    backs={"good": "#e4f3eb", "fair": "#e6eff7", "poor": "#fbefdf", "bad": "#fbe9e8", "quiet": "#eef1f3"},
+    parts={
+        "params": "#1f5b8f",
+        "opt_state": "#5b8fbf",
+        "gradients": "#a9c8e3",
+        "activations": "#c0721d",
+        "logits": "#e6b37a",
+        "cache": "#8a4a9e",
+        "other": "#aab4bb",
+    },
+    # Greys are what comes before the first step.
+    times={
+        "install": "#8c979f",
+        "compile": "#aab4bb",
+        "load": "#c8d0d5",
+        "train": "#1f5b8f",
+        "save": "#c0721d",
+        "evaluate": "#1f7a54",
+        "export": "#8a4a9e",
+    },
+)
+DARK = Palette(
+    ink="#e4e9ec",
+    quiet="#b4bfc7",
+    line="#343e46",
+    paper="#13181c",
+    tones={"good": "#6ec79d", "fair": "#7fb4e3", "poor": "#e0a25a", "bad": "#ee8a86", "quiet": "#9aa7b0"},
+    backs={"good": "#17342a", "fair": "#1a2f42", "poor": "#38290f", "bad": "#402022", "quiet": "#242c32"},
+    parts={
+        "params": "#7fb4e3",
+        "opt_state": "#4c83b5",
+        "gradients": "#2e567b",
+        "activations": "#e0a25a",
+        "logits": "#96682f",
+        "cache": "#c99adb",
+        "other": "#5f6b74",
+    },
+    times={
+        "install": "#7d8a93",
+        "compile": "#5f6b74",
+        "load": "#46525b",
+        "train": "#7fb4e3",
+        "save": "#e0a25a",
+        "evaluate": "#6ec79d",
+        "export": "#c99adb",
+    },
+)
+
+
+def palette(theme: str | None) -> Palette:
+    """Return the colours of a theme, `dark` or any other word for the light one."""
+    return DARK if theme == "dark" else LIGHT
+
+
+def new_figure(colours: Palette, *, height: int) -> go.Figure:
+    """Return an empty figure in the colours of a theme, with a template of our own."""
+    axis = {
+        "gridcolor": colours.line,
+        "linecolor": colours.line,
+        "zeroline": False,
+        "ticks": "",
+        "tickfont": {"color": colours.quiet, "size": 12},
+        "title": {"font": {"color": colours.quiet, "size": 12}, "standoff": 8},
+        "automargin": True,
+        "fixedrange": True,
+    }
+    layout = {
+        "font": {"family": _FONT, "size": 12, "color": colours.ink},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "hoverlabel": {"bgcolor": colours.paper, "bordercolor": colours.line, "font": {"color": colours.ink}},
+        "xaxis": axis,
+        "yaxis": axis | {"gridcolor": "rgba(0,0,0,0)"},
+        "uniformtext": {"minsize": 11, "mode": "hide"},
+        "bargap": 0.35,
+        "barmode": "overlay",
+        "showlegend": False,
+        "dragmode": False,
+        "margin": {"l": 8, "r": 16, "t": 24, "b": 8},
+    }
+    return go.Figure(layout={"template": go.layout.Template(layout=layout), "height": height})
+
+
+def limit_line(figure: go.Figure, colours: Palette, *, at: float, rows: tuple[float, float], words: str) -> None:
+    """Draw a vertical line that something must stay left of, and what it is above it."""
+    low, high = rows
+    figure.add_shape(
+        type="line", x0=at, x1=at, y0=low, y1=high, line={"color": colours.ink, "width": 2, "dash": "dash"}
+    )
+    figure.add_annotation(
+        x=at, y=high, text=words, showarrow=False, yanchor="bottom", font={"color": colours.ink, "size": 12}
+    )
+
+
+def unit_of_bytes(largest: float) -> tuple[int, str]:
+    """Return the divisor and the unit in which the largest figure of an axis reads well.
+
+    >>> unit_of_bytes(15.75 * 2**30), unit_of_bytes(3e6)
+    ((1073741824, 'GiB'), (1048576, 'MiB'))
+    """
+    return next(((divisor, unit) for divisor, unit in _BYTES if largest >= 0.95 * divisor), (1, "bytes"))
+
+
+def unit_of_seconds(largest: float) -> tuple[float, str]:
+    """Return the divisor and the unit of an axis of time.
+
+    >>> unit_of_seconds(9 * 3600), unit_of_seconds(600), unit_of_seconds(8)
+    ((3600, 'hours'), (60, 'minutes'), (1, 'seconds'))
+    """
+    return next(((divisor, unit) for least, divisor, unit in _SECONDS if largest >= least), (1, "seconds"))
+
+
+def bytes_at(document: Mapping[str, Any] | None, *path: str) -> float | None:
+    """Return a number of bytes that a machine can have, None for anything else."""
+    value = number_at(document, *path)
+    return value if value is not None and 0 <= value <= MOST_BYTES else None
+
+
+def label(text: str | None) -> str:
+    """Return words of a document as a picture shows them: Plotly reads `<a href=…>` and `<b>` in them otherwise."""
+    cut = shortened(visible(text or "?"), _LONGEST)
+    return cut.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _luminance(colour: str) -> float:
+    """Return how light a colour is, from 0 to 1 (WCAG 2.2, relative luminance)."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue

@@ -1,0 +1,54 @@
+"""Changes of a configuration as `--set` takes them: `optimizer.learning_rate=0.002`, for addresses and advice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from dashboard.shared.config import form
+from schemas.reading.values import at
+
+MOST = 64
+"""Assignments that are read of an address."""
+
+_LONGEST = 500
+
+
+def assignments(start: Mapping[str, Any], edited: Mapping[str, Any]) -> list[str]:
+    """Return what turns one configuration into another, field by field in the order of the schema."""
+    found = form.replaced(form.with_defaults(start), form.with_defaults(edited))
+    return [f"{field.dotted}={_written(after)}" for field, _, after in found]
+
+
+def edits(texts: Iterable[str]) -> dict[form.Path, Any]:
+    """Return assignments as edits of a form; what names no field, or gives it a value it cannot hold, is left out."""
+    fields = {field.dotted: field for field in form.fields()}
+    found = {}
+    for text in list(texts)[:MOST]:
+        name, is_one, written = text[:_LONGEST].partition("=")
+        field = fields.get(name.strip())
+        if field is None or not is_one:
+            continue
+        value = _read(written.strip(), field)
+        if form.can_be(field, value):
+            found[field.path] = value
+    return found
+
+
+def is_made(config: Mapping[str, Any], texts: Iterable[str]) -> bool:
+    """Return whether a complete configuration has what all of these assignments say, of those that a form can hold."""
+    return all(at(config, *path) == value for path, value in edits(texts).items())
+
+
+def _written(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _read(written: str, field: form.Field) -> Any:
+    if field.kind == "text" and written != "null":
+        return written
+    try:
+        return json.loads(written)
+    except ValueError:
+        return written

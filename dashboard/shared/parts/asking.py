@@ -1,0 +1,197 @@
+"""Asking for plans by itself while a form changes: after a pause, one question at a time, to be cancelled at any time.
+
+A page draws what is known when it is drawn. The part below says how far the rest is; it looks every moment, asks what
+is next once the form has rested, and has the page drawn again when an answer is there. It asks only when it looks,
+never while the page is drawn, so that a page is never slower for it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+from dashboard.shared.parts import gate, markup
+from dashboard.shared.parts.launching import trying
+from launch import planning
+from launch.planning import Planning, State
+from schemas.problems.formats import duration
+
+PAUSE_SECONDS = 0.8
+"""How long a form must rest before its configuration is planned."""
+
+TICK_SECONDS = 0.5
+_SHOWN = 90
+_FRESH, _SINCE, _STOPPED, _ASKED, _ENDED = (f"plans {name}" for name in ("fresh", "since", "stopped", "asked", "ended"))
+
+Options = tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """One thing to ask of a configuration.
+
+    Attributes:
+        options: What `trainproof plan` is told besides the configuration.
+        said: What is done meanwhile: `Compiling for t4`.
+        before: Options of a question whose answer says all of this one and more.
+    """
+
+    options: Options
+    said: str
+    before: Options | None = None
+
+
+def answers(root: Path, config: Mapping[str, Any], questions: Sequence[Question]) -> dict[Options, Planning]:
+    """Return what is known of each question."""
+    return {one.options: planning.planning(root, config, one.options) for one in questions}
+
+
+def open_questions(questions: Sequence[Question], known: Mapping[Options, Planning]) -> list[Question]:
+    """Return the questions without those that a later one has already answered."""
+    answered = {options for options, found in known.items() if found.state == "answered"}
+    return [one for one in questions if one.before is None or one.before not in answered]
+
+
+def next_to_ask(states: Sequence[State]) -> int | None:
+    """Return which question to ask now, None for none: one at a time, and none behind one that failed."""
+    for number, state in enumerate(states):
+        if state in {"running", "failed"}:
+            return None
+        if state in {"none", "cancelled"}:
+            return number
+    return None
+
+
+def show(root: Path, config: Mapping[str, Any], questions: Sequence[Question], *, key: str, allowed: bool) -> None:
+    """Draw how far the questions are, what can be done about it, and why there is no answer.
+
+    Args:
+        root: The root of runs.
+        config: The configuration, complete and checked.
+        questions: In the order in which they are asked.
+        key: The page; what it asked before and does not want any more is ended.
+        allowed: Whether the configuration can be planned at all.
+    """
+    known = answers(root, config, questions)
+    wanted = open_questions(questions, known)
+    _end_others(root, config, questions, key=key)
+    digest = str(planning.folder_of(root, config, questions[-1].options))
+    since, when = st.session_state.get(_SINCE, ("", 0.0))
+    st.session_state[_SINCE] = (digest, when if since == digest else time.monotonic())
+    st.session_state[_FRESH] = True
+    st.session_state[_ENDED] = _ended(known)
+    asking = allowed and gate.may_operate()
+    states = [known[one.options].state for one in wanted]
+    is_busy = "running" in states or (asking and digest not in _stopped() and next_to_ask(states) is not None)
+    tick = TICK_SECONDS if is_busy else None
+    st.fragment(run_every=tick)(_progress)(root, config, tuple(questions), key, digest, asking=asking)
+
+
+def _progress(
+    root: Path, config: Mapping[str, Any], questions: Sequence[Question], key: str, digest: str, *, asking: bool
+) -> None:
+    is_drawn_with_page = st.session_state.pop(_FRESH, False)
+    known = answers(root, config, questions)
+    wanted = open_questions(questions, known)
+    states = [known[one.options].state for one in wanted]
+    if not is_drawn_with_page and _ended(known) != st.session_state.get(_ENDED):
+        st.rerun()
+    following = next_to_ask(states) if asking and digest not in _stopped() else None
+    if following is not None and not is_drawn_with_page and _has_rested():
+        _ask(root, config, wanted[following], key)
+        known |= answers(root, config, [wanted[following]])
+        states = [known[one.options].state for one in wanted]
+    if "running" in states:
+        number = states.index("running")
+        _running(root, config, wanted[number], known[wanted[number].options], share=number / len(wanted), digest=digest)
+    elif "failed" in states:
+        _failed(known[wanted[states.index("failed")].options])
+        _again(root, config, wanted[states.index("failed")], key, digest, asking=asking)
+    elif following is not None:
+        st.progress(following / len(wanted), text=f"{wanted[following].said}: next")
+    elif next_to_ask(states) is not None and asking:
+        markup.note("Cancelled. Change the form or check again.")
+        _again(root, config, wanted[next_to_ask(states) or 0], key, digest, asking=asking)
+    elif next_to_ask(states) is not None:
+        markup.note(_NOT_ASKED if not gate.may_operate() else "Not checked: fix the problems first.")
+    else:
+        _again(root, config, wanted[-1], key, digest, asking=asking)
+
+
+_NOT_ASKED = "Not checked yet. An operator who opens this page has it checked."
+
+
+def _running(
+    root: Path, config: Mapping[str, Any], question: Question, found: Planning, *, share: float, digest: str
+) -> None:
+    """Draw how far a question is, and the button that ends it."""
+    said = f"{question.said}, {duration(round(found.seconds or 0))}"
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.progress(share, text=said)
+        if gate.may_operate() and st.button("Cancel", icon=":material/close:", key="cancel plan"):
+            with trying("It could not be cancelled"):
+                planning.cancel(root, config, question.options)
+                st.session_state[_STOPPED] = _stopped() | {digest}
+                st.rerun()
+    if found.output:
+        markup.note(found.output[-_SHOWN:])
+
+
+def _failed(found: Planning) -> None:
+    code = "was stopped" if found.exit_code is None else f"ended with exit code {found.exit_code}"
+    markup.note(f"The check gave no answer: it {code}.")
+    if found.output:
+        st.code(found.output, language=None, wrap_lines=True)
+
+
+def _again(root: Path, config: Mapping[str, Any], question: Question, key: str, digest: str, *, asking: bool) -> None:
+    if asking and st.button("Check again", icon=":material/refresh:", help=_AGAIN):
+        st.session_state[_STOPPED] = _stopped() - {digest}
+        _ask(root, config, question, key)
+        st.rerun()
+
+
+_AGAIN = "Answers are kept. How much memory is free, or the program, may have changed since."
+
+
+def _ask(root: Path, config: Mapping[str, Any], question: Question, key: str) -> None:
+    with trying("The memory could not be checked"):
+        planning.ask(root, config, question.options)
+        asked = st.session_state.get(_ASKED, {})
+        st.session_state[_ASKED] = asked | {key: [*asked.get(key, []), (config, question.options)]}
+
+
+def _end_others(root: Path, config: Mapping[str, Any], questions: Sequence[Question], *, key: str) -> None:
+    """End what this page has asked for another form, and forget what has ended."""
+    asked = st.session_state.get(_ASKED, {})
+    wanted = {one.options for one in questions}
+    kept = []
+    for other, options in asked.get(key, []):
+        if planning.planning(root, other, options).state != "running":
+            continue
+        if other == config and options in wanted:
+            kept.append((other, options))
+            continue
+        with trying("What was asked before could not be ended"):
+            planning.cancel(root, other, options)
+    st.session_state[_ASKED] = asked | {key: kept}
+
+
+def _ended(known: Mapping[Options, Planning]) -> dict[Options, bool]:
+    return {options: found.state in {"answered", "failed"} for options, found in known.items()}
+
+
+def _has_rested() -> bool:
+    since: float = st.session_state.get(_SINCE, ("", time.monotonic()))[1]
+    return time.monotonic() - since >= PAUSE_SECONDS
+
+
+def _stopped() -> frozenset[str]:
+    """Return the questions that the reader has cancelled, which are not asked again by themselves."""
+    found: frozenset[str] = st.session_state.get(_STOPPED, frozenset())
+    return found

@@ -1,0 +1,125 @@
+"""The answer of a plan: in a sentence, what the memory and the time are for, and what to change, by one click."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import streamlit as st
+
+from dashboard.shared.charts.plan_memory import memory, programs
+from dashboard.shared.charts.plan_session import session
+from dashboard.shared.config import assignments
+from dashboard.shared.parts import config_form, markup, plotted, problems
+from dashboard.shared.tables import forecast, plan_time, planned
+from dashboard.shared.words.verdicts import VERDICTS, verdict_at
+from schemas.problems.formats import duration, percent, size
+from schemas.reading.values import number_at
+
+_LARGEST = 8
+
+
+def head(plan: Mapping[str, Any]) -> None:
+    """Draw the answer in a sentence, and its figures below."""
+    need, error = number_at(plan, "need_bytes"), number_at(plan, "error_fraction")
+    said = f"{size(need)} needed on each device" + (f" ± {error * 100:.0f} %" if error is not None else "")
+    verdict = verdict_at(plan, "verdict")
+    lines = "".join(f'<p class="tp-sub">{markup.safe(line)}</p>' for line in planned.figures_in_words(plan))
+    st.html(
+        f'<p class="tp-answer">{markup.safe(planned.sentence(plan))}</p>'
+        f'<div class="tp-head">{markup.sign(VERDICTS, verdict)}<b>{markup.safe(said)}</b></div>{lines}'
+    )
+
+
+def memory_picture(plan: Mapping[str, Any], *, key: str, observed: float | None = None) -> None:
+    """Draw what the memory of each program is for; nothing where the plan states none.
+
+    Args:
+        plan: The plan.
+        key: Of the picture on its page.
+        observed: Peak that a run reached on a device, in bytes. None: it was not measured, or of something else.
+    """
+    found = programs(plan)
+    if not found:
+        return
+    alt = "; ".join(f"{one.name}: {size(one.peak)} of {size(one.limit)}, {one.verdict}" for one in found)
+    plotted.show(memory(found, plotted.colours(), observed=observed), key=key, alt=f"Memory by program. {alt}")
+
+
+def memory_table(plan: Mapping[str, Any], *, key: str) -> None:
+    """Draw the same as a table, folded."""
+    found = programs(plan)
+    table = st.expander("The same as a table", type="compact", key=f"{key} table", on_change="rerun")
+    if table.open:
+        with table:
+            rows = [
+                (one.name, part.name, size(part.bytes), percent(part.bytes / one.peak), part.because)
+                for one in found
+                for part in one.segments[:_LARGEST]
+            ]
+            markup.table(["Program", "Part", "Size on each device", "Share", "Because"], rows, numbers=[2, 3])
+
+
+def session_picture(plan: Mapping[str, Any], *, key: str) -> None:
+    """Draw what the time is spent on; nothing where the plan does not know how fast the device is."""
+    found = [part for part in plan_time.parts(plan) if part.seconds.likely > 0]
+    if not found:
+        markup.note("How long it takes is not known: the plan states no speed of this device.")
+        return
+    whole = plan_time.total(found)
+    alt = f"Time of the run by part, about {duration(whole.likely)}"
+    colours = plotted.colours()
+    plotted.show(session(found, plan_time.limits(plan), colours), key=key, alt=alt)
+    items = "".join(
+        f'<li title="{markup.safe(part.because)}"><i style="background:{colours.times[part.name]}"></i>'
+        f"{markup.safe(part.name)} <b>{markup.safe(duration(part.seconds.likely))}</b></li>"
+        for part in found
+    )
+    st.html(f'<ul class="tp-legend">{items}</ul>')
+
+
+def largest_parts(plan: Mapping[str, Any]) -> None:
+    """Draw the largest parts of the program that needs most."""
+    markup.table(["Largest parts", "Size", "Because"], forecast.parts(plan)[:_LARGEST], numbers=[1])
+
+
+def advice(plan: Mapping[str, Any], *, source: str, config: Mapping[str, Any]) -> None:
+    """Draw what to change, each with a button that puts it into the form.
+
+    Args:
+        plan: The plan.
+        source: The source of the form, by its key.
+        config: What the form holds now, complete.
+    """
+    found = planned.advice(plan)
+    if not found:
+        return
+    st.html('<p class="tp-sub"><b>What to change</b>, planned again for this device</p>')
+    for number, one in enumerate(found):
+        with st.container(horizontal=True, vertical_alignment="center", key=f"advice {number}"):
+            settings = " + ".join(f"<code>{markup.safe(text)}</code>" for text in one.settings)
+            st.html(
+                f'<div class="tp-advice">{markup.sign(VERDICTS, one.verdict)} <span>{settings}</span>'
+                f'<span class="tp-number">{markup.safe(_figures(one))}</span>'
+                f'<span class="tp-dim">{markup.safe(one.costs)}</span></div>'
+            )
+            edits = assignments.edits(one.settings)
+            st.button(
+                "Put into the form",
+                key=f"put {number}",
+                disabled=not edits or assignments.is_made(config, one.settings),
+                on_click=config_form.put,
+                args=[source, edits],
+            )
+
+
+def findings(plan: Mapping[str, Any]) -> None:
+    """Draw what else the run would spend badly."""
+    problems.show(planned.problems(plan))
+
+
+def _figures(one: planned.Advice) -> str:
+    if one.need is None or one.frees is None:
+        return ""
+    word = "frees" if one.frees >= 0 else "takes"
+    return f"{size(one.need)}, {word} {size(abs(one.frees))}"

@@ -1,0 +1,192 @@
+"""What a plan says in words: the answer in one sentence, its figures, and advice as settings to put into a form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dashboard.shared.tables.plan_time import Band, band_at, limits, share_in_words
+from dashboard.shared.words.verdicts import METHODS, method_at, verdict_at
+from schemas.problems.formats import count, duration, percent, size
+from schemas.problems.problem import Problem, Severity
+from schemas.reading.values import at, flag_at, number_at, objects_at, text_at
+
+MOST_ADVICE, MOST_FINDINGS = 8, 30
+_HOUR_SECONDS = 3600.0
+_BEGINNINGS: Mapping[str, str] = {
+    "fits": "Yes, it fits on {target}",
+    "tight": "Perhaps: it is tight on {target}",
+    "does not fit": "No, it does not fit on {target}",
+    "unsupported": "No, {target} does not compute what the configuration asks for",
+    "unknown": "How much memory {target} has is not known",
+}
+
+Plan = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advice:
+    """A set of settings that was planned again.
+
+    Attributes:
+        settings: As `--set` takes them.
+        need: Bytes on each device with them. None: not stated.
+        frees: Bytes on each device, negative where more are needed. None: not stated.
+    """
+
+    settings: tuple[str, ...]
+    verdict: str
+    need: float | None
+    frees: float | None
+    costs: str
+    method: str
+
+
+def target_name(plan: Plan) -> str:
+    """Return what the target of a plan is called: its title in the table, or what the device calls itself."""
+    return text_at(plan, "target", "title") or text_at(plan, "target", "name") or "unknown device"
+
+
+def sentence(plan: Plan) -> str:
+    """Return the answer: does it fit, how long does it take, and if it does not fit, what would make it fit."""
+    verdict = verdict_at(plan, "verdict")
+    said = _BEGINNINGS[verdict].format(target=target_name(plan))
+    need, available = number_at(plan, "need_bytes"), number_at(plan, "available_bytes")
+    if verdict in {"does not fit", "tight"} and need is not None and available is not None:
+        said += f": {size(need)} are needed, {size(available)} are usable on each device"
+    hours = hours_of(plan)
+    if verdict in {"fits", "tight"} and hours is not None:
+        said += f", and the whole run takes about {duration(hours.likely * _HOUR_SECONDS)}"
+    cure = next((one for one in advice(plan) if one.verdict == "fits"), None)
+    if verdict in {"does not fit", "tight"} and cure is not None:
+        said += f". With {' and '.join(cure.settings)} it fits" + (f" in {size(cure.need)}" if cure.need else "")
+    return f"{said}."
+
+
+def figures_in_words(plan: Plan) -> list[str]:
+    """Return what stands below the sentence, line by line: memory and how it is known, time, sessions, disk."""
+    return [line for line in (_memory(plan), _time(plan), _shares(plan), _disk(plan), _largest(plan)) if line]
+
+
+def hours_of(plan: Plan | None) -> Band | None:
+    """Return how many hours the whole run takes."""
+    return band_at(plan, "time", "hours")
+
+
+def advice(plan: Plan) -> list[Advice]:
+    """Return the sets of settings that were planned again; a plan of before 1.1 has single changes."""
+    stated = objects_at(plan, "advice")
+    if stated:
+        return [_advice(one) for one in stated[:MOST_ADVICE] if _settings(one)]
+    need = number_at(plan, "need_bytes")
+    found = []
+    for one in objects_at(plan, "changes")[:MOST_ADVICE]:
+        saves, fits = number_at(one, "saves_bytes"), flag_at(one, "fits")
+        setting = text_at(one, "set")
+        if setting:
+            found.append(
+                Advice(
+                    settings=(setting,),
+                    verdict={True: "fits", False: "does not fit", None: "unknown"}[fits],
+                    need=None if need is None or saves is None else need - saves,
+                    frees=saves,
+                    costs="",
+                    method=method_at(plan),
+                )
+            )
+    return found
+
+
+def problems(plan: Plan) -> list[Problem]:
+    """Return what else the run would spend badly, as the plan states it."""
+    return [
+        Problem(
+            code=text_at(one, "code") or "?",
+            severity=_severity(text_at(one, "severity")),
+            file="",
+            what=text_at(one, "what") or "?",
+            why=text_at(one, "why"),
+            next=text_at(one, "next") or "?",
+        )
+        for one in objects_at(plan, "findings")[:MOST_FINDINGS]
+    ]
+
+
+def _memory(plan: Plan) -> str:
+    target = f"{number_at(plan, 'target', 'devices') or 1:.0f} × {text_at(plan, 'target', 'name') or 'unknown device'}"
+    how = METHODS.get(text_at(plan, "method") or "", METHODS["closed_form"])
+    return f"{size(number_at(plan, 'available_bytes'))} available on {target}; {how}."
+
+
+def _time(plan: Plan) -> str:
+    hours, step = hours_of(plan), band_at(plan, "time", "step_seconds")
+    if hours is None or step is None:
+        return ""
+    tokens, real = number_at(plan, "time", "tokens"), number_at(plan, "time", "real_tokens")
+    said = (
+        f"The whole run takes {_from_to(hours.low * _HOUR_SECONDS, hours.high * _HOUR_SECONDS)}, "
+        f"a step {_from_to(step.low, step.high)}"
+    )
+    if tokens:
+        said += f" for {count(tokens)} tokens" + (f", {percent(real / tokens)} of them real" if real else "")
+    return f"{said}."
+
+
+def _shares(plan: Plan) -> str:
+    within = {one.name: one.seconds for one in limits(plan)}
+    said = [
+        share_in_words(band_at(plan, "time", f"{name}_fraction"), name, within.get(name))
+        for name in ("session", "week")
+    ]
+    words = ", ".join(one for one in said if one)
+    stated = at(plan, "time", "sessions")
+    sessions = stated[1] if isinstance(stated, list) and len(stated) == 3 and isinstance(stated[1], int) else None
+    if sessions is not None and sessions > 1:
+        weeks = number_at(plan, "time", "weeks")
+        words += f"; it takes {count(sessions)} sessions" + (f" in {count(weeks)} weeks" if weeks and weeks > 1 else "")
+    elif isinstance(stated, list) and sessions is None:
+        words += "; no number of sessions is enough"
+    return f"{words[:1].upper()}{words[1:]}." if words else ""
+
+
+def _disk(plan: Plan) -> str:
+    need, available = number_at(plan, "disk", "need_bytes"), number_at(plan, "disk", "available_bytes")
+    if need is None:
+        return ""
+    of = f" of {size(available)}" if available is not None else ""
+    return f"Checkpoints take {size(need)}{of} on disk{': too little' if available and need > available else ''}."
+
+
+def _largest(plan: Plan) -> str:
+    batch, need = number_at(plan, "max_batch", "microbatch_size"), number_at(plan, "max_batch", "need_bytes")
+    length = number_at(plan, "max_batch", "max_length")
+    if not batch or not length:
+        return ""
+    return f"The largest microbatch that fits is {count(batch)} × {count(length)} tokens, {size(need)}."
+
+
+def _from_to(low: float, high: float) -> str:
+    return duration(low) if low == high else f"{duration(low)} to {duration(high)}"
+
+
+def _settings(one: Mapping[str, Any]) -> tuple[str, ...]:
+    stated = at(one, "set")
+    return tuple(text for text in stated if isinstance(text, str)) if isinstance(stated, list) else ()
+
+
+def _advice(one: Mapping[str, Any]) -> Advice:
+    return Advice(
+        settings=_settings(one),
+        verdict=verdict_at(one, "verdict"),
+        need=number_at(one, "need_bytes"),
+        frees=number_at(one, "frees_bytes"),
+        costs=text_at(one, "costs") or "",
+        method=method_at(one),
+    )
+
+
+def _severity(stated: str | None) -> Severity:
+    if stated == "error":
+        return "error"
+    return "warning" if stated == "warning" else "note"

@@ -1,0 +1,64 @@
+"""How verdicts, programs and parts of a plan are written: names for people, and a symbol with each verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dashboard.shared.words.grades import Sign
+from schemas.reading.values import text_at
+
+VERDICTS: Mapping[str, Sign] = {
+    "fits": Sign(symbol="✓", tone="good", meaning="It needs less memory than there is."),
+    "tight": Sign(
+        symbol="!",
+        tone="poor",
+        meaning="It may run out of memory: the plan's error reaches beyond what there is.",
+    ),
+    "does not fit": Sign(symbol="✕", tone="bad", meaning="It needs more memory than there is; starting is refused."),
+    "unsupported": Sign(
+        symbol="∅", tone="quiet", meaning="The device does not compute what the configuration asks for."
+    ),
+    "unknown": Sign(symbol="?", tone="poor", meaning="How much memory there is is not known."),
+}
+
+METHODS: Mapping[str, str] = {
+    "compiler": "read from the compiled program",
+    "extrapolated": "compiled with fewer layers and extrapolated",
+    "closed_form": "added up from formulas",
+}
+
+PROGRAMS: Mapping[str, str] = {
+    "start": "Start",
+    "train": "Train step",
+    "decode": "Decoding",
+    "export": "Export",
+}
+
+PARTS: Mapping[str, str] = {
+    "params": "parameters",
+    "opt_state": "optimizer state",
+    "key_value_cache": "key-value cache",
+    "cache": "key-value cache",
+}
+
+
+def verdict_at(document: Mapping[str, Any] | None, *path: str) -> str:
+    """Return the verdict at a path as `VERDICTS` has it; `unknown` for what is none."""
+    word = (text_at(document, *path) or "unknown").replace("_", " ")
+    return word if word in VERDICTS else "unknown"
+
+
+def method_at(document: Mapping[str, Any] | None) -> str:
+    """Return how a figure was found, in words; empty where the document does not say."""
+    return METHODS.get(text_at(document, "method") or "", "")
+
+
+def part_name(name: str | None) -> str:
+    """Return what a part of the memory is called: `opt_state` is `optimizer state`."""
+    return PARTS.get(name or "", (name or "?").replace("_", " "))
+
+
+def program_name(name: str | None) -> str:
+    """Return what a program is called: `train` is `Train step`."""
+    return PROGRAMS.get(name or "", (name or "?").replace("_", " ").capitalize())

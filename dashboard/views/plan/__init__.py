@@ -1,0 +1,1 @@
+"""One configuration planned for a device and for all of them."""

@@ -1,0 +1,220 @@
+"""One configuration on every target: who can run it, how full it is there and how long it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import plotly.graph_objects as go
+
+from dashboard.shared.charts.plan_figures import PATTERNS, Palette, bytes_at, label, limit_line, new_figure
+from dashboard.shared.tables.plan_time import Band, band_at
+from dashboard.shared.words.verdicts import VERDICTS, method_at, verdict_at
+from schemas.problems.formats import NOTHING, duration, size
+from schemas.reading.values import number_at, objects_at, text_at
+
+MOST_TARGETS = 40
+HEAD = ("Verdict", "Target", "Need", "Usable", "Time", "Of a session", "Of a week", "How it is known")
+_ORDER = tuple(VERDICTS)
+_FULLEST = 2.0
+"""A bar ends at twice the limit; its words say how far it would go on."""
+_ROW_PIXELS, _FRAME_PIXELS = 24, 84
+_NEED_PIXELS, _RIGHT_PIXELS = 96, 150
+"""Where the columns of need and time end, right of the bars."""
+_HOUR_SECONDS = 3600.0
+GIB = 2**30
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """A target and what the configuration needs there, of one device."""
+
+    name: str
+    title: str
+    verdict: str
+    need: float | None
+    limit: float | None
+    error: float
+    hours: Band | None
+    session: Band | None
+    week: Band | None
+    because: str
+    method: str
+
+    @property
+    def fraction(self) -> float | None:
+        """The need over what is usable."""
+        return None if self.need is None or not self.limit else self.need / self.limit
+
+
+def places(answer: Mapping[str, Any] | None) -> list[Place]:
+    """Return the targets of an answer, those that can run it first, and of these the emptiest first."""
+    found = [_place(one) for one in objects_at(answer, "where")[:MOST_TARGETS]]
+    return sorted(found, key=lambda one: (_ORDER.index(one.verdict), one.fraction is None, one.fraction or 0.0))
+
+
+def in_one_sentence(found: Sequence[Place]) -> str:
+    """Return where it can run: `It fits on 9 of 17 targets. Free within a weekly quota: kaggle-tpu-v5e-8`."""
+    fitting = [one for one in found if one.verdict == "fits"]
+    tight = [one for one in found if one.verdict == "tight"]
+    if not fitting:
+        near = f" It is tight on {', '.join(one.name for one in tight)}." if tight else ""
+        return f"It fits on none of {len(found)} targets.{near}"
+    free = [one.name for one in fitting if one.week is not None]
+    quota = f" Free within a weekly quota: {', '.join(free)}." if free else ""
+    return f"It fits on {len(fitting)} of {len(found)} targets.{quota}"
+
+
+def rows(found: Sequence[Place]) -> list[tuple[str, ...]]:
+    """Return the targets as rows: verdict, target, need, usable, hours, of a session, of a week, how it is known."""
+    return [
+        (
+            f"{VERDICTS[one.verdict].symbol} {one.verdict}",
+            one.name,
+            size(one.need),
+            size(one.limit),
+            _hours(one.hours),
+            _share(one.session),
+            _share(one.week),
+            one.method or one.because,
+        )
+        for one in found
+    ]
+
+
+def bars(found: Sequence[Place], colours: Palette, *, chosen: str | None = None) -> go.Figure:
+    """Return the targets as bars against their limits, which are one line since each bar is in percent of its own.
+
+    Targets of one verdict stand together under its word; the need and the time of each stand in columns on the right.
+
+    Args:
+        found: At least one target, those of one verdict together.
+        colours: Of the reader's theme.
+        chosen: The target that the rest of the page is about; its name is bold.
+    """
+    heights, headings = _heights(found)
+    rows = len(found) + len(headings)
+    figure = new_figure(colours, height=_FRAME_PIXELS + _ROW_PIXELS * rows)
+    _add_bars(figure, found, heights, colours)
+    limit_line(figure, colours, at=100, rows=(0.5 - rows, 0.4), words="usable")
+    for verdict, height in headings.items():
+        count = sum(one.verdict == verdict for one in found)
+        _say(figure, colours, f"<b>{VERDICTS[verdict].symbol} {verdict}</b> ({count})", at=height, shift=0, left=True)
+    for one, height in zip(found, heights, strict=True):
+        if one.fraction is not None:
+            _say(figure, colours, _need(one), at=height, shift=_NEED_PIXELS)
+        if one.hours is not None and one.verdict in {"fits", "tight"}:
+            _say(figure, colours, _short(one.hours.likely), at=height, shift=_RIGHT_PIXELS)
+    _say(figure, colours, "GiB", at=0.9, shift=_NEED_PIXELS)
+    _say(figure, colours, "time", at=0.9, shift=_RIGHT_PIXELS)
+    figure.update_xaxes(title_text="% of what is usable", range=[0, 100 * _FULLEST], tickvals=[0, 50, 100, 150, 200])
+    figure.update_yaxes(
+        tickvals=heights,
+        ticktext=[f"<b>{label(one.name)}</b>" if one.name == chosen else label(one.name) for one in found],
+        range=[0.5 - rows, 0.5],
+        tickfont={"color": colours.ink},
+    )
+    figure.update_layout(margin_r=_RIGHT_PIXELS + 4, margin_t=34)
+    return figure
+
+
+def _heights(found: Sequence[Place]) -> tuple[list[int], dict[str, int]]:
+    """Return where each target stands, from 0 downwards, and where the word of each verdict does, above its first.
+
+    Verdicts fits, fits, tight: targets at −1, −2 and −4, words at 0 and −3.
+    """
+    heights: list[int] = []
+    headings: dict[str, int] = {}
+    for one in found:
+        if one.verdict not in headings:
+            headings[one.verdict] = -len(heights) - len(headings)
+        heights.append(-len(heights) - len(headings))
+    return heights, headings
+
+
+def _add_bars(figure: go.Figure, found: Sequence[Place], heights: Sequence[int], colours: Palette) -> None:
+    fractions = [one.fraction or 0.0 for one in found]
+    figure.add_bar(
+        orientation="h",
+        x=[100 * min(fraction, _FULLEST) for fraction in fractions],
+        y=heights,
+        width=0.62,
+        marker={
+            "color": [colours.verdict(one.verdict) for one in found],
+            "pattern": {
+                "shape": [PATTERNS[one.verdict] for one in found],
+                "fgcolor": colours.paper,
+                "size": 7,
+                "solidity": 0.35,
+                "fillmode": "overlay",
+            },
+        },
+        error_x={
+            "type": "data",
+            "array": [
+                100 * fraction * one.error if fraction <= _FULLEST else 0.0
+                for one, fraction in zip(found, fractions, strict=True)
+            ],
+            "color": colours.quiet,
+            "thickness": 1.5,
+            "width": 3,
+        },
+        hovertext=[_hover(one) for one in found],
+        hoverinfo="text",
+    )
+
+
+def _place(one: Mapping[str, Any]) -> Place:
+    name = text_at(one, "target") or "?"
+    return Place(
+        name=name,
+        title=text_at(one, "title") or name,
+        verdict=verdict_at(one, "verdict"),
+        need=bytes_at(one, "need_bytes"),
+        limit=bytes_at(one, "available_bytes"),
+        error=min(1.0, max(0.0, number_at(one, "error_fraction") or 0.0)),
+        hours=band_at(one, "hours"),
+        session=band_at(one, "session_fraction"),
+        week=band_at(one, "week_fraction"),
+        because=text_at(one, "because") or "",
+        method=method_at(one),
+    )
+
+
+def _say(figure: go.Figure, colours: Palette, text: str, *, at: float, shift: int, left: bool = False) -> None:
+    """Write into the column that ends so many pixels right of the bars, or at their beginning."""
+    figure.add_annotation(
+        x=0 if left else 1,
+        xref="paper",
+        y=at,
+        text=text,
+        showarrow=False,
+        xanchor="left" if left else "right",
+        xshift=4 if left else shift,
+        font={"color": colours.ink if left else colours.quiet, "size": 12},
+        borderpad=0,
+    )
+
+
+def _need(one: Place) -> str:
+    """Return need and limit in GiB: `9.77 / 15.75`."""
+    return f"{(one.need or 0) / GIB:,.2f} / {(one.limit or 0) / GIB:,.2f}"
+
+
+def _short(hours: float) -> str:
+    """Return a time in few letters: `5.2 h`, `12 min`."""
+    return f"{hours:,.1f} h" if hours >= 1 else f"{hours * 60:.0f} min"
+
+
+def _hover(one: Place) -> str:
+    lines = [f"{label(one.title)}: {VERDICTS[one.verdict].symbol} {one.verdict}", label(one.because)]
+    return "<br>".join(line for line in lines if line != "?")
+
+
+def _hours(band: Band | None) -> str:
+    return NOTHING if band is None else f"about {duration(band.likely * _HOUR_SECONDS)}"
+
+
+def _share(band: Band | None) -> str:
+    return NOTHING if band is None else f"{100 * band.likely:.0f} %" if band.likely >= 0.01 else "< 1 %"

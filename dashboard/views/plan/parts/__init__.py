@@ -1,0 +1,1 @@
+"""How the parts of this page are drawn."""

@@ -1,0 +1,133 @@
+"""The plan page: will it fit, where, with which batch, and what of a session does it take; before anything is spent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import streamlit as st
+
+from dashboard.shared.config import configs, form
+from dashboard.shared.config.missing_names import absent
+from dashboard.shared.parts import asking, config_form, gate, markup, plan_answer, problems, source_box
+from dashboard.shared.parts.asking import Options, Question
+from dashboard.shared.session import state
+from dashboard.views.plan.parts import pictures
+from evidence.bundle.secrets.masking import visible
+from evidence.targets.table import target_names
+from launch.jobs import program
+from launch.jobs.folder import CONFIG
+from launch.planning import Planning
+from schemas.validate import check_value
+
+FIRST_TARGET = "kaggle-tpu-v5e-8"
+"""The target that is planned for first: it costs nothing."""
+
+WHERE: Options = ("--where", "--quick")
+
+
+def page() -> None:
+    """Draw the page."""
+    markup.heading("Plan", lines=["Says what a run needs on a device that you do not have yet. Nothing is trained."])
+    gate.viewer_note()
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        source = source_box.choose()
+        target = _target()
+        if source is not None and st.button("Open in Launch", icon=":material/play_circle:"):
+            state.go(state.LAUNCH, source=source.key, **_changes())
+    if source is None:
+        markup.empty("No configuration found", f"None in {configs.SHIPPED}, and no run has one.")
+        return
+    start = configs.read(source)
+    config_form.read_address(source.key)
+    with st.expander("Change the configuration", key="changing", icon=":material/tune:"):
+        edited = config_form.show(source.key, start)
+    config_form.write_address(start, edited)
+    _answers(source.key, form.with_defaults(edited), target)
+
+
+def _target() -> str:
+    names = list(target_names())
+    return st.selectbox(
+        "On",
+        names,
+        index=names.index(FIRST_TARGET),
+        key="on",
+        bind="query-params",
+        width=280,
+        help="A machine of the table of targets. `trainproof plan --on FILE.yaml` plans for one of your own.",
+    )
+
+
+def _changes() -> dict[str, list[str]]:
+    stated = st.query_params.get_all(config_form.SET)
+    return {config_form.SET: stated} if stated else {}
+
+
+def questions(target: str) -> tuple[Question, ...]:
+    """Return what is asked for a target, the quick answers first."""
+    on = ("--on", target)
+    return (
+        Question(options=(*on, "--quick"), said=f"Adding up from formulas for {target}", before=on),
+        Question(options=WHERE, said="Adding up for every target"),
+        Question(options=(*on, "--grid", "--quick"), said="Adding up for every batch and length"),
+        Question(options=on, said=f"Compiling for {target}"),
+    )
+
+
+def _answers(source: str, config: Mapping[str, Any], target: str) -> None:
+    found = [*check_value(form.KIND, config, file=CONFIG), *absent(config, file=CONFIG)]
+    sound = not any(problem.severity == "error" for problem in found)
+    asked = questions(target)
+    quick, where, sizes, compiled = (one.options for one in asked)
+    known = asking.answers(state.root(), config, asked)
+    plan = known[compiled].plan or known[quick].plan
+    if plan is not None:
+        plan_answer.head(plan)
+    elif sound:
+        markup.empty("Planning", f"Whether {config.get('name', 'it')} fits on {target} stands here in a moment.")
+    asking.show(state.root(), config, asked, key="plan", allowed=sound)
+    problems.show(found)
+    left, right = st.columns(2, gap="large")
+    with left:
+        _where(known[where], target)
+    with right:
+        _sizes(known[sizes], config)
+    if plan is not None:
+        _details(plan, source, config)
+    if sound:
+        _command(config, target)
+
+
+def _where(found: Planning, target: str) -> None:
+    if found.plan is not None:
+        st.header("Where can I run this?", anchor=False)
+        pictures.targets(found.plan, chosen=target)
+
+
+def _sizes(found: Planning, config: Mapping[str, Any]) -> None:
+    if found.plan is not None:
+        st.header("Which batch and length fit?", anchor=False)
+        pictures.sizes(found.plan, config)
+
+
+def _details(plan: Mapping[str, Any], source: str, config: Mapping[str, Any]) -> None:
+    left, right = st.columns(2, gap="large")
+    with left:
+        st.header("What is the memory for?", anchor=False)
+        plan_answer.memory_picture(plan, key="plan_memory")
+        plan_answer.memory_table(plan, key="plan_memory")
+    with right:
+        st.header("What is the session spent on?", anchor=False)
+        plan_answer.session_picture(plan, key="plan_session")
+    plan_answer.advice(plan, source=source, config=config)
+    plan_answer.findings(plan)
+
+
+def _command(config: Mapping[str, Any], target: str) -> None:
+    name = f"{config.get('name', 'run')}.yaml"
+    st.caption("The same in a terminal, with the configuration saved there")
+    st.code(visible(program.shown(["plan", "--config", name, "--on", target])), language=None, wrap_lines=True)
+
+
+page()

@@ -1,0 +1,239 @@
+"""float16: the scale follows torch's rule, skipped steps change nothing, and the loss goes the way of float32."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from evidence.judge.judgement import report_of
+from evidence.records.ours import read_run
+from evidence.run import layout
+from schemas.problems.problem import ProblemError
+from trainer.config.tree import Config, Optimizer, Precision
+from trainer.loop import loss_scale
+from trainer.loop.loss_scale import LossScale, first_loss_scale, next_loss_scale
+from trainer.loop.optimizer import build_optimizer
+from trainer.loop.step import LossSums, build_step, first_state, gradient_of_sum
+from trainer.methods.model import model_of
+from trainer.model.build import abstract
+from trainer.model.files.export import joined
+from trainer.model.files.loading import load_params
+from trainer.model.files.source import resolve
+from trainer.model.params import bind, flatten
+from trainer.objectives.objective import Sums
+from trainer.objectives.supervised import Supervised
+from trainer.recorder.progress import Watch
+from trainer.run import RunRequest, run
+
+CASES = Path(__file__).parents[2] / "cases"
+QUIET = Watch(quiet=True)
+FAMILIES = ("gpt2", "llama", "mistral", "gemma", "gemma2", "gemma3", "qwen2", "qwen3", "smollm3")
+
+
+def test_the_scale_is_that_of_torchs_grad_scaler():
+    """`made_by` of the case says which torch it was; it took its steps with gradients of 1 and of infinity."""
+    case = json.loads((CASES / "loss_scale" / "grad_scaler.json").read_text())
+    finite = np.ones(case["steps"], bool)
+    finite[np.array(case["not_finite"]) - 1] = False
+
+    def follow(state: LossScale, is_finite: jax.Array) -> tuple[LossScale, jax.Array]:
+        after = next_loss_scale(state, finite=is_finite)
+        return after, after.scale
+
+    last, scales = jax.lax.scan(follow, first_loss_scale(), jnp.asarray(finite))
+    before = np.concatenate([[65536.0], np.asarray(scales)[:-1]])
+    changed = np.flatnonzero(np.asarray(scales) != before)
+    assert [(step + 1, float(scales[step])) for step in changed] == [
+        (change["step"], change["scale"]) for change in case["changes"]
+    ]
+    assert (float(last.scale), int(last.good_steps)) == (case["last"]["scale"], case["last"]["good_steps"])
+
+
+def steep(params: Any, frozen: Any, batch: Any, key: Any) -> Sums:
+    """A loss whose gradient, in float16, is the number in the batch."""
+    loss = jnp.sum(params["weight"].astype(jnp.float16).astype(jnp.float32) * batch["slope"][0])
+    return Sums(loss=loss, weight=jnp.float32(1), named={})
+
+
+def steps_of(slopes: list[float], *, max_grad_norm: float | None = None) -> list[tuple[Any, Any]]:
+    """Return state and figures after each step of a linear schedule that falls from 0.1 to 0."""
+    optimizer = build_optimizer(Optimizer(learning_rate=0.1, schedule="linear"), steps=len(slopes))
+    step = jax.jit(build_step(steep, optimizer, max_grad_norm=max_grad_norm, seed=0))
+    state = first_state({"weight": jnp.ones((1,))}, optimizer, first_loss_scale())
+    found = []
+    for slope in slopes:
+        state, metrics = step(state, {}, {"slope": jnp.full((1, 1), slope)})
+        found.append((state, metrics))
+    return found
+
+
+def count_of_updates(opt_state: Any) -> int:
+    [adam] = [node for node in jax.tree.leaves(opt_state, is_leaf=is_adam) if is_adam(node)]
+    return int(adam.count)
+
+
+def is_adam(node: Any) -> bool:
+    return isinstance(node, optax.ScaleByAdamState)
+
+
+@pytest.mark.parametrize("max_grad_norm", [None, 1.0])
+def test_a_step_whose_gradient_is_not_finite_changes_nothing_but_scale_and_place(max_grad_norm: float | None):
+    """2 · 65,536 and 2 · 32,768 are beyond 65,504; 2 · 16,384 is not."""
+    found = steps_of([2.0, 2.0, 2.0, 2.0], max_grad_norm=max_grad_norm)
+    assert [float(metrics.named["loss_scale"]) for _, metrics in found] == [65536, 32768, 16384, 16384]
+    assert [float(state.loss_scale.scale) for state, _ in found] == [32768, 16384, 16384, 16384]
+    assert [int(state.loss_scale.good_steps) for state, _ in found] == [0, 0, 1, 2]
+    assert [bool(np.isfinite(metrics.grad_norm)) for _, metrics in found] == [False, False, True, True]
+    assert [float(metrics.grad_norm) for _, metrics in found[2:]] == [2.0, 2.0]
+    assert [float(metrics.loss) for _, metrics in found[:3]] == [2.0, 2.0, 2.0]
+    # Every step counts, two of them updated; Adam moves by the learning rate of the step: 0.1 · 1/3, then 0.
+    assert [int(state.step) for state, _ in found] == [1, 2, 3, 4]
+    assert [count_of_updates(state.opt_state) for state, _ in found] == [0, 0, 1, 2]
+    weights = [float(state.trained["weight"][0]) for state, _ in found]
+    np.testing.assert_allclose(weights, [1, 1, 1 - 0.1 / 3, 1 - 0.1 / 3], rtol=1e-6)
+    assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(found[-1][0].opt_state))
+
+
+def test_gradients_below_the_range_of_float16_are_kept():
+    """A third of 1e-8 is 0 in float16; times 65,536 it is 2.2e-4, with an error of at most 2 ** -11."""
+    slope = 1e-8 / 3
+    [(_, metrics)] = steps_of([slope])
+    assert np.float16(slope) == 0
+    assert float(metrics.grad_norm) == pytest.approx(slope, rel=2**-11)
+
+
+def test_a_loss_that_is_not_finite_is_no_matter_of_scale_and_spoils_the_state():
+    [(state, metrics)] = steps_of([float("inf")])
+    assert not np.isfinite(metrics.loss)
+    assert not np.isfinite(state.trained["weight"][0])
+
+
+def supervised(name: str, compute: str, tokens: np.ndarray) -> tuple[LossSums, Any, dict[str, jax.Array]]:
+    """Return loss, parameters and the batch of one microbatch of a small checkpoint that transformers made."""
+    source = resolve(str(CASES / "models" / name))
+    graphdef, shapes = flatten(abstract(source.spec, params_dtype="float32", compute_dtype=compute, remat="none"))
+    objective = Supervised(max_length=tokens.shape[1], chunk_positions=None)
+
+    def loss_sums(trained: Any, frozen: Any, batch: Any, key: Any) -> Sums:
+        return objective.loss_sums(bind(graphdef, trained), batch, None)
+
+    batch = {"tokens": jnp.asarray(tokens)[None], "loss_mask": jnp.ones((1, *tokens.shape), jnp.bool_)}
+    return loss_sums, load_params(source, shapes), batch
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAMILIES)
+def test_loss_and_gradient_of_every_family_are_close_to_those_of_transformers_in_float32(name: str):
+    """float16 has a relative error of 2 ** -11 for each number; activations of these stay far below 65,504."""
+    folder = CASES / "models" / name
+    expected = json.loads((folder / "expected.json").read_text())
+    loss_sums, params, batch = supervised(name, "float16", np.load(folder / "expected.npz")["tokens"])
+    graded = jax.jit(partial(gradient_of_sum, loss_sums, frozen={}, key=jax.random.key(0), scale=jnp.float32(256)))
+    sums, gradient = graded(trained=params, batch=batch)
+    assert float(sums.loss / sums.weight) == pytest.approx(expected["loss"], rel=1e-3)
+    assert {str(leaf.dtype) for leaf in jax.tree.leaves(gradient)} == {"float32"}
+    exact = np.sqrt(sum(norm**2 for norm, _ in expected["gradients"].values()))
+    assert float(optax.tree.norm(gradient) / sums.weight) == pytest.approx(exact, rel=5e-3)
+    source = resolve(str(folder))
+    for link in source.family.links(source.spec):
+        norm, _ = expected["gradients"][link.tensor]
+        own = joined(link, gradient, "float32") / float(sums.weight)
+        assert np.linalg.norm(own) == pytest.approx(norm, rel=0.03), link.tensor
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gemma3"])
+def test_the_loss_goes_the_way_of_float32_where_no_step_is_skipped(name: str):
+    tokens = np.random.default_rng(1).integers(0, 60, (2, 16)).astype(np.int32)
+    found = {}
+    for compute in ("float16", "float32"):
+        loss_sums, params, batch = supervised(name, compute, tokens)
+        optimizer = build_optimizer(Optimizer(learning_rate=3e-3, schedule="constant"), steps=9)
+        step = jax.jit(build_step(loss_sums, optimizer, max_grad_norm=1.0, seed=0))
+        state = first_state(params, optimizer, first_loss_scale() if compute == "float16" else None)
+        found[compute] = []
+        for _ in range(8):
+            state, metrics = step(state, {}, batch)
+            if np.isfinite(metrics.grad_norm):
+                found[compute].append(float(metrics.loss))
+    half, exact = found["float16"], found["float32"]
+    assert 4 <= len(half) <= len(exact) == 8
+    assert exact[-1] < exact[0] - 0.1
+    np.testing.assert_allclose(half, exact[: len(half)], rtol=2e-3)
+
+
+@pytest.fixture
+def half(config: Config) -> Config:
+    """A run in float16 with a row for each of its steps."""
+    constant = replace(config.optimizer, schedule="constant")
+    return replace(config, precision=Precision(compute="float16"), optimizer=constant)
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / layout.METRICS).read_text().splitlines()]
+
+
+def documents(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / layout.MANIFEST).read_text())
+    return found
+
+
+def problems(folder: Path) -> set[str]:
+    return {problem.code for problem in report_of(read_run(folder)).findings if problem.severity == "error"}
+
+
+def test_a_run_in_float16_says_so_and_goes_on_in_either_type(half: Config, order_of: Callable[..., RunRequest]):
+    first = order_of(half, "first")
+    assert run(first, QUIET) == 0
+    assert [row["loss_scale"] for row in rows(first.folder)] == [65536.0, 65536.0]
+    manifest = documents(first.folder)
+    assert manifest["model"]["dtypes"] == {"params": "float32", "compute": "float16"}
+    assert manifest["effective"]["precision"] == {"params": "float32", "compute": "float16"}
+    assert manifest["training"]["donation"]["effective"]
+    # In float32 there is no scale; in float16 again it begins anew.
+    longer = replace(half, limits=replace(half.limits, steps=3), precision=Precision())
+    plain = order_of(longer, "plain", resume=first.folder)
+    assert run(plain, QUIET) == 0
+    assert "loss_scale" not in rows(plain.folder)[0]
+    again = replace(half, limits=replace(half.limits, steps=4))
+    scaled = order_of(again, "scaled", resume=plain.folder)
+    assert run(scaled, QUIET) == 0
+    assert [row["loss_scale"] for row in rows(scaled.folder)] == [65536.0]
+    for folder in (first.folder, plain.folder, scaled.folder):
+        assert problems(folder) == set()
+
+
+def test_a_scale_that_falls_below_one_ends_the_run_by_name(
+    half: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(loss_scale, "FIRST", 0.5)
+    order = order_of(half)
+    assert run(order, QUIET) == 4
+    assert rows(order.folder)[-1]["loss_scale"] == 0.5
+    assert documents(order.folder)["exit"] == {
+        "code": 4,
+        "error": "loss_scale_collapsed",
+        "message": "the loss scale at step 1 is 0.5: gradients are beyond float16 without scaling too; "
+        "set precision.compute to bfloat16 or float32, or lower optimizer.learning_rate",
+    }
+    assert problems(order.folder) == set()
+
+
+def refusal(config: Config) -> list[tuple[str, str, str | None]]:
+    with pytest.raises(ProblemError) as caught:
+        model_of(config, resolve("tiny-gpt2"))
+    assert caught.value.exit_code == 2
+    return [(problem.code, problem.what, problem.next) for problem in caught.value.problems]
+
+
+def test_parameters_that_learn_are_not_held_in_float16(config: Config):
+    [(code, what, then)] = refusal(replace(config, precision=Precision(params="float16")))
+    assert (code, what) == ("TP704", "precision.params is float16 and method.kind full trains 36 arrays in it.")
+    assert then == "Set precision.params to float32; precision.compute may be float16."

@@ -1,0 +1,88 @@
+"""Dynamic loss scaling, without which gradients in float16 are lost (arXiv 1710.03740, section 3.2).
+
+float16 ends at 65,504 below infinity and at 6e-8 above zero, and gradients are often smaller than that. So the loss is
+multiplied before it is differentiated, and the gradient divided by as much in float32. The scale is found by trial, by
+the rule of `torch.amp.GradScaler` and with its numbers: it halves where a gradient is not finite, and doubles after
+2,000 steps in a row whose gradients were.
+
+A step whose gradient is not finite is skipped: parameters and moments stay as they are. The step counts all the same,
+for the next one takes the next rows, and its learning rate is that of its number, so that every row of metrics.jsonl
+follows from the configuration.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float32, Int32
+
+from trainer.config.tree import Precision
+
+FIRST = 65536.0
+GROWTH = 2.0
+BACKOFF = 0.5
+GROWTH_INTERVAL = 2000
+"""Steps in a row with finite gradients after which the scale grows."""
+
+SMALLEST = 1.0
+"""A run ends below it: gradients that float16 does not hold even as they are will not be held by scaling."""
+
+NAME = "loss_scale"
+"""The field of a metric row: what the loss of this step was multiplied by."""
+
+
+class LossScale(NamedTuple):
+    """A part of the train state: saved, restored and donated with it."""
+
+    scale: Float32[Array, ""]
+    good_steps: Int32[Array, ""]
+    """Steps in a row with finite gradients since the scale last changed."""
+
+
+def is_scaled(precision: Precision) -> bool:
+    """Return whether the loss of a run is scaled: gradients have the range of its products."""
+    return precision.compute == "float16"
+
+
+def first_loss_scale() -> LossScale:
+    """Return the scale before the first step."""
+    return LossScale(scale=jnp.float32(FIRST), good_steps=jnp.int32(0))
+
+
+def next_loss_scale(state: LossScale, *, finite: Bool[Array, ""]) -> LossScale:
+    """Return the scale after a step.
+
+    At 65,536 and 1,999 good steps a finite gradient gives 131,072 and 0 of them, one that is not 32,768 and 0.
+
+    Args:
+        state: before the step.
+        finite: whether all numbers of its gradient were finite.
+    """
+    good = state.good_steps + jnp.int32(1)
+    grows = good >= jnp.int32(GROWTH_INTERVAL)
+    grown = state.scale * jnp.float32(GROWTH)
+    after_good = jnp.where(grows & jnp.isfinite(grown), grown, state.scale)
+    return LossScale(
+        scale=jnp.where(finite, after_good, state.scale * jnp.float32(BACKOFF)),
+        good_steps=jnp.where(finite & ~grows, good, jnp.int32(0)),
+    )
+
+
+def unless(skipped: Bool[Array, ""], new: Any, old: Any) -> Any:
+    """Return `new`, or `old` where a step is skipped; the learning rate's place goes on, whatever is skipped.
+
+    Args:
+        skipped: whether the step is skipped.
+        new: parameters or optimizer state after the step.
+        old: the same before it.
+    """
+
+    def chosen(after: Any, before: Any) -> Any:
+        if isinstance(after, optax.ScaleByScheduleState):
+            return after
+        return jnp.where(skipped, before, after)
+
+    return jax.tree.map(chosen, new, old, is_leaf=lambda node: isinstance(node, optax.ScaleByScheduleState))
