@@ -70,7 +70,9 @@ def test_it_is_continued_bit_for_bit_and_exported(
     manifest = json.loads((whole.folder / layout.MANIFEST).read_text())
     assert manifest["effective"]["objective"] == {"kind": "dpo", "beta": 0.3, "label_smoothing": 0.05}
     assert manifest["effective"]["data"]["buckets"] == 2
-    assert manifest["model"]["parameters"] == 169_728 + (manifest["model"]["trainable_parameters"] % 169_728)
+    # The reference is no further model: what is counted is what is exported, and adapters.
+    of_adapters = manifest["model"]["trainable_parameters"] if method.kind == "lora" else 0
+    assert manifest["model"]["parameters"] == 169_728 + of_adapters
     params = {
         json.loads((order.folder / layout.EVAL_SUMMARY).read_text())["checkpoint"]["params_sha256"]
         for order in (whole, rest)
@@ -82,7 +84,7 @@ def test_it_is_continued_bit_for_bit_and_exported(
 
 def items(folder: Path) -> Path:
     path = folder / "items.jsonl"
-    item = {"id": "a", "prompt": "1 + 1?", "expected": "2", "category": "sum", "difficulty": "easy"}
+    item = {"id": "a", "prompt": "90 + 1?", "expected": "91", "category": "sum", "difficulty": "easy"}
     path.write_text(json.dumps(item) + "\n")
     return path
 
