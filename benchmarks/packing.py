@@ -1,7 +1,7 @@
 """How many real tokens a step takes in, one row a sequence, in sequences of several lengths, and packed.
 
-Counted, not timed: a program computes equally many tokens, whatever they are. The rows are those of dev-reasoning-v2 under
-the built-in tokenizer; other tokenizers give other lengths and about the same factor.
+Counted, not timed: a program computes equally many tokens, whatever they are. The rows are those of dev-reasoning-v2
+under the built-in tokenizer; other tokenizers give other lengths and about the same factor.
 
     python benchmarks/packing.py            # prints the table and writes benchmarks/results/packing.json
 """
