@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from evidence.rules.spending.device import TYPE_ABSENT
 from evidence.run.hashes import sha256_json
 from evidence.targets.target import Target
 from schemas.catalog import VERSION
 from schemas.problems.problem import Problem
 from schemas.problems.render import as_text
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.rule import problem_of
 from trainer.config.tree import Config, document_of
 from trainer.planning.advice import advice, deciding
 from trainer.planning.ask import Asking, ProgramAnswer, no_compiler, parts_document
@@ -25,13 +26,6 @@ from trainer.planning.spending import spending_of
 from trainer.planning.subject import Subject, devices_used, subject_of
 from trainer.planning.verdict import worst
 from trainer.recorder.recorder import now
-
-ABSENT_TYPE = Rule(
-    "TP751",
-    "Element type absent on the device",
-    "The device has no units for products of this type; a compiler would convert them, slowly, to another.",
-    "Set precision.compute to a type that the device has, or choose another device.",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,7 +162,7 @@ def absent_type(config: Config, target: Target) -> Problem | None:
     if wanted in target.element_types:
         return None
     return problem_of(
-        ABSENT_TYPE,
+        TYPE_ABSENT,
         file=config.name,
         pointer="/precision/compute",
         what=f"precision.compute is {wanted}; {target.name} computes {' and '.join(target.element_types)}.",
