@@ -91,6 +91,8 @@ class Asking:
     say: Callable[[str], None] = field(default=lambda line: None)
     why_not: str = ""
     """Why no compiler is asked."""
+    sure_fraction: float = 0.0
+    """Below this share of the memory a sum is sure enough, and no compiler is asked. 0: it always is."""
 
     def quick(self) -> Asking:
         """Return the asking that compiles nothing."""
@@ -109,11 +111,13 @@ class Asking:
         """Return what one program needs."""
         if self.machine is None or self.compiler is None:
             return self._summed(name, parts, self.why_not)
+        if total_bytes(parts) <= self.sure_fraction * (self.available_bytes or 0):
+            return self._summed(name, parts, f"below {self.sure_fraction:.0%} of the memory a sum is sure")
         answer = None
         try:
             layers = task.model.source.spec.layers
             if not self.exact and layers > 2 * FEW_LAYERS:
-                answer = self._extrapolated(name, task, asked, parts)
+                answer = self.extrapolated(name, task, asked, parts)
             if answer is None or answer.verdict == "tight":
                 answer = self._compiled(name, task, asked, parts)
         except CompilerError as error:
@@ -142,7 +146,7 @@ class Asking:
         found = self._of(name, answer, parts, "compiler", "the whole program was compiled", peak=answer.peak_bytes)
         return with_step_read(found, answer, parts, occupied=beside)
 
-    def _extrapolated(self, name: str, task: Task, asked: Asked | None, parts: tuple[Part, ...]) -> ProgramAnswer:
+    def extrapolated(self, name: str, task: Task, asked: Asked | None, parts: tuple[Part, ...]) -> ProgramAnswer:
         """Return what the compiler says of the first layers, beside memory occupied as the others would."""
         source = task.model.source
         few = replace(source, spec=replace(source.spec, blocks=source.spec.blocks[:FEW_LAYERS]))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from trainer.config.tree import Config
-from trainer.planning.advice import deciding
+from trainer.planning.advice import SURE_FRACTION, deciding
 from trainer.planning.ask import Asking, ProgramAnswer
 from trainer.planning.changes import fewest_sequences
 from trainer.planning.subject import Subject
@@ -16,7 +16,7 @@ LARGEST = 4096
 """Sequences of a microbatch beyond which nobody looks."""
 GRID_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 GRID_LENGTHS = (128, 256, 512, 1024, 2048, 4096)
-MOST_ASKED = 6
+MOST_ASKED = 5
 """Sizes that a compiler is asked about in one search."""
 
 
@@ -25,11 +25,11 @@ def largest_microbatch(subject: Subject, asking: Asking, *, say: Callable[[str],
 
     The sums say where to look; the compiler is asked there, and the step is halved until it has answered on both sides.
     """
-    quick = asking.quick()
+    quick, asking = asking.quick(), replace(asking, sure_fraction=SURE_FRACTION)
     each = fewest_sequences(subject.task.config)  # sizes are counted in pairs where the objective compares two
     guess = _bisected(lambda size: _fits(_at(subject, quick, size=each * size)), 1, LARGEST)
     found, refused = 0, LARGEST + 1
-    size, step = max(guess, 1), max(guess // 8, 1)
+    size, step = max(guess, 1), max(guess // 8, 1)  # a step grows until there are answers on both sides
     answers: dict[int, ProgramAnswer] = {}
     for _ in range(MOST_ASKED):
         say(f"trying {each * size} sequences of {subject.task.config.data.max_length} tokens")
@@ -37,9 +37,11 @@ def largest_microbatch(subject: Subject, asking: Asking, *, say: Callable[[str],
         if _fits(answers[size]):
             found = size
             size = size + step if refused > LARGEST else (found + refused) // 2
+            step *= 2
         else:
             refused = size
             size = max(size - step, 1) if found == 0 else (found + refused) // 2
+            step *= 2
         if size in answers:
             break
     if not found:
