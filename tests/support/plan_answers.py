@@ -107,25 +107,28 @@ def too_large(**changed: Any) -> dict[str, Any]:
     train = [part("opt_state", 9.34), part("params", 9.34), part("gradients", 4.67), part("logits", 4.77)]
     fitting = {"set": ["optimizer.name=adafactor", "memory.donate=true"], "verdict": "fits", "method": "compiler"}
     alone = {"set": ["memory.donate=true"], "verdict": "tight", "method": "compiler"}
-    return plan_document(
-        verdict="does_not_fit",
-        need_bytes=sum(one["bytes"] for one in train),
-        parts=train,
-        programs=[program("train", "does_not_fit", train)],
-        advice=[
-            fitting | {"need_bytes": int(5.7 * GIB), "frees_bytes": int(22.42 * GIB), "costs": "no momentum"},
-            alone | {"need_bytes": int(15.5 * GIB), "frees_bytes": int(12.62 * GIB), "costs": "nothing"},
-        ],
-        findings=[
-            {
-                "code": "TP731",
-                "severity": "warning",
-                "what": "A checkpoint is saved every 17 h; a session is 9 h.",
-                "why": "A session that is taken away loses all of it.",
-                "next": "Save every 100 steps.",
-            }
-        ],
-    ) | changed
+    return (
+        plan_document(
+            verdict="does_not_fit",
+            need_bytes=sum(one["bytes"] for one in train),
+            parts=train,
+            programs=[program("train", "does_not_fit", train)],
+            advice=[
+                fitting | {"need_bytes": int(5.7 * GIB), "frees_bytes": int(22.42 * GIB), "costs": "no momentum"},
+                alone | {"need_bytes": int(15.5 * GIB), "frees_bytes": int(12.62 * GIB), "costs": "nothing"},
+            ],
+            findings=[
+                {
+                    "code": "TP731",
+                    "severity": "warning",
+                    "what": "A checkpoint is saved every 17 h; a session is 9 h.",
+                    "why": "A session that is taken away loses all of it.",
+                    "next": "Save every 100 steps.",
+                }
+            ],
+        )
+        | changed
+    )
 
 
 def place(target: str, verdict: str, need: float | None, limit: float | None, hours: float | None) -> dict[str, Any]:
