@@ -25,7 +25,7 @@ def read_inputs(config: Config, devices: Devices, *, with_weights: bool = True) 
         ProblemError: exit code 2; all that is wrong with model, dataset and evaluation set at once, as far as one can
             be judged without the other. Exit code 3; the device does not have an element type of the run.
     """
-    refuse_absent_types(config, kind=devices.kind, element_types=element_types_of(devices.list[0]))
+    refuse_absent_types(config, kind=devices.kind, element_types=element_types_of(devices))
     problems: list[Problem] = []
     objective = objective_of(config)
     model = read_model(config, problems, with_weights=with_weights)

@@ -15,6 +15,9 @@ from schemas.catalog import VERSION
 T = TypeVar("T")
 
 
+ElementType = Literal["float32", "bfloat16", "float16"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Model:
     """What is trained."""
@@ -88,8 +91,8 @@ class Batch:
 class Precision:
     """Element types."""
 
-    params: Literal["float32", "bfloat16", "float16"] = "float32"
-    compute: Literal["float32", "bfloat16", "float16"] = "float32"
+    params: ElementType = "float32"
+    compute: ElementType = "float32"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -76,7 +76,7 @@ def changes_of(config: Config, element_types: Collection[str] | None = None) -> 
 
 def _without_loss(config: Config) -> Iterator[Change]:
     """Yield changes after which the same thing is learned."""
-    memory, optimizer = config.memory, config.optimizer
+    memory = config.memory
     if not memory.donate:
         yield _change("memory.donate=true", replace(config, memory=replace(memory, donate=True)))
     if memory.loss_chunk_tokens is None or memory.loss_chunk_tokens > FEWEST_CHUNK:
@@ -85,17 +85,18 @@ def _without_loss(config: Config) -> Iterator[Change]:
     if config.evaluation.batch_size > 1:
         alone = replace(config, evaluation=replace(config.evaluation, batch_size=1))
         yield _change("evaluation.batch_size=1", alone)
-    if optimizer.max_grad_norm is not None:
-        yield _change("optimizer.max_grad_norm=null", replace(config, optimizer=replace(optimizer, max_grad_norm=None)))
 
 
 def _narrower(config: Config, element_types: Collection[str] | None) -> Iterator[Change]:
     """Yield 16 bits in place of 32, in a type that the device has."""
     precision = config.precision
-    for key in ("compute", "params"):
-        narrow = instead(key, config, ALL_TYPES if element_types is None else element_types)
-        if getattr(precision, key) == "float32" != narrow:
-            yield _change(f"precision.{key}={narrow}", replace(config, precision=replace(precision, **{key: narrow})))
+    there = ALL_TYPES if element_types is None else element_types
+    if precision.compute == "float32" != (narrow := instead("compute", config, there)):
+        changed = replace(precision, compute=narrow)
+        yield _change(f"precision.compute={narrow}", replace(config, precision=changed))
+    if precision.params == "float32" != (narrow := instead("params", config, there)):
+        changed = replace(precision, params=narrow)
+        yield _change(f"precision.params={narrow}", replace(config, precision=changed))
 
 
 def _other_runs(config: Config, element_types: Collection[str] | None) -> Iterator[Change]:
@@ -104,6 +105,8 @@ def _other_runs(config: Config, element_types: Collection[str] | None) -> Iterat
     if memory.remat == "none":
         yield _change("memory.remat=layer", replace(config, memory=replace(memory, remat="layer")))
     yield from _narrower(config, element_types)
+    if optimizer.max_grad_norm is not None:
+        yield _change("optimizer.max_grad_norm=null", replace(config, optimizer=replace(optimizer, max_grad_norm=None)))
     if optimizer.name == "adamw":
         yield _change("optimizer.name=adafactor", replace(config, optimizer=replace(optimizer, name="adafactor")))
     if config.method.kind == "full":

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
 
 from evidence.rules.spending.device import TYPE_ABSENT
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import problem_of
 from schemas.problems.words import listed
-from trainer.config.tree import Config
-from trainer.planning.devices import REFUSED
+from trainer.config.tree import Config, ElementType
+from trainer.planning.devices import REFUSED, Devices
 
 BFLOAT16_CAPABILITY = 8.0
 """CUDA's compute capability from which on there is bfloat16: A100 (8.0), L4 (8.9) have it, T4 (7.5), P100 (6.0) not."""
@@ -18,14 +17,14 @@ BFLOAT16_CAPABILITY = 8.0
 ALL_TYPES = ("float32", "bfloat16", "float16")
 
 
-def element_types_of(device: Any) -> tuple[str, ...] | None:
-    """Return the element types of products that a JAX device has, None where nothing is known against any.
+def element_types_of(devices: Devices) -> tuple[str, ...] | None:
+    """Return the element types of products that devices have, None where nothing is known against any.
 
     A CPU computes every type in float32, at no loss against float32 itself.
     """
-    if device.platform != "gpu" or not hasattr(device, "compute_capability"):
+    if devices.platform != "gpu" or not hasattr(devices.list[0], "compute_capability"):
         return None
-    return element_types_at(float(device.compute_capability))
+    return element_types_at(float(devices.list[0].compute_capability))
 
 
 def element_types_at(capability: float) -> tuple[str, ...]:
@@ -63,7 +62,7 @@ def refuse_absent_types(config: Config, *, kind: str, element_types: Collection[
         raise ProblemError(problems, exit_code=REFUSED)
 
 
-def instead(key: str, config: Config, element_types: Collection[str]) -> str:
+def instead(key: str, config: Config, element_types: Collection[str]) -> ElementType:
     """Return the element type of 16 bits to use, bfloat16 where the device has it; float32 where none can be."""
     if "bfloat16" in element_types:
         return "bfloat16"

@@ -64,7 +64,7 @@ def plan_run(task: Task, devices: Devices, *, forced: bool, asked: Asked | None 
 def changes(task: Task, devices: Devices, *, need: int, error: float, asked: Asked | None) -> list[dict[str, Any]]:
     """Return the settings that would make the run smaller, each estimated anew, largest saving first."""
     found = []
-    for setting, changed in smaller_runs(task.config, element_types_of(devices.list[0])):
+    for setting, changed in smaller_runs(task.config, element_types_of(devices)):
         parts = estimate(task.changed(changed), platform=devices.platform, asked=asked)
         saved = need - sum(part.bytes for part in parts)
         if saved > 0:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, cast
 
 import numpy as np
@@ -68,16 +69,37 @@ def subject_of(config: Config, target: Target, *, say: Callable[[str], None] = l
     model = model_of(config, source)
     mesh = AbstractMesh((devices,), (AXIS,))
     task = Task(config=config, model=model, objective=objective_of(config), mesh=cast(Mesh, mesh))
-    if not has_tokenizer(model):
-        if too_long := too_long_sequences(config, model):
-            raise ProblemError(too_long, exit_code=2)
-        return Subject(task=task, asked=assumed_asked(config), tokens=assumed_tokens(config))
+    if too_long := too_long_sequences(config, model):
+        raise ProblemError(too_long, exit_code=2)
     say("reading the rows")
+    read = _read(replace(config, mesh=type(config.mesh)()))
+    return Subject(task=task, asked=read.asked, tokens=read.tokens, warnings=read.warnings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Read:
+    """What is read of the rows, the same for every target."""
+
+    asked: Asked | None
+    tokens: Tokens
+    warnings: tuple[Problem, ...] = ()
+
+
+@lru_cache(maxsize=4)
+def _read(config: Config) -> Read:
+    """Return what the rows of a configuration say; read once for all targets.
+
+    Raises:
+        ProblemError: exit code 2; all that is wrong with rows and evaluation set.
+    """
+    model = model_of(config, planned_source(config.model.name, config.model.revision))
+    if not has_tokenizer(model):
+        return Read(asked=assumed_asked(config), tokens=assumed_tokens(config))
     problems: list[Problem] = []
-    data = read_data(config, model, task.objective, problems, devices=devices)
+    data = read_data(config, model, objective_of(config), problems, devices=1)
     if problems or data is None:
         raise ProblemError(problems, exit_code=2)
-    return Subject(task=task, asked=data.asked, tokens=counted_tokens(config, data), warnings=data.warnings)
+    return Read(asked=data.asked, tokens=counted_tokens(config, data), warnings=data.warnings)
 
 
 def devices_used(config: Config, target: Target) -> int:

@@ -11,27 +11,20 @@ from typing import Any
 from evidence.run.hashes import sha256_json
 from evidence.targets.target import Target
 from schemas.catalog import VERSION
-from schemas.problems.problem import Problem
+from schemas.problems.problem import Gathering, Problem
 from schemas.problems.render import as_text
-from schemas.problems.rule import Rule, problem_of
 from trainer.config.tree import Config, document_of
-from trainer.planning.advice import advice, deciding
+from trainer.planning.advice import SURE_FRACTION, advice, deciding
 from trainer.planning.ask import Asking, ProgramAnswer, no_compiler, parts_document
 from trainer.planning.compile.ahead import Compiler
 from trainer.planning.compile.machines import machine_of
+from trainer.planning.element_types import refuse_absent_types
 from trainer.planning.gpu_memory import CUDA_BYTES
 from trainer.planning.sizes import grid, largest_microbatch
 from trainer.planning.spending import spending_of
 from trainer.planning.subject import Subject, devices_used, subject_of
 from trainer.planning.verdict import worst
 from trainer.recorder.recorder import now
-
-ABSENT_TYPE = Rule(
-    "TP751",
-    "Element type absent on the device",
-    "The device has no units for products of this type; a compiler would convert them, slowly, to another.",
-    "Set precision.compute to a type that the device has, or choose another device.",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +38,8 @@ class Wish:
     advice: bool = True
     max_batch: bool = False
     grid: bool = False
+    brief: bool = False
+    """Ask the compiler only where a sum is not sure."""
     limit_seconds: float = 600.0
     say: Callable[[str], None] = lambda line: None
 
@@ -55,7 +50,7 @@ def plan_for(config: Config, target: Target, wish: Wish) -> dict[str, Any]:
     Raises:
         ProblemError: exit code 2 or 3; the configuration cannot be built, or asks for more devices than there are.
     """
-    if absent := absent_type(config, target):
+    if absent := absent_types(config, target):
         return unsupported(config, target, absent)
     subject = subject_of(config, target, say=wish.say)
     if subject.warnings:
@@ -66,7 +61,7 @@ def plan_for(config: Config, target: Target, wish: Wish) -> dict[str, Any]:
         spent = spending_of(subject, target, programs, file=config.name)
         plan |= {"time": spent.time, "disk": spent.disk, "findings": [finding(each) for each in spent.findings]}
         if wish.advice and plan["verdict"] in ("does_not_fit", "tight"):
-            sets = advice(subject, asking, say=wish.say, allowed=lambda each: absent_type(each, target) is None)
+            sets = advice(subject, asking, say=wish.say, allowed=lambda each: not absent_types(each, target))
             plan["advice"] = [each.document(plan["need_bytes"]) for each in sets]
             plan["changes"] = [single(each, plan) for each in plan["advice"] if len(each["set"]) == 1]
         if wish.max_batch:
@@ -88,6 +83,7 @@ def asking_for(target: Target, subject: Subject, wish: Wish) -> Iterator[Asking]
         limit_seconds=wish.limit_seconds,
         say=wish.say,
         why_not=why_not,
+        sure_fraction=SURE_FRACTION if wish.brief else 0.0,
     )
     if machine is None:
         yield plain
@@ -142,7 +138,7 @@ def head(config: Config, target: Target, *, devices: int) -> dict[str, Any]:
     }
 
 
-def unsupported(config: Config, target: Target, absent: Problem) -> dict[str, Any]:
+def unsupported(config: Config, target: Target, absent: list[Problem]) -> dict[str, Any]:
     """Return the plan of what the target does not compute: nothing else is said of it."""
     return {
         **head(config, target, devices=devices_used(config, target)),
@@ -151,30 +147,23 @@ def unsupported(config: Config, target: Target, absent: Problem) -> dict[str, An
         "need_bytes": 0,
         "available_bytes": available_bytes(target),
         "error_fraction": 0.0,
-        "parts": [{"name": "nothing", "bytes": 0, "because": absent.what}],
+        "parts": [{"name": "nothing", "bytes": 0, "because": absent[0].what}],
         "changes": [],
         "forced": False,
         "programs": [],
         "time": None,
         "disk": None,
         "advice": [],
-        "findings": [finding(absent)],
+        "findings": [finding(each) for each in absent],
     }
 
 
-def absent_type(config: Config, target: Target) -> Problem | None:
-    """Return the problem of an element type that the target does not compute, None where it does."""
-    wanted = config.precision.compute
-    if wanted in target.element_types:
-        return None
-    return problem_of(
-        ABSENT_TYPE,
-        file=config.name,
-        pointer="/precision/compute",
-        what=f"precision.compute is {wanted}; {target.name} computes {' and '.join(target.element_types)}.",
-        expected=f"one of {', '.join(target.element_types)}",
-        next=f"Use --set precision.compute={target.element_types[-1]}, or plan for another device with --where.",
-    )
+def absent_types(config: Config, target: Target) -> list[Problem]:
+    """Return the problems of element types that the target does not compute."""
+    problems: list[Problem] = []
+    with Gathering(problems):
+        refuse_absent_types(config, kind=target.name, element_types=target.element_types)
+    return problems
 
 
 def finding(problem: Problem) -> dict[str, Any]:

@@ -76,6 +76,7 @@ def planned(config: Config, target: Target, flags: PlanFlags) -> dict[str, Any]:
         advice=flags.advice,
         max_batch=flags.max_batch,
         grid=flags.grid,
+        brief=flags.where and not flags.exact,
         say=lambda line: say(f"{target.name}: {line}"),
     )
     return plan_for(config, target, wish)
@@ -93,7 +94,7 @@ def question(config: Config, target: Target, flags: PlanFlags) -> dict[str, Any]
         "config": document_of(config),
         "files": [stamp for name in named_files(config) for stamp in stamps(Path(name).expanduser())],
         "target": dict(target.document),
-        "flags": [flags.exact, flags.quick, flags.advice, flags.grid, flags.max_batch],
+        "flags": [flags.where, flags.exact, flags.quick, flags.advice, flags.grid, flags.max_batch],
         "versions": versions(),
         "source": source_digest(),
     }

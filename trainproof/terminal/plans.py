@@ -23,7 +23,8 @@ def plan_text(plan: dict[str, Any]) -> str:
     """Return a plan as text: the verdict, programs, parts, time, disk, and what to change."""
     target = plan["target"]
     if plan["verdict"] == "unsupported":
-        return f"{title_of(target)}: unsupported. {plan['findings'][0]['what']} {plan['findings'][0]['next']}\n"
+        reasons = "".join(f"  {each['what']} {each['next']}\n" for each in plan["findings"])
+        return f"{title_of(target)}: unsupported.\n{reasons}"
     lines = [f"{title_of(target)}: {in_words(plan)}", ""]
     lines += [*program_lines(plan), "", "Largest parts, on each device:"]
     lines += [

@@ -32,7 +32,7 @@ def forecasts(plan: Document, manifest: Document) -> list[Forecast]:
 
 
 def observed_peak(manifest: Document) -> float | None:
-    """Return the peak that can be held against a plan; None on a CPU, where it is of the whole process."""
+    """Return the peak that can be held against a plan; None on a CPU, where it is the whole process's."""
     if text_at(manifest, "devices", "platform") == "cpu":
         return None
     return number_at(manifest, "result", "peak_memory_bytes")

@@ -3,12 +3,12 @@
 from dataclasses import replace
 from types import SimpleNamespace
 
-import jax
 import pytest
 
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from trainer.config.tree import Config, Method, Precision
+from trainer.planning.devices import choose_devices
 from trainer.planning.element_types import element_types_of, refuse_absent_types
 
 T4 = ("float32", "float16")
@@ -19,13 +19,14 @@ T4 = ("float32", "float16")
 )
 def test_bfloat16_is_there_from_compute_capability_8_on(capability: str, has_bfloat16: bool):
     """CUDA C++ programming guide, table of arithmetic instructions: P100, V100, T4, A100, RTX 5090."""
-    types = element_types_of(SimpleNamespace(platform="gpu", compute_capability=capability))
+    here = choose_devices("cpu", 1)
+    types = element_types_of(replace(here, platform="gpu", list=(SimpleNamespace(compute_capability=capability),)))
     assert types is not None
     assert ("bfloat16" in types, "float16" in types, "float32" in types) == (has_bfloat16, True, True)
 
 
 def test_nothing_is_refused_on_a_cpu(config: Config):
-    assert element_types_of(jax.devices("cpu")[0]) is None
+    assert element_types_of(choose_devices("cpu", 1)) is None
     refuse_absent_types(replace(config, precision=Precision(params="bfloat16")), kind="cpu", element_types=None)
 
 

@@ -1,0 +1,90 @@
+"""`trainproof plan` as a user meets it: exit codes, words, an answer kept, and nothing left behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import psutil
+import pytest
+
+CONFIG = """model: {name: HuggingFaceTB/SmolLM2-135M}
+optimizer: {name: adafactor}
+batch: {microbatch_size: 2}
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "run.yaml"
+    path.write_text(CONFIG)
+    return path
+
+
+def command(config: Path, *flags: str) -> list[str]:
+    return [sys.executable, "-m", "trainproof", "plan", "--config", str(config), *flags]
+
+
+def ran(config: Path, *flags: str) -> "subprocess.CompletedProcess[str]":
+    env = {**os.environ, "TRAINPROOF_CACHE": str(config.parent / "cache"), "JAX_PLATFORMS": "cpu"}
+    return subprocess.run(command(config, *flags), env=env, capture_output=True, text=True, check=False, timeout=300)
+
+
+def test_an_unknown_target_is_answered_with_the_nearest_names(config: Path):
+    answer = ran(config, "--on", "kaggle-tpu")
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert "There is no target 'kaggle-tpu'." in answer.stderr
+    assert "Did you mean kaggle-tpu-v5e-8" in answer.stderr
+
+
+def test_a_plan_says_whether_it_fits_how_long_it_takes_and_answers_again_from_what_it_kept(config: Path):
+    first = ran(config, "--on", "kaggle-tpu-v5e-8", "--quick")
+    assert first.returncode == 0
+    assert first.stdout.startswith("Kaggle, TPU v5e-8 (8 × TPU v5 lite): needs about ")
+    assert "of a session of 9 h" in first.stdout
+    assert "of a week's 20 h" in first.stdout
+    as_json = json.loads(ran(config, "--on", "kaggle-tpu-v5e-8", "--quick", "--json").stdout)
+    [kept] = (config.parent / "cache" / "plans").glob("answer-*.json")
+    document = json.loads(kept.read_text())
+    assert document == as_json
+    kept.write_text(json.dumps({**document, "need_bytes": 1}))
+    assert json.loads(ran(config, "--on", "kaggle-tpu-v5e-8", "--quick", "--json").stdout)["need_bytes"] == 1
+
+
+def test_what_fits_nowhere_ends_with_3(config: Path):
+    answer = ran(config, "--on", "t4", "--quick", "--set", "batch.microbatch_size=4096")
+    assert answer.returncode == 3
+    assert "it does not fit" in answer.stdout
+    assert "What to change, each planned again for this target:" in answer.stdout
+
+
+def test_one_configuration_is_shown_on_all_targets(config: Path):
+    answer = ran(config, "--where", "--quick")
+    assert answer.returncode == 0
+    assert [line.split()[0] for line in answer.stdout.splitlines()[1:3]] == ["kaggle-tpu-v5e-8", "tpu-v5e-1"]
+    assert len(answer.stdout.splitlines()) == 18
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("libtpu") is None, reason="libtpu: pip install trainproof[plan]")
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_plan_that_is_ended_leaves_no_process_behind(config: Path, how: signal.Signals):
+    env = {**os.environ, "TRAINPROOF_CACHE": str(config.parent / "cache"), "TMPDIR": str(config.parent)}
+    started = subprocess.Popen(
+        command(config, "--on", "tpu-v5e-1"), env=env, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    )
+    assert started.stderr is not None
+    with started.stderr:
+        assert "compiling start" in started.stderr.readline()
+        [child] = psutil.Process(started.pid).children()
+        started.send_signal(how)
+        assert started.wait(60) != 0
+    assert psutil.wait_procs([child], timeout=60)[1] == []
+    deadline = time.monotonic() + 20
+    while list(config.parent.glob("trainproof-compile-*")) and time.monotonic() < deadline:
+        os.sched_yield()
+    assert list(config.parent.glob("trainproof-compile-*")) == []
