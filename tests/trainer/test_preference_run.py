@@ -12,6 +12,7 @@ from evidence.judge.judgement import report_of
 from evidence.records.ours import read_run
 from evidence.run import layout
 from schemas.problems.problem import ProblemError
+from trainer.config.load import load_config
 from trainer.config.tree import Config, Data, Evaluation, Limits, Method, Objective, Recording
 from trainer.export_run import export_run
 from trainer.methods.model import model_of
@@ -70,7 +71,9 @@ def test_it_is_continued_bit_for_bit_and_exported(
     manifest = json.loads((whole.folder / layout.MANIFEST).read_text())
     assert manifest["effective"]["objective"] == {"kind": "dpo", "beta": 0.3, "label_smoothing": 0.05}
     assert manifest["effective"]["data"]["buckets"] == 2
-    assert manifest["model"]["parameters"] == 169_728 + (manifest["model"]["trainable_parameters"] % 169_728)
+    # The reference is no further model: what is counted is what is exported, and adapters.
+    of_adapters = manifest["model"]["trainable_parameters"] if method.kind == "lora" else 0
+    assert manifest["model"]["parameters"] == 169_728 + of_adapters
     params = {
         json.loads((order.folder / layout.EVAL_SUMMARY).read_text())["checkpoint"]["params_sha256"]
         for order in (whole, rest)
@@ -82,7 +85,7 @@ def test_it_is_continued_bit_for_bit_and_exported(
 
 def items(folder: Path) -> Path:
     path = folder / "items.jsonl"
-    item = {"id": "a", "prompt": "1 + 1?", "expected": "2", "category": "sum", "difficulty": "easy"}
+    item = {"id": "a", "prompt": "90 + 1?", "expected": "91", "category": "sum", "difficulty": "easy"}
     path.write_text(json.dumps(item) + "\n")
     return path
 
@@ -123,3 +126,16 @@ def test_every_length_is_compiled_before_the_first_step(pairs: Config, order_of:
     found[1] |= {"tokens_per_step": 300.0}
     (order.folder / layout.METRICS).write_text("".join(json.dumps(row) + "\n" for row in found))
     assert "TP312" in codes(order.folder)
+
+
+def test_the_page_of_the_documentation_runs(
+    order_of: Callable[..., RunRequest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    page = (Path(__file__).parents[2] / "docs" / "preference.md").read_text()
+    for name, kind in (("pairs.jsonl", "json"), ("preference.yaml", "yaml")):
+        (tmp_path / name).write_text(page.partition(f"```{kind}\n")[2].partition("```")[0])
+    monkeypatch.chdir(tmp_path)
+    config = load_config(Path("preference.yaml"), settings=["mesh.device=cpu", "mesh.devices=1"])
+    order = order_of(config)
+    assert run(order, QUIET) == 0
+    assert rows(order.folder)[-1]["reward_accuracy"] in (0.0, 0.5, 1.0)

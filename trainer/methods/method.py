@@ -7,6 +7,7 @@ What is minimised is an objective's question (`trainer/objectives`).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,7 +17,7 @@ from trainer.model.params import Params
 from trainer.model.quantised import Kind
 
 
-class Method:
+class Method(ABC):
     """What a method decides; `is_trained` is all that most have to say."""
 
     kind: str
@@ -25,9 +26,9 @@ class Method:
     shapes_follow: tuple[str, ...] = ("kind",)
     """Keys of the configuration's group `method` from which the shapes of the trained parameters follow."""
 
+    @abstractmethod
     def is_trained(self, name: str) -> bool:
         """Return whether the parameter of this name learns."""
-        raise NotImplementedError
 
     def adapters(self, source: ModelSource) -> dict[str, Lora]:
         """Return the adapters that the method adds to a model, by the name of their projection.

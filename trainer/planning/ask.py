@@ -45,6 +45,10 @@ class ProgramAnswer:
     """How long the compiler took. None: it was not asked."""
     parts: tuple[Part, ...]
     buffers: tuple[Buffer, ...] = ()
+    aliased_fraction: float | None = None
+    """Of the state that a compiled step replaces, what it reuses. None: not seen, or another program."""
+    opt_state_ratio: float | None = None
+    """Optimizer state among a compiled step's arguments over what the declared optimizer keeps. None: as above."""
 
     @property
     def verdict(self) -> Verdict:
@@ -141,7 +145,8 @@ class Asking:
         """Return what the compiler says of the whole program."""
         beside = resident_bytes(name, parts)
         answer = self._answer(name, task, asked, layers=0, occupied=beside)
-        return self._of(name, answer, parts, "compiler", "the whole program was compiled", devices=task.mesh.size)
+        found = self._of(name, answer, parts, "compiler", "the whole program was compiled", devices=task.mesh.size)
+        return with_step_read(found, answer, parts, occupied=beside)
 
     def extrapolated(self, name: str, task: Task, asked: Asked | None, parts: tuple[Part, ...]) -> ProgramAnswer:
         """Return what the compiler says of the first layers, beside memory occupied as the others would."""
@@ -157,7 +162,8 @@ class Asking:
         answer = self._answer(name, task, asked, layers=FEW_LAYERS, occupied=occupied)
         layers = source.spec.layers
         because = f"{FEW_LAYERS} of {layers} layers were compiled beside {others:,} bytes that the others take"
-        return self._of(name, answer, parts, "extrapolated", because, devices=task.mesh.size)
+        found = self._of(name, answer, parts, "extrapolated", because, devices=task.mesh.size)
+        return with_step_read(found, answer, less, occupied=occupied)
 
     def _of(
         self, name: str, answer: Answer, parts: tuple[Part, ...], way: Way, because: str, *, devices: int
@@ -202,6 +208,29 @@ class Asking:
         answer = self.compiler.ask(question, limit_seconds=self.limit_seconds)
         keep(key, answer.document())
         return answer
+
+
+def with_step_read(found: ProgramAnswer, answer: Answer, parts: tuple[Part, ...], *, occupied: int) -> ProgramAnswer:
+    """Return the answer of a train step with what its arguments say of donation and optimizer; others as they are.
+
+    Args:
+        found: what is known of the program.
+        answer: what the compiler said of as many layers as it was given.
+        parts: what is summed for these layers.
+        occupied: bytes of the argument that stands for everything else; it is donated too.
+    """
+    if found.name != "train" or answer.memory is None:
+        return found
+    held = {part.name: part.bytes for part in parts}
+    state = held.get("params", 0) + held.get("opt_state", 0)
+    others = occupied + sum(held.get(name, 0) for name in ("params", "frozen", "batch"))
+    if not state or not held.get("opt_state"):
+        return found
+    return replace(
+        found,
+        aliased_fraction=max(answer.memory.aliased_bytes - occupied, 0) / state,
+        opt_state_ratio=max(answer.memory.arguments_bytes - others, 0) / held["opt_state"],
+    )
 
 
 def resident_bytes(name: str, parts: tuple[Part, ...]) -> int:

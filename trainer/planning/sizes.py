@@ -9,6 +9,7 @@ from typing import Any
 from trainer.config.tree import Config
 from trainer.planning.advice import SURE_FRACTION, deciding
 from trainer.planning.ask import Asking, ProgramAnswer
+from trainer.planning.changes import fewest_sequences
 from trainer.planning.subject import Subject
 
 LARGEST = 4096
@@ -25,13 +26,14 @@ def largest_microbatch(subject: Subject, asking: Asking, *, say: Callable[[str],
     The sums say where to look; the compiler is asked there, and the step is halved until it has answered on both sides.
     """
     quick, asking = asking.quick(), replace(asking, sure_fraction=SURE_FRACTION)
-    guess = _bisected(lambda size: _fits(_at(subject, quick, size=size)), 1, LARGEST)
+    each = fewest_sequences(subject.task.config)  # sizes are counted in pairs where the objective compares two
+    guess = _bisected(lambda size: _fits(_at(subject, quick, size=each * size)), 1, LARGEST)
     found, refused = 0, LARGEST + 1
     size, step = max(guess, 1), max(guess // 8, 1)  # a step grows until there are answers on both sides
     answers: dict[int, ProgramAnswer] = {}
     for _ in range(MOST_ASKED):
-        say(f"trying {size} sequences of {subject.task.config.data.max_length} tokens")
-        answers[size] = _at(subject, asking, size=size)
+        say(f"trying {each * size} sequences of {subject.task.config.data.max_length} tokens")
+        answers[size] = _at(subject, asking, size=each * size)
         if _fits(answers[size]):
             found = size
             size = size + step if refused > LARGEST else (found + refused) // 2
@@ -46,7 +48,7 @@ def largest_microbatch(subject: Subject, asking: Asking, *, say: Callable[[str],
         return None
     best = answers[found]
     return {
-        "microbatch_size": found,
+        "microbatch_size": each * found,
         "max_length": subject.task.config.data.max_length,
         "need_bytes": best.peak_bytes,
         "method": best.way,
@@ -57,9 +59,10 @@ def grid(subject: Subject, asking: Asking) -> dict[str, Any]:
     """Return which microbatches fit at which lengths, by the sums: a table of dozens of programs in seconds."""
     longest = subject.task.model.source.spec.max_positions
     lengths = [length for length in GRID_LENGTHS if length <= longest] or [longest]
+    sizes = [size for size in GRID_SIZES if size % fewest_sequences(subject.task.config) == 0]
     cells = []
     for length in lengths:
-        for size in GRID_SIZES:
+        for size in sizes:
             answer = _at(subject, asking, size=size, length=length)
             cells.append(
                 {
@@ -72,7 +75,7 @@ def grid(subject: Subject, asking: Asking) -> dict[str, Any]:
                 }
             )
     return {
-        "microbatch_sizes": list(GRID_SIZES),
+        "microbatch_sizes": sizes,
         "max_lengths": lengths,
         "cells": cells,
         "available_bytes": asking.available_bytes,

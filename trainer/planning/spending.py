@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+import jax
 
 from evidence.rules.spending.band import Band
 from evidence.rules.spending.figures import RunFigures
@@ -15,6 +17,7 @@ from trainer.loop.disk import bytes_of as state_bytes_of
 from trainer.loop.disk import most_at_once
 from trainer.loop.state import state_shapes
 from trainer.planning.ask import ProgramAnswer
+from trainer.planning.duration.exchange import GATHERS, exchanged_bytes
 from trainer.planning.duration.operations import step_operations
 from trainer.planning.duration.roofline import LIKELY_EFFICIENCY, floor_seconds, step_band
 from trainer.planning.duration.session import (
@@ -27,7 +30,7 @@ from trainer.planning.duration.session import (
     train_part,
     weeks_needed,
 )
-from trainer.planning.estimate.workload import bytes_of
+from trainer.planning.estimate.workload import ITEM_BYTES, bytes_of, count_of
 from trainer.planning.subject import Subject
 
 INSTALL = Band(low=30, likely=90, high=240)
@@ -69,6 +72,7 @@ def spending_of(subject: Subject, target: Target, programs: list[ProgramAnswer],
             "moved_bytes": moved,
         }
     figures = run_figures(subject, target, step, parts, operations, moved, checkpoint, file=file)
+    figures = with_program(figures, subject, programs)
     return Spending(time=time, disk=disk, findings=findings(figures, target))
 
 
@@ -82,13 +86,39 @@ def step_time(subject: Subject, target: Target, programs: list[ProgramAnswer]) -
     if peak is None or target.memory_bandwidth is None:
         return None, moved, operations, "the device's speed is not known"
     computing, moving = operations / peak, moved / target.memory_bandwidth
-    floor = floor_seconds(flops=operations, peak_flops=peak, moved_bytes=moved, bandwidth=target.memory_bandwidth)
-    decides = "arithmetic" if computing >= moving else "memory"
+    linked = linked_bytes(subject)
+    floor = floor_seconds(
+        flops=operations,
+        peak_flops=peak,
+        moved_bytes=moved,
+        bandwidth=target.memory_bandwidth,
+        linked_bytes=linked,
+        link_bandwidth=target.interconnect,
+    )
+    limits = {"arithmetic": computing, "memory": moving}
+    said = f"{operations:.3g} operations in {computing:.3g} s, {moved:.3g} bytes in {moving:.3g} s"
+    if linked and target.interconnect is not None:
+        limits["the link between devices"] = linked / target.interconnect
+        said += f", {linked:.3g} bytes between devices in {linked / target.interconnect:.3g} s"
     because = (
-        f"{decides} decides: {operations:.3g} operations in {computing:.3g} s, {moved:.3g} bytes in {moving:.3g} s at "
-        f"the device's peaks; {LIKELY_EFFICIENCY:.0%} of them is likely, and no measured step has narrowed the band"
+        f"{max(limits, key=lambda name: limits[name])} decides: {said} at the device's peaks; "
+        f"{LIKELY_EFFICIENCY:.0%} of them is likely, and no measured step has narrowed the band"
     )
     return step_band(floor), moved, operations, because
+
+
+def linked_bytes(subject: Subject) -> float:
+    """Return the bytes that one device receives from the others in a step, in the type that is computed in."""
+    task = subject.task
+    item = ITEM_BYTES[task.config.precision.compute]
+    return exchanged_bytes(
+        weights_bytes=item * count_of(task.model.base),
+        gradients_bytes=item * count_of(task.model.trained),
+        devices=task.mesh.size,
+        microbatches=task.config.batch.accumulation_steps,
+        divided=task.config.mesh.shard_params,
+        gathers=GATHERS if task.config.memory.remat == "layer" else GATHERS - 1,
+    )
 
 
 def moved_bytes(train: ProgramAnswer, microbatches: int) -> int:
@@ -208,4 +238,28 @@ def run_figures(
         divided=config.mesh.shard_params,
         checkpoint_bytes=checkpoint,
         checkpoints_on_disk=most_at_once(config),
+    )
+
+
+def with_program(figures: RunFigures, subject: Subject, programs: list[ProgramAnswer]) -> RunFigures:
+    """Return the figures with what the step's arrays and the compiled step say: donation, optimizer, equal shares."""
+    task = subject.task
+    leaves = jax.tree.leaves(state_shapes(task))
+    whole = [math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves]
+    on_each = [math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf in leaves]
+    train = next(program for program in programs if program.name == "train")
+    held = {part.name: part.bytes for part in train.parts}
+    declared, aliased, ratio = held.get("opt_state"), train.aliased_fraction, train.opt_state_ratio
+    return replace(
+        figures,
+        distinct_shapes=len(task.lengths),
+        compile_seconds=COMPILE_A_LAYER.likely * task.model.source.spec.layers,
+        donate_declared=task.config.memory.donate,
+        state_bytes=sum(on_each),
+        alias_bytes=None if aliased is None else round(aliased * sum(on_each)),
+        optimizer=task.config.optimizer.name,
+        opt_state_bytes=None if ratio is None or declared is None else round(ratio * declared),
+        opt_state_bytes_declared=declared,
+        whole_state_bytes=sum(whole),
+        bytes_per_device=(sum(on_each),) * task.mesh.size,
     )

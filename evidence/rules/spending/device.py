@@ -114,7 +114,8 @@ def devices_hold_their_share(figures: RunFigures, target: Target) -> Iterator[Pr
     held = figures.bytes_per_device
     if not figures.divided or len(held) < 2:
         return
-    fair, most = sum(held) / len(held), max(held)
+    whole = sum(held) if figures.whole_state_bytes is None else figures.whole_state_bytes
+    fair, most = whole / len(held), max(held)
     if most <= fair * (1 + EQUAL_WITHIN) and (len(held) == figures.devices):
         return
     yield problem_of(

@@ -49,11 +49,13 @@ class RunFigures:
     """Of the compiled step: what its results reuse of its arguments, on one device."""
     optimizer: str | None = None
     opt_state_bytes: int | None = None
-    """Of the compiled step's arguments, over all devices."""
+    """Of the compiled step's arguments, on one device."""
     opt_state_bytes_declared: int | None = None
-    """What the declared optimizer keeps for the trained parameters, over all devices."""
+    """What the declared optimizer keeps for the trained parameters, on one device."""
     bytes_per_device: tuple[int, ...] = ()
     """The state on each device. Empty: not known."""
+    whole_state_bytes: int | None = None
+    """Of all devices together, each array counted once; an equal share is this over the devices."""
     divided: bool = True
     """Whether the state is divided over the devices, as declared."""
     checkpoint_bytes: int | None = None

@@ -23,7 +23,6 @@ from datasets import Dataset
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 from trl import DPOConfig, DPOTrainer
-from trl.experimental.orpo import ORPOConfig, ORPOTrainer
 
 HERE = Path(__file__).parent
 MODELS = HERE.parent / "models"
@@ -35,8 +34,6 @@ ROWS = [
     {"prompt": "t3", "chosen": " t70", "rejected": " t71 t72 t73 t8 t44 t2"},
     {"prompt": "t44 t2 t9 t61 t33 t33", "chosen": " t12 t90", "rejected": " t90 t12"},
 ]
-# One token of prompt: TRL's ORPO takes the prompt into the cross-entropy, and the first token is never asked for.
-SHORT_ROWS = [row | {"prompt": row["prompt"].split()[0]} for row in ROWS]
 DPO_CASES = {
     "plain": {"beta": 0.1},
     "strong": {"beta": 0.7},
@@ -109,29 +106,6 @@ def dpo(name: str, options: dict[str, Any]) -> dict[str, Any]:
     return {"options": options, **found}
 
 
-def orpo(name: str) -> dict[str, Any]:
-    """Return what TRL's ORPO makes of the rows, each a batch of its own: its cross-entropy is a mean over tokens."""
-    with tempfile.TemporaryDirectory() as folder:
-        trainer = ORPOTrainer(
-            model=model(name, FACTOR),
-            args=settings(ORPOConfig, folder, beta=0.3, max_length=32),
-            processing_class=tokenizer(),
-            train_dataset=Dataset.from_list(SHORT_ROWS),
-        )
-        trainer.model.train()
-        pairs = []
-        for number in range(len(SHORT_ROWS)):
-            batch = trainer.data_collator([trainer.train_dataset[number]])
-            loss, figures = trainer.get_batch_loss_metrics(trainer.model, batch)
-            ids = {side: batch[f"{side}_input_ids"].tolist() for side in ("chosen", "rejected")}
-            labels = {side: batch[f"{side}_labels"].tolist() for side in ("chosen", "rejected")}
-            pairs.append(
-                {"input_ids": ids, "labels": labels, "loss": loss.item(), "figures": figures}
-                | {"gradients": gradients(trainer, loss)}
-            )
-    return {"options": {"beta": 0.3}, "pairs": pairs}
-
-
 def main() -> None:
     """Make the file anew."""
     names = ("gpt2", "llama")
@@ -139,7 +113,6 @@ def main() -> None:
         "versions": {"trl": trl.__version__, "torch": torch.__version__, "transformers": transformers.__version__},
         "factor": FACTOR,
         "dpo": {name: {case: dpo(name, options) for case, options in DPO_CASES.items()} for name in names},
-        "orpo": {name: orpo(name) for name in names},
     }
     (HERE / "trl.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 

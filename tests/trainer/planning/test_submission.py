@@ -1,11 +1,13 @@
 """The configuration for Kaggle's TPU: what its comments state is what the plan says."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from jax.sharding import AbstractMesh
 
+from evidence.targets.table import target_of
 from trainer.config.load import load_config
 from trainer.loop.disk import most_at_once
 from trainer.loop.mesh import AXIS
@@ -14,6 +16,7 @@ from trainer.methods.model import model_of
 from trainer.model.files.source import resolve
 from trainer.objectives import objective_of
 from trainer.planning.estimate import ERROR_FRACTION, estimate, total_bytes
+from trainer.planning.target_plan import Wish, plan_for
 from trainer.planning.verdict import verdict
 
 GIB = 2**30
@@ -44,3 +47,24 @@ def test_its_checkpoints_fit_on_kaggles_disk(task: Task):
 
 def test_a_step_has_the_tokens_that_the_stated_hours_rest_on(task: Task):
     assert task.tokens_per_step == 262_144
+
+
+def test_the_readme_says_what_the_plan_says():
+    """Hours and share of the week; the memory is the compiler's, and the formulas' is an upper bound of it here."""
+    config = load_config(Path("trainer/configs/submission_tpu.yaml"))
+    plan = plan_for(config, target_of("kaggle-tpu-v5e-8"), Wish(quick=True, advice=False))
+    said = " ".join(Path("README.md").read_text("utf-8").split())
+    stated = re.search(
+        r"about (\d+) of ([\d.]+) GiB on each of the eight chips, ([\d.]+) to ([\d.]+) hours, (\d+) to (\d+) % of the "
+        r"(\d+) hours of a week",
+        said,
+    )
+    assert stated is not None
+    need, usable, least, most, low, high, week = map(float, stated.groups())
+    hours, share = plan["time"]["hours"], plan["time"]["week_fraction"]
+    assert (least, most) == (pytest.approx(hours["low"], rel=0.05), pytest.approx(hours["high"], rel=0.05))
+    assert (low, high) == (round(100 * share["low"]), round(100 * share["high"]))
+    assert week * 3600 == plan["time"]["week_seconds"]
+    assert usable * GIB == plan["available_bytes"]
+    assert need * GIB < plan["need_bytes"] < usable * GIB
+    assert plan["findings"] == [], "nothing of it is spent badly"

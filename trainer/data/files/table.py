@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import mmap
+from abc import abstractmethod
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -64,9 +65,9 @@ class Table(Sequence[dict[str, Any]]):
         """Return where a row stands, counted from 1."""
         return number + 1
 
+    @abstractmethod
     def row(self, number: int) -> dict[str, Any]:
         """Return the row of a number from 0 on."""
-        raise NotImplementedError
 
     @overload
     def __getitem__(self, number: int) -> dict[str, Any]: ...

@@ -45,6 +45,8 @@ class ProgramMemory:
     """What the compiler sets aside: the peak, and gaps between buffers that it had no reason to close."""
     arguments_bytes: int
     """Of the allocated bytes, the program's arguments: a train step's state and batch."""
+    aliased_bytes: int
+    """Of the arguments, what the program's results are written into: a donated state."""
     largest: tuple[Buffer, ...]
     """What is in use at the peak besides the arguments, largest first; from one MiB on."""
 
@@ -67,6 +69,7 @@ def read_memory(folder: Path) -> ProgramMemory:
         peak_bytes=allocated.fixed_bytes + live_bytes,
         allocated_bytes=allocated.fixed_bytes + allocated.shared_bytes,
         arguments_bytes=allocated.arguments_bytes,
+        aliased_bytes=allocated.aliased_bytes,
         largest=tuple(sorted((each for each in live if each.bytes >= LARGE_BYTES), key=lambda each: -each.bytes)),
     )
 
@@ -96,6 +99,7 @@ class _Allocations:
     fixed_bytes: int = 0
     """In use from the program's begin to its end."""
     arguments_bytes: int = 0
+    aliased_bytes: int = 0
     shared_bytes: int = 0
     placed: list[_Placed]
 
@@ -112,7 +116,9 @@ def _allocations(text: str) -> _Allocations:
                 found.shared_bytes += size
             elif color == 0 and "thread-local" not in rest:
                 found.fixed_bytes += size
-                found.arguments_bytes += size if "parameter" in rest else 0
+                if "parameter" in rest:
+                    found.arguments_bytes += size
+                    found.aliased_bytes += size if "maybe-live-out" in rest else 0
         elif is_shared and line.startswith(" value:"):
             found.placed.append(_placed(line))
     if not found.fixed_bytes:

@@ -48,6 +48,7 @@ def test_the_peak_is_what_is_in_use_at_one_moment_in_the_devices_main_memory(fol
     assert memory.peak_bytes == 8 * MIB + 512 + 6 * MIB
     assert memory.allocated_bytes == 8 * MIB + 512 + 7 * MIB
     assert memory.arguments_bytes == 8 * MIB
+    assert memory.aliased_bytes == 8 * MIB, "its result is written into it"
     assert memory.largest == (
         Buffer(name="logits", shape="f32[1024,1024]", bytes=4 * MIB),
         Buffer(name="hidden", shape="bf16[1024,1024]", bytes=2 * MIB),

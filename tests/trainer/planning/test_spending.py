@@ -1,0 +1,92 @@
+"""What a compiled step says of donation and optimizer, and what a plan finds besides memory."""
+
+from dataclasses import replace
+
+import pytest
+
+from evidence.targets.table import target_of
+from trainer.config.tree import Batch, Checkpoint, Config, Data, Limits, Memory, Mesh, Model, Precision
+from trainer.planning.ask import ProgramAnswer, with_step_read
+from trainer.planning.compile.ahead import Answer
+from trainer.planning.compile.buffers import ProgramMemory
+from trainer.planning.estimate.part import Part
+from trainer.planning.target_plan import Wish, plan_for
+
+MIB = 2**20
+OCCUPIED = 64 * MIB
+PARTS = tuple(
+    Part(name=name, bytes=size * MIB, because="")
+    for name, size in (("params", 100), ("opt_state", 200), ("batch", 1), ("logits", 50))
+)
+
+
+def step(**more) -> ProgramAnswer:
+    return ProgramAnswer(
+        name=more.pop("name", "train"),
+        way="compiler",
+        peak_bytes=400 * MIB,
+        available_bytes=None,
+        error_fraction=0.0,
+        because="",
+        seconds=1.0,
+        parts=PARTS,
+    )
+
+
+def answered(*, arguments: int, aliased: int) -> Answer:
+    memory = ProgramMemory(
+        peak_bytes=400 * MIB,
+        allocated_bytes=400 * MIB,
+        arguments_bytes=arguments * MIB + OCCUPIED,
+        aliased_bytes=aliased * MIB + OCCUPIED,
+        largest=(),
+    )
+    return Answer(memory=memory, need_bytes=None, said="", seconds=1.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "aliased", "fraction", "ratio"),
+    [(301, 300, 1.0, 1.0), (301, 0, 0.0, 1.0), (301, 100, 1 / 3, 1.0), (106, 105, 0.35, 0.025)],
+    ids=["as declared", "nothing donated", "parameters alone", "Adafactor in AdamW's place"],
+)
+def test_a_compiled_step_is_read(arguments, aliased, fraction, ratio):
+    found = with_step_read(step(), answered(arguments=arguments, aliased=aliased), PARTS, occupied=OCCUPIED)
+    assert found.aliased_fraction == pytest.approx(fraction)
+    assert found.opt_state_ratio == pytest.approx(ratio)
+
+
+def test_what_was_refused_or_is_no_step_is_not_read():
+    refused = Answer(memory=None, need_bytes=1, said="", seconds=1.0)
+    assert with_step_read(step(), refused, PARTS, occupied=0) == step()
+    other = step(name="decode")
+    assert with_step_read(other, answered(arguments=301, aliased=300), PARTS, occupied=OCCUPIED) == other
+
+
+TINY = Config(
+    model=Model(name="tiny-gpt2"),
+    data=Data(max_length=128),
+    batch=Batch(microbatch_size=4),
+    precision=Precision(),
+    limits=Limits(steps=1_000_000),
+)
+
+
+def codes(config: Config, target: str) -> dict[str, str]:
+    plan = plan_for(config, target_of(target), Wish(quick=True, advice=False))
+    return {each["code"]: each["severity"] for each in plan["findings"]}
+
+
+def test_a_plan_finds_what_would_be_spent_badly():
+    careless = replace(
+        TINY,
+        memory=Memory(donate=False),
+        data=Data(max_length=512, buckets=3),
+        checkpoint=Checkpoint(save_every_steps=0),
+    )
+    found = codes(careless, "kaggle-t4x2")
+    assert found["TP738"] == "warning", "the state is held twice"
+    assert found["TP736"] == "warning", "most of a batch is padding"
+    assert found["TP737"] == "note", "one program for each length"
+    assert {"TP739", "TP740"}.isdisjoint(found), "the optimizer is the declared one, and both cards hold half"
+    careful = replace(TINY, data=Data(max_length=128, packing=True), mesh=Mesh(shard_params=False))
+    assert {"TP736", "TP737", "TP738", "TP739", "TP740"}.isdisjoint(codes(careful, "kaggle-t4x2"))
