@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import threading
 from pathlib import Path
 
 import psutil
@@ -75,3 +77,34 @@ def test_what_takes_too_long_is_stopped_with_all_it_started(
 def test_one_that_was_killed_is_not_waited_for(tmp_path: Path, folder: Path) -> None:
     (folder / PROCESS).write_text(json.dumps({"pid": 2**22 - 1, "created": 1.0}))
     assert planning.planning(tmp_path, CONFIG).state == "failed"
+
+
+def test_another_option_is_another_question(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(monkeypatch, "import sys, json; print(json.dumps({'where': sys.argv[1:]}))")
+    other = planning.folder_of(tmp_path, CONFIG, ["--where"])
+    other.mkdir()
+    (other / "config.yaml").write_text("name: x\n")
+    planning.main(other, tmp_path, ["--where"])
+    found = planning.planning(tmp_path, CONFIG, ["--where"])
+    assert found.plan == {"where": ["plan", "--config", str(other / "config.yaml"), "--where", "--json"]}
+    assert planning.planning(tmp_path, CONFIG).plan is None
+
+
+def test_one_that_nobody_wants_any_more_ends_with_all_it_started(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The compiler is a process with a session of its own, which a signal to the program's group does not reach."""
+    pid = tmp_path / "pid"
+    compiler = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
+    start = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {compiler!r}], start_new_session=True)"
+    program(monkeypatch, start)
+    waiting = threading.Thread(target=planning.main, args=(folder, tmp_path))
+    waiting.start()
+    wait_for(lambda: pid.exists() and pid.read_text() != "")
+    process = psutil.Process(int(pid.read_text()))
+    (folder / PROCESS).write_text(json.dumps({"pid": os.getpid(), "created": psutil.Process().create_time()}))
+    assert planning.planning(tmp_path, CONFIG).state == "running"
+    planning.cancel(tmp_path, CONFIG)
+    waiting.join()
+    assert planning.planning(tmp_path, CONFIG).state == "cancelled"
+    assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE

@@ -164,11 +164,7 @@ def read_data(
     if not too_long:  # rows of a length that nobody means need not be made
         with Gathering(problems):
             encoded = objective.encode(
-                rows,
-                tokenizer,
-                file=str(dataset.path),
-                lines=dataset.lines,
-                max_positions=positions,
+                rows, tokenizer, file=str(dataset.path), lines=dataset.lines, max_positions=positions
             )
     if encoded is None:
         return None

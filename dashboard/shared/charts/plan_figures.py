@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -127,6 +128,8 @@ def palette(theme: str | None) -> Palette:
 
 def new_figure(colours: Palette, *, height: int) -> go.Figure:
     """Return an empty figure in the colours of a theme, with a template of our own."""
+    # Plotly takes pandas as it finds it, half loaded too if another thread is at it; to import it is to wait for that.
+    importlib.import_module("pandas")
     axis = {
         "gridcolor": colours.line,
         "linecolor": colours.line,

@@ -6,7 +6,7 @@ import streamlit as st
 
 from dashboard.shared.config import configs
 from dashboard.shared.config.configs import Source
-from dashboard.shared.session import reading
+from dashboard.shared.session import reading, state
 
 _EARLIER = 100
 """Newest runs whose configurations are offered."""
@@ -16,7 +16,7 @@ _LAST = "source looked at last"
 def choose() -> Source | None:
     """Draw the box and return what is chosen; None, and nothing drawn, where there is nothing to choose from."""
     folders = [summary.path for summary in reading.summaries()]
-    if "source" not in st.query_params and _LAST in st.session_state:
+    if state.has_arrived() and "source" not in st.query_params and _LAST in st.session_state:
         st.query_params["source"] = st.session_state[_LAST]
     asked = st.query_params.get("source")
     # A box of thousands of runs helps nobody; the one that a link asks for is always among them.

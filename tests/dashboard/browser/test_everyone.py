@@ -32,6 +32,7 @@ PAGES = {
     "compare": "/compare?runs=alpha&runs=beta",
     "scatter": "/compare?part=Scatter",
     "parallel": "/compare?part=Parallel",
+    "plan": "/plan?source=tiny.yaml",
     "launch": "/launch",
     "package": "/package?runs=beta&runs=alpha",
     "verify": "/package?part=Verify",

@@ -86,6 +86,32 @@ def test_the_plan_beside_what_was_observed(peak: int, remark: str) -> None:
     assert forecast.forecasts(None, manifest) == []
 
 
+def test_on_a_cpu_the_whole_process_is_not_held_against_arrays() -> None:
+    plan = {"need_bytes": 18_874_368, "error_fraction": 0.2, "verdict": "fits"}
+    manifest = {"devices": {"platform": "cpu"}, "result": {"peak_memory_bytes": 536_870_912}}
+    memory = forecast.forecasts(plan, manifest)[1]
+    assert (memory.planned, memory.observed) == ("18.0 MiB ± 20 %", "–")
+    assert memory.remark == (
+        "Not compared: on a CPU only the whole process can be observed, 512.0 MiB with Python and all libraries. "
+        "The plan is of the run's arrays."
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "remark"),
+    [
+        (150.0, "Observed is 1.50 × what was likely, within the band."),
+        (300.0, "Observed is 3.00 × what was likely, outside the band."),
+    ],
+)
+def test_the_planned_time_of_a_step_beside_the_mean_one(seconds: float, remark: str) -> None:
+    plan = {"time": {"step_seconds": {"low": 0.5, "likely": 1.0, "high": 2.0}}}
+    manifest = {"result": {"train_seconds": seconds}, "training": {"steps_done": 100}}
+    step = next(one for one in forecast.forecasts(plan, manifest) if one.what == "Time of a step")
+    assert step.planned == "1.0 s (0.5 s to 2.0 s)"
+    assert (step.observed, step.remark) == (f"{seconds / 100:.1f} s", remark)
+
+
 def test_predictions_are_filtered_by_outcome_group_and_words(tmp_path: Path) -> None:
     rows = read_run(write_run(tmp_path, "alpha", items=12)).predictions().values
     right = sum(row["correct"] for row in rows)

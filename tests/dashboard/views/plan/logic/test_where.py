@@ -1,0 +1,76 @@
+"""Targets side by side: their order, bars that are in percent of each one's own limit, words beside them."""
+
+from __future__ import annotations
+
+import pytest
+from plan_answers import place, where_document
+
+from dashboard.shared.charts.plan_figures import LIGHT
+from dashboard.views.plan.logic import where
+
+
+def answer(*places: dict) -> dict:
+    return {"where": list(places)}
+
+
+THREE = answer(
+    place("large", "does_not_fit", 30.0, 15.0, 4.0),
+    place("full", "fits", 12.0, 16.0, 0.5),
+    place("kaggle-empty", "fits", 8.0, 80.0, 6.0),
+    place("absent", "unsupported", 20.0, 16.0, None),
+)
+
+
+def test_those_that_can_run_it_come_first_and_of_these_the_emptiest() -> None:
+    assert [one.name for one in where.places(THREE)] == ["kaggle-empty", "full", "large", "absent"]
+
+
+def test_bars_are_in_percent_of_what_is_usable_and_verdicts_differ_in_pattern_and_word() -> None:
+    figure = where.bars(where.places(THREE), LIGHT, chosen="full").to_plotly_json()
+    bar = figure["data"][0]
+    assert list(bar["x"]) == [pytest.approx(10), pytest.approx(75), pytest.approx(200), pytest.approx(125)]
+    assert list(bar["y"]) == [-1, -2, -4, -6]
+    assert list(bar["marker"]["pattern"]["shape"]) == ["", "", "x", "."]
+    assert len(set(bar["marker"]["color"])) == 3
+    said = [note["text"] for note in figure["layout"]["annotations"]]
+    assert {"<b>✓ fits</b> (2)", "<b>✕ does not fit</b> (1)", "<b>∅ unsupported</b> (1)"} <= set(said)
+    assert {"8.00 / 80.00", "6.0 h", "12.00 / 16.00", "30 min", "30.00 / 15.00"} <= set(said)
+    assert "4.0 h" not in said, "nobody waits for what does not fit"
+    line = figure["layout"]["shapes"][0]
+    assert (line["x0"], line["x1"]) == (100, 100)
+    assert list(figure["layout"]["yaxis"]["ticktext"]) == ["kaggle-empty", "<b>full</b>", "large", "absent"]
+
+
+def test_the_sentence_counts_and_names_what_is_free() -> None:
+    assert where.in_one_sentence(where.places(THREE)) == (
+        "It fits on 2 of 4 targets. Free within a weekly quota: kaggle-empty."
+    )
+    nowhere = where.places(answer(place("a", "does_not_fit", 9, 1, 1), place("b", "tight", 1, 1, 1)))
+    assert where.in_one_sentence(nowhere) == "It fits on none of 2 targets. It is tight on b."
+
+
+def test_the_table_says_the_same_with_units() -> None:
+    rows = where.rows(where.places(THREE))
+    assert rows[1][:5] == ("✓ fits", "full", "12.00 GiB", "16.00 GiB", "about 30 min 00 s")
+    assert rows[0][5:7] == ("20 %", "10 %")
+    assert len(rows[0]) == len(where.HEAD)
+
+
+def test_a_document_of_a_stranger_is_drawn_as_words() -> None:
+    hostile = place('<a href="https://evil.example">x</a>', "fits", 1e30, -4, None) | {"hours": "soon", "title": 7}
+    found = where.places({"where": [hostile, "no target", None]})
+    figure = where.bars(found, LIGHT).to_plotly_json()
+    assert figure["layout"]["yaxis"]["ticktext"][0].startswith("&lt;a href=")
+    assert found[0].need is None
+    assert found[0].hours is None
+
+
+def test_of_a_thousand_targets_some_are_drawn() -> None:
+    assert len(where.places(answer(*[place(f"t{number}", "fits", 1, 2, 3) for number in range(1000)]))) == (
+        where.MOST_TARGETS
+    )
+
+
+def test_the_whole_table_is_drawn() -> None:
+    found = where.places(where_document())
+    assert len(where.bars(found, LIGHT).data[0].x) == len(found) == 18
