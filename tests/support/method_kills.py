@@ -74,4 +74,5 @@ def outcome_of(method: str, root: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    json.dump({method: outcome_of(method, Path(sys.argv[1])) for method in sys.argv[2:]}, sys.stdout)
+    outcomes = {method: outcome_of(method, Path(sys.argv[1])) for method in sys.argv[2:]}
+    sys.stdout.write(json.dumps(outcomes))

@@ -1,28 +1,31 @@
-"""QLoRA's train step, compiled for a TPU that is not here: kernels in few bits are never there in full size."""
+"""QLoRA's train step, compiled for devices that are not here: kernels in few bits are never all there in full size."""
 
 import json
-from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from evidence.targets.table import target_of
 from trainer.config.tree import Batch, Config, Data, Method, Model, Precision
 from trainer.planning.compile.ahead import V5E_1, compile_ahead
+from trainer.planning.compile.buffers import ProgramMemory
+from trainer.planning.compile.machines import Machine, has_compiler, machine_of, to_install
 
-LAYERS, EMBED, MLP = 2, 1024, 4096
-KERNELS = LAYERS * (4 * EMBED**2 + 3 * EMBED * MLP)
-"""Numbers in the projections of all layers."""
-VOCAB = 512
-RANK = 8
+EMBED, MLP, VOCAB, RANK = 1024, 4096, 512, 8
+LAYER = 4 * EMBED**2 + 3 * EMBED * MLP
+"""Numbers in the projections of one layer."""
+BASES = (("nf4", 0.5 + 4 / 64), ("int8", 1.0))
+"""Kinds of a frozen base, with the bytes of a number."""
 
 
-def small_llama(folder: Path) -> str:
+def small_llama(folder: Path, layers: int) -> str:
     config = {
         "model_type": "llama",
         "vocab_size": VOCAB,
         "hidden_size": EMBED,
         "intermediate_size": MLP,
-        "num_hidden_layers": LAYERS,
+        "num_hidden_layers": layers,
         "num_attention_heads": 8,
         "num_key_value_heads": 8,
         "max_position_embeddings": 2048,
@@ -34,23 +37,39 @@ def small_llama(folder: Path) -> str:
     return str(folder)
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(find_spec("libtpu") is None, reason="libtpu is not installed: pip install trainproof[plan]")
-@pytest.mark.parametrize(("base", "bytes_each"), [("nf4", 0.5 + 4 / 64), ("int8", 1.0)])
-def test_the_temporaries_of_a_step_are_smaller_than_one_dense_layer(base: str, bytes_each: float, tmp_path: Path):
+def memory_of(base: Any, dtype: Any, machine: Machine, folder: Path, *, layers: int) -> ProgramMemory:
+    """Return what a step over few tokens needs: what is large in it are kernels."""
     config = Config(
-        model=Model(name=small_llama(tmp_path), weights="random"),
+        model=Model(name=small_llama(folder, layers), weights="random"),
         data=Data(max_length=128),
-        method=Method(kind="lora", base=base, rank=RANK),  # type: ignore[arg-type]
+        method=Method(kind="lora", base=base, rank=RANK),
         batch=Batch(microbatch_size=1),
-        precision=Precision(params="bfloat16", compute="bfloat16"),
+        precision=Precision(params=dtype, compute=dtype),
     )
-    memory = compile_ahead("train", config, V5E_1).memory
+    memory = compile_ahead("train", config, machine).memory
     assert memory is not None
-    dense_layer = 2 * KERNELS // LAYERS
-    assert memory.peak_bytes - memory.arguments_bytes < dense_layer / 4
-    assert memory.allocated_bytes - memory.arguments_bytes < dense_layer
+    return memory
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not has_compiler("tpu"), reason=to_install("tpu"))
+@pytest.mark.parametrize(("base", "bytes_each"), BASES)
+def test_on_a_tpu_v5e_not_even_one_dense_layer_is_there(base: str, bytes_each: float, tmp_path: Path):
+    memory = memory_of(base, "bfloat16", V5E_1, tmp_path, layers=2)
+    assert memory.peak_bytes - memory.arguments_bytes < 2 * LAYER / 4
     # Codes and magnitudes, the table in bfloat16, and adapters with two moments in float32.
-    adapters = 12 * RANK * LAYERS * (4 * 2 * EMBED + 3 * (EMBED + MLP))
-    stored = KERNELS * bytes_each + 2 * VOCAB * EMBED + adapters
+    adapters = 12 * RANK * 2 * (4 * 2 * EMBED + 3 * (EMBED + MLP))
+    stored = 2 * LAYER * bytes_each + 2 * VOCAB * EMBED + adapters
     assert memory.arguments_bytes == pytest.approx(stored, rel=0.03)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not has_compiler("gpu"), reason=to_install("gpu"))
+@pytest.mark.parametrize(("base", "bytes_each"), BASES)
+def test_on_a_t4_dense_kernels_come_and_go_one_layer_after_the_other(base: str, bytes_each: float, tmp_path: Path):
+    """cuBLAS multiplies dense kernels only: measured 1.1 layers of them in nf4, 1.6 in int8, whatever the depth."""
+    machine = machine_of(target_of("t4"), devices=1)
+    assert machine is not None
+    memory = memory_of(base, "float16", machine, tmp_path, layers=4)
+    assert memory.peak_bytes - memory.arguments_bytes < 1.8 * 2 * LAYER
+    assert memory.peak_bytes < 4 * 2 * LAYER * (bytes_each / 2 + 0.5)
