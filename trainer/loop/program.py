@@ -193,8 +193,10 @@ def loss_of(model: Model, objective: Objective) -> LossSums:
 
     def loss_sums(trained: Params, frozen: Params, batch: Microbatch, key: Key[Array, ""]) -> Sums:
         decoder = bind(model.graphdef, joined(trained, without_reference(frozen)))
-        reference = reference_model(model, trained, frozen) if objective.needs_reference else None
-        return objective.loss_sums(decoder, batch, key if drops else None, reference)
+        dropout_key = key if drops else None
+        if not objective.needs_reference:
+            return objective.loss_sums(decoder, batch, dropout_key)
+        return objective.loss_sums(decoder, batch, dropout_key, reference_model(model, trained, frozen))
 
     return loss_sums
 

@@ -7,6 +7,7 @@ it shows.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -25,6 +26,9 @@ _AS_SET, _LOSS = "learning_rate", "loss"
 
 _LONGEST_NAMES = 60
 """Characters that a title gives to what the marks in it are."""
+
+_MOST_POINTS = 8_000
+"""Points that all high panels share, and all low ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,11 +121,13 @@ def plot(lines: Sequence[Line], view: View) -> Plot:
     divisor, unit = scaled(unit_of_axis(view.x), [series.columns[view.x] for series in every])
     across = {id(series): _drawable(series.columns[view.x] / divisor, positive=view.log_x) for series in every}
     shown, drawn, total, outside = [], 0, 0, 0
-    for panel in panels():
-        if any(series.has(panel.column) for series in every):
-            plotted, sizes = _plotted(panel, lines, view, divisor, across)
-            shown.append(plotted)
-            drawn, total, outside = drawn + sizes[0], total + sizes[1], outside + sizes[2]
+    there = [panel for panel in panels() if any(series.has(panel.column) for series in every)]
+    alike = Counter(panel.is_large for panel in there)
+    for panel in there:
+        points = _MOST_POINTS // alike[panel.is_large]
+        plotted, sizes = _plotted(panel, lines, view, divisor, across, points=points)
+        shown.append(plotted)
+        drawn, total, outside = drawn + sizes[0], total + sizes[1], outside + sizes[2]
     return Plot(
         panels=tuple(shown),
         x_title=unit,
@@ -134,7 +140,7 @@ def plot(lines: Sequence[Line], view: View) -> Plot:
 
 
 def _plotted(
-    panel: Panel, lines: Sequence[Line], view: View, x_divisor: float, across: Mapping[int, np.ndarray]
+    panel: Panel, lines: Sequence[Line], view: View, x_divisor: float, across: Mapping[int, np.ndarray], *, points: int
 ) -> tuple[Plotted, tuple[int, int, int]]:
     """Return a panel, and how many points it draws, of how many, and how many of all lie outside its range."""
     stated = [(line, part, series) for line in lines for part, series in line.parts() if series.has(panel.column)]
@@ -143,7 +149,7 @@ def _plotted(
     values = [_drawable(series.columns[panel.column] / divisor, positive=log) for *_, series in stated]
     clips = view.clip and panel.column != _AS_SET
     low, high = middle(values, log=log) if clips else widened(values)
-    points = min(POINTS, panel.points // len(stated))
+    points = min(POINTS, points // len(stated))
     curves = []
     for (line, part, series), y in zip(stated, values, strict=True):
         as_measured = panel.column == _AS_SET or part == "evaluation"

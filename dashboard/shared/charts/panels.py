@@ -14,7 +14,6 @@ TIME_COLUMN = "seconds"
 """The column of a series that is made of the field `time`: seconds since the first row."""
 
 _LARGE_PIXELS, _LOW_PIXELS = 210, 96
-_POINTS = 8_000
 
 _SCALES: Mapping[str, tuple[tuple[float, float, str], ...]] = {
     "tokens": ((1e9, 1e9, "billion tokens"), (1e6, 1e6, "million tokens"), (1e3, 1e3, "thousand tokens")),
@@ -35,7 +34,6 @@ class Panel:
         exactly: What it is in our own rows; of those of other tools nobody here knows it.
         is_log: Whether the logarithmic scale of the reader is meant for it.
         height: Pixels.
-        points: Points that all its curves share, whatever the runs.
     """
 
     column: str
@@ -44,20 +42,22 @@ class Panel:
     exactly: str
     is_log: bool
     height: int
-    points: int
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it is one of the high panels."""
+        return self.height == _LARGE_PIXELS
 
 
 @cache
 def panels() -> tuple[Panel, ...]:
     """Return the panels: the fields that are to be drawn, in the order of the schema, large ones first."""
     drawn = [field for field in row_fields() if field.panel is not None]
-    large = sum(field.panel is not None and field.panel.is_large for field in drawn)
-    points = {True: _POINTS // max(1, large), False: _POINTS // max(1, len(drawn) - large)}
-    made = [_panel(field, points) for field in drawn]
+    made = [_panel(field) for field in drawn]
     return tuple(sorted(made, key=lambda panel: -panel.height))
 
 
-def _panel(field: RowField, points: Mapping[bool, int]) -> Panel:
+def _panel(field: RowField) -> Panel:
     style = field.panel
     is_large = style is not None and style.is_large
     return Panel(
@@ -67,7 +67,6 @@ def _panel(field: RowField, points: Mapping[bool, int]) -> Panel:
         exactly="" if style is None else style.exactly,
         is_log=style is not None and style.is_log,
         height=_LARGE_PIXELS if is_large else _LOW_PIXELS,
-        points=points[is_large],
     )
 
 

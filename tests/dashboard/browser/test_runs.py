@@ -100,7 +100,7 @@ def test_the_list_has_an_address_by_its_name_too(address: str, page: Page) -> No
     expect(page).to_have_url(re.compile(rf"{address}/\?q=steps%3C25&columns=steps&columns=mode"))
     lists(page, ["delta", "alpha"])
     expect(page.get_by_text("Page not found")).to_have_count(0)
-    expect(page.get_by_test_id("stTopNavLink")).to_have_count(5)
+    expect(page.get_by_test_id("stTopNavLink")).to_have_count(6)
 
 
 def test_a_search_is_there_when_the_reader_comes_back(address: str, page: Page) -> None:

@@ -15,6 +15,11 @@ from dashboard.shared.charts.svg import svg
 from dashboard.shared.reading.series import Series
 from schemas.catalog.row_fields import number_names
 
+CSV_HEADER = (
+    "run,part,step,tokens_seen,seconds,loss,learning_rate,grad_norm,tokens_per_second,tokens_per_step,"
+    "padding_fraction,loss_scale,device_memory_bytes,reward_chosen,reward_rejected,reward_margin,reward_accuracy"
+)
+
 
 def series(steps: int, **columns: np.ndarray) -> Series:
     """Return a series of a run that logged these columns and nothing else."""
@@ -201,8 +206,8 @@ def test_losses_of_evaluations_are_a_line_of_points_and_are_named() -> None:
     text = svg(plotted, title="a")
     assert (text.count("<circle"), text.count('stroke-dasharray="2 3"')) == (2, 1)
     assert curves_csv([own]).splitlines()[-2:] == [
-        "a,at evaluations,50,2048,0,4.5,,,,,",
-        "a,at evaluations,100,4096,0.5,2.5,,,,,",
+        "a,at evaluations,50,2048,0,4.5,,,,,,,,,,,",
+        "a,at evaluations,100,4096,0.5,2.5,,,,,,,,,,,",
     ]
 
 
@@ -288,14 +293,14 @@ def test_the_drawing_for_print_is_sound_xml_whatever_a_run_is_called(view) -> No
 
 def test_the_csv_has_every_digit() -> None:
     own = series(1, loss=np.array([2.0000000001]), device_memory_bytes=np.array([16911433728.0]))
-    assert curves_csv([line("a", own)]).splitlines()[1] == "a,,1,2048,0,2.0000000001,,,,,16911433728"
+    assert curves_csv([line("a", own)]).splitlines()[1] == "a,,1,2048,0,2.0000000001,,,,,,,16911433728,,,,"
 
 
 def test_the_csv_has_every_row_and_no_formula() -> None:
     text = curves_csv([line("=1+1", series(3, loss=np.array([1.0, np.nan, 0.5])))])
     assert text.splitlines() == [
-        "run,part,step,tokens_seen,seconds,loss,learning_rate,grad_norm,tokens_per_second,padding_fraction,device_memory_bytes",
-        "'=1+1,,1,2048,0,1,,,,,",
-        "'=1+1,,2,4096,0.5,,,,,,",
-        "'=1+1,,3,6144,1,0.5,,,,,",
+        CSV_HEADER,
+        "'=1+1,,1,2048,0,1,,,,,,,,,,,",
+        "'=1+1,,2,4096,0.5,,,,,,,,,,,,",
+        "'=1+1,,3,6144,1,0.5,,,,,,,,,,,",
     ]
