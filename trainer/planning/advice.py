@@ -10,7 +10,7 @@ from trainer.config.load import setting_value
 from trainer.config.seed_names import set_at
 from trainer.config.tree import Config, config_of, document_of
 from trainer.planning.ask import Asking, ProgramAnswer
-from trainer.planning.changes import Change, changes_of
+from trainer.planning.changes import Change
 from trainer.planning.subject import Subject
 from trainer.planning.verdict import WORST_FIRST, Verdict, worst
 
@@ -55,7 +55,7 @@ def deciding(programs: tuple[ProgramAnswer, ...] | list[ProgramAnswer]) -> Progr
 
 
 def advice(
-    subject: Subject, asking: Asking, *, say: Callable[[str], None], allowed: Callable[[Config], bool]
+    subject: Subject, asking: Asking, *, say: Callable[[str], None], changes: Callable[[Config], list[Change]]
 ) -> list[Advised]:
     """Return sets of settings with which the run fits, the cheapest first, then what helps without being enough.
 
@@ -63,26 +63,26 @@ def advice(
         subject: the run that does not fit.
         asking: whom to ask; sets are chosen by sums and verified by its compiler.
         say: takes lines about progress.
-        allowed: whether the target computes what a configuration asks for.
+        changes: those of a configuration that the target can compute.
     """
     quick, asking = asking.quick(), replace(asking, sure_fraction=SURE_FRACTION)
-    alone = [change for change in changes_of(subject.task.config) if allowed(change.config)]
+    alone = changes(subject.task.config)
     summed = [(change, tuple(_programs(subject, change.config, quick))) for change in alone]
     enough: list[tuple[Change, ...]] = [
         (change,) for change, programs in summed if worst(each.verdict for each in programs) in ("fits", "tight")
     ]
     sets: list[tuple[Change, ...]] = _one_of_each_kind(enough)
-    together = gathered(subject, quick, allowed=allowed)
+    together = gathered(subject, quick, changes=changes)
     if together and not any(set(_settings(together)) == set(_settings(each)) for each in sets):
         sets = [together, *sets] if not sets else [*sets, together]
     found = []
-    for number, changes in enumerate(sets[:MOST_SETS], 1):
-        say(f"verifying {number} of {min(len(sets), MOST_SETS)} changes: {', '.join(_settings(changes))}")
-        found.append(Advised(changes=changes, programs=tuple(_programs(subject, changes[-1].config, asking))))
-    return sorted(found, key=lambda each: WORST_FIRST[::-1].index(each.verdict))
+    for number, each in enumerate(sets[:MOST_SETS], 1):
+        say(f"verifying {number} of {min(len(sets), MOST_SETS)} changes: {', '.join(_settings(each))}")
+        found.append(Advised(changes=each, programs=tuple(_programs(subject, each[-1].config, asking))))
+    return sorted(found, key=lambda advised: WORST_FIRST[::-1].index(advised.verdict))
 
 
-def gathered(subject: Subject, quick: Asking, *, allowed: Callable[[Config], bool]) -> tuple[Change, ...]:
+def gathered(subject: Subject, quick: Asking, *, changes: Callable[[Config], list[Change]]) -> tuple[Change, ...]:
     """Return changes that suffice together by the sums, gathered from the cheapest on; empty where none do.
 
     A change that saves nothing beside the earlier ones is left out.
@@ -91,7 +91,7 @@ def gathered(subject: Subject, quick: Asking, *, allowed: Callable[[Config], boo
     taken: list[Change] = []
     kinds: set[str] = set()
     while True:
-        left = [change for change in changes_of(config) if allowed(change.config) and _kind(change) not in kinds]
+        left = [change for change in changes(config) if _kind(change) not in kinds]
         if not left:
             return ()
         change = left[0]

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from evidence.run.hashes import sha256_json
@@ -16,6 +17,7 @@ from schemas.problems.render import as_text
 from trainer.config.tree import Config, document_of
 from trainer.planning.advice import SURE_FRACTION, advice, deciding
 from trainer.planning.ask import Asking, ProgramAnswer, no_compiler, parts_document
+from trainer.planning.changes import Change, changes_of
 from trainer.planning.compile.ahead import Compiler
 from trainer.planning.compile.machines import machine_of
 from trainer.planning.element_types import refuse_absent_types
@@ -61,7 +63,7 @@ def plan_for(config: Config, target: Target, wish: Wish) -> dict[str, Any]:
         spent = spending_of(subject, target, programs, file=config.name)
         plan |= {"time": spent.time, "disk": spent.disk, "findings": [finding(each) for each in spent.findings]}
         if wish.advice and plan["verdict"] in ("does_not_fit", "tight"):
-            sets = advice(subject, asking, say=wish.say, allowed=lambda each: not absent_types(each, target))
+            sets = advice(subject, asking, say=wish.say, changes=partial(computable_changes, target))
             plan["advice"] = [each.document(plan["need_bytes"]) for each in sets]
             plan["changes"] = [single(each, plan) for each in plan["advice"] if len(each["set"]) == 1]
         if wish.max_batch:
@@ -156,6 +158,12 @@ def unsupported(config: Config, target: Target, absent: list[Problem]) -> dict[s
         "advice": [],
         "findings": [finding(each) for each in absent],
     }
+
+
+def computable_changes(target: Target, config: Config) -> list[Change]:
+    """Return the changes of a configuration after which the target computes all that is asked of it."""
+    changes = changes_of(config, target.element_types)
+    return [change for change in changes if not absent_types(change.config, target)]
 
 
 def absent_types(config: Config, target: Target) -> list[Problem]:
