@@ -26,7 +26,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from evidence.run.platform import give_way
 from evidence.run.write import write_json, write_text
 from launch.jobs import seal
 from launch.jobs.files import no_link, read_number, read_object, read_started
@@ -218,5 +217,4 @@ def _sealed_content(folder: Path, code: int) -> bytes:
 
 
 if __name__ == "__main__":
-    give_way()  # to the pages: a plan is asked for by itself, while somebody reads and types
     main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])
