@@ -191,7 +191,7 @@ def _metric(text: Text, file: str, name: str) -> FileReading:
         source = Source(file=file, line=line.number)
         if is_score(name.rpartition("/")[2]) and value is not None:
             scores = [Score(name=plain(name), value=value, source=source, checkpoint=f"step {step}")]
-        elif step is not None:
+        if step is not None:
             rows.append(MetricRow(values={"step": step, metric_of(name): value}, source=source))
     return FileReading(
         tool=MLFLOW, encoding=text.encoding, metrics=tuple(rows), scores=tuple(scores), problems=text.problems
