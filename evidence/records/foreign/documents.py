@@ -119,6 +119,7 @@ def walk(value: Any, found: Found, path: Path = (), checkpoint: str | None = Non
     if not isinstance(value, dict):
         return
     _note_arithmetic(value, found, path)
+    _note_adapter(value, found, path)
     numbers = row_values(value)
     is_row = is_metric_row(numbers) and "loss" in numbers
     for key, item in _without_backend(value, found, path).items():
@@ -136,6 +137,15 @@ def _walk_group(item: Any, found: Found, place: Path, checkpoint: str | None) ->
             found.fact(name, given, place)
     elif not _OTHERS.search(plain(key)):
         walk(item, found, place, key if _CHECKPOINT.fullmatch(key) else checkpoint)
+
+
+def _note_adapter(value: dict[str, Any], found: Found, path: Path) -> None:
+    """Add the rank of an adapter_config.json, whose key is only `r`, and that a batch was found by trying."""
+    if "peft_type" in value and isinstance(value.get("r"), int):
+        found.fact("lora.rank", value["r"], (*path, "r"))
+    if value.get("auto_find_batch_size") is True:
+        place = found.source((*path, "auto_find_batch_size"))
+        found.statements.append(Statement(fact="training.batch_is_found", value=True, source=place, kind="declared"))
 
 
 def _note_arithmetic(value: dict[str, Any], found: Found, path: Path) -> None:

@@ -21,6 +21,9 @@ _RATE_SLACK = 1.01
 _AFTER_THE_PEAK = 0.5
 """Share of the stated rate that some row reaches, in a course that shows its peak."""
 
+_DEVICES_OF_A_PROCESS = (*range(1, 9), 16)
+"""Devices that one process is taken to drive."""
+
 _OF_A_RESUMED_MEAN = 0.02
 """Share by which a mean may differ from the one that a resumed run computes."""
 
@@ -37,6 +40,8 @@ def follows(view: ForeignRun) -> Iterator[Statement]:
     yield from _best_metric(view)
     yield from _header(view)
     yield from _times(view)
+    yield from _batches(view)
+    yield from _planned(view)
 
 
 def interval_of(metrics: Sequence[MetricRow]) -> float:
@@ -168,7 +173,8 @@ def _best_metric(view: ForeignRun) -> Iterator[Statement]:
 def _header(view: ForeignRun) -> Iterator[Statement]:
     """Yield the steps that the head of a trainer's log gives: examples over batch, times epochs.
 
-    Only of a log that states all of them itself: elsewhere examples may be counted before they are packed.
+    Where steps decide, the number of epochs is rounded up, so that the last one need not be whole. Only of a log
+    that states all of them itself: elsewhere examples may be counted before they are packed.
     """
     for file, reading in view.files.items():
         facts = {fact.name: fact for fact in reading.facts if isinstance(fact.value, int | float)}
@@ -178,7 +184,7 @@ def _header(view: ForeignRun) -> Iterator[Statement]:
         rows, batch, epochs = (float(facts[name].value) for name in names)
         if len([fact for fact in reading.facts if fact.name in names]) > len(names) or batch <= 0:
             continue  # Of several trainings.
-        low, high = (rows // batch) * epochs, (-(-rows // batch)) * epochs
+        low, high = (rows // batch) * max(epochs - 1, 0), (-(-rows // batch)) * epochs
         yield Statement(
             fact="training.steps_planned",
             value=round(high),
@@ -210,4 +216,39 @@ def _times(view: ForeignRun) -> Iterator[Statement]:
             low=0.0,
             high=max(seconds, 0.0) * 1.1 + 60.0,
             told=f"the run lasted {seconds:g} seconds from start to end ({file})",
+        )
+
+
+def _batches(view: ForeignRun) -> Iterator[Statement]:
+    """Yield the batches that one process may have had, from that of a device: whole multiples of it.
+
+    The Hugging Face Trainer's train_batch_size is that of a process, which may drive several devices.
+    """
+    if any(one.fact == "training.batch_is_found" for reading in view.files.values() for one in reading.statements):
+        return
+    for fact in view.facts_named("training.microbatch_size"):
+        for devices in _DEVICES_OF_A_PROCESS if isinstance(fact.value, int) else ():
+            yield Statement(
+                fact="training.process_batch_size",
+                value=int(fact.value) * devices,
+                source=fact.source,
+                how="inferred",
+                series=f"{fact.source} devices",
+                told=f"that of a device is {fact.value:g} ({fact.source})",
+            )
+
+
+def _planned(view: ForeignRun) -> Iterator[Statement]:
+    """Yield how many steps a run did at most: those that it was to do, the most where several are stated."""
+    planned = [fact for fact in view.facts_named("training.steps_planned") if isinstance(fact.value, int | float)]
+    if planned:
+        most = max(planned, key=lambda fact: float(fact.value))
+        yield Statement(
+            fact="training.steps_done",
+            value=int(most.value),
+            source=most.source,
+            how="inferred",
+            low=0.0,
+            high=float(most.value),
+            told=f"it was to do {most.value:g} ({most.source})",
         )

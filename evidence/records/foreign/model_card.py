@@ -40,9 +40,9 @@ _OF_SOMETHING_ELSE = re.compile(
 
 _NOT_SAID = re.compile(
     r"\b(?:base(?:line)?(?! model\b)|before|versus|vs|compared?|untrained|zero-shot|previous|targets?|goals?|expect\w*|"
-    r"sota|paper|should|would|could|can|may|might|recommend\w*|requires?|minimum|at least|up to|e\.g|if|about|~|smoke|"
+    r"sota|paper|should|would|could|can|may|might|recommend\w*|requires?|minimum|at least|up to|e\.g|if|smoke|"
     r"warm-?up|every|per epoch|first|next|after|original|another|other|inference|teacher|best|example|"
-    r"default)\b|~|≈|<|>",
+    r"default)\b|(?:\babout|\baround|\broughly|~|≈)\s*\**\d|<|>",
     re.IGNORECASE,
 )
 """Words of sentences that are of another run, of a wish, or of a part of the run."""

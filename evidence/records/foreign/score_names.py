@@ -94,6 +94,8 @@ def _split_of(file: str) -> str:
 def _words(file: str, *, drop: bool = True) -> set[str]:
     """Return the words of a path that tell one evaluation from another."""
     pieces = {word for word in _pieces(file) if not _TOLD_BY_MACHINES.fullmatch(word)}
+    if file.endswith((".txt", ".log", ".out")):
+        pieces = {word for word in pieces if not word.isdigit()}  # Logs are numbered as they are written.
     return pieces - _GENERIC if drop else pieces
 
 

@@ -42,6 +42,8 @@ def against_answers(view: ForeignRun) -> Iterator[Problem]:
 def _scores(view: ForeignRun) -> Iterator[Problem]:
     """Yield a problem for a share of right answers that the answers do not give."""
     judged = [one.correct for one in view.predictions if one.correct is not None]
+    if any(one.fact.startswith("score.") for one in view.files[view.predictions[0].source.file].statements):
+        return  # The reader of these answers knows which score is theirs.
     if not judged or _are_drawn_again(view.predictions):
         return
     share = sum(judged) / len(judged)

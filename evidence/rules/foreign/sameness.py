@@ -157,7 +157,7 @@ def _normal(fact: Statement) -> Scalar | frozenset[str] | None:
     if not isinstance(value, str):
         return value
     text = value.strip().lower()
-    if name.startswith("device."):
+    if name.startswith("device.") and name != "device.model":
         return _platforms(text) or None
     if name in ("training.dtype", "training.mixed_precision"):
         text = text.removeprefix("torch.").removeprefix("jnp.")
