@@ -12,6 +12,7 @@ CONFIG = "config.yaml"
 PLAN = "plan.json"
 METRICS = "metrics.jsonl"
 LOG = "log.jsonl"
+CHAIN = "chain.jsonl"
 FIRST_EXAMPLES = "first_examples.json"
 PREDICTIONS = "predictions.jsonl"
 BASELINE_PREDICTIONS = "baseline_predictions.jsonl"
@@ -25,6 +26,9 @@ ORIGINAL = "original"
 
 NOTES = "notes.json"
 """Tags and a note that somebody gave the run afterwards, and whether it is archived; their words, not evidence."""
+
+RECEIPTS = "receipts"
+"""Folder of a run for what others found who repeated it; added afterwards, so no list of the run names it."""
 
 CHECKPOINTS = "checkpoints"
 ADAPTER = "adapter"
@@ -49,6 +53,7 @@ ROLES = MappingProxyType(
         PLAN: "plan",
         METRICS: "metrics",
         LOG: "log",
+        CHAIN: "chain",
         FIRST_EXAMPLES: "first_examples",
         PREDICTIONS: "predictions",
         BASELINE_PREDICTIONS: "baseline_predictions",
