@@ -99,7 +99,9 @@ def from_loss(numbers: Mapping[str, float], groups: str, source: Source) -> Iter
     )
 
 
-def standard_error(name: str, value: float, stated: float, items: float, source: Source) -> Iterator[Statement]:
+def standard_error(
+    name: str, value: float, stated: float, items: float, source: Source, scope: Scope
+) -> Iterator[Statement]:
     """Yield a stated standard error of a share, and the one that the share and the number of its items give.
 
     Source: the standard deviation of a sample of zeros and ones over the root of its size, as lm-eval computes it.
@@ -107,13 +109,14 @@ def standard_error(name: str, value: float, stated: float, items: float, source:
     if not 0 <= value <= 1 or items < 2:
         return
     given = math.sqrt(value * (1 - value) / (items - 1))
-    yield Statement(fact=f"stderr.{name}", value=stated, source=source, kind="measured")
+    yield Statement(fact=f"stderr.{name}", value=stated, source=source, kind="measured", scope=scope)
     yield Statement(
         fact=f"stderr.{name}",
         value=given,
         source=source,
         kind="measured",
         how="inferred",
+        scope=scope,
         low=0.97 * given - 1e-4,
         high=1.03 * given + 1e-4,
         told=f"{value:g} of {items:g} items has the standard error {given:.4g}",
