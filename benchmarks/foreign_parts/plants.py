@@ -32,7 +32,8 @@ def replaced(files: Folder, name: str, old: str, new: str) -> Folder:
     """
     text = files[name]
     if not isinstance(text, str) or old not in text:
-        raise ValueError(f"{old!r} is not in {name}.")
+        message = f"{old!r} is not in {name}."
+        raise ValueError(message)
     return {**files, name: text.replace(old, new)}
 
 
@@ -43,8 +44,7 @@ def named(files: Folder, part: str) -> str:
 
 def best_metric() -> Folder:
     """The best evaluation is better than any."""
-    files = changed(tools.hf_trainer(), "trainer_state.json", lambda one: one.update(best_metric=0.42))
-    return files
+    return changed(tools.hf_trainer(), "trainer_state.json", lambda one: one.update(best_metric=0.42))
 
 
 def epochs_of_the_summary() -> Folder:
@@ -154,14 +154,19 @@ def factory_rows() -> Folder:
 
 def factory_tokens() -> Folder:
     """Ten times as many tokens in the summary as in the state."""
-    files = changed(tools.llama_factory(), "trainer_state.json", lambda one: one.update(num_input_tokens_seen=5_000_192))
+    files = changed(
+        tools.llama_factory(), "trainer_state.json", lambda one: one.update(num_input_tokens_seen=5_000_192)
+    )
     return changed(files, "all_results.json", lambda one: one.update(num_input_tokens_seen=50_001_920))
 
 
 def unsloth_rate() -> Folder:
     """A README with a tenth of the learning rate."""
     files = tools.unsloth()
-    return {**files, "README.md": str(files["README.md"]) + "\n| Setting | Value |\n|---|---|\n| Learning rate | 2e-5 |\n"}
+    return {
+        **files,
+        "README.md": str(files["README.md"]) + "\n| Setting | Value |\n|---|---|\n| Learning rate | 2e-5 |\n",
+    }
 
 
 def unsloth_loss() -> Folder:
@@ -193,7 +198,10 @@ def mlperf_batch() -> Folder:
 
 def evals_model() -> Folder:
     """Another model in the summary than in the record."""
-    return {**tools.openai_evals(), "summary.json": tools.document({"eval_model": "gpt-4", "model": "gpt-4", "accuracy": 0.75})}
+    return {
+        **tools.openai_evals(),
+        "summary.json": tools.document({"eval_model": "gpt-4", "model": "gpt-4", "accuracy": 0.75}),
+    }
 
 
 def counts() -> Folder:

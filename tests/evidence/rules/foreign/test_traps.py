@@ -172,9 +172,68 @@ trained for 10 steps on an H100
     return {**tools.unsloth(), "README.md": said}
 
 
+def logged_by_itself() -> tools.Folder:
+    """MLflow's own logging of Keras: accuracy is that of the training, and stands beside that of the validation."""
+    rows = {
+        name: "".join(f"{1767330252000 + i} {value + 0.05 * i:.4f} {i}\n" for i in range(3))
+        for name, value in (("accuracy", 0.7), ("val_accuracy", 0.61))
+    }
+    files = {f"{tools.MLFLOW}/metrics/{name}": text for name, text in rows.items()}
+    return {**tools.mlflow(), **files, "results.json": tools.document({"accuracy": 0.71})}
+
+
+def two_ranks() -> tools.Folder:
+    """Two processes, each with the losses of its own part of the batch."""
+    rows = [f"step {10 * (i + 1)} loss: {loss}\n" for i, loss in enumerate(tools.losses(20))]
+    other = [f"step {10 * (i + 1)} loss: {loss + 0.1:.4f}\n" for i, loss in enumerate(tools.losses(20))]
+    return {"rank_0.log": "".join(rows), "rank_1.log": "".join(other)}
+
+
+def several_models() -> tools.Folder:
+    """The results of two models side by side."""
+    results = {
+        name: tools.document({"results": {"gsm8k": {"exact_match,none": score}}, "config": {"model_args": model}})
+        for name, score, model in (
+            ("gpt2/results.json", 0.02, "pretrained=openai-community/gpt2"),
+            ("llama/results.json", 0.4, "pretrained=meta-llama/Llama-3.2-1B"),
+        )
+    }
+    return {**results, "train.log": "step 10 loss: 2.5\nstep 20 loss: 2.25\n"}
+
+
+def stages_in_a_readme() -> tools.Folder:
+    """Two stages, of which the folder holds one."""
+    said = "# A model\n\nStage one: SFT for 60 steps on a T4.\n\nStage two: GRPO for 500 steps on an A100.\n"
+    return {**tools.unsloth(), "README.md": said}
+
+
+def of_those_attempted() -> tools.Folder:
+    """A share of the attempted ones, and categories of which not all are listed."""
+    value = {
+        "correct": 41,
+        "attempted": 45,
+        "total": 50,
+        "accuracy": round(41 / 45, 4),
+        "by_category": {"sums": {"accuracy": 0.5, "n": 10}, "dates": {"accuracy": 0.6, "n": 10}},
+    }
+    return {"results.json": tools.document(value), "train.log": "step 10 loss: 2.5\nstep 20 loss: 2.25\n"}
+
+
+def counted_with_adapters() -> tools.Folder:
+    """Parameters with the adapters and without them; a critic with a rate of its own."""
+    log = "trainable params: 294,912 || all params: 124,734,720 || trainable%: 0.2364\n"
+    rows = "".join(
+        json.dumps({"step": 10 * (i + 1), "loss": loss, "lr": 2e-4 * (1 - i / 20)}) + "\n"
+        for i, loss in enumerate(tools.losses(20))
+    )
+    asked = {"model": {"num_parameters": 124_439_808}, "learning_rate": 2e-4, "critic": {"learning_rate": 1e-6}}
+    return {"train.log": log, "metrics.jsonl": rows, "config.json": tools.document(asked)}
+
+
 TRAPS: list[Callable[[], tools.Folder]] = [
     *(rounded, resumed, evaluated_elsewhere, best_not_last, two_sets, two_harness_runs, smoothed, several_batches),
     *(parts_of_epochs, stopped_early, only_a_warmup, calls_of_the_logger, single_precision, a_readme_of_many_runs),
+    *(logged_by_itself, two_ranks, several_models, stages_in_a_readme, of_those_attempted, counted_with_adapters),
 ]
 
 
