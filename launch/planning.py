@@ -26,8 +26,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from evidence.run import seal
 from evidence.run.write import write_json, write_text
-from launch.jobs import seal
 from launch.jobs.files import no_link, read_number, read_object, read_started
 from launch.jobs.folder import CONFIG, EXIT_CODE, OUTPUT, PROCESS, launch_folder
 from launch.jobs.output import tail
