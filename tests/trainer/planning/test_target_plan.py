@@ -16,7 +16,8 @@ from schemas.validate import check_value
 from trainer.config.tree import Batch, Config, Data, Evaluation, Limits, Memory, Model, Optimizer, Precision
 from trainer.data.prompts import Asked
 from trainer.methods.model import model_of
-from trainer.model.files.known import known_models, known_source
+from evidence.registry.known_models import known_models
+from trainer.model.files.known import known_source
 from trainer.planning import ask, target_plan
 from trainer.planning.ask import Asking, divided
 from trainer.planning.compile.ahead import Compiler
