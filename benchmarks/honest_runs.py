@@ -44,7 +44,7 @@ def settings_of(number: int, folder: Path) -> list[str]:
         "data.generated_rows": draw.choice((0, 0, 200)) if built_in else 0,
         "data.max_length": 96,
         "data.shuffle": draw.choice((True, True, False)),
-        "data.packing": draw.random() < 0.15,  # noqa: PLR2004 - a share
+        "data.packing": draw.random() < 0.15,
         "method.kind": draw.choices(("full", "lora"), (4, 1))[0],
         "optimizer.name": draw.choices(("adamw", "adafactor"), (4, 1))[0],
         "optimizer.learning_rate": float(f"{10 ** draw.uniform(-5, -1.5):.2g}"),

@@ -1,1 +1,1 @@
-"""Facts from outside a run folder that ship with the package: built-in data and models, and well-known public models."""
+"""Facts from outside a run folder, which ship with the package: built-in data and models, well-known public models."""

@@ -73,14 +73,10 @@ def dataset_is_the_built_in_one(facts: Facts) -> Iterator[Problem]:
         return
     for key in ("sha256", "rows"):
         if stated[key] != known[key]:
-            yield found(
-                facts.folder,
-                OTHER_DATASET,
-                layout.MANIFEST,
-                f"{stated['name']} is stated with {key} {shown(stated[key])}; the built-in one has {shown(known[key])}.",
-                expected=shown(known[key]),
-                pointer=f"/dataset/{key}",
-            )
+            right = shown(known[key])
+            what = f"{stated['name']} is stated with {key} {shown(stated[key])}; the built-in one has {right}."
+            pointer = f"/dataset/{key}"
+            yield found(facts.folder, OTHER_DATASET, layout.MANIFEST, what, expected=right, pointer=pointer)
 
 
 def items_are_the_built_in_ones(facts: Facts) -> Iterator[Problem]:

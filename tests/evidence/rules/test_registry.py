@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -20,9 +22,16 @@ from evidence.registry.known_models import known_models, parameters_of, vocabula
 REPOSITORY = Path(__file__).parents[3]
 SMOKE = REPOSITORY / "submission_runs" / "demo-smoke"
 
-sys.path.insert(0, str(REPOSITORY / "docs"))
 
-import make_registry
+@pytest.fixture(scope="module")
+def made() -> ModuleType:
+    """Return the script that makes the registry."""
+    spec = importlib.util.spec_from_file_location("make_registry", REPOSITORY / "docs" / "make_registry.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture
@@ -48,23 +57,25 @@ def changed(forger: Forger, name: str, change: Any) -> set[str]:
     return codes(path.parent)
 
 
-def test_the_registry_is_what_the_trainer_uses() -> None:
-    stated = json.loads(make_registry.FILE.read_text("utf-8"))
-    first = make_registry.SEEDS[0] + make_registry.GENERATOR_SEED_OFFSET
-    assert {name: make_registry.dataset_facts(name) for name in make_registry.DATASETS} == stated["datasets"]
-    assert {name: make_registry.eval_set_facts(name) for name in make_registry.EVAL_SETS} == stated["eval_sets"]
-    generated = [make_registry.generated_facts(name, count, 0) for name, count in make_registry.GENERATED]
+def test_the_registry_is_what_the_trainer_uses(made: ModuleType) -> None:
+    stated = json.loads(made.FILE.read_text("utf-8"))
+    first = made.SEEDS[0] + made.GENERATOR_SEED_OFFSET
+    assert {name: made.dataset_facts(name) for name in made.DATASETS} == stated["datasets"]
+    assert {name: made.eval_set_facts(name) for name in made.EVAL_SETS} == stated["eval_sets"]
+    generated = [made.generated_facts(name, count, 0) for name, count in made.GENERATED]
     assert generated == [each for each in stated["generated"] if each["generator_seed"] == first]
-    assert stated["generator_seed_offset"] == make_registry.GENERATOR_SEED_OFFSET
+    assert stated["generator_seed_offset"] == made.GENERATOR_SEED_OFFSET
 
 
-def test_start_weights_are_what_a_process_without_flags_draws() -> None:
+def test_start_weights_are_what_a_process_without_flags_draws(made: ModuleType) -> None:
     """Not drawn in this process: the flags of the tests make the compiler round otherwise."""
     script = "import json, make_registry; print(json.dumps(make_registry.model_facts('tiny-gpt2', range(1))))"
     plain = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
     plain["PYTHONPATH"] = os.pathsep.join([str(REPOSITORY / "docs"), str(REPOSITORY)])
-    drawn = json.loads(subprocess.run([sys.executable, "-c", script], env=plain, capture_output=True, check=True).stdout)
-    stated = json.loads(make_registry.FILE.read_text("utf-8"))["models"]["tiny-gpt2"]
+    drawn = json.loads(
+        subprocess.run([sys.executable, "-c", script], env=plain, capture_output=True, check=True).stdout
+    )
+    stated = json.loads(made.FILE.read_text("utf-8"))["models"]["tiny-gpt2"]
     weights = drawn.pop("start_weights")["float32"]
     assert weights["0"] == stated.pop("start_weights")["float32"]["0"]
     assert drawn == stated

@@ -12,6 +12,7 @@ from schemas.names import MODELS, model_folder
 from schemas.problems.problem import ProblemError
 from trainer.model.files.source import ModelSource, found, resolve
 
+
 def planned_source(name: str, revision: str | None = None) -> ModelSource:
     """Return a model for planning: its own files where they are on this machine, else its shipped shapes, else the hub.
 
