@@ -150,9 +150,9 @@ def _head(name: str, run: Run, known: Mapping[str, RunSummary]) -> None:
     said = [" · ".join(fact if isinstance(fact, markup.Safe) else markup.safe(fact) for fact in facts if fact)]
     if status == "running":
         # The list's reasons are of its last look; the figures below follow the run.
-        said.append("Not verified: it is still running.")
-    elif summary.grade != "verified" and summary.reasons:
-        said.append(markup.words(f"Not verified: {' '.join(summary.reasons[:3])}"))
+        said.append("Not finished: it is still running.")
+    elif summary.reasons:
+        said.append(markup.words(" ".join(summary.reasons[:3])))
     continuation = reading.continuation_of(name, known)
     may_resume = continuation is None and can_resume(run) and gate.may_operate()
     if ended := ending.said(run, may_resume=may_resume):
