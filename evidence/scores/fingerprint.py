@@ -150,7 +150,8 @@ def _modulus(places: Ints) -> int:
 def _bits(values: NDArray[np.float32]) -> Ints:
     """Return values rounded to bfloat16, ties to even, as the 16 bits of each: 1.0 is 0x3F80."""
     wide = np.ascontiguousarray(values).view(np.uint32).astype(np.int64)
-    return np.minimum((wide + 0x7FFF + ((wide >> 16) & 1)) >> 16, 0xFF7F)
+    bits: Ints = np.minimum((wide + 0x7FFF + ((wide >> 16) & 1)) >> 16, 0xFF7F)
+    return bits
 
 
 def _ordinal(bits: Ints) -> Ints:

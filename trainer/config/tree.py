@@ -127,6 +127,7 @@ class Recording:
 
     log_every_steps: int = 1
     first_examples: int = 4
+    params_mib: int = 16
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ Decoding is `trainer.generate.decode`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -124,9 +124,7 @@ def answer_set(
 
 def prediction_row(item: dict[str, Any], output: Completion, tokenizer: Tokenizer) -> dict[str, Any]:
     """Return the row of an answered item."""
-    ended = output.finish_reason == "stop"
-    text = str(tokenizer.decode(list(output.tokens[:-1] if ended else output.tokens)))
-    extracted = extract_answer(text)
+    text = text_of(output.tokens, output.finish_reason, tokenizer)
     fingerprint = None if output.states is None else fingerprint_of(output.states)
     kept = (
         {}
@@ -135,13 +133,26 @@ def prediction_row(item: dict[str, Any], output: Completion, tokenizer: Tokenize
     )
     return identity(item) | {
         "output_text": text,
-        "extracted_answer": extracted,
-        "correct": is_correct(extracted, item["expected"]),
-        "format_ok": format_ok(text, output.finish_reason),
+        **scoring_of(text, output.finish_reason, item["expected"]),
         "output_tokens": len(output.tokens),
         "finish_reason": output.finish_reason,
         "error": None,
         **kept,
+    }
+
+
+def text_of(tokens: Sequence[int], finish_reason: str, tokenizer: Tokenizer) -> str:
+    """Return the text of an answer, without the token that ended it."""
+    return str(tokenizer.decode(list(tokens[:-1] if finish_reason == "stop" else tokens)))
+
+
+def scoring_of(text: str, finish_reason: str, expected: str) -> dict[str, Any]:
+    """Return the fields of a row that say what an answer is worth."""
+    extracted = extract_answer(text)
+    return {
+        "extracted_answer": extracted,
+        "correct": is_correct(extracted, expected),
+        "format_ok": format_ok(text, finish_reason),
     }
 
 
