@@ -30,7 +30,7 @@ def repeating(root: Path, subject: Path, sha256: str, verb: Verb, options: Seque
         verb: What is done with it.
         options: What the command is told besides it: `--all`, `--minutes 5`.
     """
-    return asking.asked(_folder(root, subject, sha256, verb, options), is_answer=lambda value: "covered" in value)
+    return asking.asked(folder_of(root, subject, sha256, verb, options), is_answer=lambda value: "covered" in value)
 
 
 def ask(root: Path, subject: Path, sha256: str, verb: Verb, options: Sequence[str] = ()) -> None:
@@ -39,7 +39,7 @@ def ask(root: Path, subject: Path, sha256: str, verb: Verb, options: Sequence[st
     Raises:
         OSError: The question could not be written under the root.
     """
-    folder = _folder(root.resolve(), subject, sha256, verb, options)
+    folder = folder_of(root.resolve(), subject, sha256, verb, options)
     arguments = [verb, str(subject.resolve()), *options, "--json", "--json-lines"]
     asking.ask(folder, arguments, limit_seconds=TIME_LIMIT_SECONDS)
 
@@ -50,7 +50,7 @@ def cancel(root: Path, subject: Path, sha256: str, verb: Verb, options: Sequence
     Raises:
         OSError: The wish could not be written down.
     """
-    asking.cancel(_folder(root, subject, sha256, verb, options))
+    asking.cancel(folder_of(root, subject, sha256, verb, options))
 
 
 def progress_of(output: str) -> Iterator[Mapping[str, Any]]:
@@ -64,6 +64,7 @@ def progress_of(output: str) -> Iterator[Mapping[str, Any]]:
             yield value
 
 
-def _folder(root: Path, subject: Path, sha256: str, verb: Verb, options: Sequence[str]) -> Path:
+def folder_of(root: Path, subject: Path, sha256: str, verb: Verb, options: Sequence[str]) -> Path:
+    """Return the folder of a question about repeating, be it there or not; arguments as of `repeating`."""
     asked = "\0".join([verb, subject.name, sha256, *options])
     return launch_folder(root) / _REPEATS / hashlib.sha256(asked.encode("utf-8")).hexdigest()[:24]

@@ -17,7 +17,7 @@ from dashboard.shared.session import reading, state
 from dashboard.shared.tables import headline
 from dashboard.shared.words.grades import GRADES, STATUSES
 from dashboard.views.run.logic import ending
-from dashboard.views.run.parts import examples, log, predictions, reproduction, sections
+from dashboard.views.run.parts import examples, log, predictions, repeat, reproduction, sections
 from evidence.index.runs import RunSummary
 from evidence.judge.record import traced
 from evidence.records.facts import facts_of
@@ -126,6 +126,7 @@ def _sections(
         "Examples": lambda: examples.section(run),
         "Predictions": lambda: predictions.section(run.predictions().values, run.eval_summary),
         "Log": lambda: log.section(run.path, following=running),
+        "Repeat": lambda: repeat.section(run),
         "Reproduce": lambda: reproduction.section(run),
         **last,
     }
