@@ -25,7 +25,10 @@ from trainproof.verbs.queue import queue
 from trainproof.verbs.runs import runs
 from trainproof.verbs.show import show
 from trainproof.verbs.sign import sign
+from trainproof.verbs.stamp import stamp
+from trainproof.verbs.statement import statement
 from trainproof.verbs.train import train
+from trainproof.verbs.trust import trust
 from trainproof.verbs.verify import verify
 
 app = typer.Typer(
@@ -51,12 +54,15 @@ for verb in (
     compare,
     package,
     sign,
+    stamp,
+    statement,
     verify,
     challenge,
 ):
     app.command()(verb)
 app.command("import")(import_)
 app.add_typer(queue, name="queue")
+app.add_typer(trust, name="trust")
 app.command()(dashboard)
 
 

@@ -18,7 +18,7 @@ def challenge(
     generate: Annotated[
         int | None, typer.Option(min=1, max=100_000, help="Draw so many new questions of the run's kinds. Default: 50.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, max=2**53 - 1, help="Yours. Default: it follows from the run's hash.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, max=2**53 - 1, help="Default: from the run's hash.")] = None,
     again: Annotated[int, typer.Option(min=0, help="Stated answers that are given again.")] = 10,
     run_id: Annotated[str | None, typer.Option("--run", help="Which run of a bundle that holds several.")] = None,
     model: Annotated[Path | None, typer.Option(help="Folder of the model that was trained, if not found.")] = None,
