@@ -224,9 +224,10 @@ def run_checklist(inspection: Inspection) -> list[ChecklistItem]:
     ]
     lines += [_blocked(name, "name", problem) for problem in inspection.name_problems]
     lines += [_blocked(name, "files", problem) for problem in (*files.problems, *inspection.unreadable)]
+    lines += challenge_line(inspection)
     left_out = f" Left out: {', '.join(files.left_out)}." if files.left_out else ""
     lines.append(_item(name, "files", "ok", f"{counted(len(files.packed), 'file')}, {size:,} bytes.{left_out}", ""))
-    return [*lines, *challenge_line(inspection)]
+    return lines
 
 
 def challenge_line(inspection: Inspection) -> list[ChecklistItem]:
