@@ -19,6 +19,7 @@ from trainer.evaluation.evaluator import Evaluator, evaluator_of
 from trainer.inputs import read_inputs
 from trainer.loop.disk import refuse_no_room
 from trainer.loop.initial import initial_state, restored_state
+from trainer.loop.kept import keep_params
 from trainer.loop.record import record_program
 from trainer.loop.saving import Checkpoints
 from trainer.loop.steps import compiled_steps
@@ -96,6 +97,8 @@ def run(request: RunRequest, watch: Watch) -> int:
         outcome = train(loop, states, recorder, checkpoints)
         if evaluator:
             outcome = evaluate(evaluator, outcome, of_model, baseline, recorder)
+        if outcome.status != "failed":
+            keep_params(recorder.folder, outcome.state.trained, config)
         message = None if outcome.status == "succeeded" else outcome.because
         recorder.seal(outcome.status, exit_code=EXIT_CODES[outcome.status], error=outcome.error, message=message)
     watch.say(f"run folder: {request.folder}")

@@ -38,7 +38,7 @@ from evidence.bundle.secrets.redact import Redaction
 from evidence.bundle.secrets.scan import scan_file
 from evidence.judge.grade import Grade
 from evidence.records.ours import Run
-from evidence.run.layout import in_weight_folder
+from evidence.run.layout import holds_weights
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule
 from schemas.problems.visible import visible
@@ -233,7 +233,7 @@ def _scan(folder: Path, names: Sequence[str], advance: Advance | None) -> list[P
     problems: list[Problem] = []
     for name in names:
         try:
-            if not (in_weight_folder(name) and _is_binary(folder / name)):
+            if not (holds_weights(name) and _is_binary(folder / name)):
                 problems += scan_file(folder / name, name)
             if advance:
                 advance((folder / name).stat().st_size)
