@@ -8,6 +8,7 @@ import sys
 
 import typer
 
+from trainproof.verbs.challenge import challenge
 from trainproof.verbs.check import check
 from trainproof.verbs.compare import compare
 from trainproof.verbs.dashboard import dashboard
@@ -51,6 +52,7 @@ for verb in (
     package,
     sign,
     verify,
+    challenge,
 ):
     app.command()(verb)
 app.command("import")(import_)
