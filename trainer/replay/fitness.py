@@ -72,7 +72,7 @@ def fitness_of(manifest: Mapping[str, Any], devices: Devices, *, file: str) -> F
     ]
     lesser += [("python", there["python"], here["python"]), ("operating system", there["os"], here["os"])]
     code = code_identity()
-    lesser += [("trainproof's commit", *(_short(each["commit"]) for each in (manifest["code"], code)))]
+    lesser += [("trainproof's commit", _short(manifest["code"]["commit"]), _short(code["commit"]))]
     remarks = [_remark(*each) for each in lesser if each[1] != each[2]]
     processors = [("processor", there.get("cpu"), here.get("cpu"))]
     processors += [("number of processors", there["cpu_count"], here["cpu_count"])]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+import hashlib
 from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import pairwise
@@ -53,8 +53,7 @@ def drawn_segments(segments: tuple[Segment, ...], starts: Collection[int], *, co
         seed: decides which.
     """
     others = [segment for segment in segments[1:] if segment.first_step in starts]
-    drawn = {segment.number for segment in random.Random(seed).sample(others, min(count, len(others)))}
-    chosen = {0} | drawn
+    chosen = {0, *(segment.number for segment in sorted(others, key=lambda each: lot(seed, each.name))[:count])}
     for segment in segments[1:]:
         if len(chosen) > count:
             break
@@ -64,4 +63,9 @@ def drawn_segments(segments: tuple[Segment, ...], starts: Collection[int], *, co
 
 def drawn_items(ids: Collection[str], *, count: int, seed: int) -> set[str]:
     """Return the ids of the items to answer again, all where there are not more."""
-    return set(random.Random(f"{seed} items").sample(sorted(ids), min(count, len(ids))))
+    return set(sorted(ids, key=lambda each: lot(seed, each))[:count])
+
+
+def lot(seed: int, name: str) -> str:
+    """Return what a name draws: the hash of seed and name, which anybody can compute. The smallest are taken."""
+    return hashlib.sha256(f"{seed} {name}".encode()).hexdigest()

@@ -142,9 +142,10 @@ class Repetition:
             return None
         state, self._step = outcome.state, int(outcome.state.step)
         reached = kept.states.get(self._step) or state_sha256(stored(state))
-        came = self._judged(segment, kept.rows, self._same(segment, state, reached), time.perf_counter() - began)
+        same = self._same(segment, state, reached)
+        came = self._judged(segment, kept.rows, time.perf_counter() - began, same=same)
         # What follows from another state would differ too, and say nothing of the run.
-        self._here = None if came.verdict == "different" and self._same(segment, state, reached) is not True else state
+        self._here = None if came.verdict == "different" and same is not True else state
         return came
 
     def _same(self, segment: Segment, state: TrainState, reached: str) -> bool | None:
@@ -156,14 +157,16 @@ class Repetition:
             return self.states.params_sha256(state) == self.run.params[step]
         return agrees
 
-    def _judged(self, segment: Segment, rows: Sequence[dict[str, Any]], same: bool | None, seconds: float) -> Repeated:
+    def _judged(
+        self, segment: Segment, rows: Sequence[dict[str, Any]], seconds: float, *, same: bool | None
+    ) -> Repeated:
         """Return the verdict on a segment.
 
         Args:
             segment: which.
             rows: of the repetition.
-            same: whether the state at its end is the run's; None: it states none.
             seconds: it took.
+            same: whether the state at its end is the run's; None: it states none.
         """
         differences = self._differences(segment, rows)
         if not differences and same is not False:

@@ -19,7 +19,7 @@ from trainer.planning.devices import Devices, choose_devices
 from trainer.recorder.failure import explain_full_device
 from trainer.recorder.receipt import receipt_of
 from trainer.replay.answers import answered_again, trained_params
-from trainer.replay.fitness import OTHER_DATA, Fitness, fitness_of
+from trainer.replay.fitness import OTHER_DATA, OTHER_SOFTWARE, Fitness, fitness_of
 from trainer.replay.parts import Segment, drawn_items, drawn_segments
 from trainer.replay.recorded import NOTHING_TO_REPEAT, Recorded, recorded
 from trainer.replay.repetition import Repeated, Repetition
@@ -115,7 +115,6 @@ def replay(request: ReplayRequest, say: Callable[[str], None], tell: Tell) -> tu
         said=said_of(found),
     )
     code = INTERRUPTED if stop.is_signalled else int(receipt["result"] == "different")
-    tell({"event": "done", "result": receipt["result"], "said": receipt["said"], "exit_code": code})
     return receipt | {"run_id": run.manifest["run_id"]}, code
 
 
@@ -130,12 +129,11 @@ def place_of(run: Recorded, request: ReplayRequest) -> Place:
         then = "Wait for its end, or continue it with trainproof train --resume."
         raise ProblemError([problem_of(NOTHING_TO_REPEAT, file=str(run.folder), what=what, next=then)], exit_code=2)
     config = config_here(run, request)
+    devices = choose_devices(config.mesh.device, config.mesh.devices)
+    fitness = fitness_of(run.manifest, devices, file=str(run.folder))
+    if refused := [each for each in fitness.refusals if not (request.anyway and each.code == OTHER_SOFTWARE.code)]:
+        raise ProblemError(refused, exit_code=REFUSED)
     try:
-        devices = choose_devices(config.mesh.device, config.mesh.devices)
-        fitness = fitness_of(run.manifest, devices, file=str(run.folder))
-        refused = [each for each in fitness.refusals if not (request.anyway and each.code == "TP761")]
-        if refused:
-            raise ProblemError(refused, exit_code=REFUSED)
         task, data = read_inputs(config, devices)
     except ProblemError as error:
         raise ProblemError(error.problems, exit_code=REFUSED) from error
@@ -146,20 +144,13 @@ def place_of(run: Recorded, request: ReplayRequest) -> Place:
 
 def config_here(run: Recorded, request: ReplayRequest) -> Config:
     """Return the run's configuration with its own number of devices and the places of files that were named."""
-    config, there = run.config, run.manifest["devices"]
-    if there["platform"] == "cpu" or request.anyway:
-        config = replace(config, mesh=replace(config.mesh, devices=None))
+    config = run.config
     if request.dataset is not None:
         config = replace(config, data=replace(config.data, dataset=request.dataset))
     if request.model is not None:
         config = replace(config, model=replace(config.model, name=request.model))
-    return replace(config, mesh=replace(config.mesh, devices=devices_asked(config, there["count"])))
-
-
-def devices_asked(config: Config, count: int) -> int | None:
-    """Return how many of the devices here are used: as many as the run used, if there are so many."""
-    found = choose_devices(config.mesh.device, None)
-    return min(count, len(found.list))
+    there, here = run.manifest["devices"]["count"], len(choose_devices(config.mesh.device, None).list)
+    return replace(config, mesh=replace(config.mesh, devices=min(there, here)))
 
 
 def other_data(run: Recorded, data: Data) -> list[Problem]:
@@ -192,8 +183,8 @@ def carried_out(
     found = Found(run=run, whole=request.whole, is_exact=place.fitness.is_exact)
     if start is not None:
         found.start += start_differences(run, task, data, steps, start, states.frozen)
-        for each in found.start:
-            say(f"the start differs: {each}")
+        for difference in found.start:
+            say(f"the start differs: {difference}")
         answer(found, run.baseline, states.params_of(start), request, place, seed, tell)
     del start
     repetition = Repetition(

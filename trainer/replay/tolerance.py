@@ -1,4 +1,4 @@
-"""How far a repetition may be from a run on another machine of the same kind: what was measured, not what is convenient.
+"""How far a repetition may be from a run on another machine of the same kind: what was measured there.
 
 A processor with other instructions, or another number of threads, adds in another order. The first step then differs
 in the last bits of its loss, and training carries that on, so that more is allowed the more steps lie behind the common

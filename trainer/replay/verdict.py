@@ -40,7 +40,11 @@ def result_of(found: Found) -> Result:
 
 
 def said_of(found: Found) -> str:
-    """Return what was covered and what came of it: `Replayed 5 of 5 segments and 10 of 100 answers: identical.`"""
+    """Return what was covered and what came of it.
+
+    Example:
+        `Replayed 5 of 5 segments (20 of 20 steps) and 10 of 100 answers: identical.`
+    """
     tried = [each for each in found.segments if each.verdict != "not tried"]
     steps = sum(each.segment.last_step - each.segment.first_step for each in tried)
     total = found.run.last_step - found.run.first_step
