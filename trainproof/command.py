@@ -26,7 +26,10 @@ from trainproof.verbs.replay import replay
 from trainproof.verbs.runs import runs
 from trainproof.verbs.show import show
 from trainproof.verbs.sign import sign
+from trainproof.verbs.stamp import stamp
+from trainproof.verbs.statement import statement
 from trainproof.verbs.train import train
+from trainproof.verbs.trust import trust
 from trainproof.verbs.verify import verify
 
 app = typer.Typer(
@@ -52,6 +55,8 @@ for verb in (
     compare,
     package,
     sign,
+    stamp,
+    statement,
     verify,
     replay,
     challenge,
@@ -59,6 +64,7 @@ for verb in (
     app.command()(verb)
 app.command("import")(import_)
 app.add_typer(queue, name="queue")
+app.add_typer(trust, name="trust")
 app.command()(dashboard)
 
 

@@ -17,7 +17,6 @@ from typing import BinaryIO
 from evidence.bundle.format.documents import StatedRun, content_sha256
 from evidence.bundle.format.layout import BUNDLE_MANIFEST, HASHES, files_of_run
 from evidence.bundle.format.rules import (
-    BAD_OUTPUT,
     CHANGED_WHILE_PACKED,
     EMPTY_SELECTION,
     LINK_IN_RUN,
@@ -32,6 +31,7 @@ from evidence.bundle.sources import Source, all_sources, blocks, stated_runs
 from evidence.bundle.verify import verify_bundle
 from evidence.bundle.zip.container import Stored, ending, local_header
 from evidence.bundle.zip.content import Progress
+from evidence.proof.rules import BAD_OUTPUT
 from evidence.run.hashes import sha256_file
 from evidence.run.layout import MANIFEST
 from schemas.problems.problem import Problem, ProblemError

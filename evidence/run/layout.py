@@ -29,6 +29,9 @@ ORIGINAL = "original"
 NOTES = "notes.json"
 """Tags and a note that somebody gave the run afterwards, and whether it is archived; their words, not evidence."""
 
+STAMPS = "stamps.json"
+"""What time authorities said of the run; the last stamp is of the manifest, so no list of the run names it."""
+
 RECEIPTS = "receipts"
 """Folder of a run for what others found who repeated it; added afterwards, so no list of the run names it."""
 
