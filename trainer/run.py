@@ -83,17 +83,18 @@ def run(request: RunRequest, watch: Watch) -> int:
         record_program(recorder, steps, states[0], of_model, task, weights=weights, forced=request.forced)
         evaluator = evaluator_of(task, data, recorder, stop, watch)
         baseline = evaluator.evaluate_untrained(states[0], of_model, recorder) if evaluator else None
+        checkpoints = Checkpoints(recorder.folder, keep=config.checkpoint.keep, frozen=frozen)
         loop = Loop(
             task=task,
             step=steps,
             frozen=frozen,
             source=data.source,
             recorder=recorder,
-            checkpoints=Checkpoints(recorder.folder, keep=config.checkpoint.keep, frozen=frozen),
+            checkpoints=checkpoints,
             stop=stop,
             progress=lambda done, total, loss: watch.done("step", done, total, f"loss {loss:.4f}"),
         )
-        outcome = train(loop, states)
+        outcome = train(loop, states, recorder, checkpoints)
         if evaluator:
             outcome = evaluate(evaluator, outcome, of_model, baseline, recorder)
         if outcome.status != "failed":
