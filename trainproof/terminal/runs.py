@@ -13,8 +13,8 @@ from typing import Any
 
 from evidence.index.runs import RunSummary
 from evidence.judge.headlines import headlines
-from evidence.judge.judgement import report_of
 from evidence.judge.record import record_of
+from evidence.proof.standing import standing_of
 from evidence.records.facts import facts_of
 from evidence.records.ours import Run
 from schemas.problems import formats
@@ -61,7 +61,7 @@ def runs_json(summaries: Sequence[RunSummary]) -> list[dict[str, Any]]:
 
 def run_text(run: Run) -> str:
     """Return one run as the terminal shows it: what it is, its figures, its grade and its findings."""
-    report = report_of(run)
+    report = standing_of(run)
     record = record_of(facts_of(run), report.findings)
     if record.sources is not None:
         return foreign_text(record, report)
@@ -76,7 +76,7 @@ def run_text(run: Run) -> str:
 
 def run_json(run: Run) -> dict[str, Any]:
     """Return what `run_text` shows, as values; `headlines` in the order of the text."""
-    report = report_of(run)
+    report = standing_of(run)
     record = record_of(facts_of(run), report.findings)
     if record.sources is not None:
         return foreign_json(record, report)
