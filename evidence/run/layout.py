@@ -12,10 +12,13 @@ CONFIG = "config.yaml"
 PLAN = "plan.json"
 METRICS = "metrics.jsonl"
 LOG = "log.jsonl"
+CHAIN = "chain.jsonl"
 FIRST_EXAMPLES = "first_examples.json"
 PREDICTIONS = "predictions.jsonl"
 BASELINE_PREDICTIONS = "baseline_predictions.jsonl"
 EVAL_SUMMARY = "eval_summary.json"
+TRAINED_PARAMS = "trained_params.safetensors"
+"""The trained parameters at the end of a run, where they are small: with them a stranger can question the model."""
 LOCK = "run.lock"
 
 IMPORT = "import.json"
@@ -25,6 +28,12 @@ ORIGINAL = "original"
 
 NOTES = "notes.json"
 """Tags and a note that somebody gave the run afterwards, and whether it is archived; their words, not evidence."""
+
+STAMPS = "stamps.json"
+"""What time authorities said of the run; the last stamp is of the manifest, so no list of the run names it."""
+
+RECEIPTS = "receipts"
+"""Folder of a run for what others found who repeated it; added afterwards, so no list of the run names it."""
 
 CHECKPOINTS = "checkpoints"
 ADAPTER = "adapter"
@@ -38,6 +47,11 @@ DEEPEST = 64
 """Folders inside each other that are looked into; no run has so many."""
 
 
+def holds_weights(path: str) -> bool:
+    """Return whether a file of a run, by its path inside it, holds arrays: it is no text."""
+    return path == TRAINED_PARAMS or in_weight_folder(path)
+
+
 def in_weight_folder(path: str) -> bool:
     """Return whether a file of a run, by its path inside it, lies in a folder for weights."""
     return path.partition("/")[0] in WEIGHT_FOLDERS
@@ -49,16 +63,18 @@ ROLES = MappingProxyType(
         PLAN: "plan",
         METRICS: "metrics",
         LOG: "log",
+        CHAIN: "chain",
         FIRST_EXAMPLES: "first_examples",
         PREDICTIONS: "predictions",
         BASELINE_PREDICTIONS: "baseline_predictions",
         EVAL_SUMMARY: "eval_summary",
+        TRAINED_PARAMS: "trained_params",
     }
 )
 """Role of each evidence file in the manifest's artifact list; any other file has the role `other`."""
 
 
-_COMMON = {CONFIG, PLAN}
+_COMMON = {CONFIG, PLAN, TRAINED_PARAMS}
 """Names that files elsewhere have too; a folder with nothing else is no run."""
 
 

@@ -83,8 +83,15 @@ def write_text(path: Path, text: str) -> None:
     Raises:
         OSError: It could not be written; the previous file is intact.
     """
-    path = Path(path)
-    content = text.encode("utf-8")
+    write_bytes(Path(path), text.encode("utf-8"))
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Replace a file as `write_json` does.
+
+    Raises:
+        OSError: It could not be written; the previous file is intact.
+    """
     # Two threads of one process may write the same document: each has a file of its own until it takes the name.
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:
@@ -114,8 +121,8 @@ class RowWriter:
         os.ftruncate(self._file.fileno(), self._size)
         self._synced_at = time.monotonic()
 
-    def append(self, row: dict[str, Any]) -> None:
-        """Write one row as one line, in one system call.
+    def append(self, row: dict[str, Any]) -> bytes:
+        """Write one row as one line, in one system call, and return the line.
 
         Raises:
             OSError: The row could not be written, for example because the disk is full; the rows before it are intact.
@@ -130,6 +137,7 @@ class RowWriter:
         self._size += len(line)
         if time.monotonic() - self._synced_at >= SYNC_SECONDS:
             self.sync()
+        return line
 
     def sync(self) -> None:
         """Wait until every row is on the disk itself, so that it survives a power cut too."""

@@ -20,8 +20,11 @@ DOCUMENTS = (
     "import",
     "notes",
     "target",
+    "receipt",
+    "stamps",
+    "trust",
 )
-ROWS = ("metric_row", "log_record", "prediction_row", "dataset_row", "eval_item")
+ROWS = ("metric_row", "log_record", "chain_entry", "prediction_row", "dataset_row", "eval_item")
 KINDS = (*DOCUMENTS, *ROWS)
 
 VERSIONS = ("1.0", "1.1")
@@ -39,6 +42,7 @@ _KIND_OF_FILE = {
     "plan.json": "plan",
     "metrics.jsonl": "metric_row",
     "log.jsonl": "log_record",
+    "chain.jsonl": "chain_entry",
     "first_examples.json": "first_examples",
     "predictions.jsonl": "prediction_row",
     "baseline_predictions.jsonl": "prediction_row",
@@ -46,6 +50,7 @@ _KIND_OF_FILE = {
     "bundle_manifest.json": "bundle_manifest",
     "import.json": "import",
     "notes.json": "notes",
+    "stamps.json": "stamps",
 }
 
 

@@ -197,9 +197,17 @@ EFFECTS: dict[str, tuple[list[str], Observe]] = {
         ["recording.log_every_steps=3"],
         of_run(lambda folder: [row["step"] for row in rows_of(layout.METRICS)(folder)]),
     ),
+    "recording.chain_every_steps": (
+        ["recording.chain_every_steps=3"],
+        of_run(lambda folder: [row["step"] for row in rows_of(layout.CHAIN)(folder)]),
+    ),
     "recording.first_examples": (
         ["recording.first_examples=1"],
         of_run(lambda folder: len(document(folder, layout.FIRST_EXAMPLES)["examples"])),
+    ),
+    "recording.params_mib": (
+        ["recording.params_mib=0"],
+        of_run(lambda folder: (folder / layout.TRAINED_PARAMS).exists()),
     ),
     "evaluation.eval_set": (
         ["evaluation.eval_set=eval_v1"],

@@ -126,7 +126,9 @@ class Recording:
     """What is written while it runs."""
 
     log_every_steps: int = 1
+    chain_every_steps: int | None = None
     first_examples: int = 4
+    params_mib: int = 16
 
 
 @dataclass(frozen=True, kw_only=True)

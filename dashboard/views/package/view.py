@@ -8,7 +8,7 @@ from pathlib import Path
 import streamlit as st
 from streamlit.runtime.uploaded_file_manager import UploadedFile
 
-from dashboard.shared.parts import gate, launching, markup, problems
+from dashboard.shared.parts import gate, launching, markup, problems, repeating
 from dashboard.shared.parts.launching import trying
 from dashboard.shared.parts.run_box import choose_runs
 from dashboard.shared.session import reading
@@ -26,6 +26,7 @@ from schemas.problems.words import counted
 
 _SIGNS = {
     "ok": Sign(symbol="✓", tone="good", meaning="Nothing to do."),
+    "note": Sign(symbol="–", tone="quiet", meaning="To know; nothing keeps the zip from being built."),
     "warning": Sign(symbol="!", tone="poor", meaning="Worth a look; the zip can be built."),
     "blocked": Sign(symbol="✕", tone="bad", meaning="The zip cannot be built until this is fixed."),
 }
@@ -126,7 +127,7 @@ def _build_form(names: Sequence[str], folders: Sequence[Path], *, blocked: bool)
 
 def _checklist(items: Sequence[ChecklistItem]) -> None:
     markup.step(2, "Look at the checklist")
-    open_items = [item for item in items if item.state != "ok"]
+    open_items = [item for item in items if item.state in ("blocked", "warning")]
     said = bundles.checklist_said(items)
     with st.expander(said, expanded=bool(open_items), icon=":material/warning:" if open_items else ":material/check:"):
         markup.table(
@@ -138,7 +139,7 @@ def _checklist(items: Sequence[ChecklistItem]) -> None:
                     item.what,
                     *(markup.words(on_page(text)) for text in (item.detail, item.next)),
                 )
-                for item in (*open_items, *(item for item in items if item.state == "ok"))
+                for item in (*open_items, *(item for item in items if item.state in ("ok", "note")))
             ],
         )
 
@@ -192,7 +193,12 @@ def _made(known: Collection[str], *, number: int) -> None:
         of_file = _as_it_is(path)
         if check:
             _verdict.clear(*of_file)
-        verdict.show(_verdict(*of_file), path.name)
+        found_whole = _verdict(*of_file)
+        verdict.show(found_whole, path.name)
+        if found_whole.ok and found_whole.content_sha256:
+            with st.expander("Repeat its runs, or ask its model", icon=":material/replay:"):
+                subject = repeating.Subject(path=path, sha256=found_whole.content_sha256, steps=0, name=str(path))
+                repeating.show(subject, key=f"repeat {path.name}")
 
 
 def _as_it_is(path: Path) -> tuple[str, int, int, int]:

@@ -6,10 +6,12 @@ import base64
 import hashlib
 import importlib.util
 import json
+import re
 import stat
 import sys
 import zipfile
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -59,12 +61,15 @@ def test_a_key_and_a_signature(bundle: Path, tmp_path: Path, capsys: pytest.Capt
     assert (code, out) == (0, f"{bundle}.sig: signature of demo-1.zip with {key_id}.\n")
     code, out, _ = run(capsys, "verify", bundle, "--public-key", f"{key}.pub")
     assert code == 0
-    assert out.endswith(
-        f"Identity is, as far as the key: the holder of {key_id} signed this content. "
-        "Whose key that is, you must know from elsewhere.\n"
+    dated = r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00"
+    assert re.search(
+        rf"The holder of {key_id} signed this content, in a statement of {dated}\. "
+        r"Whose key that is, you must know from elsewhere\.\n$",
+        out,
     )
+    Path(f"{bundle}.sig").unlink()
     code, out, _ = run(capsys, "verify", bundle)
-    assert out.endswith("Identity is not: no signature was given, so anyone could have built it.\n")
+    assert out.endswith("Who made it is not known: no signature was given, so anyone could have.\n")
 
 
 @needs_cryptography
@@ -82,10 +87,12 @@ def test_the_envelope_is_dsse_and_the_statement_in_toto(signed: Path, tmp_path: 
     digest = hashlib.sha256(signed.read_bytes()).hexdigest()
     assert statement["subject"] == [{"name": "demo-1.zip", "digest": {"sha256": digest}}]
     content = json.loads(contents(signed)["bundle_manifest.json"])["content_sha256"]
+    stated_at = datetime.fromisoformat(statement["predicate"].pop("stated_at"))
+    assert abs((datetime.now(UTC) - stated_at).total_seconds()) < 600
     assert statement["predicate"] == {
         "content_sha256": content,
         "bundle_manifest_sha256": hashlib.sha256(contents(signed)["bundle_manifest.json"]).hexdigest(),
-        "runs": [{"run_id": "demo-1", "grade": "verified"}],
+        "runs": [{"run_id": "demo-1", "grade": "consistent"}],
     }
 
 
@@ -106,7 +113,7 @@ def test_another_bundle_and_another_key(signed: Path, tmp_path: Path, capsys: py
     code, out, _ = run(capsys, "verify", other, "--signature", f"{signed}.sig", "--public-key", tmp_path / "me.pub")
     assert code == 1
     assert out.startswith(f"error TP835: {signed}.sig: The signature is for the content digest ")
-    assert out.endswith("Identity is not: the signature does not hold, so anyone could have built it.\n")
+    assert out.endswith("Who made it is not known: the signature does not hold, so anyone could have.\n")
     run(capsys, "sign", "--new-key", tmp_path / "you")
     code, out, _ = run(capsys, "verify", signed, "--public-key", tmp_path / "you.pub", "--json")
     value = json.loads(out)
@@ -202,7 +209,7 @@ def test_no_signature_there(bundle: Path, tmp_path: Path, capsys: pytest.Capture
     run(capsys, "sign", "--new-key", tmp_path / "me")
     code, out, _ = run(capsys, "verify", bundle, "--public-key", tmp_path / "me.pub")
     assert code == 1
-    assert out.startswith(f"error TP834: {bundle}.sig: The signature cannot be read: No such file or directory.\n")
+    assert out.startswith(f"error TP869: {bundle}.sig: The signature cannot be read: No such file or directory.\n")
 
 
 @needs_cryptography
