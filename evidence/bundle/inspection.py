@@ -44,7 +44,7 @@ from schemas.problems.rule import Rule
 from schemas.problems.visible import visible
 from schemas.problems.words import counted
 
-FIT_GRADES = frozenset({"verified", "measured"})
+FIT_GRADES = frozenset({"consistent", "measured"})
 """Grades that are packed without a label."""
 LABELLED_GRADES = frozenset({"partial", "template"})
 """Grades that are packed with the label `partial` only; the others are never packed."""

@@ -70,7 +70,7 @@ def _judged(run: Run, redactions: Sequence[Redaction]) -> Judged:
     excused = {str(run.path / name) for name, each in masked.items() if listed.get(name) == each.sha256}
     judged = judge(run, excused=lambda each: each.code in _OTHER_HASH and each.file in excused)
     grade = judged.report.grade
-    if grade.name == "verified":
+    if grade.name == "consistent":
         reason = f"Redacted for the bundle, so not as the run wrote it: {', '.join(sorted(masked))}."
         grade = Grade(name="measured", reasons=(reason,))
     remarks = [_told(run.path / name, each) for name, each in sorted(masked.items())]

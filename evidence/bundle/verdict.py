@@ -7,6 +7,7 @@ from pathlib import Path
 
 from evidence.bundle.secrets.redact import Redaction
 from schemas.problems.problem import Problem
+from schemas.problems.words import listed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,9 +17,11 @@ class VerifiedRun:
     run_id: str
     """Name of its folder under `runs/`."""
     stated_grade: str | None
-    """Grade that the bundle states. None: it states none."""
+    """Grade that the bundle states, under the name that it has today. None: it states none."""
+    grade_alone: str
+    """Grade that the run has by what the bundle holds."""
     grade: str
-    """Grade that the run has."""
+    """Grade with what the reader knows from outside of it: receipts of this user, signatures of trusted keys."""
     reasons: tuple[str, ...]
     """Why."""
     findings: tuple[Problem, ...]
@@ -76,25 +79,35 @@ class Verdict:
     def proven(self) -> str:
         """What is proven and what is not, in a few sentences."""
         if not self.holds:
-            return "Nothing is proven: the bundle is not what it states. Do not rely on anything inside."
+            return "The bundle is not what it states. Do not rely on anything inside."
         masked = len(self.redactions)
         redacted = (
             f"{masked:,} file{'s were' if masked > 1 else ' was'} redacted for it; what stood there is not proven. "
         )
         return (
-            "Integrity is proven: every file is the one that was packed, and every grade follows from the documents "
-            f"inside. {redacted if masked else ''}"
-            f"{self._identity}"
+            "The bundle is whole and consistent: no file differs from its lists, and every grade follows from the "
+            f"documents inside. {redacted if masked else ''}{self._repeated} {self._identity}"
+        )
+
+    @property
+    def _repeated(self) -> str:
+        """Whether anybody whom the reader trusts has repeated or witnessed the runs, in a sentence."""
+        unproven = [run.run_id for run in self.runs if run.grade != "verified"]
+        if not unproven:
+            return "Every run was repeated or witnessed by somebody whom you trust."
+        return (
+            f"That {listed(unproven)} ran as described, nobody whom you trust has seen: "
+            "`trainproof replay` repeats a run."
         )
 
     @property
     def _identity(self) -> str:
         """What is proven of who made the bundle, in a sentence or two."""
         if self.signature is None:
-            return "Identity is not: no signature was given, so anyone could have built it."
+            return "Who made it is not known: no signature was given, so anyone could have."
         if self.signature.problems:
-            return "Identity is not: the signature does not hold, so anyone could have built it."
+            return "Who made it is not known: the signature does not hold, so anyone could have."
         return (
-            f"Identity is, as far as the key: the holder of {self.signature.key_id} signed this content. "
+            f"The holder of {self.signature.key_id} signed this content. "
             "Whose key that is, you must know from elsewhere."
         )

@@ -50,8 +50,10 @@ from evidence.bundle.zip.archive import ArchiveError, Entry
 from evidence.bundle.zip.container import has_our_form
 from evidence.bundle.zip.content import Progress, hash_entries, stream
 from evidence.bundle.zip.hostile import Limits, harmless_entries
+from evidence.judge.grade import FORMER_NAMES
+from evidence.proof.standing import graded_with, proofs_of
 from evidence.records.facts import facts_of
-from evidence.run.layout import in_weight_folder
+from evidence.run.layout import MANIFEST, in_weight_folder
 from schemas.problems.problem import Problem, worst_first
 from schemas.validate import read_document
 
@@ -135,7 +137,7 @@ def _checked(
         problems += unfit
         redactions = ()
     runs = _report_runs(folder, found, redactions)
-    verified = [_verified(run, manifest or {}) for run in runs]
+    verified = [_verified(run, manifest or {}, found, folder) for run in runs]
     if manifest:
         problems += _grade_problems(verified, partial=manifest["partial"])
         made = {name: _content(file, by_name.get(name)) for name in (REPORT, CRATE)}
@@ -220,13 +222,18 @@ def _report_runs(folder: Path, found: Mapping[str, FileHash], redactions: Sequen
     ]
 
 
-def _verified(run: ReportRun, manifest: Mapping[str, Any]) -> VerifiedRun:
-    stated = {each["run_id"]: each["grade"] for each in manifest.get("runs", [])}
+def _verified(run: ReportRun, manifest: Mapping[str, Any], found: Mapping[str, FileHash], folder: Path) -> VerifiedRun:
+    place = f"{RUNS}/{run.name}"
+    stated = {each["run_id"]: each["grade"] for each in manifest.get("runs", [])}.get(run.name)
+    hash_of_manifest = found.get(f"{place}/{MANIFEST}")
+    proofs = proofs_of(folder / place, hash_of_manifest.sha256) if hash_of_manifest else ()
+    grade = graded_with(run.grade, proofs)
     return VerifiedRun(
         run_id=run.name,
-        stated_grade=stated.get(run.name),
-        grade=run.grade.name,
-        reasons=tuple(run.grade.reasons),
+        stated_grade=FORMER_NAMES.get(stated, stated) if stated else None,
+        grade_alone=run.grade.name,
+        grade=grade.name,
+        reasons=tuple(grade.reasons),
         findings=run.findings,
     )
 
@@ -235,15 +242,15 @@ def _grade_problems(runs: Sequence[VerifiedRun], *, partial: bool) -> Iterator[P
     """Yield runs whose grade is not the stated one, or not fit for a bundle with or without the label."""
     for run in runs:
         place = f"{RUNS}/{run.run_id}"
-        if run.stated_grade not in {None, run.grade}:
-            what = f"The bundle states `{run.stated_grade}`; the run is graded `{run.grade}`."
+        if run.stated_grade not in {None, run.grade_alone}:
+            what = f"The bundle states `{run.stated_grade}`; the run is graded `{run.grade_alone}`."
             yield refusal(OTHER_GRADE, place, what)
         errors = any(finding.severity == "error" for finding in run.findings)
-        if run.grade not in FIT_GRADES | LABELLED_GRADES:
-            what = f"The run is graded `{run.grade}`, which no bundle may hold."
+        if run.grade_alone not in FIT_GRADES | LABELLED_GRADES:
+            what = f"The run is graded `{run.grade_alone}`, which no bundle may hold."
             yield refusal(UNLABELLED, place, what, next="Ask for a bundle without this run; no label makes it fit.")
-        elif not partial and (errors or run.grade not in FIT_GRADES):
-            state = "has errors" if errors else f"is graded `{run.grade}`"
+        elif not partial and (errors or run.grade_alone not in FIT_GRADES):
+            state = "has errors" if errors else f"is graded `{run.grade_alone}`"
             yield refusal(UNLABELLED, place, f"The run {state}, and the bundle is not labelled partial.")
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from evidence.index.parallel import Progress, read_entries
 from evidence.judge.judgement import together
 from evidence.judge.report import Report, RunReport
+from evidence.proof.standing import with_proofs
 from evidence.rules.completeness import BYSTANDER, NOT_A_RUN
 from evidence.run import layout
 from evidence.run.unreadable import NO_SUCH_PATH
@@ -32,7 +33,7 @@ def check_paths(paths: Iterable[Path], *, progress: Progress | None = None) -> R
     _refuse_unknown(asked)
     documents = tuple(path for path in asked if not path.is_dir())
     folders = [folder for path in asked if path.is_dir() for folder in run_folders(path)]
-    reports = together([entry.judged for entry in read_entries(folders, progress=progress)])
+    reports = with_proofs(together([entry.judged for entry in read_entries(folders, progress=progress)]))
     return Report(
         runs=tuple(report if report.path in asked else _bystander(report) for report in reports),
         documents=documents,

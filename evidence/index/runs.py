@@ -19,6 +19,8 @@ from evidence.index.parallel import FIRST, Progress, read_batches
 from evidence.index.summary import MOST_POINTS, RunSummary, summary_of, with_report
 from evidence.judge.judgement import together
 from evidence.judge.report import RunReport
+from evidence.proof.receipts import receipts_state
+from evidence.proof.standing import with_proofs
 from evidence.run.folder_state import FolderState, folder_state
 from evidence.run.unreadable import NO_SUCH_PATH, UNREADABLE_FOLDER
 from schemas.problems.problem import Problem, ProblemError
@@ -82,6 +84,7 @@ class RunIndex:
         self._reports: dict[str, RunReport] = {}
         self._summaries: list[RunSummary] = []
         self._so_far: list[Entry] = []
+        self._receipts = 0
         self._looked_at = self.look_seconds = 0.0
         self._busy = threading.Lock()
 
@@ -131,7 +134,9 @@ class RunIndex:
             self._take_kept(states)
         known = {name: self._known[name] for name in names if self._is_fresh(name, states[name], rest=rest)}
         changed = [name for name in names if name not in known]
-        if changed or len(known) != len(self._summaries):
+        receipts = receipts_state()
+        if changed or len(known) != len(self._summaries) or receipts != self._receipts:
+            self._receipts = receipts
             self._read_anew(changed, states, known, progress)
             self._known = {name: known[name] for name in names}
             reports, self._summaries = _summed_up([one.entry for one in self._known.values()])
@@ -187,7 +192,7 @@ class RunIndex:
 
 def _summed_up(entries: Sequence[Entry]) -> tuple[list[RunReport], list[RunSummary]]:
     """Hold runs against each other; return their reports, and their summaries with the newest first."""
-    reports = together([entry.judged for entry in entries])
+    reports = with_proofs(together([entry.judged for entry in entries]))
     summaries = [
         entry.summary if report is entry.judged.report else with_report(entry.summary, report)
         for entry, report in zip(entries, reports, strict=True)

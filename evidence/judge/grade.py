@@ -1,13 +1,15 @@
-"""The verdict on a run: one of six grades, with the reasons, worst first.
+"""The verdict on a run: one of seven grades, with the reasons, worst first.
 
-`verified` is earned, not assumed: everything that would make it untrue is looked for, and whatever is found is named.
+What a folder holds makes it `consistent` at best: everything that would make that untrue is looked for, and whatever is
+found is named. `verified` needs somebody outside the folder who repeated or witnessed the run: see `evidence.proof`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
@@ -23,12 +25,23 @@ from evidence.run import layout, unreadable
 from schemas.problems.problem import Problem
 from schemas.reading.columns import column
 
-GradeName = Literal["verified", "measured", "partial", "template", "contradictory", "not a run"]
+GradeName = Literal["verified", "consistent", "measured", "partial", "template", "contradictory", "not a run"]
 
-GRADES: tuple[GradeName, ...] = ("verified", "measured", "partial", "template", "contradictory", "not a run")
+GRADES: tuple[GradeName, ...] = (
+    "verified",
+    "consistent",
+    "measured",
+    "partial",
+    "template",
+    "contradictory",
+    "not a run",
+)
 """Every grade, best first."""
 
-VERIFIED = "Finished; every document is valid, every hash matches, and every result and score follows from its rows."
+FORMER_NAMES: Mapping[str, GradeName] = MappingProxyType({"verified": "consistent"})
+"""What a grade that an older bundle states is called now: `verified` meant consistent, and nobody else was asked."""
+
+CONSISTENT = "Finished; every document is valid, every hash matches, and every result and score follows from its rows."
 
 UNMEASURED = "No step and no answer was measured."
 
@@ -85,7 +98,7 @@ def grade_of(facts: Facts, findings: Sequence[Problem]) -> Grade:
         return Grade(name="partial", reasons=reasons)
     if reasons := (*sentences(errors), *_unproven(facts)):
         return Grade(name="measured", reasons=reasons)
-    return Grade(name="verified", reasons=(VERIFIED,))
+    return Grade(name="consistent", reasons=(CONSISTENT,))
 
 
 def grade_of_foreign(view: ForeignRun, findings: Sequence[Problem]) -> Grade:
@@ -145,7 +158,7 @@ def _is_about_shape(code: str) -> bool:
 
 
 def _unproven(facts: Facts) -> tuple[str, ...]:
-    """Return what keeps a finished run without errors from being verified."""
+    """Return what keeps a finished run without errors from being consistent."""
     if facts.manifest is None:
         return ()
     reasons = []

@@ -14,6 +14,8 @@ from evidence.rules.catalog import CHECKS
 from evidence.rules.completeness import NOT_A_RUN
 from evidence.rules.imported import foreign_findings
 from evidence.rules.placeholders import placeholders
+from evidence.run import layout
+from evidence.run.hashes import sha256_file
 from schemas.problems.problem import Problem, worst_first
 from schemas.problems.rule import problem_of
 
@@ -42,7 +44,9 @@ def judge(run: Run, *, excused: Callable[[Problem], bool] = lambda _: False) -> 
     found = _found_in_ours(run, facts) if view is None else foreign_findings(run, view)
     findings = worst_first(run.with_line(problem) for problem in found if not excused(problem))
     grade = grade_of(facts, findings) if view is None else grade_of_foreign(view, findings)
-    return Judged(report=RunReport(path=run.path, grade=grade, findings=findings), fingerprint=fingerprint_of(facts))
+    sha256 = sha256_file(run.path / layout.MANIFEST) if grade.name == "consistent" else None
+    report = RunReport(path=run.path, grade=grade, findings=findings, manifest_sha256=sha256)
+    return Judged(report=report, fingerprint=fingerprint_of(facts))
 
 
 def _found_in_ours(run: Run, facts: Facts) -> Iterator[Problem]:

@@ -18,6 +18,8 @@ class RunReport:
     path: Path
     grade: Grade
     findings: tuple[Problem, ...]
+    manifest_sha256: str | None = None
+    """Hash of the manifest of a consistent run, to which proofs from outside its folder are bound. None: another."""
 
 
 @dataclass(frozen=True, kw_only=True)

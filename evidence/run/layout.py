@@ -26,6 +26,9 @@ ORIGINAL = "original"
 NOTES = "notes.json"
 """Tags and a note that somebody gave the run afterwards, and whether it is archived; their words, not evidence."""
 
+RECEIPTS = "receipts"
+"""Folder of a run for what others found who repeated it; added afterwards, so no list of the run names it."""
+
 CHECKPOINTS = "checkpoints"
 ADAPTER = "adapter"
 EXPORT = "export"

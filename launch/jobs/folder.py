@@ -23,9 +23,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from evidence.run import seal
 from evidence.run.layout import MANIFEST, new_run_id
 from evidence.run.write import write_json, write_text
-from launch.jobs import seal
 from launch.jobs.files import no_link, read_number, read_object, started_in
 from launch.jobs.process import Started, is_alive
 from schemas.reading.values import at, text_at

@@ -20,6 +20,7 @@ DOCUMENTS = (
     "import",
     "notes",
     "target",
+    "receipt",
 )
 ROWS = ("metric_row", "log_record", "prediction_row", "dataset_row", "eval_item")
 KINDS = (*DOCUMENTS, *ROWS)

@@ -40,7 +40,7 @@ def test_one_run_is_listed_with_its_grade_and_score(opened: Open, root: Path) ->
     app = opened(state.RUNS)
     table = app.dataframe[0].value
     assert table["run"].tolist() == ["alpha"]
-    assert [list(cell) for cell in table["grade"]] == [["✓ verified"]]
+    assert [list(cell) for cell in table["grade"]] == [["● consistent"]]
     assert table["steps"].tolist() == [40]
     assert 0 < table["score"][0] < 100
 

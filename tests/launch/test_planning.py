@@ -12,14 +12,19 @@ import psutil
 import pytest
 from stand_ins import wait_for
 
-from launch import planning
+from launch import asking, planning
 from launch.jobs.folder import PROCESS
 
 CONFIG = {"name": "x"}
 
 
 def program(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
-    monkeypatch.setattr(planning, "PROGRAM", (sys.executable, "-c", code))
+    monkeypatch.setattr(asking, "PROGRAM", (sys.executable, "-c", code))
+
+
+def answer(folder: Path, working_folder: Path, *options: str, limit_seconds: float = 60.0) -> None:
+    arguments = ["plan", "--config", str(folder / "config.yaml"), *options, "--json"]
+    asking.main(folder, working_folder, limit_seconds, arguments)
 
 
 @pytest.fixture
@@ -42,9 +47,9 @@ def test_why_there_is_no_plan_is_what_the_program_said(tmp_path: Path) -> None:
 
 def test_an_answer_is_kept_with_its_verdict(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program(monkeypatch, "print('{\"need_bytes\": 9}'); raise SystemExit(3)")
-    planning.main(folder, tmp_path)
+    answer(folder, tmp_path)
     found = planning.planning(tmp_path, CONFIG)
-    assert (found.state, found.plan, found.exit_code) == ("answered", {"need_bytes": 9}, 3)
+    assert (found.state, found.answer, found.exit_code) == ("answered", {"need_bytes": 9}, 3)
     assert planning.planning(tmp_path, {"name": "y"}).state == "none"
 
 
@@ -53,22 +58,22 @@ def test_an_answer_that_came_with_the_root_is_not_believed(
 ) -> None:
     (folder / "answer.json").write_text('{"need_bytes": 9}')
     (folder / "exit_code").write_text("0\n")
-    assert planning.planning(tmp_path, CONFIG) == planning.Planning(state="none")
+    assert planning.planning(tmp_path, CONFIG) == asking.Asked(state="none")
     program(monkeypatch, "print('{\"need_bytes\": 9}')")
-    planning.main(folder, tmp_path)
+    answer(folder, tmp_path)
     assert planning.planning(tmp_path, CONFIG).state == "answered"
     (folder / "answer.json").write_text('{"need_bytes": 8}')
-    assert planning.planning(tmp_path, CONFIG) == planning.Planning(state="none")
+    assert planning.planning(tmp_path, CONFIG) == asking.Asked(state="none")
 
 
 def test_what_takes_too_long_is_stopped_with_all_it_started(
     tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program(monkeypatch, "import time; time.sleep(60)")
-    planning.main(folder, tmp_path, limit_seconds=0.3)
+    answer(folder, tmp_path, limit_seconds=0.3)
     found = planning.planning(tmp_path, CONFIG)
-    assert (found.state, found.exit_code) == ("failed", planning.TIMED_OUT)
-    assert found.output == "Planning was stopped after 0 minutes."
+    assert (found.state, found.exit_code) == ("failed", asking.TIMED_OUT)
+    assert found.output == "It was stopped after 0 minutes."
     # What another test started and did not wait for has no command line any more.
     alive = [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
     assert not [child for child in alive if "time.sleep(60)" in " ".join(child.cmdline())]
@@ -84,10 +89,10 @@ def test_another_option_is_another_question(tmp_path: Path, folder: Path, monkey
     other = planning.folder_of(tmp_path, CONFIG, ["--where"])
     other.mkdir()
     (other / "config.yaml").write_text("name: x\n")
-    planning.main(other, tmp_path, ["--where"])
+    answer(other, tmp_path, "--where")
     found = planning.planning(tmp_path, CONFIG, ["--where"])
-    assert found.plan == {"where": ["plan", "--config", str(other / "config.yaml"), "--where", "--json"]}
-    assert planning.planning(tmp_path, CONFIG).plan is None
+    assert found.answer == {"where": ["plan", "--config", str(other / "config.yaml"), "--where", "--json"]}
+    assert planning.planning(tmp_path, CONFIG).answer is None
 
 
 def test_one_that_nobody_wants_any_more_ends_with_all_it_started(
@@ -98,7 +103,7 @@ def test_one_that_nobody_wants_any_more_ends_with_all_it_started(
     compiler = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
     start = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {compiler!r}], start_new_session=True)"
     program(monkeypatch, start)
-    waiting = threading.Thread(target=planning.main, args=(folder, tmp_path))
+    waiting = threading.Thread(target=answer, args=(folder, tmp_path))
     waiting.start()
     wait_for(lambda: pid.exists() and pid.read_text() != "")
     process = psutil.Process(int(pid.read_text()))

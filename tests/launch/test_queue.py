@@ -21,10 +21,10 @@ from stand_ins import put, stand_in, wait_for
 from synthetic import write_run
 
 from evidence.records.ours import read_run
-from evidence.run import lock
+from evidence.run import lock, seal
 from evidence.run.layout import LOCK
 from launch import queue as control
-from launch.jobs import process, seal
+from launch.jobs import process
 from launch.jobs.folder import (
     OUTPUT,
     PROCESS,
@@ -518,10 +518,10 @@ def test_no_link_among_the_jobs_is_followed(root: Path, tmp_path: Path) -> None:
 def test_the_secret_is_for_this_user_alone_and_an_empty_one_is_none(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     assert put(root, "").state == "waiting"
     path = seal.secret_path()
-    assert path == tmp_path / "cache" / "trainproof" / "queue.key"
+    assert path == tmp_path / "data" / "trainproof" / "seal.key"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [job.state for job in jobs(root)] == ["waiting"]
     path.write_bytes(b"")

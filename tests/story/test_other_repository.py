@@ -124,7 +124,7 @@ def action(product: Path, pins: str, tmp_path_factory: pytest.TempPathFactory) -
 
 def test_the_action_passes_good_runs(action: Action, repository: Path) -> None:
     assert action.run("Check the runs", repository) == Done(0, "", "")
-    assert (repository.parent / "summary.md").read_text().startswith("```\nsubmission_runs/first   verified\n")
+    assert (repository.parent / "summary.md").read_text().startswith("```\nsubmission_runs/first   consistent\n")
 
 
 def test_the_action_fails_and_annotates_a_broken_run(action: Action, repository: Path) -> None:

@@ -57,14 +57,14 @@ for line in json.loads(sys.argv[2]):
 print(json.dumps(ended))
 """
 SAID = {
-    "check submission_runs/first": "verified",
-    "grade submission_runs": "verified",
+    "check submission_runs/first": "consistent",
+    "grade submission_runs": "consistent",
     "runs --root submission_runs": "interrupted",
     "show submission_runs/first": "exact match",
     "compare submission_runs/first submission_runs/second": "Exact match of second minus first",
     "note submission_runs/second --tag seen": "seen",
-    "package submission_runs/first --output first.zip": "verified",
-    "verify first.zip": "first: verified",
+    "package submission_runs/first --output first.zip": "consistent",
+    "verify first.zip": "first: consistent",
     "queue list": "The queue is empty.",
 }
 HOLDS = """

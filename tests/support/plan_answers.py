@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from launch import planning
+from launch import asking, planning
 
 GIB = 2**30
 
@@ -208,5 +208,5 @@ def put_answer(
     (folder / "config.yaml").write_text("name: x\n")
     (folder / "answer.json").write_text(json.dumps(document) if document is not None else "")
     (folder / "output.log").write_text(output)
-    planning.mark_ended(folder, code)
+    asking.mark_ended(folder, code)
     return folder

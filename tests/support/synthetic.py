@@ -35,7 +35,7 @@ def write_run(
     started: datetime = STARTED,
     **changes: Mapping[str, Any],
 ) -> Path:
-    """Write `root/run_id`, a run folder that is graded `verified` unless the arguments say otherwise.
+    """Write `root/run_id`, a run folder that is graded `consistent` unless the arguments say otherwise.
 
     Args:
         root: Folder of runs; made if it is missing.

@@ -21,7 +21,7 @@ def test_the_example_of_the_documentation_runs(capsys: pytest.CaptureFixture[str
     monkeypatch.chdir(REPOSITORY)
     (code,) = re.findall(r"```python\n(.*?)```", (REPOSITORY / "docs" / "scripts.md").read_text(), re.DOTALL)
     exec(compile(code, "docs/scripts.md", "exec"), {})
-    assert "verified" in capsys.readouterr().out
+    assert "consistent" in capsys.readouterr().out
 
 
 def test_a_table_has_a_row_for_each_run_with_its_settings(tmp_path: Path) -> None:
@@ -30,7 +30,7 @@ def test_a_table_has_a_row_for_each_run_with_its_settings(tmp_path: Path) -> Non
     table = trainproof.frame(tmp_path)
     stated = (trainproof.read_run(tmp_path / "one").config or {})["optimizer"]["learning_rate"]
     assert sorted(table.index) == ["one", "two"]
-    assert (table.loc["one", "grade"], table.loc["one", "optimizer.learning_rate"]) == ("verified", stated)
+    assert (table.loc["one", "grade"], table.loc["one", "optimizer.learning_rate"]) == ("consistent", stated)
     assert table.loc["two", "status"] == "failed"
     assert str(table["started_at"].dtype).startswith("datetime64")
     assert table.columns.is_unique

@@ -18,7 +18,7 @@ import streamlit as st
 from dashboard.shared.parts import gate, markup
 from dashboard.shared.parts.launching import trying
 from launch import planning
-from launch.planning import Planning, State
+from launch.asking import Asked, State
 from schemas.problems.formats import duration
 
 PAUSE_SECONDS = 0.8
@@ -46,12 +46,12 @@ class Question:
     before: Options | None = None
 
 
-def answers(root: Path, config: Mapping[str, Any], questions: Sequence[Question]) -> dict[Options, Planning]:
+def answers(root: Path, config: Mapping[str, Any], questions: Sequence[Question]) -> dict[Options, Asked]:
     """Return what is known of each question."""
     return {one.options: planning.planning(root, config, one.options) for one in questions}
 
 
-def open_questions(questions: Sequence[Question], known: Mapping[Options, Planning]) -> list[Question]:
+def open_questions(questions: Sequence[Question], known: Mapping[Options, Asked]) -> list[Question]:
     """Return the questions without those that a later one has already answered."""
     answered = {options for options, found in known.items() if found.state == "answered"}
     return [one for one in questions if one.before is None or one.before not in answered]
@@ -127,7 +127,7 @@ _NOT_ASKED = "Not checked yet. An operator who opens this page has it checked."
 
 
 def _running(
-    root: Path, config: Mapping[str, Any], question: Question, found: Planning, *, share: float, digest: str
+    root: Path, config: Mapping[str, Any], question: Question, found: Asked, *, share: float, digest: str
 ) -> None:
     """Draw how far a question is, and the button that ends it."""
     said = f"{question.said}, {duration(round(found.seconds or 0))}"
@@ -139,10 +139,10 @@ def _running(
                 st.session_state[_STOPPED] = _stopped() | {digest}
                 st.rerun()
     if found.output:
-        markup.note(found.output[-_SHOWN:])
+        markup.note(found.output.splitlines()[-1][-_SHOWN:])
 
 
-def _failed(found: Planning) -> None:
+def _failed(found: Asked) -> None:
     code = "was stopped" if found.exit_code is None else f"ended with exit code {found.exit_code}"
     markup.note(f"The check gave no answer: it {code}.")
     if found.output:
@@ -182,7 +182,7 @@ def _end_others(root: Path, config: Mapping[str, Any], questions: Sequence[Quest
     st.session_state[_ASKED] = asked | {key: kept}
 
 
-def _ended(known: Mapping[Options, Planning]) -> dict[Options, bool]:
+def _ended(known: Mapping[Options, Asked]) -> dict[Options, bool]:
     return {options: found.state in {"answered", "failed"} for options, found in known.items()}
 
 

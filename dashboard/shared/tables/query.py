@@ -1,7 +1,7 @@
 """The search box of the runs page: words and conditions, all of which a run must meet.
 
 `gemma grade:verified mode:full loss<1.2` asks for runs whose text has `gemma`, whose grade is `verified`, whose mode is
-`full` and whose last loss is below 1.2. `grade:verified,measured` accepts either; `-status:failed` asks for the rest;
+`full` and whose last loss is below 1.2. `grade:verified,consistent` accepts either; `-status:failed` asks for the rest;
 `model="my model"` takes spaces and commas; `model=""` asks for runs that do not say. Any setting or figure of a run is
 a field too: `optimizer.learning_rate<0.001`. Dates compare as `started>2026-11-01`, in UTC; a score, which is
 0 to 1, as `score>0.6` or `score>60%`.

@@ -22,10 +22,16 @@ GRADES: Mapping[str, Sign] = {
     "verified": Sign(
         symbol="✓",
         tone="good",
-        meaning="Finished; every document valid, every hash matches, every number recomputes, code known and clean.",
+        meaning="Consistent, and repeated or witnessed by somebody whom you trust; the reasons say by whom, how much.",
+    ),
+    "consistent": Sign(
+        symbol="●",
+        tone="fair",
+        meaning="Finished; every document valid, every hash matches, every number recomputes, code known and clean. "
+        "Nobody outside the folder was asked.",
     ),
     "measured": Sign(
-        symbol="◐", tone="fair", meaning="Real, consistent measurements; something that verified needs is missing."
+        symbol="◐", tone="fair", meaning="Real measurements; something that consistent needs is missing, and named."
     ),
     "partial": Sign(symbol="◔", tone="poor", meaning="Some real measurement; unfinished, or documents are missing."),
     "template": Sign(symbol="○", tone="quiet", meaning="No measurement at all: nulls or placeholders."),

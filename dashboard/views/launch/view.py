@@ -121,7 +121,7 @@ def _answer(resolved: Mapping[str, Any], *, sound: bool) -> Mapping[str, Any] | 
     """Draw and return whether it fits on the device that it would run on; None: not known yet."""
     root = state.root()
     known = asking.answers(root, resolved, HERE)
-    answered = [found.plan for one in HERE if (found := known[one.options]).plan is not None]
+    answered = [found.answer for one in HERE if (found := known[one.options]).answer is not None]
     with st.container(border=True):
         if answered and (plan := answered[-1]) is not None:
             plan_answer.head(plan)

@@ -8,7 +8,7 @@ from pathlib import Path
 import streamlit as st
 from streamlit.runtime.uploaded_file_manager import UploadedFile
 
-from dashboard.shared.parts import gate, launching, markup, problems
+from dashboard.shared.parts import gate, launching, markup, problems, repeating
 from dashboard.shared.parts.launching import trying
 from dashboard.shared.parts.run_box import choose_runs
 from dashboard.shared.session import reading
@@ -192,7 +192,12 @@ def _made(known: Collection[str], *, number: int) -> None:
         of_file = _as_it_is(path)
         if check:
             _verdict.clear(*of_file)
-        verdict.show(_verdict(*of_file), path.name)
+        found_whole = _verdict(*of_file)
+        verdict.show(found_whole, path.name)
+        if found_whole.ok and found_whole.content_sha256:
+            with st.expander("Repeat its runs, or ask its model", icon=":material/replay:"):
+                subject = repeating.Subject(path=path, sha256=found_whole.content_sha256, steps=0, name=str(path))
+                repeating.show(subject, key=f"repeat {path.name}")
 
 
 def _as_it_is(path: Path) -> tuple[str, int, int, int]:

@@ -15,9 +15,9 @@ from dashboard.shared.session import state
 from dashboard.views.plan.parts import pictures
 from evidence.bundle.secrets.masking import visible
 from evidence.targets.table import target_names
+from launch.asking import Asked
 from launch.jobs import program
 from launch.jobs.folder import CONFIG
-from launch.planning import Planning
 from schemas.validate import check_value
 
 FIRST_TARGET = "kaggle-tpu-v5e-8"
@@ -81,7 +81,7 @@ def _answers(source: str, config: Mapping[str, Any], target: str) -> None:
     asked = questions(target)
     quick, where, sizes, compiled = (one.options for one in asked)
     known = asking.answers(state.root(), config, asked)
-    plan = known[compiled].plan or known[quick].plan
+    plan = known[compiled].answer or known[quick].answer
     if plan is not None:
         plan_answer.head(plan)
     elif sound:
@@ -99,16 +99,16 @@ def _answers(source: str, config: Mapping[str, Any], target: str) -> None:
         _command(config, target)
 
 
-def _where(found: Planning, target: str) -> None:
-    if found.plan is not None:
+def _where(found: Asked, target: str) -> None:
+    if found.answer is not None:
         st.header("Where can I run this?", anchor=False)
-        pictures.targets(found.plan, chosen=target)
+        pictures.targets(found.answer, chosen=target)
 
 
-def _sizes(found: Planning, config: Mapping[str, Any]) -> None:
-    if found.plan is not None:
+def _sizes(found: Asked, config: Mapping[str, Any]) -> None:
+    if found.answer is not None:
         st.header("Which batch and length fit?", anchor=False)
-        pictures.sizes(found.plan, config)
+        pictures.sizes(found.answer, config)
 
 
 def _details(plan: Mapping[str, Any], source: str, config: Mapping[str, Any]) -> None:

@@ -17,7 +17,7 @@ from dashboard.shared.session import reading, state
 from dashboard.shared.tables import headline
 from dashboard.shared.words.grades import GRADES, STATUSES
 from dashboard.views.run.logic import ending
-from dashboard.views.run.parts import examples, log, predictions, reproduction, sections
+from dashboard.views.run.parts import examples, log, predictions, repeat, reproduction, sections
 from evidence.index.runs import RunSummary
 from evidence.judge.record import traced
 from evidence.records.facts import facts_of
@@ -126,6 +126,7 @@ def _sections(
         "Examples": lambda: examples.section(run),
         "Predictions": lambda: predictions.section(run.predictions().values, run.eval_summary),
         "Log": lambda: log.section(run.path, following=running),
+        "Repeat": lambda: repeat.section(run),
         "Reproduce": lambda: reproduction.section(run),
         **last,
     }
@@ -150,9 +151,9 @@ def _head(name: str, run: Run, known: Mapping[str, RunSummary]) -> None:
     said = [" · ".join(fact if isinstance(fact, markup.Safe) else markup.safe(fact) for fact in facts if fact)]
     if status == "running":
         # The list's reasons are of its last look; the figures below follow the run.
-        said.append("Not verified: it is still running.")
-    elif summary.grade != "verified" and summary.reasons:
-        said.append(markup.words(f"Not verified: {' '.join(summary.reasons[:3])}"))
+        said.append("Not finished: it is still running.")
+    elif summary.reasons:
+        said.append(markup.words(" ".join(summary.reasons[:3])))
     continuation = reading.continuation_of(name, known)
     may_resume = continuation is None and can_resume(run) and gate.may_operate()
     if ended := ending.said(run, may_resume=may_resume):

@@ -187,7 +187,7 @@ NO_SUCH_FOLDER = Rule(
 GRADE_REFUSED = Rule(
     "TP841",
     "Grade is too low to pack",
-    "Only verified and measured runs are packed without a label.",
+    "Only consistent and measured runs are packed without a label.",
     "Finish or repair the run, or pack it labelled with `--allow-partial`.",
 )
 INVALID_RUN = Rule(

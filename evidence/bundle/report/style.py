@@ -18,7 +18,7 @@ h1 { font-size: 1.7rem; margin: 0 0 .5rem; } h2 { font-size: 1.35rem; margin: 3r
 h3 { font-size: 1rem; margin: 2rem 0 .5rem; } p { margin: .4rem 0; } .soft { color: var(--soft); }
 .grade { display: inline-block; padding: .05rem .55rem; border: 1px solid currentColor; border-radius: 1rem;
   font-size: .8rem; font-weight: 600; vertical-align: .15em; white-space: nowrap; }
-.verified { color: var(--good); } .measured { color: var(--line); } .partial, .template { color: var(--fair); }
+.consistent, .measured { color: var(--line); } .partial, .template { color: var(--fair); }
 .contradictory, .not-a-run, .error { color: var(--poor); } .warning { color: var(--fair); } .note { color:
   var(--soft); }
 .label { border-left: 4px solid var(--fair); padding: .5rem .9rem; background: var(--panel); }

@@ -44,7 +44,7 @@ def worth_of(view: ForeignRun, findings: Sequence[Problem]) -> tuple[Worth, tupl
     """Return the grade's name and its reasons, worst first.
 
     Documents that only declare something are a template, also where they contradict each other: nothing happened that
-    they could be wrong about. Nothing read from another tool is `verified`.
+    they could be wrong about. Nothing read from another tool is `consistent`.
     """
     contradicting = [problem for problem in findings if problem.code.startswith("TP3") and problem.severity == "error"]
     if not view.looks_like_run:

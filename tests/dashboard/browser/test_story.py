@@ -295,7 +295,7 @@ def test_pack_download_and_verify_the_very_bytes(tmp_path: Path, page: Page, kee
         assert copy.read_bytes() == (tmp_path / "bundles" / "submission.zip").read_bytes()
         verdict = verify_bundle(copy)
         assert verdict.ok
-        assert {run.run_id: run.grade for run in verdict.runs} == {"alpha": "verified", "beta": "verified"}
+        assert {run.run_id: run.grade for run in verdict.runs} == {"alpha": "consistent", "beta": "consistent"}
 
         page.get_by_role("tab", name="Verify").click()
         damaged = tmp_path / "damaged.zip"

@@ -135,7 +135,7 @@ def test_report_says_what_was_built(tmp_path: Path):
     (run / "half.tmp").write_text("x")
     seen: list[tuple[int, int]] = []
     report = build_bundle([run], tmp_path / "new" / "demo.zip", progress=lambda done, total: seen.append((done, total)))
-    assert [(each.run_id, each.grade) for each in report.runs] == [("demo", "verified")]
+    assert [(each.run_id, each.grade) for each in report.runs] == [("demo", "consistent")]
     assert report.left_out == ("demo/.cache", "demo/checkpoints", "demo/half.tmp", "demo/run.lock")
     assert report.partial is False
     assert report.size_bytes == (tmp_path / "new" / "demo.zip").stat().st_size
@@ -164,7 +164,7 @@ def test_partial_runs_are_refused_and_packed_with_a_label(tmp_path: Path):
     assert refused([run], tmp_path / "o" / "cut.zip") == (
         (
             f"error TP841: {run}: The run is graded partial: The run was interrupted after 10 of 20 steps.\n"
-            "  Only verified and measured runs are packed without a label.\n"
+            "  Only consistent and measured runs are packed without a label.\n"
             "  Next: Finish or repair the run, or pack it labelled with `--allow-partial`.\n"
         ),
         1,

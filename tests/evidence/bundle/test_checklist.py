@@ -21,7 +21,7 @@ def test_a_good_run(tmp_path: Path):
     (run / "export").mkdir()
     size = sum(path.stat().st_size for path in run.iterdir() if path.is_file())
     assert lines(run) == [
-        ("demo", "grade", "ok", "The run is graded verified."),
+        ("demo", "grade", "ok", "The run is graded consistent."),
         ("demo", "errors", "ok", "`trainproof check` finds no error."),
         ("demo", "end of the run", "ok", "Nothing writes to the folder."),
         ("demo", "secrets", "ok", "No file holds a known kind of secret."),

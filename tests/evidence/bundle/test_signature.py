@@ -60,11 +60,10 @@ def test_a_key_and_a_signature(bundle: Path, tmp_path: Path, capsys: pytest.Capt
     code, out, _ = run(capsys, "verify", bundle, "--public-key", f"{key}.pub")
     assert code == 0
     assert out.endswith(
-        f"Identity is, as far as the key: the holder of {key_id} signed this content. "
-        "Whose key that is, you must know from elsewhere.\n"
+        f"The holder of {key_id} signed this content. Whose key that is, you must know from elsewhere.\n"
     )
     code, out, _ = run(capsys, "verify", bundle)
-    assert out.endswith("Identity is not: no signature was given, so anyone could have built it.\n")
+    assert out.endswith("Who made it is not known: no signature was given, so anyone could have.\n")
 
 
 @needs_cryptography
@@ -85,7 +84,7 @@ def test_the_envelope_is_dsse_and_the_statement_in_toto(signed: Path, tmp_path: 
     assert statement["predicate"] == {
         "content_sha256": content,
         "bundle_manifest_sha256": hashlib.sha256(contents(signed)["bundle_manifest.json"]).hexdigest(),
-        "runs": [{"run_id": "demo-1", "grade": "verified"}],
+        "runs": [{"run_id": "demo-1", "grade": "consistent"}],
     }
 
 
@@ -106,7 +105,7 @@ def test_another_bundle_and_another_key(signed: Path, tmp_path: Path, capsys: py
     code, out, _ = run(capsys, "verify", other, "--signature", f"{signed}.sig", "--public-key", tmp_path / "me.pub")
     assert code == 1
     assert out.startswith(f"error TP835: {signed}.sig: The signature is for the content digest ")
-    assert out.endswith("Identity is not: the signature does not hold, so anyone could have built it.\n")
+    assert out.endswith("Who made it is not known: the signature does not hold, so anyone could have.\n")
     run(capsys, "sign", "--new-key", tmp_path / "you")
     code, out, _ = run(capsys, "verify", signed, "--public-key", tmp_path / "you.pub", "--json")
     value = json.loads(out)

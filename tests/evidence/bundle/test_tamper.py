@@ -31,10 +31,14 @@ def codes(verdict: Verdict) -> set[str]:
 def test_the_bundle_itself_holds(bundle: Path):
     verdict = verify_bundle(bundle)
     assert (verdict.ok, verdict.findings, verdict.partial) == (True, (), False)
-    assert [(run.run_id, run.stated_grade, run.grade) for run in verdict.runs] == [("demo-1", "verified", "verified")]
+    assert [(run.run_id, run.stated_grade, run.grade) for run in verdict.runs] == [
+        ("demo-1", "consistent", "consistent")
+    ]
     assert verdict.proven == (
-        "Integrity is proven: every file is the one that was packed, and every grade follows from the documents "
-        "inside. Identity is not: no signature was given, so anyone could have built it."
+        "The bundle is whole and consistent: no file differs from its lists, and every grade follows from the "
+        "documents inside. That demo-1 ran as described, nobody whom you trust has seen: `trainproof replay` repeats a "
+        "run. "
+        "Who made it is not known: no signature was given, so anyone could have."
     )
 
 
@@ -147,7 +151,7 @@ def added(name: str) -> Callable[[dict[str, bytes]], None]:
 
 
 FORGERIES = {
-    "better report": (edited("REPORT.html", "verified", "verified, excellent"), {"TP827", "TP831"}),
+    "better report": (edited("REPORT.html", "consistent", "consistent, excellent"), {"TP827", "TP831"}),
     "other schema": (edited("schemas/v1/plan.schema.json", "required", "optional"), {"TP828"}),
     "schema left out": (without("schemas/v1/plan.schema.json"), {"TP828", "TP831"}),
     "schema of our own": (added("schemas/v1/extra.schema.json"), {"TP828", "TP831"}),

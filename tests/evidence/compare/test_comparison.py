@@ -36,7 +36,7 @@ def runs_of(root: Path, *settings: dict[str, Any]) -> list[Path]:
 
 def compared(*folders: Path):
     """Return the comparison as if nothing were wrong with the runs, so that a test may change one thing of one."""
-    grade = Grade(name="verified", reasons=("So it is said.",))
+    grade = Grade(name="consistent", reasons=("So it is said.",))
     runs = [read_run(folder) for folder in folders]
     return compare_runs(runs, [RunReport(path=run.path, grade=grade, findings=()) for run in runs])
 
@@ -144,7 +144,7 @@ def test_another_tools_run_has_the_figures_that_its_files_state_and_no_score(tmp
         "best loss": "1.7044",
         "training time": "1 min 23 s",
     }
-    assert [grade.name for grade in comparison.grades] == ["verified", "measured"]
+    assert [grade.name for grade in comparison.grades] == ["consistent", "measured"]
     assert comparison.pairs[0].refused == ("theirs is another tool's run: its answers were not scored here.",)
     shutil.copytree(FOREIGN / "mlflow" / "folder", tmp_path / "ended")
     assert compare_runs([read_run(a), read_run(tmp_path / "ended")]).statuses == ("succeeded", "succeeded")
@@ -388,7 +388,7 @@ def test_a_forged_figure_is_not_shown_and_a_forged_score_not_compared(tmp_path: 
     apply(forged, {"file": "eval_summary.json", "pointer": "/metrics/exact_match/value", "value": 0.99})
     apply(forged, {"file": "run_manifest.json", "pointer": "/result/best_loss", "value": 0.5})
     comparison = compare_runs([read_run(honest), read_run(forged)])
-    assert [grade.name for grade in comparison.grades] == ["verified", "contradictory"]
+    assert [grade.name for grade in comparison.grades] == ["consistent", "contradictory"]
     shown = {figure.name: figure.value for figure in comparison.headlines[1]}
     assert (shown["exact match"], shown["best loss"]) == (None, None)
     assert shown["last loss"] is not None
@@ -415,7 +415,7 @@ def test_text_is_whole(tmp_path: Path):
             "\n"
             "Figures\n"
             "  figure                       a                           b\n"
-            "  grade                        verified                    verified\n"
+            "  grade                        consistent                  consistent\n"
             "  status                       succeeded                   succeeded\n"
             "  optimizer steps              20 of 20                    20 of 20\n"
             "  tokens seen                  40,960                      40,960\n"

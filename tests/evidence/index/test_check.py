@@ -38,7 +38,7 @@ def test_valid_runs_are_verified(tmp_path: Path) -> None:
     report = check_paths([tmp_path])
     assert found(report) == []
     assert report.ok
-    assert [run.grade.name for run in report.runs] == ["verified"] * 3
+    assert [run.grade.name for run in report.runs] == ["consistent"] * 3
     assert [run.path.name for run in report.runs] == ["run-00", "run-01", "run-02"]
 
 
@@ -48,7 +48,7 @@ def test_one_broken_of_fifty_hides_no_other(tmp_path: Path) -> None:
     report = check_paths([tmp_path])
     assert not report.ok
     assert len(report.runs) == 50
-    assert [run.path.name for run in report.runs if run.grade.name != "verified"] == ["run-20"]
+    assert [run.path.name for run in report.runs if run.grade.name != "consistent"] == ["run-20"]
     assert {Path(problem.file).parent.name for problem in report.all_findings} == {"run-20"}
 
 
@@ -59,7 +59,7 @@ def test_a_root_may_hold_other_things(tmp_path: Path) -> None:
     (tmp_path / "figures").mkdir()
     report = check_paths([tmp_path])
     assert report.ok
-    assert [(run.path.name, run.grade.name) for run in report.runs] == [("figures", "not a run"), ("run", "verified")]
+    assert [(run.path.name, run.grade.name) for run in report.runs] == [("figures", "not a run"), ("run", "consistent")]
     assert found(report) == [("TP502", "note", "figures holds none of the files that a run writes.")]
 
 
@@ -76,7 +76,7 @@ def test_configuration_alone_makes_no_run(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("model: {name: demo}\n")
     write_run(tmp_path / "runs", "run")
     assert [run.grade.name for run in check_paths([tmp_path]).runs] == ["not a run"]
-    assert [run.grade.name for run in check_paths([tmp_path / "runs"]).runs] == ["verified"]
+    assert [run.grade.name for run in check_paths([tmp_path / "runs"]).runs] == ["consistent"]
 
 
 def test_what_is_not_there_is_refused_all_at_once(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_copy_and_original_both_say_so(tmp_path: Path) -> None:
     original, _ = write_many(tmp_path, 2)
     shutil.copytree(original, tmp_path / "copy")
     report = check_paths([tmp_path])
-    assert [run.grade.name for run in report.runs] == ["contradictory", "contradictory", "verified"]
+    assert [run.grade.name for run in report.runs] == ["contradictory", "contradictory", "consistent"]
     found_in = [(run.path.name, [problem.code for problem in run.findings]) for run in report.runs]
     assert found_in == [("copy", ["TP421", "TP309", "TP302"]), ("run-00", ["TP421", "TP309"]), ("run-01", [])]
     assert report.runs[0].grade.reasons == (
@@ -136,11 +136,11 @@ def test_two_ways_to_one_folder_are_one_run(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(original)
     report = check_paths([tmp_path, original, Path()])
     assert [(run.path.name, run.grade.name) for run in report.runs] == [
-        ("latest", "verified"),
-        ("run-00", "verified"),
-        ("run-01", "verified"),
-        ("run-00", "verified"),
-        ("", "verified"),
+        ("latest", "consistent"),
+        ("run-00", "consistent"),
+        ("run-01", "consistent"),
+        ("run-00", "consistent"),
+        ("", "consistent"),
     ]
 
 
@@ -185,7 +185,7 @@ def test_renamed_folder_is_still_the_run(tmp_path: Path) -> None:
     report = check_paths([tmp_path / "best"])
     assert report.ok
     assert found(report) == [("TP302", "note", "The folder best holds the run run.")]
-    assert report.runs[0].grade.name == "verified"
+    assert report.runs[0].grade.name == "consistent"
 
 
 def test_run_under_way_is_not_blamed_for_what_is_still_to_come(tmp_path: Path) -> None:

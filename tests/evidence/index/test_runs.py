@@ -28,7 +28,7 @@ def test_line_of_a_run(tmp_path: Path) -> None:
         plan={"target": {"name": "TPU v5e"}},
     )
     (summary,) = index_runs(tmp_path)
-    assert (summary.path, summary.run_id, summary.grade) == (folder, "run", "verified")
+    assert (summary.path, summary.run_id, summary.grade) == (folder, "run", "consistent")
     assert (summary.mode, summary.status, summary.model, summary.method) == ("full", "succeeded", "demo", "full")
     assert summary.device == "TPU v5e"
     assert (summary.steps_done, summary.steps_planned, summary.tokens_seen) == (100, 100, 204_800)
@@ -68,8 +68,8 @@ def test_newest_first_and_broken_folders_with_their_problem(tmp_path: Path) -> N
     (tmp_path / "figures").mkdir()
     summaries = index_runs(tmp_path)
     assert [(summary.path.name, summary.grade) for summary in summaries] == [
-        ("new", "verified"),
-        ("old", "verified"),
+        ("new", "consistent"),
+        ("old", "consistent"),
         ("figures", "not a run"),
         ("broken", "partial"),
     ]
@@ -180,9 +180,9 @@ def test_what_took_long_rests_for_who_asks_every_second(tmp_path: Path, monkeypa
     monkeypatch.setattr("evidence.index.runs.LONG_SECONDS", -1.0)
     monkeypatch.setattr("evidence.index.runs.REST", 1e9)
     index = RunIndex(tmp_path)
-    assert [summary.grade for summary in index.refresh(rest=True)] == ["verified"]
+    assert [summary.grade for summary in index.refresh(rest=True)] == ["consistent"]
     apply(folder, {"file": "metrics.jsonl", "line": 1, "pointer": "/loss", "value": 1.0})
-    assert [summary.grade for summary in index.refresh(rest=True)] == ["verified"]
+    assert [summary.grade for summary in index.refresh(rest=True)] == ["consistent"]
     assert [summary.grade for summary in index.refresh()] == ["contradictory"]
 
 
@@ -197,7 +197,7 @@ def test_unchanged_runs_are_the_same_objects_and_reports_are_kept(tmp_path: Path
     again = {summary.path: summary for summary in index.refresh()}
     assert [again[folder] is first[folder] for folder in folders] == [False, True, True]
     reports = [index.report(folder) for folder in folders]
-    assert [report.grade.name for report in reports if report] == ["contradictory", "verified", "verified"]
+    assert [report.grade.name for report in reports if report] == ["contradictory", "consistent", "consistent"]
     assert index.report(tmp_path / "absent") is None
 
 

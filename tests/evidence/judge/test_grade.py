@@ -32,7 +32,7 @@ def graded(folder: Path) -> tuple[str, tuple[str, ...]]:
     [
         (
             {},
-            "verified",
+            "consistent",
             (VERIFIED,),
         ),
         (

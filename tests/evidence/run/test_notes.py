@@ -66,7 +66,7 @@ def test_a_list_shows_them_and_no_grade_depends_on_them(tmp_path: Path) -> None:
         True,
     )
     (report,) = check_paths([folder]).runs
-    assert (report.grade.name, report.findings) == ("verified", ())
+    assert (report.grade.name, report.findings) == ("consistent", ())
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"schema_version": "2.0"}', '{"tags": 1}', "\xff"])
@@ -74,7 +74,7 @@ def test_damaged_notes_are_a_warning_with_a_cure_and_are_never_written_over(tmp_
     folder = write_run(tmp_path, "run")
     (folder / "notes.json").write_bytes(text.encode("latin-1"))
     (summary,) = index_runs(tmp_path)
-    assert (summary.grade, summary.tags, summary.note, summary.archived) == ("verified", (), None, False)
+    assert (summary.grade, summary.tags, summary.note, summary.archived) == ("consistent", (), None, False)
     (report,) = check_paths([folder]).runs
     assert {finding.severity for finding in report.findings} == {"warning"}
     assert all(finding.next and finding.file == str(folder / "notes.json") for finding in report.findings)
@@ -181,7 +181,7 @@ def test_a_bundle_carries_them_as_words_that_prove_nothing(tmp_path: Path) -> No
     report = build_bundle([folder], tmp_path / "b.zip")
     verdict = verify_bundle(report.output)
     assert verdict.ok
-    assert [(run.run_id, run.grade) for run in verdict.runs] == [("run", "verified")]
+    assert [(run.run_id, run.grade) for run in verdict.runs] == [("run", "consistent")]
     with zipfile.ZipFile(report.output) as bundle:
         assert json.loads(bundle.read("runs/run/notes.json"))["tags"] == ["baseline"]
         page = bundle.read("REPORT.html").decode()
@@ -205,7 +205,7 @@ def test_damaged_notes_are_packed_with_their_warning(tmp_path: Path) -> None:
     verdict = verify_bundle(build_bundle([folder], tmp_path / "b.zip").output)
     assert verdict.ok
     (run,) = verdict.runs
-    assert run.grade == "verified"
+    assert run.grade == "consistent"
     assert "notes.json" in as_text(run.findings)
 
 

@@ -36,19 +36,19 @@ result.best_loss is 0.5; metrics.jsonl gives 1.440041.
   Each of these figures is defined by the rows of metrics.jsonl and was computed from them again.
   Expected: 1.440041.
   Next: Restore metrics.jsonl and the manifest as the run wrote them.
-runs/good    verified
+runs/good    consistent
 runs/killed  partial: 1 warning
 warning TP513: runs/killed/run_manifest.json at /status (line 5): \
 The run was killed; 10 rows of metrics.jsonl are there.
   The manifest says running and no process holds the folder, so the run ended without a chance to say so.
   Next: Continue it with `trainproof train --resume`, or keep it as the unfinished run that it is.
-3 runs: 1 verified, 1 partial, 1 contradictory; 1 error, 1 warning.
+3 runs: 1 consistent, 1 partial, 1 contradictory; 1 error, 1 warning.
 """
 
 GRADES = """\
 runs/forged  contradictory
   run_manifest.json: result.best_loss is 0.5; metrics.jsonl gives 1.440041.
-runs/good    verified
+runs/good    consistent
   Finished; every document is valid, every hash matches, and every result and score follows from its rows.
 runs/killed  partial
   The run was interrupted after 10 of 20 steps.
@@ -61,7 +61,7 @@ killed  partial        full  interrupted  demo   cpu     10 of 20  20,480  1.750
 9.0 s  2026-11-20 14:00:00
 forged  contradictory  full  succeeded    demo   cpu           20  40,960  1.4735  0.500 (0.254–0.746)    \
 34.0 s  2026-11-20 13:00:00
-good    verified       full  succeeded    demo   cpu           20  40,960  1.4696  0.667 (0.391–0.862)    \
+good    consistent     full  succeeded    demo   cpu           20  40,960  1.4696  0.667 (0.391–0.862)    \
 34.0 s  2026-11-20 12:00:00
 
 killed: warning TP513: The run was killed; 10 rows of metrics.jsonl are there.
@@ -95,7 +95,7 @@ def test_grades(root: Path) -> None:
     assert grades_text(reports) == GRADES
     assert grades_json(reports)[1] == {
         "path": "runs/good",
-        "grade": "verified",
+        "grade": "consistent",
         "reasons": [
             "Finished; every document is valid, every hash matches, and every result and score follows from its rows."
         ],
@@ -139,7 +139,7 @@ def test_run_that_was_killed_while_compiling_is_shown(tmp_path: Path) -> None:
 
 
 def test_no_value_steers_the_terminal_or_makes_a_line_of_its_own(tmp_path: Path) -> None:
-    hostile = "a\x1b[2J\x9b\u202eb\nrun-9  verified"
+    hostile = "a\x1b[2J\x9b\u202eb\nrun-9  consistent"
     run = write_run(tmp_path, "bad", manifest={"model": {"name": hostile}, "command": ["--output", f"/x/{hostile}"]})
     plan = run / "plan.json"
     plan.write_text(plan.read_text() + "\x1b")

@@ -39,7 +39,7 @@ def broken(root: Path) -> Path:
 def test_check_of_good_runs_exits_0(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(capsys, "check", root) == (
         0,
-        "runs/good  verified\n1 run: 1 verified; nothing found.\n",
+        "runs/good  consistent\n1 run: 1 consistent; nothing found.\n",
         "",
     )
 
@@ -48,7 +48,7 @@ def test_check_of_a_broken_run_exits_1(root: Path, broken: Path, capsys: pytest.
     code, out, err = run_command(capsys, "check", root)
     assert (code, err) == (1, "")
     assert "metrics.jsonl matches its hash after CRLF conversion." in out
-    assert out.endswith("2 runs: 1 verified, 1 measured; 1 error.\n")
+    assert out.endswith("2 runs: 1 consistent, 1 measured; 1 error.\n")
 
 
 def test_check_of_nothing_exits_2(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,7 +69,7 @@ def test_check_as_json(root: Path, broken: Path, capsys: pytest.CaptureFixture[s
     assert code == 1
     assert [(run["path"], run["grade"]) for run in report["runs"]] == [
         ("runs/broken", "measured"),
-        ("runs/good", "verified"),
+        ("runs/good", "consistent"),
     ]
     finding = report["runs"][0]["findings"][0]
     assert (finding["code"], finding["severity"], finding["file"]) == ("TP202", "error", "runs/broken/metrics.jsonl")
@@ -90,7 +90,7 @@ def test_grade_exits_0_whatever_the_grade(root: Path, broken: Path, capsys: pyte
     assert code == 0
     assert [(run["path"], run["grade"]) for run in json.loads(out)] == [
         ("runs/broken", "measured"),
-        ("runs/good", "verified"),
+        ("runs/good", "consistent"),
     ]
     assert run_command(capsys, "grade", "absent")[0] == 2
 
@@ -98,7 +98,7 @@ def test_grade_exits_0_whatever_the_grade(root: Path, broken: Path, capsys: pyte
 def test_runs_lists_what_is_there(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run_command(capsys, "runs", root)
     assert code == 0
-    assert [line.split()[:2] for line in out.splitlines()] == [["run", "grade"], ["good", "verified"]]
+    assert [line.split()[:2] for line in out.splitlines()] == [["run", "grade"], ["good", "consistent"]]
     assert json.loads(run_command(capsys, "runs", root, "--json")[1])[0]["run_id"] == "good"
 
 
@@ -121,7 +121,7 @@ def test_show_shows_one_run(root: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert code == 0
     assert "  exact match                  0.667 (0.391–0.862)" in out
     shown = json.loads(run_command(capsys, "show", root / "good", "--json")[1])
-    assert (shown["run_id"], shown["grade"], shown["findings"]) == ("good", "verified", [])
+    assert (shown["run_id"], shown["grade"], shown["findings"]) == ("good", "consistent", [])
     assert run_command(capsys, "show", "absent")[0] == 2
 
 

@@ -36,7 +36,7 @@ def test_the_command_of_the_seed_documents(capsys: pytest.CaptureFixture[str]):
     assert (code, err) == (0, "")
     assert lines[0].startswith("bundles/m37_v1.zip: ")
     assert lines[0].endswith(" files, verified.")
-    assert lines[1] == "  m37_v1: verified"
+    assert lines[1] == "  m37_v1: consistent"
     assert lines[3] == f"  zip SHA-256    {hashlib.sha256(path.read_bytes()).hexdigest()}"
 
 
@@ -74,8 +74,8 @@ def test_package_and_verify_as_json(capsys: pytest.CaptureFixture[str]):
     assert (code, verdict["ok"], verdict["findings"]) == (0, True, [])
     assert verdict["content_sha256"] == built["content_sha256"]
     assert [(each["run_id"], each["stated_grade"], each["grade"]) for each in verdict["runs"]] == [
-        ("m37_v1", "verified", "verified"),
-        ("smoke", "verified", "verified"),
+        ("m37_v1", "consistent", "consistent"),
+        ("smoke", "consistent", "consistent"),
     ]
 
 
@@ -85,8 +85,8 @@ def test_verify_says_what_is_proven_and_what_is_not(capsys: pytest.CaptureFixtur
     lines = out.splitlines()
     assert (code, err) == (0, "")
     assert lines[0].startswith("bundles/m37_v1.zip: holds (")
-    assert lines[1].startswith("  m37_v1: verified. Finished;")
-    assert lines[-1].endswith("Identity is not: no signature was given, so anyone could have built it.")
+    assert lines[1].startswith("  m37_v1: consistent. Finished;")
+    assert lines[-1].endswith("Who made it is not known: no signature was given, so anyone could have.")
 
 
 def test_verify_of_a_changed_bundle(capsys: pytest.CaptureFixture[str]):
@@ -102,7 +102,7 @@ def test_verify_of_a_changed_bundle(capsys: pytest.CaptureFixture[str]):
         "  The unpacked content has another size or checksum than declared: the entry was damaged or forged.\n"
         "  Next: Ask for the bundle again, or build it with `trainproof package` from the run folders.\n"
         f"bundles/m37_v1.zip: does not hold ({out.split('(')[1].split(')')[0]}).\n"
-        "Nothing is proven: the bundle is not what it states. Do not rely on anything inside.\n"
+        "The bundle is not what it states. Do not rely on anything inside.\n"
     )
 
 

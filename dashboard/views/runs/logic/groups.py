@@ -40,7 +40,7 @@ class Group:
     Attributes:
         value: What they agree in; None: they do not state it.
         rows: The runs.
-        verified: How many of them are graded verified.
+        consistent: How many of them are graded consistent or verified.
         counted: Runs that the statistics are over: the full ones, all where there is no full one.
         over: The mode of these runs; None where they differ or do not say.
         score: Exact match, 0 to 1.
@@ -50,7 +50,7 @@ class Group:
 
     value: str | None
     rows: tuple[Row, ...]
-    verified: int
+    consistent: int
     counted: int
     over: str | None
     score: Statistics
@@ -104,7 +104,7 @@ def _groups(members: Mapping[str | None, Sequence[Row]]) -> list[Group]:
         Group(
             value=value,
             rows=tuple(rows),
-            verified=sum(row.summary.grade == "verified" for row in rows),
+            consistent=sum(row.summary.grade in {"verified", "consistent"} for row in rows),
             counted=int(sizes[place]),
             over=modes[place],
             score=_statistics(scores.loc[place].tolist()),

@@ -20,7 +20,7 @@ _ONLY = "only_group"
 MOST_LINES = 20
 """Groups in the table; the choice beside it has all of them."""
 
-_HEAD = ("Runs", "Verified", "Counted", "Best score", "Mean score", "Lowest last loss", "Mean last loss", "Newest")
+_HEAD = ("Runs", "Consistent", "Counted", "Best score", "Mean score", "Lowest last loss", "Mean last loss", "Newest")
 
 
 def show(rows: Sequence[Row], key: str) -> list[Row]:
@@ -59,7 +59,7 @@ def _line(group: Group, zone: tzinfo) -> list[str]:
     return [
         _name(group),
         formats.count(len(group.rows)),
-        formats.count(group.verified),
+        formats.count(group.consistent),
         f"{formats.count(group.counted)} {group.over or 'of any mode'}",
         formats.percent(group.score.best),
         _mean(group.score, formats.percent),

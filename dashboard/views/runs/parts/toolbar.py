@@ -16,7 +16,7 @@ from dashboard.views.runs.parts import saved_views
 _HELP = f"""Words must occur somewhere in the row. All conditions must be met:
 
 - `status:failed` the field has this word; `-status:failed` it does not
-- `grade:verified,measured` it has one of them
+- `grade:verified,consistent` it has one of them
 - `model="my model"` it is exactly this; `model=""` the run does not say
 - `loss<1.2`, `steps>=100`; `started>2026-11-01` in UTC
 - `score>60%` or `score>0.6`: a score is 0 to 1, and its column shows percent

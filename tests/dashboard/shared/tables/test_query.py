@@ -11,7 +11,7 @@ FIELDS = ("run", "grade", "mode", "model", "loss", "score", "steps", "status", "
 OTHERS = ("optimizer.learning_rate", "data.shuffle", "model.revision")
 CELLS = {
     "run": "demo-1",
-    "grade": "verified",
+    "grade": "consistent",
     "mode": "full",
     "model": "google/gemma 2b",
     "loss": 1.15,
@@ -46,11 +46,11 @@ ROW = Cells(text="\n".join(value for value in CELLS.values() if isinstance(value
         ('"google/gemma 2b"', True),
         ('"gemma 3b"', False),
         ('"loss<1"', False),
-        ("grade:verified", True),
-        ("grade:measured,verified", True),
+        ("grade:consistent", True),
+        ("grade:measured,consistent", True),
         ("grade:partial", False),
         ("-grade:partial", True),
-        ("-grade:verified", False),
+        ("-grade:consistent", False),
         ("model:gemma loss<1.2 mode:full", True),
         ("loss<1.15", False),
         ("score>60%", True),

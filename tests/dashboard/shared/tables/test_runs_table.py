@@ -25,7 +25,7 @@ from evidence.run.notes import Change, change_notes
 
 
 def summary(name: str, **fields: Any) -> RunSummary:
-    return RunSummary(path=Path(name), run_id=name, **{"grade": "verified", "reasons": (), **fields})
+    return RunSummary(path=Path(name), run_id=name, **{"grade": "consistent", "reasons": (), **fields})
 
 
 def rows_of(*summaries: RunSummary) -> list[Row]:
@@ -45,14 +45,14 @@ def test_a_row_for_each_run_with_numbers_as_numbers(tmp_path: Path) -> None:
     change_notes([folder], Change(add=("baseline",), note="odd"), datetime.now(UTC))
     (row,) = rows_of(*index_runs(tmp_path))
     found = [row.get(key) for key in ("run", "grade", "mode", "steps", "score", "tag", "note", "archived")]
-    assert found == ["alpha", "verified", "full", 30, 1.0, ("baseline",), "odd", "no"]
+    assert found == ["alpha", "consistent", "full", 30, 1.0, ("baseline",), "odd", "no"]
     assert set(row.cells) == set(runs_table.BY_KEY)
     assert (row.get("optimizer.learning_rate"), row.get("last.step_seconds"), row.get("nothing")) == (0.001, 0.5, None)
     assert all(parse(word, []).matches(row) for word in ("alpha", "BASELINE", "odd", "full"))
     assert not any(parse(word, []).matches(row) for word in ("no", "%"))
     table = runs_table.table([row], columns("run", *runs_table.FIRST_CHOICE))
     assert table["score"].to_pylist() == [100.0]
-    assert table["grade"].to_pylist() == [["✓ verified"]]
+    assert table["grade"].to_pylist() == [["● consistent"]]
 
 
 def test_what_is_not_stated_is_empty_and_never_zero(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_names_that_nobody_could_ask_for_are_no_columns() -> None:
     hostile = {"_index": 1, "a b": 1, "<b>": 1, "": 1, "x" * 101: 1, "fine-1.x/y": 1, "grade": "faked"}
     listing = RowCache().listing([summary("a", settings=hostile, figures={"loss": 99.0, "=1+1": 1.0})])
     assert (listing.settings, listing.figures) == (("fine-1.x/y",), ())
-    assert (listing.rows[0].get("grade"), listing.rows[0].get("loss")) == ("verified", None)
+    assert (listing.rows[0].get("grade"), listing.rows[0].get("loss")) == ("consistent", None)
 
 
 def test_the_csv_of_hostile_runs_has_no_formula(tmp_path: Path) -> None:

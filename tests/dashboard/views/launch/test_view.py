@@ -24,7 +24,7 @@ from dashboard.shared.session import state
 from dashboard.shared.words.text import plain
 from evidence.bundle.secrets.masking import visible
 from evidence.run.lock import RunLock
-from launch import planning, queue
+from launch import asking, planning, queue
 from launch.jobs.folder import OUTPUT, Job, enqueue, jobs, mark_ended, new_job_folder, read_job
 from launch.places import local
 from trainproof import command
@@ -199,7 +199,7 @@ def test_the_answer_of_a_plan_is_shown_with_what_would_make_it_smaller(opened: O
         '"changes": [{"set": "memory.donate=true", "saves_bytes": 9663676416, "fits": true}]}'
     )
     (folder / "output.log").write_text("")
-    planning.mark_ended(folder, 3)
+    asking.mark_ended(folder, 3)
     app = opened(state.LAUNCH, source="tiny.yaml")
     text = said(app)
     assert "does not fit" in text
@@ -221,7 +221,7 @@ def test_a_plan_whose_error_reaches_the_limit_is_called_tight(opened: Open, root
         '"target": {"name": "CPU", "devices": 1}, "parts": [], "changes": []}'
     )
     (folder / "output.log").write_text("")
-    planning.mark_ended(folder, 0)
+    asking.mark_ended(folder, 0)
     text = said(opened(state.LAUNCH, source="tiny.yaml"))
     assert "16.70 GiB needed on each device ± 30 %" in text
     assert 'title="It may run out of memory: the plan&#x27;s error reaches beyond what there is."' in text

@@ -14,7 +14,7 @@ from dashboard.shared.config import configs, form
 from dashboard.shared.parts import asking
 from dashboard.shared.session import state
 from launch import planning
-from launch.planning import Planning
+from launch.asking import Asked
 
 ON = ("--on", "kaggle-tpu-v5e-8")
 
@@ -72,7 +72,7 @@ def test_one_that_runs_says_how_far_it_is_and_can_be_cancelled(
     opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cancelled: list[tuple[str, ...]] = []
-    running = Planning(state="running", output="compiling 3 of 18 layers", seconds=42.0)
+    running = Asked(state="running", output="compiling 3 of 18 layers", seconds=42.0)
     monkeypatch.setattr(planning, "planning", lambda root, config, options=(): running)
     monkeypatch.setattr(planning, "cancel", lambda root, config, options=(): cancelled.append(tuple(options)))
     app = opened(state.PLAN, source="tiny.yaml")
@@ -147,5 +147,5 @@ def test_one_question_is_asked_at_a_time_and_none_behind_one_that_failed() -> No
 def test_what_a_surer_answer_says_too_is_not_asked() -> None:
     quick = asking.Question(options=("--quick",), said="", before=())
     sure = asking.Question(options=(), said="")
-    answered = {(): Planning(state="answered"), ("--quick",): Planning(state="none")}
+    answered = {(): Asked(state="answered"), ("--quick",): Asked(state="none")}
     assert asking.open_questions([quick, sure], answered) == [sure]

@@ -309,7 +309,7 @@ def test_a_running_run_gives_no_reason_that_time_overtakes(opened: Open, root: P
     folder = write_run(root, "alpha", steps=40, status="running")
     with RunLock(folder):
         text = said(opened(state.RUN, run="alpha"))
-    assert "Not verified: it is still running." in text
+    assert "Not finished: it is still running." in text
     assert "it is at" not in text
 
 

@@ -67,7 +67,7 @@ def test_the_button_of_the_filters_says_how_many_of_them_are_set(opened: Open, t
     assert listed(app) == ["alpha", "beta", "gamma"]
     app.multiselect(key="mode").set_value([]).run()
     assert "Filters" in popovers(app)
-    app = opened(RUNS, mode=["full"], grade=["verified", "measured"])
+    app = opened(RUNS, mode=["full"], grade=["consistent", "measured"])
     assert "Filters: 2" in popovers(app)
     assert "Filters" in popovers(opened(RUNS, mode=["none-has-it"]))
 
@@ -147,7 +147,7 @@ def test_tags_and_notes_are_columns_and_fields_and_never_more_than_text(opened: 
     table = app.dataframe[0].value
     assert table["note"].tolist() == [HOSTILE, HOSTILE]
     assert [list(cell) for cell in table["tag"]] == [["baseline", "good"]] * 2
-    assert [list(cell) for cell in table["grade"]] == [["✓ verified"]] * 2
+    assert [list(cell) for cell in table["grade"]] == [["● consistent"]] * 2
     assert "<img" not in said(app)
 
 

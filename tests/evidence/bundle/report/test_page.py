@@ -69,7 +69,7 @@ def test_it_shows_what_matters(source: str):
     text = Page(source).text
     for words in (
         "demo-1",
-        "verified",
+        "consistent",
         "Finished; every document is valid, every hash matches",
         "4 of 4",
         "optimizer step",

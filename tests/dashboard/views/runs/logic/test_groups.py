@@ -15,7 +15,7 @@ from evidence.index.runs import RunSummary
 
 
 def row(name: str, **fields: Any) -> Row:
-    return row_of(RunSummary(path=Path(name), run_id=name, **{"grade": "verified", "reasons": (), **fields}))
+    return row_of(RunSummary(path=Path(name), run_id=name, **{"grade": "consistent", "reasons": (), **fields}))
 
 
 def names(rows: Sequence[Row]) -> list[str]:
@@ -30,7 +30,7 @@ def test_groups_count_and_sum_up_what_agrees() -> None:
         row("c"),
     ]
     first, second = in_groups(rows, "model")
-    assert (first.value, names(first.rows), first.verified, first.counted) == ("m", ["a", "b"], 1, 2)
+    assert (first.value, names(first.rows), first.consistent, first.counted) == ("m", ["a", "b"], 1, 2)
     assert (first.score.n, first.score.best, first.score.mean) == (2, 0.7, 0.6)
     assert first.score.spread == pytest.approx(0.02**0.5)
     assert (first.loss.best, first.loss.mean, first.loss.spread) == (1.0, 1.5, pytest.approx(0.5**0.5))

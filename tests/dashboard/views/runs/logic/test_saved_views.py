@@ -10,7 +10,7 @@ import pytest
 from dashboard.views.runs.logic.saved_views import MOST_VIEWS, View, delete, path_of, rename, save, saved_views
 from schemas.problems.problem import ProblemError
 
-ADDRESS = {"q": ("grade:verified loss<1.2",), "columns": ("loss", "optimizer.learning_rate"), "archived": ("true",)}
+ADDRESS = {"q": ("grade:consistent loss<1.2",), "columns": ("loss", "optimizer.learning_rate"), "archived": ("true",)}
 
 
 def names(root: Path) -> list[str]:
@@ -35,7 +35,7 @@ def test_views_are_kept_replaced_renamed_and_deleted(tmp_path: Path) -> None:
 def test_the_link_of_a_view_is_an_address() -> None:
     assert View(name="", address={}).link == ""
     link = View(name="", address=ADDRESS).link
-    assert link == "?q=grade%3Averified+loss%3C1.2&columns=loss&columns=optimizer.learning_rate&archived=true"
+    assert link == "?q=grade%3Aconsistent+loss%3C1.2&columns=loss&columns=optimizer.learning_rate&archived=true"
 
 
 @pytest.mark.parametrize("name", ["", "   ", "x" * 81])

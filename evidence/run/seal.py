@@ -1,7 +1,8 @@
-"""Whether this user put a job into the queue: a seal over what the job is, made with a secret of this user alone.
+"""Whether this very user made something: a seal over it, made with a secret of this user alone.
 
-A root can be cloned, unzipped or shared with others, and what lies in it may look like a job. The secret is in the
-user's cache, outside of every root, so nobody else can write a job that this user's worker starts.
+A root can be cloned, unzipped or shared with others, and what lies in it may look like a job or like a receipt. The
+secret is in the user's own data folder, outside of every root, so nobody else can write a job that this user's worker
+starts, or a receipt that counts as this user's.
 """
 
 from __future__ import annotations
@@ -15,9 +16,14 @@ from pathlib import Path
 _SECRET_BYTES = 32
 
 
+def user_folder() -> Path:
+    """Return the folder of what trainproof keeps for this user: the secret, receipts and keys that are trusted."""
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "trainproof"
+
+
 def secret_path() -> Path:
     """Return the file of this user's secret."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trainproof" / "queue.key"
+    return user_folder() / "seal.key"
 
 
 def sealed(content: bytes) -> str:
@@ -54,7 +60,7 @@ def _secret() -> bytes | None:
 
 
 def _new_secret() -> bytes:
-    """Make the secret; of two processes that do so at once the last one wins, and the job of the first is unasked."""
+    """Make the secret; of two processes that do so at once the last one wins, and the first has to seal anew."""
     path = secret_path()
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")

@@ -1,0 +1,1 @@
+"""Who outside a run's folder has repeated or witnessed it: receipts, trusted keys, the grade `verified`."""

@@ -1,0 +1,90 @@
+"""The one grade above `consistent`: a run that somebody whom the reader trusts has repeated or witnessed.
+
+The folder alone makes a run consistent at best, for whoever can write a folder can write a consistent one. A proof
+comes from outside of it: this user's own sealed receipt, one that a trusted key signed, or an attestation of a third
+party. A proof by nobody known is a claim: it is shown and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from evidence.judge.grade import Grade
+from evidence.judge.report import RunReport
+from evidence.proof.receipts import receipt_line, receipts_of
+from evidence.proof.trust import trusted_signers
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proof:
+    """What somebody outside a run's folder says of the run.
+
+    Attributes:
+        by: Who says so: `you`, or the name of a trusted key or party. None: nobody whom the reader trusts.
+        made_at: When, as RFC 3339.
+        said: What was done, how much of the run it covers and what came of it.
+        holds: Whether it speaks for the run; a repetition that differs speaks against it.
+    """
+
+    by: str | None
+    made_at: str
+    said: str
+    holds: bool
+
+
+def proofs_of(folder: Path, sha256: str) -> tuple[Proof, ...]:
+    """Return what is known of a run from outside its folder, newest first.
+
+    Args:
+        folder: Its folder.
+        sha256: The hash of its manifest.
+    """
+    proofs = [
+        Proof(
+            by="you" if is_own else next(iter(trusted_signers(path, Path(f"{path}.sig"))), None),
+            made_at=receipt["made_at"],
+            said=receipt_line(receipt),
+            holds=receipt["result"] != "different",
+        )
+        for path, receipt, is_own in receipts_of(folder, sha256)
+    ]
+    return tuple(sorted(proofs, key=lambda proof: proof.made_at, reverse=True))
+
+
+def graded_with(grade: Grade, proofs: Sequence[Proof]) -> Grade:
+    """Return the grade of a run with what was found outside of its folder.
+
+    Example:
+        A consistent run that this user has replayed today is verified: "Repeated by you on 2026-11-23: 5 of 5 segments
+        are identical." One whose repetition differed stays consistent, and that is its first reason.
+    """
+    if grade.name != "consistent":
+        return grade
+    against = [_sentence(proof) for proof in proofs if proof.by and not proof.holds]
+    speaking = [_sentence(proof) for proof in proofs if proof.by and proof.holds]
+    claims = [_claim(proof) for proof in proofs if not proof.by]
+    if speaking and not against:
+        return Grade(name="verified", reasons=(*speaking, *grade.reasons))
+    return Grade(name="consistent", reasons=(*against, *speaking, *grade.reasons, *claims))
+
+
+def with_proofs(reports: Sequence[RunReport]) -> list[RunReport]:
+    """Return reports of run folders with the grades that proofs from outside give them."""
+    return [_with_proofs(report) for report in reports]
+
+
+def _with_proofs(report: RunReport) -> RunReport:
+    if report.grade.name != "consistent" or report.manifest_sha256 is None:
+        return report
+    proofs = proofs_of(report.path, report.manifest_sha256)
+    return replace(report, grade=graded_with(report.grade, proofs)) if proofs else report
+
+
+def _sentence(proof: Proof) -> str:
+    return f"Checked by {proof.by} on {proof.made_at[:10]}: {proof.said}"
+
+
+def _claim(proof: Proof) -> str:
+    return f"A claim, by nobody whom you trust, of {proof.made_at[:10]}: {proof.said}"
