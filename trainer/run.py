@@ -7,6 +7,7 @@ it what was measured and how it ended. Each step writes down its own part.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from trainer.planning.plan import record_plan
 from trainer.planning.run_plan import compiled_plan
 from trainer.recorder.failure import FAILED, INTERRUPTED
 from trainer.recorder.manifest import first_manifest
+from trainer.recorder.memory import PeakArrays
 from trainer.recorder.progress import Watch
 from trainer.recorder.recorder import Recorder, claim, refuse_folder
 from trainer.resume import parent_of, record_parent, refuse_other_rows, weights_of
@@ -73,6 +75,8 @@ def run(request: RunRequest, watch: Watch) -> int:
     )
     # The state is alone in a list, from which the loop takes it: whoever held it besides would keep its memory.
     begun = None if resume is None else restored_state(resume, task, to_train=True)
+    peak = PeakArrays(devices.list)
+    programs = programs.observed_by(peak)
     with stop, claimed(request.folder, watch) as recorder:
         record_start(recorder, request, devices=devices, data=data, parent=parent)
         record_plan(recorder, plan)
@@ -82,6 +86,9 @@ def run(request: RunRequest, watch: Watch) -> int:
         weights = weights_of(resume) or task.model.origin
         record_program(recorder, steps, states[0], of_model, task, weights=weights, forced=request.forced)
         evaluator = evaluator_of(task, data, recorder, stop, watch)
+        if evaluator and programs.decode:
+            begins = partial(peak.begins, "decode", added_bytes=programs.decode.added_bytes)
+            evaluator = replace(evaluator, begins=begins)
         baseline = evaluator.evaluate_untrained(states[0], of_model, recorder) if evaluator else None
         loop = Loop(
             task=task,
@@ -96,6 +103,7 @@ def run(request: RunRequest, watch: Watch) -> int:
         outcome = train(loop, states)
         if evaluator:
             outcome = evaluate(evaluator, outcome, of_model, baseline, recorder)
+        recorder.update("result", peak_arrays=peak.document())
         message = None if outcome.status == "succeeded" else outcome.because
         recorder.seal(outcome.status, exit_code=EXIT_CODES[outcome.status], error=outcome.error, message=message)
     watch.say(f"run folder: {request.folder}")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from trainer.data.prompts import Asked
 from trainer.loop.program import Compiled, decode_program, draw_program, start_program
 from trainer.loop.steps import Steps, compiled_steps
 from trainer.loop.task import Task
 from trainer.model.lora import is_lora
+from trainer.recorder.memory import PeakArrays
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +44,28 @@ class RunPrograms:
             "decode": () if self.decode is None else (self.decode,),
         }
         return {name: programs for name, programs in found.items() if programs}
+
+    def observed_by(self, peak: PeakArrays) -> RunPrograms:
+        """Return the programs with memory looked at when each that is called here runs first."""
+        begins = self.beginning
+        if begins is not None:
+            draw = None if begins.draw is None else _observed("start", begins.draw, peak)
+            begins = Beginning(draw=draw, start=_observed("start", begins.start, peak))
+        steps = {length: _observed("train", step, peak) for length, step in self.steps.by_length.items()}
+        return replace(self, beginning=begins, steps=Steps(by_length=steps))
+
+
+def _observed(name: str, program: Compiled, peak: PeakArrays) -> Compiled:
+    """Return a program at whose first call the memory is looked at."""
+    seen: list[str] = []
+
+    def call(*arguments: Any) -> Any:
+        if not seen:
+            peak.begins(name, added_bytes=program.added_bytes)
+            seen.append(name)
+        return program.call(*arguments)
+
+    return replace(program, call=call)
 
 
 def compiled_beginning(task: Task) -> Beginning:

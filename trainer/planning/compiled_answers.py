@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import jax
-
 from trainer.data.prompts import Asked
 from trainer.loop.effective import donation
 from trainer.loop.program import Compiled
@@ -48,7 +46,7 @@ def compiled_answers(summed: list[ProgramAnswer], programs: RunPrograms, task: T
 
 def compiled_answer(summed: ProgramAnswer, compiled: tuple[Compiled, ...], task: Task) -> ProgramAnswer:
     """Return what the largest of the programs that share a name needs, with what lies beside it."""
-    peaks = [peak_bytes(each) for each in compiled]
+    peaks = [each.peak_bytes for each in compiled]
     known = [peak for peak in peaks if peak is not None]
     if len(known) < len(peaks):
         return replace(summed, because="added up: the device's compiler does not say what a program needs")
@@ -63,26 +61,6 @@ def compiled_answer(summed: ProgramAnswer, compiled: tuple[Compiled, ...], task:
         parts=divided(peak, summed.parts),
     )
     return with_state_read(found, compiled[known.index(max(known))], task) if summed.name == "train" else found
-
-
-def peak_bytes(compiled: Compiled) -> int | None:
-    """Return the most bytes that a program has on one device at one time, its arguments and results among them.
-
-    A runtime sets aside a program's temporaries as one piece, so all of them count. None: the backend does not say.
-    """
-    analysis = compiled.executable.memory_analysis()
-    if analysis is None:
-        return None
-    whole = analysis.argument_size_in_bytes + analysis.output_size_in_bytes + analysis.temp_size_in_bytes
-    return int(whole - analysis.alias_size_in_bytes)
-
-
-def added_bytes(compiled: Compiled) -> int:
-    """Return what a program takes besides its arguments: temporaries, and results that lie in no argument's place."""
-    analysis = compiled.executable.memory_analysis()
-    if analysis is None:
-        return 0
-    return int(analysis.temp_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes)
 
 
 def with_state_read(found: ProgramAnswer, step: Compiled, task: Task) -> ProgramAnswer:

@@ -86,6 +86,6 @@ def refused_by_compiler(error: jax.errors.JaxRuntimeError, plan: dict[str, Any],
         what = f"The compiler for {kind} found no room for the run: {first_line(error)}"
         problem = problem_of(DOES_NOT_FIT, file=model, what=what, next=advice(plan["changes"]))
     else:
-        found = plan | {"need_bytes": said.need_bytes, "available_bytes": said.cap_bytes}
-        problem = does_not_fit(found, model=model, can_force=False)
+        stated = plan | {"need_bytes": said.need_bytes, "available_bytes": said.cap_bytes}
+        problem = does_not_fit(stated, model=model, can_force=False)
     return ProblemError([problem], exit_code=REFUSED)
