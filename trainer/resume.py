@@ -13,6 +13,7 @@ from typing import Any
 from evidence.records.by_name import flatten
 from evidence.records.facts import facts_of
 from evidence.records.ours import read_run
+from evidence.run.chain import link_of
 from evidence.run.layout import CONFIG, MANIFEST
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
@@ -62,7 +63,14 @@ def parent_of(resume: Path | None, config: Config) -> dict[str, Any] | None:
         problems += [other_rows(resume, *change) for change in changes_of_rows(before, config)]
     if problems:
         raise ProblemError(problems, exit_code=2)
-    return {"run_id": resume.resolve().name, "step": step}
+    link = link_at(resume, step)
+    return {"run_id": resume.resolve().name, "step": step, **({} if link is None else {"link": link})}
+
+
+def link_at(resume: Path, step: int) -> str | None:
+    """Return the link of a run's last entry of the chain at a step, None where it has none there."""
+    entries = read_run(resume).chain().values
+    return next((link_of(entry) for entry in reversed(entries) if entry["step"] == step), None)
 
 
 def changes_of_state(before: Config, after: Config) -> Iterator[tuple[str, Any, Any]]:

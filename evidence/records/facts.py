@@ -59,6 +59,11 @@ class Facts:
         return self._rows(layout.LOG)
 
     @cached_property
+    def chain(self) -> Sequence[Document] | None:
+        """The rows of chain.jsonl."""
+        return self._rows(layout.CHAIN)
+
+    @cached_property
     def predictions(self) -> Sequence[Document] | None:
         """The rows of predictions.jsonl."""
         return self._rows(layout.PREDICTIONS)

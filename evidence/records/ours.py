@@ -19,7 +19,7 @@ from schemas.problems.problem import Lines, Problem, ProblemError
 from schemas.problems.rule import problem_of
 from schemas.validate import Rows, read_document, read_rows
 
-ROW_FILES = (layout.METRICS, layout.LOG, layout.PREDICTIONS, layout.BASELINE_PREDICTIONS)
+ROW_FILES = (layout.METRICS, layout.LOG, layout.CHAIN, layout.PREDICTIONS, layout.BASELINE_PREDICTIONS)
 
 NO_ROWS = Rows(values=[], problems=(), torn_tail=False, bytes_read=0)
 
@@ -116,6 +116,10 @@ class Run:
         """Return the rows of log.jsonl."""
         return self.rows(layout.LOG)
 
+    def chain(self) -> Rows:
+        """Return the rows of chain.jsonl."""
+        return self.rows(layout.CHAIN)
+
     def predictions(self) -> Rows:
         """Return the rows of predictions.jsonl."""
         return self.rows(layout.PREDICTIONS)
@@ -125,7 +129,7 @@ class Run:
         return self.rows(layout.BASELINE_PREDICTIONS)
 
     def row_problems(self) -> list[Problem]:
-        """Return what is wrong with the rows of all four files, reading those that were not read yet."""
+        """Return what is wrong with the rows of all its files, reading those that were not read yet."""
         return [problem for name in ROW_FILES for problem in self.rows(name).problems]
 
     def with_line(self, problem: Problem) -> Problem:
@@ -142,7 +146,7 @@ class Run:
         return replace(problem, line=self.rows(name).line_of(problem.line - 1))
 
     def rows(self, name: str) -> Rows:
-        """Return the rows of one of the four JSONL files by its name."""
+        """Return the rows of one of the run's JSONL files by its name."""
         if name not in self.files:
             return NO_ROWS
         if name not in self._rows:

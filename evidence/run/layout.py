@@ -12,6 +12,7 @@ CONFIG = "config.yaml"
 PLAN = "plan.json"
 METRICS = "metrics.jsonl"
 LOG = "log.jsonl"
+CHAIN = "chain.jsonl"
 FIRST_EXAMPLES = "first_examples.json"
 PREDICTIONS = "predictions.jsonl"
 BASELINE_PREDICTIONS = "baseline_predictions.jsonl"
@@ -52,6 +53,7 @@ ROLES = MappingProxyType(
         PLAN: "plan",
         METRICS: "metrics",
         LOG: "log",
+        CHAIN: "chain",
         FIRST_EXAMPLES: "first_examples",
         PREDICTIONS: "predictions",
         BASELINE_PREDICTIONS: "baseline_predictions",

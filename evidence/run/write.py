@@ -114,8 +114,8 @@ class RowWriter:
         os.ftruncate(self._file.fileno(), self._size)
         self._synced_at = time.monotonic()
 
-    def append(self, row: dict[str, Any]) -> None:
-        """Write one row as one line, in one system call.
+    def append(self, row: dict[str, Any]) -> bytes:
+        """Write one row as one line, in one system call, and return the line.
 
         Raises:
             OSError: The row could not be written, for example because the disk is full; the rows before it are intact.
@@ -130,6 +130,7 @@ class RowWriter:
         self._size += len(line)
         if time.monotonic() - self._synced_at >= SYNC_SECONDS:
             self.sync()
+        return line
 
     def sync(self) -> None:
         """Wait until every row is on the disk itself, so that it survives a power cut too."""

@@ -22,7 +22,7 @@ DOCUMENTS = (
     "target",
     "receipt",
 )
-ROWS = ("metric_row", "log_record", "prediction_row", "dataset_row", "eval_item")
+ROWS = ("metric_row", "log_record", "chain_entry", "prediction_row", "dataset_row", "eval_item")
 KINDS = (*DOCUMENTS, *ROWS)
 
 VERSIONS = ("1.0", "1.1")
@@ -40,6 +40,7 @@ _KIND_OF_FILE = {
     "plan.json": "plan",
     "metrics.jsonl": "metric_row",
     "log.jsonl": "log_record",
+    "chain.jsonl": "chain_entry",
     "first_examples.json": "first_examples",
     "predictions.jsonl": "prediction_row",
     "baseline_predictions.jsonl": "prediction_row",

@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
         ("metrics.jsonl", "metric_row"),
         ("log.jsonl", "log_record"),
         ("first_examples.json", "first_examples"),
+        ("chain.jsonl", "chain_entry"),
         ("predictions.jsonl", "prediction_row"),
         ("baseline_predictions.jsonl", "prediction_row"),
         ("eval_summary.json", "eval_summary"),

@@ -197,6 +197,10 @@ EFFECTS: dict[str, tuple[list[str], Observe]] = {
         ["recording.log_every_steps=3"],
         of_run(lambda folder: [row["step"] for row in rows_of(layout.METRICS)(folder)]),
     ),
+    "recording.chain_every_steps": (
+        ["recording.chain_every_steps=3"],
+        of_run(lambda folder: [row["step"] for row in rows_of(layout.CHAIN)(folder)]),
+    ),
     "recording.first_examples": (
         ["recording.first_examples=1"],
         of_run(lambda folder: len(document(folder, layout.FIRST_EXAMPLES)["examples"])),

@@ -67,6 +67,7 @@ def test_a_smoke_run_is_valid_evidence(config: Config, order_of: Callable[..., R
         "plan",
         "metrics",
         "log",
+        "chain",
         "first_examples",
         "predictions",
         "baseline_predictions",

@@ -126,6 +126,7 @@ class Recording:
     """What is written while it runs."""
 
     log_every_steps: int = 1
+    chain_every_steps: int | None = None
     first_examples: int = 4
 
 

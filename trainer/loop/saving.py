@@ -51,8 +51,12 @@ class Checkpoints:
         self.seconds = 0.0
         """How long the last save took."""
 
-    def save(self, state: TrainState) -> int:
+    def save(self, state: TrainState, *, sha256: str | None = None) -> int:
         """Write the state and return its step; returns when it is complete on disk.
+
+        Args:
+            state: what is saved.
+            sha256: its hash, where it is known already.
 
         Raises:
             OSError: it could not be written, for example because the disk is full; earlier checkpoints are whole.
@@ -61,7 +65,7 @@ class Checkpoints:
         step = int(state.step)
         refuse_full_disk(self._folder, state)
         with quiet_writers():
-            number = self._write(step, state)
+            number = self._write(step, state, sha256)
             if number is not None:
                 gc.collect()  # Tasks that nobody awaited complain when they are collected: here, unheard.
         if number is not None:
@@ -69,7 +73,7 @@ class Checkpoints:
         self.seconds = time.perf_counter() - began
         return step
 
-    def _write(self, step: int, state: TrainState) -> int | None:
+    def _write(self, step: int, state: TrainState, sha256: str | None) -> int | None:
         """Write the state and return None, or the operating system's error number and leave nothing behind."""
         try:
             parts = stored(state)
@@ -77,7 +81,7 @@ class Checkpoints:
             self._manager.save(
                 step,
                 args=ocp.args.StandardSave(parts.parts()),
-                custom_metadata={HASH: state_sha256(parts), **scaled, **self._beside},
+                custom_metadata={HASH: sha256 or state_sha256(parts), **scaled, **self._beside},
             )
             self._manager.wait_until_finished()
         except (OSError, ValueError) as error:

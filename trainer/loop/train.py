@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ import jax
 from jaxtyping import Array
 
 from schemas.catalog.row_fields import row_fields
-from trainer.data.source import Prefetched, Source
+from trainer.data.source import Prefetched, Source, batch_size_of
 from trainer.loop.loss_scale import NAME as SCALE
 from trainer.loop.loss_scale import SMALLEST
 from trainer.loop.mesh import batch_sharding
@@ -20,11 +21,17 @@ from trainer.loop.optimizer import build_schedule, learning_rate_at
 from trainer.loop.saving import Checkpoints
 from trainer.loop.step import Batch, Params, StepMetrics, TrainState
 from trainer.loop.stop import StopRequest
-from trainer.loop.task import Task
+from trainer.loop.stored import state_sha256, stored
+from trainer.loop.task import Task, without_reference
+from trainer.methods.method import joined
+from trainer.model.params import params_sha256
 from trainer.recorder.memory import device_memory_bytes, peak_memory_bytes
 from trainer.recorder.recorder import Recorder, now
 
 ALL_STEPS_DONE = "all steps done"
+
+CHAINED = 10
+"""Entries that a chain has between start and end where the configuration does not say how often."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,15 +89,15 @@ class Loop:
             watch.computed += batch["tokens"].size
             state, metrics = self.step(state, self.frozen, batch)
             done = step + 1
-            logged, saved = self.is_logged(done, first), self.is_saved(done)
+            logged, saved, chained = self.is_logged(done, first), self.is_saved(done), self.is_chained(done)
             if logged:
                 self.log(done, metrics, watch)
             # At other steps nobody waits for the devices.
-            if (logged or saved) and spoiled_by(metrics, step=done):
+            if (logged or saved or chained) and spoiled_by(metrics, step=done):
                 break
-            if saved:
-                self.save(state)
-                watch.leave_out(self.checkpoints.seconds)
+            if saved or chained:
+                with watch.left_out():
+                    self.entered(state, saved=saved)
         if metrics is not None and watch.done < done:
             self.log(done, metrics, watch)  # stopped between rows: the result counts to the last row
         seconds = time.perf_counter() - began
@@ -110,6 +117,12 @@ class Loop:
         """Return whether a checkpoint follows a step; the last one is saved by the run itself."""
         every = self.task.config.checkpoint.save_every_steps
         return every > 0 and done % every == 0 and done < self.task.config.limits.steps
+
+    def is_chained(self, done: int) -> bool:
+        """Return whether an entry of the chain follows a step; checkpoints and the end have theirs besides."""
+        steps = self.task.config.limits.steps
+        every = self.task.config.recording.chain_every_steps or max(1, steps // CHAINED)
+        return done % every == 0 and done < steps
 
     def log(self, done: int, metrics: StepMetrics, watch: Stopwatch) -> None:
         """Write the row of a step."""
@@ -142,22 +155,56 @@ class Loop:
         fields = {field.name for field in row_fields()}
         return {name: finite_or_none(value) for name, value in metrics.named.items() if name in fields}
 
-    def save(self, state: TrainState) -> None:
-        """Write a checkpoint, after everything recorded so far is on disk."""
+    def save(self, state: TrainState, *, params: str | None = None) -> None:
+        """Write the state's entry of the chain and a checkpoint, after everything recorded so far is on disk.
+
+        The entry comes first, so that there is none without: who goes on from the checkpoint goes on with the chain.
+        """
         self.recorder.sync()
-        step = self.checkpoints.save(state)
+        hashed = self.link(state, params=params)
+        step = self.checkpoints.save(state, sha256=hashed)
         self.recorder.log(
             "info", "checkpoint_saved", f"checkpoint at step {step}", step=step, seconds=self.checkpoints.seconds
         )
+
+    def entered(self, state: TrainState, *, saved: bool) -> None:
+        """Write an entry of the chain, and a checkpoint with it where one is due."""
+        if saved:
+            self.save(state)
+        else:
+            self.link(state)
+
+    def link(self, state: TrainState, *, params: str | None = None) -> str:
+        """Write an entry of the chain and return the hash of the state.
+
+        Args:
+            state: after some step.
+            params: hash of all parameters, where it is known.
+        """
+        step, hashed = int(state.step), state_sha256(stored(state))
+        position = self.data_position(step)
+        self.recorder.link(step=step, data_position=position, state_sha256=hashed, params_sha256=params)
+        return hashed
+
+    def data_position(self, step: int) -> int:
+        """Return the sequences that the steps up to this one take from the stream of passes over the data."""
+        return step * batch_size_of(self.task.config, devices=self.task.mesh.size)
+
+    def params_sha256(self, state: TrainState) -> str:
+        """Return the hash of all parameters of the model."""
+        return params_sha256(joined(state.trained, without_reference(self.frozen)))
 
 
 def train(loop: Loop, states: list[TrainState]) -> Outcome:
     """Run the loop on the first state, save its last one, and record the result."""
     recorder = loop.recorder
+    loop.link(states[0], params=recorder.manifest["model"]["weights_sha256"])
     outcome = loop.run(states)
     # A state whose numbers are not finite is of no use to continue from; the checkpoint before it is.
     if outcome.status != "failed":
-        loop.save(outcome.state)
+        loop.save(outcome.state, params=loop.params_sha256(outcome.state))
+    else:
+        loop.link(outcome.state)
     loop.checkpoints.close()
     recorder.update("training", steps_done=int(outcome.state.step))
     peak = peak_memory_bytes(list(loop.task.mesh.devices.flat))
@@ -224,6 +271,9 @@ class Stopwatch:
         self._since, self.done, self.computed = at, done, 0
         return self.step_seconds
 
-    def leave_out(self, seconds: float) -> None:
-        """Leave out time that was not spent on steps."""
-        self._since += seconds
+    @contextmanager
+    def left_out(self) -> Iterator[None]:
+        """Leave out the time of what happens inside, which is not spent on steps."""
+        began = time.perf_counter()
+        yield
+        self._since += time.perf_counter() - began

@@ -14,6 +14,7 @@ from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 from evidence.run import layout
+from evidence.run.chain import Chain
 from evidence.run.hashes import sha256_file, sha256_manifest
 from evidence.run.lock import RunLock
 from evidence.run.write import RowWriter, write_json, write_text
@@ -78,6 +79,7 @@ class Recorder:
         self.run_id = folder.resolve().name
         self.manifest: dict[str, Any] = {}
         self.metric_rows: list[dict[str, Any]] = []
+        self.chain = Chain()
         self._say = say
         self._lock = RunLock(folder)
         self._metrics: RowWriter
@@ -121,6 +123,7 @@ class Recorder:
     def start(self, manifest: dict[str, Any]) -> None:
         """Write the first manifest: everything known before the first step."""
         self.manifest = manifest
+        self.chain = Chain((manifest["parent"] or {}).get("link"))
         self.save()
 
     def set(self, **groups: Any) -> None:
@@ -147,8 +150,16 @@ class Recorder:
 
     def metric(self, row: dict[str, Any]) -> None:
         """Append a row to metrics.jsonl."""
-        self._metrics.append(row)
+        self.chain.row(self._metrics.append(row))
         self.metric_rows.append(row)
+
+    def link(self, *, step: int, data_position: int, state_sha256: str, params_sha256: str | None = None) -> None:
+        """Append an entry to chain.jsonl: what the run is at this step; see the schema `chain_entry`."""
+        entry = self.chain.entry(
+            step=step, data_position=data_position, state_sha256=state_sha256, params_sha256=params_sha256
+        )
+        with RowWriter(self.folder / layout.CHAIN) as writer:
+            writer.append(entry)
 
     def log(self, level: str, event: str, message: str, **fields: Any) -> None:
         """Append an event to log.jsonl and show its message."""
@@ -175,6 +186,8 @@ class Recorder:
             "finished_at": now(),
             "exit": {"code": exit_code, "error": error, "message": message},
         }
+        if self.chain.entries:
+            self.manifest["chain"] = self.chain.document()
         self.log("info", "run_sealed", f"sealed as {status}", manifest_sha256=sha256_manifest(self.manifest))
         self.sync()
         self.manifest["artifacts"] = artifacts_of(self.folder)

@@ -2,13 +2,15 @@
 
 One file for each fact: `identity` (which run), `settings` (declared and effective), `devices` (what ran where),
 `arithmetic` (figures that follow from others), `examples` (training data), `results` (metrics), `order` (times and
-steps), `ending` (status), `log` and `events` (events), `scores` and `questions` (evaluation).
+steps), `chain` (what the run was at one step
+after another), `ending` (status), `log` and `events` (events), `scores` and `questions` (evaluation).
 """
 
 from __future__ import annotations
 
 from evidence.rules.contradiction import (
     arithmetic,
+    chain,
     devices,
     ending,
     events,
@@ -30,6 +32,7 @@ MODULES = (
     examples,
     results,
     order,
+    chain,
     ending,
     log,
     events,

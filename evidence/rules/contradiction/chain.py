@@ -1,0 +1,156 @@
+"""TP324 to TP327: the chain holds together, and goes with the rows, the manifest and what the evaluation was put to.
+
+What an entry states of a state, only a repetition can confirm; that no entry was changed by itself, the links show.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+from evidence.records.facts import Facts
+from evidence.records.values import found
+from evidence.run import layout
+from evidence.run.chain import link_of
+from schemas.problems.problem import Problem
+from schemas.problems.rule import Rule, first_few
+
+RESTORE = "Restore chain.jsonl as the run wrote it, for example from git; if it is lost, run again."
+
+BROKEN_CHAIN = Rule(
+    "TP324",
+    "Broken chain",
+    "Each entry of chain.jsonl holds the hash of the one before; this one holds another, so one of them was changed, "
+    "left out or put in.",
+    RESTORE,
+)
+CHAIN_OF_OTHER_ROWS = Rule(
+    "TP325",
+    "Chain of other rows",
+    "An entry states the steps done, how much of the data they took, and the hash of the rows of metrics.jsonl so far.",
+    "Restore chain.jsonl and metrics.jsonl as the run wrote them.",
+)
+OTHER_HEAD = Rule(
+    "TP326",
+    "Chain with another end",
+    "The manifest states the number of entries and the hash of the last, which holds that of all before it.",
+    RESTORE,
+)
+CHAIN_OF_OTHER_PARAMS = Rule(
+    "TP327",
+    "Chain of other parameters",
+    "The chain states the parameters at its start and its end; manifest and evaluation state the same ones.",
+    RESTORE,
+)
+
+
+def chain_holds(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem for each entry that does not hold the hash of the one before it, or goes back."""
+    yield from first_few(_broken(facts, facts.chain or []))
+
+
+def chain_ends_as_stated(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem where the manifest states another end of the chain than it has."""
+    stated = None if facts.manifest is None else facts.manifest.get("chain")
+    entries = facts.chain
+    if facts.manifest is None or not facts.is_sealed or entries is None:
+        return
+    if stated is None:
+        if entries:
+            what = f"chain.jsonl has {len(entries)} entries; the manifest does not state where it ends."
+            yield found(facts.folder, OTHER_HEAD, layout.MANIFEST, what, pointer="/chain")
+        return
+    if stated["entries"] != len(entries):
+        what = f"chain.jsonl has {len(entries)} entries; the manifest states {stated['entries']}."
+        yield found(facts.folder, OTHER_HEAD, layout.MANIFEST, what, pointer="/chain/entries")
+    elif entries and stated["head"] != link_of(entries[-1]):
+        what = f"The last entry has the hash {link_of(entries[-1])}; the manifest states {stated['head']}."
+        yield found(facts.folder, OTHER_HEAD, layout.MANIFEST, what, pointer="/chain/head")
+
+
+def chain_goes_with_rows(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem for each entry whose rows are not those of metrics.jsonl, or that took other data."""
+    if not facts.chain or facts.metrics is None:
+        return
+    yield from first_few(_of_other_rows(facts, facts.chain))
+    last = facts.chain[-1]
+    done = (facts.training or {}).get("steps_done")
+    if facts.succeeded and (last["step"] != done or last["rows"] != len(facts.metrics)):
+        what = (
+            f"The chain ends at step {last['step']} after {last['rows']} rows; the run did {done} steps and has "
+            f"{len(facts.metrics)} rows."
+        )
+        yield found(facts.folder, CHAIN_OF_OTHER_ROWS, layout.CHAIN, what, line=len(facts.chain))
+
+
+def chain_goes_with_parameters(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem where start or end of the chain has other parameters than manifest or evaluation state."""
+    if not facts.chain:
+        return
+    if facts.model is not None:
+        yield from _other_params(facts, 0, "manifest", facts.model["weights_sha256"])
+    evaluated = None if facts.eval_summary is None else facts.eval_summary["checkpoint"]
+    if evaluated is not None and evaluated["step"] == facts.chain[-1]["step"]:
+        yield from _other_params(facts, len(facts.chain) - 1, "evaluation", evaluated["params_sha256"])
+
+
+def _broken(facts: Facts, entries: Any) -> Iterator[Problem]:
+    parent = {} if facts.manifest is None else facts.manifest["parent"] or {}
+    before: str | None = parent.get("link")
+    step = parent.get("step", 0)
+    for line, entry in enumerate(entries, start=1):
+        if entry["previous"] != before and (line > 1 or facts.manifest is not None):
+            holds = "none" if entry["previous"] is None else entry["previous"]
+            what = f"The entry at step {entry['step']} holds {holds} as the hash of the one before, which is {before}."
+            yield found(facts.folder, BROKEN_CHAIN, layout.CHAIN, what, line=line, pointer="/previous")
+        if entry["step"] < step:
+            what = f"Step {entry['step']} comes after step {step}."
+            yield found(facts.folder, BROKEN_CHAIN, layout.CHAIN, what, line=line, pointer="/step")
+        before, step = link_of(entry), entry["step"]
+
+
+def _of_other_rows(facts: Facts, entries: Any) -> Iterator[Problem]:
+    steps = facts.columns["step"]
+    lines = _lines(facts)
+    digest, hashed = hashlib.sha256(), 0
+    for line, entry in enumerate(entries, start=1):
+        for text in lines[hashed : entry["rows"]]:
+            digest.update(text)
+        hashed = max(hashed, min(entry["rows"], len(lines)))
+        before, after = int((steps <= entry["step"]).sum()), len(steps)
+        if entry["rows"] != before:
+            what = (
+                f"At step {entry['step']} the chain counts {entry['rows']} rows; metrics.jsonl has {before} of {after}."
+            )
+            yield found(facts.folder, CHAIN_OF_OTHER_ROWS, layout.CHAIN, what, line=line, pointer="/rows")
+        elif entry["rows_sha256"] != digest.hexdigest():
+            what = (
+                f"The first {entry['rows']} rows of metrics.jsonl are not those of the chain at step {entry['step']}."
+            )
+            yield found(facts.folder, CHAIN_OF_OTHER_ROWS, layout.CHAIN, what, line=line, pointer="/rows_sha256")
+        size = None if facts.training is None else facts.training["batch_size"]
+        if size is not None and entry["data_position"] != entry["step"] * size:
+            what = f"{entry['step']} steps of {size} sequences are not {entry['data_position']} sequences."
+            yield found(facts.folder, CHAIN_OF_OTHER_ROWS, layout.CHAIN, what, line=line, pointer="/data_position")
+
+
+def _lines(facts: Facts) -> list[bytes]:
+    """Return the whole lines of metrics.jsonl; converted line ends have a finding of their own."""
+    if layout.METRICS not in facts.files:
+        return []
+    content = (facts.folder / layout.METRICS).read_bytes().replace(b"\r\n", b"\n")
+    return [line for line in content.splitlines(keepends=True) if line.endswith(b"\n")]
+
+
+def _other_params(facts: Facts, index: int, where: str, sha256: str) -> Iterator[Problem]:
+    entry = (facts.chain or [])[index]
+    if entry["params_sha256"] != sha256:
+        has = "none" if entry["params_sha256"] is None else f"{entry['params_sha256'][:12]}…"
+        what = f"At step {entry['step']} the chain states the parameters {has}; the {where} states {sha256[:12]}…."
+        place = {"line": index + 1, "pointer": "/params_sha256"}
+        yield found(facts.folder, CHAIN_OF_OTHER_PARAMS, layout.CHAIN, what, **place)
+
+
+CHECKS = (chain_holds, chain_ends_as_stated, chain_goes_with_rows, chain_goes_with_parameters)
+"""Rules of the chain, in the order in which their findings appear."""

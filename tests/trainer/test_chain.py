@@ -1,0 +1,192 @@
+"""The chain that a run writes: what it states is so, no change stays unseen, and a resumed run goes on with it."""
+
+import hashlib
+import json
+import random
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from evidence.judge.judgement import report_of
+from evidence.records.facts import facts_of
+from evidence.records.ours import read_run
+from evidence.rules.contradiction import chain as rules
+from evidence.run import layout
+from evidence.run.hashes import sha256_file
+from trainer.config.tree import Batch, Checkpoint, Config, Data, Evaluation, Limits, Mesh, Model, Optimizer, Recording
+from trainer.recorder.progress import Watch
+from trainer.run import RunRequest, run
+
+CHAINED = Config(
+    name="chained",
+    model=Model(name="tiny-gpt2"),
+    data=Data(max_length=96),
+    optimizer=Optimizer(learning_rate=1e-2),
+    batch=Batch(microbatch_size=2),
+    mesh=Mesh(device="cpu", devices=1),
+    checkpoint=Checkpoint(save_every_steps=3, keep=9),
+    recording=Recording(chain_every_steps=2),
+    evaluation=Evaluation(max_new_tokens=4, batch_size=50),
+    limits=Limits(steps=6),
+)
+
+
+def carried_out(config: Config, folder: Path, resume: Path | None = None) -> Path:
+    with Watch(quiet=True) as watch:
+        assert run(RunRequest(config=config, folder=folder, command=["trainproof"], resume=resume), watch) == 0
+    return folder
+
+
+def entries(folder: Path) -> list[dict]:
+    return [json.loads(line) for line in (folder / layout.CHAIN).read_text().splitlines()]
+
+
+def manifest_of(folder: Path) -> dict:
+    return json.loads((folder / layout.MANIFEST).read_text())
+
+
+def errors_of(folder: Path) -> list[str]:
+    return [problem.what for problem in report_of(read_run(folder)).findings if problem.severity == "error"]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of six steps with a checkpoint at the third."""
+    return carried_out(CHAINED, tmp_path_factory.mktemp("chain") / "whole")
+
+
+def by_hand(entry: dict) -> str:
+    """Return an entry's hash as sha256sum gives it, without the product's own function."""
+    return hashlib.sha256(json.dumps(entry, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def test_each_entry_states_what_the_run_was(whole: Path):
+    found = entries(whole)
+    assert [entry["step"] for entry in found] == [0, 2, 3, 4, 6]
+    assert [entry["rows"] for entry in found] == [0, 2, 3, 4, 6]
+    assert [entry["data_position"] for entry in found] == [0, 4, 6, 8, 12]
+    lines = (whole / layout.METRICS).read_bytes().splitlines(keepends=True)
+    assert [entry["rows_sha256"] for entry in found] == [
+        hashlib.sha256(b"".join(lines[: entry["rows"]])).hexdigest() for entry in found
+    ]
+    assert [entry["previous"] for entry in found] == [None, *map(by_hand, found[:-1])]
+    manifest = manifest_of(whole)
+    assert manifest["chain"] == {"entries": 5, "head": by_hand(found[-1])}
+    assert found[0]["params_sha256"] == manifest["model"]["weights_sha256"]
+    for step in (3, 6):
+        saved = json.loads((whole / layout.CHECKPOINTS / str(step) / "_CHECKPOINT_METADATA").read_text())
+        [entry] = [entry for entry in found if entry["step"] == step]
+        assert saved["custom_metadata"]["state_sha256"] == entry["state_sha256"]
+    assert len({entry["state_sha256"] for entry in found}) == 5
+    assert errors_of(whole) == []
+
+
+def test_a_resumed_run_goes_on_with_the_chain_bit_for_bit(whole: Path, tmp_path: Path):
+    half = tmp_path / "half"
+    shutil.copytree(whole, half)
+    shutil.rmtree(half / layout.CHECKPOINTS / "6")
+    rest = carried_out(CHAINED, tmp_path / "rest", resume=half)
+    at_three = entries(whole)[2]
+    assert manifest_of(rest)["parent"] == {"run_id": "half", "step": 3, "link": by_hand(at_three)}
+    found = entries(rest)
+    assert found[0]["previous"] == by_hand(at_three)
+    states = {entry["step"]: entry["state_sha256"] for entry in entries(whole)}
+    assert {entry["step"]: entry["state_sha256"] for entry in found} == {
+        step: state for step, state in states.items() if step >= 3
+    }
+    assert found[-1]["params_sha256"] == entries(whole)[-1]["params_sha256"]
+    assert errors_of(rest) == []
+
+
+def test_a_run_that_is_stopped_before_its_first_step_has_a_chain_of_its_start(
+    config: Config, order_of: Callable[..., RunRequest]
+):
+    order = order_of(replace(config, limits=replace(config.limits, max_minutes=1e-6)))
+    with Watch(quiet=True) as watch:
+        assert run(order, watch) == 5
+    first, last = entries(order.folder)
+    assert first["state_sha256"] == last["state_sha256"]
+    assert errors_of(order.folder) == []
+
+
+def tampered_value(value, draw: random.Random):
+    if isinstance(value, str) and len(value) == 64:
+        place = draw.randrange(64)
+        return (
+            value[:place]
+            + draw.choice([digit for digit in "0123456789abcdef" if digit != value[place]])
+            + value[place + 1 :]
+        )
+    if isinstance(value, int):
+        return value + draw.choice([-1, 1, 7])
+    if value is None:
+        return "ab" * 32
+    return value * draw.choice([0.5, 1.5]) + 1e-3 if isinstance(value, float) else value + "0"
+
+
+def tamper(folder: Path, draw: random.Random) -> str:
+    """Change chain or rows at random and make every hash of the manifest's list fit; return what was done."""
+    name = draw.choice([layout.CHAIN, layout.METRICS])
+    lines = [json.loads(line) for line in (folder / name).read_text().splitlines()]
+    index = draw.randrange(len(lines))
+    what = draw.choice(["value", "value", "value", "drop", "twice", "swap", "cut"])
+    if what == "value":
+        key = draw.choice([key for key in lines[index] if key not in ("time", "device_memory_bytes")])
+        lines[index][key] = tampered_value(lines[index][key], draw)
+        what += f" {key}"
+    elif what == "drop":
+        del lines[index]
+    elif what == "twice":
+        lines.insert(index, dict(lines[index]))
+    elif what == "swap":
+        other = (index + 1) % len(lines)
+        lines[index], lines[other] = lines[other], lines[index]
+    else:
+        del lines[index:]
+    (folder / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return f"{what} in line {index + 1} of {name}"
+
+
+def test_a_thousand_tamperings_are_found_by_the_chain_alone(whole: Path, tmp_path: Path):
+    """No hash of a file is asked here: the chain, the rows and the manifest's head alone tell."""
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder, ignore=shutil.ignore_patterns(layout.CHECKPOINTS))
+    kept = {name: (folder / name).read_bytes() for name in (layout.CHAIN, layout.METRICS)}
+    draw = random.Random(20)
+    for _ in range(1000):
+        done = tamper(folder, draw)
+        read = read_run(folder)
+        facts = facts_of(read)
+        said = [problem for check in rules.CHECKS for problem in check(facts)]
+        said += [problem for problem in read.row_problems() if problem.severity == "error"]
+        assert said, done
+        for name, content in kept.items():
+            (folder / name).write_bytes(content)
+    assert [problem for check in rules.CHECKS for problem in check(facts_of(read_run(folder)))] == []
+
+
+def test_an_entry_that_is_changed_is_named(whole: Path, tmp_path: Path):
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder, ignore=shutil.ignore_patterns(layout.CHECKPOINTS))
+    changed = entries(folder)
+    stated = changed[2]["state_sha256"]
+    changed[2]["state_sha256"] = "ab" * 32
+    (folder / layout.CHAIN).write_text("".join(json.dumps(entry) + "\n" for entry in changed))
+    manifest = manifest_of(folder)
+    for artifact in manifest["artifacts"]:
+        if artifact["path"] == layout.CHAIN:
+            artifact |= {
+                "sha256": sha256_file(folder / layout.CHAIN),
+                "bytes": (folder / layout.CHAIN).stat().st_size,
+            }
+    (folder / layout.MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
+    changed[2]["state_sha256"] = stated
+    right = by_hand(changed[2])
+    changed[2]["state_sha256"] = "ab" * 32
+    assert errors_of(folder) == [
+        f"The entry at step 4 holds {right} as the hash of the one before, which is {by_hand(changed[2])}."
+    ]
+    assert report_of(read_run(folder)).grade.name == "contradictory"
