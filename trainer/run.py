@@ -1,7 +1,7 @@
 """The story of a run: read → compile → plan → build → train → evaluate → seal.
 
-What is read, compiled and planned reads no weight and writes nothing. From `claim` on there is a folder, and whatever happens, the recorder leaves in
-it what was measured and how it ended. Each step writes down its own part.
+What is read, compiled and planned takes no weight and writes nothing. From `claim` on there is a folder, and whatever
+happens, the recorder leaves in it what was measured and how it ended. Each step writes down its own part.
 """
 
 from __future__ import annotations

@@ -71,7 +71,6 @@ class Compiled:
         return int(analysis.temp_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes)
 
 
-
 @dataclass(frozen=True, kw_only=True)
 class Program:
     """A program before it is compiled."""

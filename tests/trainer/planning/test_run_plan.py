@@ -141,7 +141,11 @@ def test_what_the_compiler_finds_no_room_for_is_refused_forced_or_not(
 @pytest.mark.parametrize(
     ("said", "code", "text"),
     [
-        ("INTERNAL: Mosaic failed", 4, "error TP711: tiny-gpt2: The compiler for cpu refused the run: INTERNAL: Mosaic"),
+        (
+            "INTERNAL: Mosaic failed",
+            4,
+            "error TP711: tiny-gpt2: The compiler for cpu refused the run: INTERNAL: Mosaic",
+        ),
         ("RESOURCE_EXHAUSTED: no more tracks", 3, "error TP710: tiny-gpt2: The compiler for cpu found no room"),
     ],
 )
