@@ -10,12 +10,14 @@ from evidence.rules import (
     imported,
     integrity,
     plausibility,
+    registry,
     whole_config,
 )
 
 CHECKS = (
     *integrity.CHECKS,
     *contradiction.CHECKS,
+    *registry.CHECKS,
     *plausibility.CHECKS,
     *device_limits.CHECKS,
     *completeness.CHECKS,

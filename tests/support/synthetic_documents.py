@@ -24,8 +24,8 @@ def config_of(run_id: str, steps: int, mode: str, seed: int, items: int, *, base
         "name": run_id[:64],
         "mode": mode,
         "seed": seed,
-        "model": {"name": "demo", "revision": None, "weights": "random"},
-        "data": {"dataset": "dev-reasoning-v2", "generated_rows": 0, "max_length": SEQUENCE_LENGTH, "shuffle": True},
+        "model": {"name": "own-model", "revision": None, "weights": "random"},
+        "data": {"dataset": "own-rows", "generated_rows": 0, "max_length": SEQUENCE_LENGTH, "shuffle": True},
         "method": {"kind": "full"},
         "optimizer": {
             "name": "adamw",
@@ -46,7 +46,7 @@ def config_of(run_id: str, steps: int, mode: str, seed: int, items: int, *, base
         "checkpoint": {"save_every_steps": 0, "keep": 2},
         "recording": {"log_every_steps": 1, "first_examples": 1},
         "evaluation": {
-            "eval_set": "eval_v2" if items else None,
+            "eval_set": "own-items" if items else None,
             "baseline": baseline,
             "max_new_tokens": 160,
             "batch_size": 32,
@@ -242,7 +242,7 @@ def eval_summary_of(folder: Path, run_id: str, done: int, seed: int, end: dateti
         "started_at": time_of(end - timedelta(seconds=15)),
         "finished_at": time_of(end - timedelta(seconds=5)),
         "eval_set": {
-            "name": "eval_v2",
+            "name": "own-items",
             "items": len(rows),
             "sha256": sha256_lines(["the file of the set", str(len(rows))]),
             "ids_sha256": sha256_lines(row["id"] for row in rows),

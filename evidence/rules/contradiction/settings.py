@@ -146,11 +146,13 @@ def recording_is_as_declared(facts: Facts) -> Iterator[Problem]:
 def _other_number_of_examples(facts: Facts, document: Document, asked: int) -> Iterator[Problem]:
     """Yield a problem where not as many examples are shown as were asked for, or as the first step has.
 
-    A step of more examples than there are rows has some of them several times; each is shown once.
+    A step of more examples than there are rows has some of them several times; each is shown once. Where rows share
+    sequences, a step has more rows than sequences, as many as fit.
     """
     shown_ones = len(document["examples"])
     there = min(facts.training["batch_size"] if facts.training else asked, document["counts"]["rows"])
-    if shown_ones != min(asked, there):
+    packed = bool((facts.config or {}).get("data", {}).get("packing"))
+    if shown_ones != min(asked, there) and not (packed and min(asked, there) < shown_ones <= asked):
         seen = "1 example is shown" if shown_ones == 1 else f"{shown_ones} examples are shown"
         what = f"{seen}; config.yaml asks for {asked}."
         if there < asked:

@@ -101,7 +101,7 @@ def test_what_was_changed_comes_first_and_what_both_documents_state_alike_once(t
         ("code.branch", "effective"),
     ]
     assert differing[0].values == (0.001, 0.003)
-    assert differing[2].values == ("dev-reasoning-v2", "sets/mine.jsonl")
+    assert differing[2].values == ("own-rows", "sets/mine.jsonl")
 
 
 def test_what_ran_is_told_beside_what_was_asked_for_where_they_differ(tmp_path: Path):
@@ -409,9 +409,9 @@ def test_text_is_whole(tmp_path: Path):
         text
         == (
             "Settings that differ (2; 73 are equal)\n"
-            "  setting                    source     a        b\n"
-            "  evaluation.eval_set        declared   eval_v2  null\n"
-            "  dataset.overlap_with_eval  effective  0        null\n"
+            "  setting                    source     a          b\n"
+            "  evaluation.eval_set        declared   own-items  null\n"
+            "  dataset.overlap_with_eval  effective  0          null\n"
             "\n"
             "Figures\n"
             "  figure                       a                           b\n"

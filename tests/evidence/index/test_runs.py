@@ -29,7 +29,7 @@ def test_line_of_a_run(tmp_path: Path) -> None:
     )
     (summary,) = index_runs(tmp_path)
     assert (summary.path, summary.run_id, summary.grade) == (folder, "run", "consistent")
-    assert (summary.mode, summary.status, summary.model, summary.method) == ("full", "succeeded", "demo", "full")
+    assert (summary.mode, summary.status, summary.model, summary.method) == ("full", "succeeded", "own-model", "full")
     assert summary.device == "TPU v5e"
     assert (summary.steps_done, summary.steps_planned, summary.tokens_seen) == (100, 100, 204_800)
     assert summary.score is not None

@@ -10,13 +10,14 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from evidence.registry.known_models import known_models
 from evidence.targets.table import target_of, targets
 from schemas.problems.problem import ProblemError
 from schemas.validate import check_value
 from trainer.config.tree import Batch, Config, Data, Evaluation, Limits, Memory, Model, Optimizer, Precision
 from trainer.data.prompts import Asked
 from trainer.methods.model import model_of
-from trainer.model.files.known import known_models, known_source
+from trainer.model.files.known import known_source
 from trainer.planning import ask, target_plan
 from trainer.planning.ask import Asking, divided
 from trainer.planning.compile.ahead import Compiler

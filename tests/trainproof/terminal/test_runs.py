@@ -55,13 +55,13 @@ runs/killed  partial
 """
 
 LIST = """\
-run     grade          mode  status       model  device     steps  tokens    loss  exact match          \
+run     grade          mode  status       model      device     steps  tokens    loss  exact match          \
 duration  started
-killed  partial        full  interrupted  demo   cpu     10 of 20  20,480  1.7503  –                       \
+killed  partial        full  interrupted  own-model  cpu     10 of 20  20,480  1.7503  –                       \
 9.0 s  2026-11-20 14:00:00
-forged  contradictory  full  succeeded    demo   cpu           20  40,960  1.4735  0.500 (0.254–0.746)    \
+forged  contradictory  full  succeeded    own-model  cpu           20  40,960  1.4735  0.500 (0.254–0.746)    \
 34.0 s  2026-11-20 13:00:00
-good    consistent     full  succeeded    demo   cpu           20  40,960  1.4696  0.667 (0.391–0.862)    \
+good    consistent     full  succeeded    own-model  cpu           20  40,960  1.4696  0.667 (0.391–0.862)    \
 34.0 s  2026-11-20 12:00:00
 
 killed: warning TP513: The run was killed; 10 rows of metrics.jsonl are there.
@@ -73,8 +73,8 @@ runs/forged
   run id                       forged
   mode                         full
   status                       succeeded
-  model                        demo
-  dataset                      dev-reasoning-v2
+  model                        own-model
+  dataset                      own-rows
   device                       cpu
   commit                       0123456789abcdef0123456789abcdef01234567
   started at                   2026-11-20T13:00:00.000000+00:00

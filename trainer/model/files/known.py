@@ -5,17 +5,12 @@ Shapes alone: there are no weights and no tokenizer. A run never takes these; it
 
 from __future__ import annotations
 
-import json
-from functools import cache
 from pathlib import Path
-from typing import Any
 
+from evidence.registry.known_models import folder_of
 from schemas.names import MODELS, model_folder
 from schemas.problems.problem import ProblemError
 from trainer.model.files.source import ModelSource, found, resolve
-
-KNOWN = Path(__file__).parents[1] / "known"
-"""A folder with a config.json for each model, and models.json: parameters, source and date of each."""
 
 
 def planned_source(name: str, revision: str | None = None) -> ModelSource:
@@ -34,14 +29,8 @@ def planned_source(name: str, revision: str | None = None) -> ModelSource:
 
 def known_source(name: str) -> ModelSource | None:
     """Return the shapes that ship of a model, None where it is not known. Case does not matter, as on the hub."""
-    folder = _folders().get(name.lower())
+    folder = folder_of(name)
     return None if folder is None else found(name, None, folder, folder, "pretrained")
-
-
-def known_models() -> dict[str, dict[str, Any]]:
-    """Return what is stated of each model: parameters, other names of the same shape, source, date."""
-    models: dict[str, dict[str, Any]] = json.loads((KNOWN / "models.json").read_text(encoding="utf-8"))
-    return models
 
 
 def cached_source(name: str) -> ModelSource | None:
@@ -56,13 +45,3 @@ def cached_source(name: str) -> ModelSource | None:
         return found(name, folder.name, folder, folder, "pretrained")
     except ProblemError:
         return None
-
-
-@cache
-def _folders() -> dict[str, Path]:
-    """Return the folder of each name, in small letters."""
-    folders = {}
-    for name, stated in known_models().items():
-        for each in (name, *stated["same_shape"]):
-            folders[each.lower()] = KNOWN / name.replace("/", "--")
-    return folders

@@ -20,7 +20,7 @@ def test_a_clean_run_can_be_made_again(tmp_path: Path) -> None:
         "trainproof train --config config.yaml --output alpha-again",
         "trainproof compare alpha alpha-again",
     )
-    assert ("Data set", "dev-reasoning-v2", "dataset.name") in found.facts
+    assert ("Data set", "own-rows", "dataset.name") in found.facts
 
 
 def test_a_run_that_was_forced_is_forced_again() -> None:
