@@ -1,7 +1,7 @@
 """Time stamps of a run while it runs: of its start before the first step, and of its manifest after its seal.
 
-An authority that cannot be reached costs at most ten seconds and never the run: what it said, or why it said nothing, is
-kept in stamps.json.
+An authority that cannot be reached costs at most ten seconds and never the run: what it said, or why it said nothing,
+is kept in stamps.json.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def refuse_authority(authority: str | None) -> None:
 
 
 def stamp_start(recorder: Recorder, authority: str | None) -> None:
-    """Have an authority say that configuration, data and plan existed before the first step; the log says what it said."""
+    """Have an authority say that configuration, data and plan existed before the first step; the log says so too."""
     if authority is None:
         return
     sha256 = start_of(recorder.folder, recorder.manifest)
