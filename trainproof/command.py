@@ -8,6 +8,7 @@ import sys
 
 import typer
 
+from trainproof.verbs.challenge import challenge
 from trainproof.verbs.check import check
 from trainproof.verbs.compare import compare
 from trainproof.verbs.dashboard import dashboard
@@ -21,6 +22,7 @@ from trainproof.verbs.note import note
 from trainproof.verbs.package import package
 from trainproof.verbs.plan import plan
 from trainproof.verbs.queue import queue
+from trainproof.verbs.replay import replay
 from trainproof.verbs.runs import runs
 from trainproof.verbs.show import show
 from trainproof.verbs.sign import sign
@@ -56,6 +58,8 @@ for verb in (
     stamp,
     statement,
     verify,
+    replay,
+    challenge,
 ):
     app.command()(verb)
 app.command("import")(import_)

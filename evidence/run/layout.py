@@ -17,6 +17,8 @@ FIRST_EXAMPLES = "first_examples.json"
 PREDICTIONS = "predictions.jsonl"
 BASELINE_PREDICTIONS = "baseline_predictions.jsonl"
 EVAL_SUMMARY = "eval_summary.json"
+TRAINED_PARAMS = "trained_params.safetensors"
+"""The trained parameters at the end of a run, where they are small: with them a stranger can question the model."""
 LOCK = "run.lock"
 
 IMPORT = "import.json"
@@ -45,6 +47,11 @@ DEEPEST = 64
 """Folders inside each other that are looked into; no run has so many."""
 
 
+def holds_weights(path: str) -> bool:
+    """Return whether a file of a run, by its path inside it, holds arrays: it is no text."""
+    return path == TRAINED_PARAMS or in_weight_folder(path)
+
+
 def in_weight_folder(path: str) -> bool:
     """Return whether a file of a run, by its path inside it, lies in a folder for weights."""
     return path.partition("/")[0] in WEIGHT_FOLDERS
@@ -61,12 +68,13 @@ ROLES = MappingProxyType(
         PREDICTIONS: "predictions",
         BASELINE_PREDICTIONS: "baseline_predictions",
         EVAL_SUMMARY: "eval_summary",
+        TRAINED_PARAMS: "trained_params",
     }
 )
 """Role of each evidence file in the manifest's artifact list; any other file has the role `other`."""
 
 
-_COMMON = {CONFIG, PLAN}
+_COMMON = {CONFIG, PLAN, TRAINED_PARAMS}
 """Names that files elsewhere have too; a folder with nothing else is no run."""
 
 

@@ -209,6 +209,10 @@ EFFECTS: dict[str, tuple[list[str], Observe]] = {
         ["recording.time_authority=http://127.0.0.1:9/nobody-is-there"],
         of_run(lambda folder: (folder / layout.STAMPS).exists()),
     ),
+    "recording.params_mib": (
+        ["recording.params_mib=0"],
+        of_run(lambda folder: (folder / layout.TRAINED_PARAMS).exists()),
+    ),
     "evaluation.eval_set": (
         ["evaluation.eval_set=eval_v1"],
         of_run(lambda folder: (folder / layout.EVAL_SUMMARY).exists()),

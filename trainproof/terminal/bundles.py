@@ -54,6 +54,7 @@ def build_text(report: BuildReport) -> str:
         lines.append("  Labelled partial: it holds runs that are not results.")
     if report.left_out:
         lines.append(f"  Left out: {', '.join(report.left_out)}")
+    lines += [f"  {item.run}: {item.detail} {item.next}".rstrip() for item in report.challenges]
     lines += _redaction_lines(report.redactions)
     lines += [f"  content digest {report.content_sha256}", f"  zip SHA-256    {report.zip_sha256}"]
     return as_text(report.warnings) + as_lines(lines)
@@ -72,6 +73,9 @@ def build_dict(report: BuildReport) -> dict[str, Any]:
         "left_out": list(report.left_out),
         "redactions": [each.as_dict() for each in report.redactions],
         "warnings": as_dicts(report.warnings),
+        "challenges": [
+            {"run_id": item.run, "can": item.state == "ok", "said": item.detail} for item in report.challenges
+        ],
     }
 
 
