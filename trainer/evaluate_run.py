@@ -15,6 +15,7 @@ from trainer.config.tree import Config
 from trainer.data.prompts import odd_items, prompts_of
 from trainer.data.render import form_of
 from trainer.data.rows import read_eval_set
+from trainer.evaluation.asking import Asking
 from trainer.evaluation.evaluable import (
     config_of_run,
     evaluation_stopped,
@@ -74,11 +75,13 @@ def evaluate_run(folder: Path, eval_set: str | None, watch: Watch) -> dict[str, 
         refuse_another_step(folder, config)
         evaluator = Evaluator(
             items=items,
-            settings=config.evaluation,
-            form=form,
-            tokenizer=tokenizer,
-            graphdef=model.graphdef,
-            max_positions=model.source.spec.max_positions,
+            asking=Asking(
+                settings=config.evaluation,
+                form=form,
+                tokenizer=tokenizer,
+                graphdef=model.graphdef,
+                max_positions=model.source.spec.max_positions,
+            ),
             folder=folder,
             stop=stop,
             watch=watch,
@@ -127,9 +130,9 @@ def answered(folder: Path, evaluator: Evaluator, state: TrainState, frozen: Para
         None,
         run_id=folder.resolve().name,
         items=evaluator.items,
-        settings=evaluator.settings,
-        stop_token_id=evaluator.stop_token_id,
-        prompt_template=evaluator.prompt_template,
+        settings=evaluator.asking.settings,
+        stop_token_id=evaluator.asking.stop_token_id,
+        prompt_template=evaluator.asking.prompt_template,
     )
     summary["predictions"]["path"] = layout.PREDICTIONS
     # The untrained model's answers, which an evaluation that was stopped had whole, are still there.

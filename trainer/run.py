@@ -19,6 +19,7 @@ from trainer.evaluation.evaluator import Evaluator, evaluator_of
 from trainer.inputs import read_inputs
 from trainer.loop.disk import refuse_no_room
 from trainer.loop.initial import initial_state, restored_state
+from trainer.loop.kept import keep_params
 from trainer.loop.record import record_program
 from trainer.loop.saving import Checkpoints
 from trainer.loop.steps import compiled_steps
@@ -82,19 +83,22 @@ def run(request: RunRequest, watch: Watch) -> int:
         record_program(recorder, steps, states[0], of_model, task, weights=weights, forced=request.forced)
         evaluator = evaluator_of(task, data, recorder, stop, watch)
         baseline = evaluator.evaluate_untrained(states[0], of_model, recorder) if evaluator else None
+        checkpoints = Checkpoints(recorder.folder, keep=config.checkpoint.keep, frozen=frozen)
         loop = Loop(
             task=task,
             step=steps,
             frozen=frozen,
             source=data.source,
             recorder=recorder,
-            checkpoints=Checkpoints(recorder.folder, keep=config.checkpoint.keep, frozen=frozen),
+            checkpoints=checkpoints,
             stop=stop,
             progress=lambda done, total, loss: watch.done("step", done, total, f"loss {loss:.4f}"),
         )
-        outcome = train(loop, states)
+        outcome = train(loop, states, recorder, checkpoints)
         if evaluator:
             outcome = evaluate(evaluator, outcome, of_model, baseline, recorder)
+        if outcome.status != "failed":
+            keep_params(recorder.folder, outcome.state.trained, config)
         message = None if outcome.status == "succeeded" else outcome.because
         recorder.seal(outcome.status, exit_code=EXIT_CODES[outcome.status], error=outcome.error, message=message)
     watch.say(f"run folder: {request.folder}")

@@ -8,6 +8,7 @@ import sys
 
 import typer
 
+from trainproof.verbs.challenge import challenge
 from trainproof.verbs.check import check
 from trainproof.verbs.compare import compare
 from trainproof.verbs.dashboard import dashboard
@@ -21,10 +22,14 @@ from trainproof.verbs.note import note
 from trainproof.verbs.package import package
 from trainproof.verbs.plan import plan
 from trainproof.verbs.queue import queue
+from trainproof.verbs.replay import replay
 from trainproof.verbs.runs import runs
 from trainproof.verbs.show import show
 from trainproof.verbs.sign import sign
+from trainproof.verbs.stamp import stamp
+from trainproof.verbs.statement import statement
 from trainproof.verbs.train import train
+from trainproof.verbs.trust import trust
 from trainproof.verbs.verify import verify
 
 app = typer.Typer(
@@ -50,11 +55,16 @@ for verb in (
     compare,
     package,
     sign,
+    stamp,
+    statement,
     verify,
+    replay,
+    challenge,
 ):
     app.command()(verb)
 app.command("import")(import_)
 app.add_typer(queue, name="queue")
+app.add_typer(trust, name="trust")
 app.command()(dashboard)
 
 

@@ -17,7 +17,6 @@ from typing import BinaryIO
 from evidence.bundle.format.documents import StatedRun, content_sha256
 from evidence.bundle.format.layout import BUNDLE_MANIFEST, HASHES, files_of_run
 from evidence.bundle.format.rules import (
-    BAD_OUTPUT,
     CHANGED_WHILE_PACKED,
     EMPTY_SELECTION,
     LINK_IN_RUN,
@@ -26,12 +25,20 @@ from evidence.bundle.format.rules import (
     UNREADABLE_FILE,
     refusal,
 )
-from evidence.bundle.inspection import Advance, Inspection, folder_problems, inspect_runs
+from evidence.bundle.inspection import (
+    Advance,
+    ChecklistItem,
+    Inspection,
+    challenge_line,
+    folder_problems,
+    inspect_runs,
+)
 from evidence.bundle.secrets.redact import Redaction, redacted_copy
 from evidence.bundle.sources import Source, all_sources, blocks, stated_runs
 from evidence.bundle.verify import verify_bundle
 from evidence.bundle.zip.container import Stored, ending, local_header
 from evidence.bundle.zip.content import Progress
+from evidence.proof.rules import BAD_OUTPUT
 from evidence.run.hashes import sha256_file
 from evidence.run.layout import MANIFEST
 from schemas.problems.problem import Problem, ProblemError
@@ -67,6 +74,8 @@ class BuildReport:
     """Files that were masked in the bundle."""
     warnings: tuple[Problem, ...]
     """Personal details that were packed."""
+    challenges: tuple[ChecklistItem, ...]
+    """Of each run that states a score, whether whoever gets the bundle can question its model."""
 
 
 def build_bundle(
@@ -119,6 +128,7 @@ def build_bundle(
         left_out=tuple(f"{each.name}/{name}" for each in inspections for name in each.files.left_out),
         redactions=redactions,
         warnings=tuple(_in_run(problem, each, folders) for each in inspections for problem in each.details),
+        challenges=tuple(item for each in inspections for item in challenge_line(each)),
     )
 
 

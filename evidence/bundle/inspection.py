@@ -38,7 +38,8 @@ from evidence.bundle.secrets.redact import Redaction
 from evidence.bundle.secrets.scan import scan_file
 from evidence.judge.grade import Grade
 from evidence.records.ours import Run
-from evidence.run.layout import in_weight_folder
+from evidence.run import layout
+from evidence.run.layout import holds_weights
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule
 from schemas.problems.visible import visible
@@ -54,7 +55,7 @@ GRADES_REFUSED = (NOT_A_RUN, CONTRADICTORY_RUN, GRADE_REFUSED)
 
 _RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")  # as types.schema.json has it
 
-State = Literal["ok", "warning", "blocked"]
+State = Literal["ok", "note", "warning", "blocked"]
 Advance = Callable[[int], None]
 """Told how many bytes were done since it was told last."""
 
@@ -223,9 +224,29 @@ def run_checklist(inspection: Inspection) -> list[ChecklistItem]:
     ]
     lines += [_blocked(name, "name", problem) for problem in inspection.name_problems]
     lines += [_blocked(name, "files", problem) for problem in (*files.problems, *inspection.unreadable)]
+    lines += challenge_line(inspection)
     left_out = f" Left out: {', '.join(files.left_out)}." if files.left_out else ""
     lines.append(_item(name, "files", "ok", f"{counted(len(files.packed), 'file')}, {size:,} bytes.{left_out}", ""))
     return lines
+
+
+def challenge_line(inspection: Inspection) -> list[ChecklistItem]:
+    """Return whether whoever gets the bundle can question the model; nothing where the run states no score."""
+    if layout.EVAL_SUMMARY not in inspection.files.packed:
+        return []
+    holders = (layout.TRAINED_PARAMS, *(f"{name}/" for name in layout.WEIGHT_FOLDERS))
+    packed = [name for name in holders if any(path.startswith(name) for path in inspection.files.packed)]
+    if packed:
+        detail = f"Can be challenged: yes, {packed[0]} holds what was trained."
+        return [_item(inspection.name, "challenge", "ok", detail, "")]
+    here = [name for name in inspection.files.left_out if name in layout.WEIGHT_FOLDERS]
+    detail = "Can be challenged: no, the zip holds no parameters, so nobody can put questions to the model."
+    then = (
+        f"Pack {' and '.join(f'{name}/' for name in here)} too: trainproof package {inspection.folder} --with-weights."
+        if here
+        else "A run keeps its trained parameters up to recording.params_mib; this one has none."
+    )
+    return [_item(inspection.name, "challenge", "note", detail, then)]
 
 
 def _scan(folder: Path, names: Sequence[str], advance: Advance | None) -> list[Problem]:
@@ -233,7 +254,7 @@ def _scan(folder: Path, names: Sequence[str], advance: Advance | None) -> list[P
     problems: list[Problem] = []
     for name in names:
         try:
-            if not (in_weight_folder(name) and _is_binary(folder / name)):
+            if not (holds_weights(name) and _is_binary(folder / name)):
                 problems += scan_file(folder / name, name)
             if advance:
                 advance((folder / name).stat().st_size)

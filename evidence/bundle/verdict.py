@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evidence.bundle.secrets.redact import Redaction
+from evidence.judge.grade import GradeName
+from evidence.proof.stamps.record import KeptStamp
 from schemas.problems.problem import Problem
-from schemas.problems.words import listed
+from schemas.problems.words import counted, listed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,12 +22,28 @@ class VerifiedRun:
     """Grade that the bundle states, under the name that it has today. None: it states none."""
     grade_alone: str
     """Grade that the run has by what the bundle holds."""
-    grade: str
+    grade: GradeName
     """Grade with what the reader knows from outside of it: receipts of this user, signatures of trusted keys."""
     reasons: tuple[str, ...]
     """Why."""
     findings: tuple[Problem, ...]
     """What `trainproof check` finds; files are named from the run folder."""
+    run_sha256: str | None = None
+    """Hash of its manifest. None: it has none."""
+    commit: str | None = None
+    """Commit of the code that it states. None: it states none."""
+    stamps: tuple[KeptStamp, ...] = ()
+    """Its time stamps, each beside the hash that it is to be of."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Signer:
+    """A key that signed."""
+
+    key_id: str
+    """Its id."""
+    name: str | None
+    """Whose it is by the reader's trust list. None: it is not on it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,9 +51,39 @@ class SignatureCheck:
     """Whether a signature is one of a bundle."""
 
     path: Path
-    """The signature."""
-    key_id: str
-    """The key that it was checked with."""
+    """The signature file."""
+    problems: tuple[Problem, ...]
+    """Why it does not hold; empty if it does."""
+    asked: bool = True
+    """Whether the reader asked for it. What only lies beside the zip is told, and never fails it."""
+    signers: tuple[Signer, ...] = ()
+    """Keys that the reader named or trusts, and that signed what it carries."""
+    unknown: int = 0
+    """Signatures in it by other keys."""
+    stated_at: str | None = None
+    """When its statement says that it was made."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StampCheck:
+    """What the time stamps of the runs say."""
+
+    sentences: tuple[str, ...]
+    """Each begins with the name of its run."""
+    problems: tuple[Problem, ...]
+    """Those that do not hold."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttestationCheck:
+    """What the attestation of a workflow says of the bundle."""
+
+    path: Path
+    """Its file."""
+    sentence: str | None
+    """Who made the bundle, and where. None: it does not hold."""
+    unchecked: str | None
+    """Why it is not believed all the same. None: nothing speaks against it."""
     problems: tuple[Problem, ...]
     """Why it does not hold; empty if it does."""
 
@@ -64,11 +112,21 @@ class Verdict:
     """Their size, unpacked."""
     signature: SignatureCheck | None = None
     """What a signature is worth. None: none was given."""
+    stamps: StampCheck | None = None
+    """What time stamps are worth. None: there are none."""
+    attestation: AttestationCheck | None = None
+    """What an attestation is worth. None: none was given."""
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong with the bundle, nor with its signature if one was given."""
-        return self.holds and not (self.signature and self.signature.problems)
+        """Whether nothing is wrong with the bundle, nor with what its witnesses say."""
+        return self.holds and not any(problem.severity == "error" for problem in self.witness_problems)
+
+    @property
+    def witness_problems(self) -> tuple[Problem, ...]:
+        """What is wrong with signature, time stamps and attestation."""
+        checks = (self.signature, self.stamps, self.attestation)
+        return tuple(problem for check in checks if check for problem in check.problems)
 
     @property
     def holds(self) -> bool:
@@ -103,11 +161,20 @@ class Verdict:
     @property
     def _identity(self) -> str:
         """What is proven of who made the bundle, in a sentence or two."""
-        if self.signature is None:
+        signature = self.signature
+        if signature is None:
             return "Who made it is not known: no signature was given, so anyone could have."
-        if self.signature.problems:
+        if signature.problems:
             return "Who made it is not known: the signature does not hold, so anyone could have."
-        return (
-            f"The holder of {self.signature.key_id} signed this content. "
-            "Whose key that is, you must know from elsewhere."
-        )
+        if not signature.signers:
+            return (
+                f"Who made it is not known: {signature.path.name} beside it holds "
+                f"{counted(signature.unknown, 'signature')} by keys that you do not trust. `--public-key FILE` checks "
+                "one, and `trainproof trust add FILE --name NAME` remembers it."
+            )
+        dated = f", in a statement of {signature.stated_at}" if signature.stated_at else ""
+        trusted = [f"{each.name} ({each.key_id})" for each in signature.signers if each.name]
+        if trusted:
+            return f"{listed(trusted, 'and')}, whom you trust, signed this content{dated}."
+        ids = listed([each.key_id for each in signature.signers], "and")
+        return f"The holder of {ids} signed this content{dated}. Whose key that is, you must know from elsewhere."

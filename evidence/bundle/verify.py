@@ -51,6 +51,7 @@ from evidence.bundle.zip.container import has_our_form
 from evidence.bundle.zip.content import Progress, hash_entries, stream
 from evidence.bundle.zip.hostile import Limits, harmless_entries
 from evidence.judge.grade import FORMER_NAMES
+from evidence.proof.stamps.record import stamps_of
 from evidence.proof.standing import graded_with, proofs_of
 from evidence.records.facts import facts_of
 from evidence.run.layout import MANIFEST, in_weight_folder
@@ -235,6 +236,9 @@ def _verified(run: ReportRun, manifest: Mapping[str, Any], found: Mapping[str, F
         grade=grade.name,
         reasons=tuple(grade.reasons),
         findings=run.findings,
+        run_sha256=hash_of_manifest.sha256 if hash_of_manifest else None,
+        commit=run.facts.manifest["code"]["commit"] if run.facts.manifest else None,
+        stamps=stamps_of(folder / place, run.facts.manifest),
     )
 
 

@@ -25,7 +25,7 @@ from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
 from schemas.validate import read_rows
 
-READERS = 2
+READERS = 3
 """Version of the readers: raised whenever the same files would be read in another way."""
 
 NOT_IMPORTED = Rule(

@@ -206,7 +206,7 @@ def _notes(path: Path) -> tuple[Notes, list[Problem]]:
 
 def _files(folder: Path, problems: list[Problem]) -> tuple[str, ...]:
     """Return the regular files below a folder; a link or a special file under an evidence name is a problem."""
-    known = {layout.MANIFEST, layout.IMPORT, layout.NOTES, *layout.ROLES}
+    known = {layout.MANIFEST, layout.IMPORT, layout.NOTES, layout.STAMPS, *layout.ROLES}
     found = []
     for name, entry in _entries(folder, problems):
         if entry.is_file(follow_symlinks=False):

@@ -14,7 +14,9 @@ from pathlib import Path
 
 from evidence.records.foreign import rules
 from evidence.records.foreign.console.log import read_log
+from evidence.records.foreign.keras import is_table
 from evidence.records.foreign.keys import is_set
+from evidence.records.foreign.model_card import is_card, read_card
 from evidence.records.foreign.structured import read_csv_file, read_json_file, read_rows_file, read_yaml_file
 from evidence.records.foreign.tensorboard.events import is_event_file, read_events
 from evidence.records.foreign.text import Text, read_text
@@ -176,7 +178,7 @@ def is_weights(name: str) -> bool:
 def _read(folder: Path, name: str) -> FileReading:
     """Read one file; one that cannot be read, or is too large, gives its problem."""
     path = folder / name
-    known = is_event_file(name) or is_of_mlflow(name) or path.suffix.lower() in _TEXT_ENDS
+    known = is_event_file(name) or is_of_mlflow(name) or is_card(name) or path.suffix.lower() in _TEXT_ENDS
     if not known or is_weights(name) or _NOT_ABOUT_THE_RUN.match(path.name):
         return FileReading()
     try:
@@ -200,23 +202,24 @@ def _reading(data: bytes, name: str, where: str) -> FileReading:
         return read_events(data, name, where)
     if (values := values_in(data) + data.count(b"\n") + data.count(b"\r")) > MOST_VALUES:
         return _not_read(where, f"The file has about {values:,} values and lines", MOST_VALUES)
-    end = Path(name).suffix.lower()
     tracked = read_mlflow(data, name, where)
     if tracked is not None:
         return tracked
-    if not data.strip():
-        return FileReading()
-    text = read_text(data, file=where)
-    if end == ".json" and name.endswith("wandb-summary.json"):
-        return read_wandb_summary(text, name, where)
+    return _text_reading(read_text(data, file=where), name, where) if data.strip() else FileReading()
+
+
+def _text_reading(text: Text, name: str, where: str) -> FileReading:
+    end = Path(name).suffix.lower()
     if end == ".json":
-        return _json_or_rows(text, name, where)
+        return (read_wandb_summary if name.endswith("wandb-summary.json") else _json_or_rows)(text, name, where)
     if end in (".jsonl", ".ndjson"):
         return read_rows_file(text, name, where)
     if end in (".yaml", ".yml"):
         return read_yaml_file(text, name, where)
-    if end == ".csv":
+    if end == ".csv" or (end in _LOG_ENDS and is_table(text.text)):
         return read_csv_file(text, name, where)
+    if is_card(name):
+        return read_card(text, name)
     return read_log(text, name, where) if end in _LOG_ENDS else FileReading()
 
 

@@ -11,7 +11,7 @@ from typing import Literal
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
 
-Extra = Literal["train", "dashboard", "queue", "frame", "sign"]
+Extra = Literal["train", "dashboard", "queue", "frame", "sign", "witness"]
 
 NOT_INSTALLED = Rule(
     "TP095", "Extra not installed", "The verb needs a package that an extra installs.", "Install the extra."

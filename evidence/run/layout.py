@@ -17,6 +17,8 @@ FIRST_EXAMPLES = "first_examples.json"
 PREDICTIONS = "predictions.jsonl"
 BASELINE_PREDICTIONS = "baseline_predictions.jsonl"
 EVAL_SUMMARY = "eval_summary.json"
+TRAINED_PARAMS = "trained_params.safetensors"
+"""The trained parameters at the end of a run, where they are small: with them a stranger can question the model."""
 LOCK = "run.lock"
 
 IMPORT = "import.json"
@@ -26,6 +28,9 @@ ORIGINAL = "original"
 
 NOTES = "notes.json"
 """Tags and a note that somebody gave the run afterwards, and whether it is archived; their words, not evidence."""
+
+STAMPS = "stamps.json"
+"""What time authorities said of the run; the last stamp is of the manifest, so no list of the run names it."""
 
 RECEIPTS = "receipts"
 """Folder of a run for what others found who repeated it; added afterwards, so no list of the run names it."""
@@ -40,6 +45,11 @@ WEIGHT_FOLDERS = (CHECKPOINTS, ADAPTER, EXPORT)
 
 DEEPEST = 64
 """Folders inside each other that are looked into; no run has so many."""
+
+
+def holds_weights(path: str) -> bool:
+    """Return whether a file of a run, by its path inside it, holds arrays: it is no text."""
+    return path == TRAINED_PARAMS or in_weight_folder(path)
 
 
 def in_weight_folder(path: str) -> bool:
@@ -58,12 +68,13 @@ ROLES = MappingProxyType(
         PREDICTIONS: "predictions",
         BASELINE_PREDICTIONS: "baseline_predictions",
         EVAL_SUMMARY: "eval_summary",
+        TRAINED_PARAMS: "trained_params",
     }
 )
 """Role of each evidence file in the manifest's artifact list; any other file has the role `other`."""
 
 
-_COMMON = {CONFIG, PLAN}
+_COMMON = {CONFIG, PLAN, TRAINED_PARAMS}
 """Names that files elsewhere have too; a folder with nothing else is no run."""
 
 

@@ -83,8 +83,15 @@ def write_text(path: Path, text: str) -> None:
     Raises:
         OSError: It could not be written; the previous file is intact.
     """
-    path = Path(path)
-    content = text.encode("utf-8")
+    write_bytes(Path(path), text.encode("utf-8"))
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Replace a file as `write_json` does.
+
+    Raises:
+        OSError: It could not be written; the previous file is intact.
+    """
     # Two threads of one process may write the same document: each has a file of its own until it takes the name.
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:

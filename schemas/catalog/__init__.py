@@ -21,6 +21,8 @@ DOCUMENTS = (
     "notes",
     "target",
     "receipt",
+    "stamps",
+    "trust",
 )
 ROWS = ("metric_row", "log_record", "chain_entry", "prediction_row", "dataset_row", "eval_item")
 KINDS = (*DOCUMENTS, *ROWS)
@@ -48,6 +50,7 @@ _KIND_OF_FILE = {
     "bundle_manifest.json": "bundle_manifest",
     "import.json": "import",
     "notes.json": "notes",
+    "stamps.json": "stamps",
 }
 
 

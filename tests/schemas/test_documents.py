@@ -92,6 +92,7 @@ def test_a_trailing_newline_breaks_every_pattern(kind, where, node):
         "run_started",
         "0" * 64,
         "0" * 40,
+        "SHA256:" + "0" * 64,
         "2026-10-11T12:34:56Z",
         "2026-10-11T12:34:60.123456789+05:30",
         "adapter/a.b",

@@ -21,8 +21,8 @@ from trainer import evaluate_run as module
 from trainer.config.tree import Config, Evaluation
 from trainer.evaluate_run import evaluate_run
 from trainer.evaluation import late_evaluation as addition
+from trainer.evaluation.asking import Asking
 from trainer.evaluation.evaluate import FORM
-from trainer.evaluation.evaluator import Evaluator
 from trainer.export_run import export_run
 from trainer.loop import initial
 from trainer.loop.stop import StopRequest
@@ -208,7 +208,7 @@ def test_an_evaluation_that_the_device_has_no_room_for_leaves_the_run_as_it_was(
         message = "RESOURCE_EXHAUSTED: Out of memory allocating 1024 bytes."
         raise jax.errors.JaxRuntimeError(message)
 
-    monkeypatch.setattr(Evaluator, "answer", full)
+    monkeypatch.setattr(Asking, "answer", full)
     with pytest.raises(ProblemError) as caught:
         evaluate_run(half, None, QUIET)
     assert (caught.value.exit_code, caught.value.problems[0].what) == (

@@ -205,6 +205,10 @@ EFFECTS: dict[str, tuple[list[str], Observe]] = {
         ["recording.first_examples=1"],
         of_run(lambda folder: len(document(folder, layout.FIRST_EXAMPLES)["examples"])),
     ),
+    "recording.params_mib": (
+        ["recording.params_mib=0"],
+        of_run(lambda folder: (folder / layout.TRAINED_PARAMS).exists()),
+    ),
     "evaluation.eval_set": (
         ["evaluation.eval_set=eval_v1"],
         of_run(lambda folder: (folder / layout.EVAL_SUMMARY).exists()),

@@ -6,7 +6,7 @@ Decoding is `trainer.generate.decode`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,21 +14,19 @@ from typing import Any
 from evidence.run import layout
 from evidence.run.hashes import sha256_file, sha256_json, sha256_lines
 from evidence.run.write import RowWriter
+from evidence.scores.fingerprint import fingerprint_of
 from evidence.scores.recompute import scores_of
 from evidence.scores.scoring import extract_answer, format_ok, is_correct
 from schemas.catalog import VERSION
 from schemas.validate import read_document, read_rows
 from trainer.config.tree import Evaluation
 from trainer.data.encode import Tokenizer
-from trainer.data.prompts import prompts_of
 from trainer.data.render import FORM, PromptForm
 from trainer.data.rows import RowFile
+from trainer.evaluation.asking import Asking
 from trainer.generate.decode import Completion
+from trainer.model.params import Params
 from trainer.recorder.recorder import now
-
-Answer = Callable[[Sequence[Sequence[int]]], Iterator[Completion]]
-"""Greedy completions of prompts given as token ids, in order, each as soon as it is done."""
-
 
 EVALUATED = "evaluated"
 """Event of the log that states a run's score."""
@@ -86,12 +84,10 @@ def stated_form(folder: Path) -> PromptForm | None:
 
 def answer_set(
     items: RowFile,
-    form: PromptForm,
-    tokenizer: Tokenizer,
-    answer: Answer,
+    asking: Asking,
+    params: Params,
     *,
     path: Path,
-    max_prompt_tokens: int,
     stop_now: Callable[[], str | None],
     progress: Callable[[int, int], None],
 ) -> Evaluated:
@@ -99,27 +95,25 @@ def answer_set(
 
     Args:
         items: the evaluation set.
-        form: how its prompts are put to the model.
-        tokenizer: the model's.
-        answer: the model.
+        asking: how it is put to the model. A prompt without room for an output is an error of its row, and so is one
+            without a token, which leaves nothing to continue.
+        params: the model.
         path: file for the prediction rows.
-        max_prompt_tokens: longest prompt that leaves room for an output; a longer one is an error of its row, and so
-            is one without a token, which leaves nothing to continue.
         stop_now: asked before each item; a reason ends the evaluation early.
         progress: called with items done and items in all.
     """
     started_at = now()
-    prompts = prompts_of(items, form, tokenizer)
-    completions = answer([prompt for prompt in prompts if 0 < len(prompt) <= max_prompt_tokens])
+    prompts = asking.prompts_of(items)
+    completions = asking.answer(params, [prompt for prompt in prompts if asking.has_room(prompt)])
     rows: list[dict[str, Any]] = []
     with RowWriter(path) as writer:
         for item, prompt in zip(items.rows, prompts, strict=True):
             if stop_now():
                 break
-            if 0 < len(prompt) <= max_prompt_tokens:
-                row = prediction_row(item, next(completions), tokenizer)
+            if asking.has_room(prompt):
+                row = prediction_row(item, next(completions), asking.tokenizer)
             else:
-                row = unanswered_row(item, prompt_tokens=len(prompt), max_prompt_tokens=max_prompt_tokens)
+                row = unanswered_row(item, prompt_tokens=len(prompt), max_prompt_tokens=asking.max_prompt_tokens)
             writer.append(row)
             rows.append(row)
             progress(len(rows), len(items.rows))
@@ -130,17 +124,35 @@ def answer_set(
 
 def prediction_row(item: dict[str, Any], output: Completion, tokenizer: Tokenizer) -> dict[str, Any]:
     """Return the row of an answered item."""
-    ended = output.finish_reason == "stop"
-    text = str(tokenizer.decode(list(output.tokens[:-1] if ended else output.tokens)))
-    extracted = extract_answer(text)
+    text = text_of(output.tokens, output.finish_reason, tokenizer)
+    fingerprint = None if output.states is None else fingerprint_of(output.states)
+    kept = (
+        {}
+        if fingerprint is None
+        else {"output_token_ids": " ".join(map(str, output.tokens)), "fingerprint": fingerprint}
+    )
     return identity(item) | {
         "output_text": text,
-        "extracted_answer": extracted,
-        "correct": is_correct(extracted, item["expected"]),
-        "format_ok": format_ok(text, output.finish_reason),
+        **scoring_of(text, output.finish_reason, item["expected"]),
         "output_tokens": len(output.tokens),
         "finish_reason": output.finish_reason,
         "error": None,
+        **kept,
+    }
+
+
+def text_of(tokens: Sequence[int], finish_reason: str, tokenizer: Tokenizer) -> str:
+    """Return the text of an answer, without the token that ended it."""
+    return str(tokenizer.decode(list(tokens[:-1] if finish_reason == "stop" else tokens)))
+
+
+def scoring_of(text: str, finish_reason: str, expected: str) -> dict[str, Any]:
+    """Return the fields of a row that say what an answer is worth."""
+    extracted = extract_answer(text)
+    return {
+        "extracted_answer": extracted,
+        "correct": is_correct(extracted, expected),
+        "format_ok": format_ok(text, finish_reason),
     }
 
 

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flax import nnx
-
 from evidence.run import layout
-from trainer.config.tree import Evaluation
-from trainer.data.encode import Tokenizer, end_token_id
-from trainer.data.render import PromptForm
 from trainer.data.rows import RowFile
+from trainer.evaluation.asking import Asking
 from trainer.evaluation.evaluate import EVALUATED, Answered, answer_set, summary_of
-from trainer.generate.decode import Completion, generate
 from trainer.loop.step import TrainState
 from trainer.loop.stop import StopRequest
 from trainer.loop.task import Task
 from trainer.methods.method import joined
-from trainer.model.decoder import Decoder
 from trainer.model.params import Params, params_sha256
 from trainer.objectives.data import Data
 from trainer.recorder.progress import Watch
@@ -32,12 +25,8 @@ class Evaluator:
     """An evaluation set and how it is put to a model."""
 
     items: RowFile
-    settings: Evaluation
-    form: PromptForm
-    """How its prompts are put to the model."""
-    tokenizer: Tokenizer
-    graphdef: nnx.GraphDef[Decoder]
-    max_positions: int
+    asking: Asking
+    """How it is put to the model."""
     folder: Path
     """Of the run; prediction files are written into it."""
     stop: StopRequest
@@ -48,7 +37,7 @@ class Evaluator:
 
         A run that was stopped before its first step is continued with the untrained model, which is asked then.
         """
-        if not self.settings.baseline:
+        if not self.asking.settings.baseline:
             return None
         step = int(state.step)
         if step == 0:
@@ -70,9 +59,9 @@ class Evaluator:
             baseline,
             run_id=recorder.run_id,
             items=self.items,
-            settings=self.settings,
-            stop_token_id=self.stop_token_id,
-            prompt_template=self.prompt_template,
+            settings=self.asking.settings,
+            stop_token_id=self.asking.stop_token_id,
+            prompt_template=self.asking.prompt_template,
         )
         recorder.document(layout.EVAL_SUMMARY, summary)
         recorder.log(
@@ -91,37 +80,14 @@ class Evaluator:
         params = joined(state.trained, frozen)
         evaluated = answer_set(
             self.items,
-            self.form,
-            self.tokenizer,
-            lambda prompts: self.answer(params, prompts),
+            self.asking,
+            params,
             path=self.folder / file,
-            max_prompt_tokens=self.max_positions - self.settings.max_new_tokens,
             stop_now=self.stop.reason,
             progress=lambda count, total: self.watch.done(what, count, total),
         )
         checkpoint = {"step": int(state.step), "params_sha256": params_sha256(params)}
         return Answered(evaluated=evaluated, checkpoint=checkpoint)
-
-    def answer(self, params: Params, prompts: Sequence[Sequence[int]]) -> Iterator[Completion]:
-        """Yield the greedy completion of each prompt."""
-        return generate(
-            self.graphdef,
-            params,
-            prompts,
-            max_new_tokens=self.settings.max_new_tokens,
-            stop_token_id=self.stop_token_id,
-            batch_size=self.settings.batch_size,
-        )
-
-    @property
-    def stop_token_id(self) -> int:
-        """The token that ends an output."""
-        return end_token_id(self.tokenizer, self.form)
-
-    @property
-    def prompt_template(self) -> str:
-        """What the model is given; {prompt} stands for an item's prompt."""
-        return self.form.render("{prompt}", self.tokenizer)
 
 
 def evaluator_of(task: Task, data: Data, recorder: Recorder, stop: StopRequest, watch: Watch) -> Evaluator | None:
@@ -130,11 +96,13 @@ def evaluator_of(task: Task, data: Data, recorder: Recorder, stop: StopRequest, 
         return None
     return Evaluator(
         items=data.items.file,
-        settings=task.config.evaluation,
-        form=data.form,
-        tokenizer=data.tokenizer,
-        graphdef=task.model.graphdef,
-        max_positions=task.model.source.spec.max_positions,
+        asking=Asking(
+            settings=task.config.evaluation,
+            form=data.form,
+            tokenizer=data.tokenizer,
+            graphdef=task.model.graphdef,
+            max_positions=task.model.source.spec.max_positions,
+        ),
         folder=recorder.folder,
         stop=stop,
         watch=watch,

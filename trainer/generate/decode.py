@@ -8,15 +8,16 @@ compiled once. Turning text into tokens and back, and scoring, happen elsewhere.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
+from numpy.typing import NDArray
 
 from trainer.model.attention import Context, KeyValues
 from trainer.model.decoder import Decoder
@@ -36,6 +37,9 @@ class Completion:
     finish_reason: Literal["stop", "length"]
     """stop: the last token is the stop token. length: `max_new_tokens` came first."""
 
+    states: NDArray[Any] | None = field(default=None, compare=False, repr=False)
+    """`[tokens embed]`: of each new token the last hidden state that it was chosen from. None: they were not kept."""
+
 
 def generate(
     graphdef: nnx.GraphDef[Decoder],
@@ -45,6 +49,8 @@ def generate(
     max_new_tokens: int,
     stop_token_id: int,
     batch_size: int,
+    like: Sequence[Sequence[int]] = (),
+    keep_states: bool = False,
 ) -> Iterator[Completion]:
     """Yield the completion of each prompt, in order, as each batch is done.
 
@@ -59,23 +65,27 @@ def generate(
         max_new_tokens: most tokens written for a prompt, the stop token included; at least 1.
         stop_token_id: the token that ends an output.
         batch_size: prompts answered at a time.
+        like: prompts that `prompts` are a part of. They are answered by the same program as all of them would be, so
+            that on the same machine each has the same bits.
+        keep_states: give the last hidden states with each completion.
     """
-    longest = max((len(prompt) for prompt in prompts), default=1)
+    longest = max((len(prompt) for prompt in (*prompts, *like)), default=1)
     spec = bind(graphdef, params).spec
     assert not spec.learned_positions or longest + max_new_tokens <= spec.max_positions, "no row for such a position"
     assert all(prompts), "a prompt without tokens has nothing to continue"
     width = padded(longest)
-    rows = min(batch_size, len(prompts))
+    rows = min(batch_size, max(len(prompts), len(like)))
     for start in range(0, len(prompts), batch_size):
         batch = prompts[start : start + batch_size]
         # A short last batch is filled up with its own first prompt: the same shape, hence the same program.
         filled = [*batch, *([batch[0]] * (rows - len(batch)))]
         tokens, lengths = pad_left(filled, width)
-        written = decode(
-            graphdef, params, tokens, lengths, jnp.asarray(stop_token_id, jnp.int32), max_new_tokens=max_new_tokens
-        )
-        for row in np.asarray(jax.device_get(written))[: len(batch)]:
-            yield completion(row.tolist(), stop_token_id)
+        stop = jnp.asarray(stop_token_id, jnp.int32)
+        settings: dict[str, Any] = {"max_new_tokens": max_new_tokens, "keep_states": keep_states}
+        found = jax.device_get(decode(graphdef, params, tokens, lengths, stop, **settings))
+        for number in range(len(batch)):
+            states = found.states[number] if keep_states else None
+            yield completion(found.tokens[number].tolist(), stop_token_id, states)
 
 
 def padded(length: int) -> int:
@@ -91,11 +101,22 @@ def pad_left(prompts: Sequence[Sequence[int]], width: int) -> tuple[Int[Array, "
     return jnp.asarray(tokens), jnp.asarray([len(prompt) for prompt in prompts], jnp.int32)
 
 
-def completion(written: list[int], stop_token_id: int) -> Completion:
-    """Cut a row of the output after its first stop token."""
-    if stop_token_id not in written:
-        return Completion(tokens=tuple(written), finish_reason="length")
-    return Completion(tokens=tuple(written[: written.index(stop_token_id) + 1]), finish_reason="stop")
+def completion(written: list[int], stop_token_id: int, states: NDArray[Any] | None = None) -> Completion:
+    """Cut a row of the output, and the states that it was chosen from, after its first stop token."""
+    stopped = stop_token_id in written
+    tokens = tuple(written[: written.index(stop_token_id) + 1] if stopped else written)
+    kept = None if states is None else states[: len(tokens)]
+    return Completion(tokens=tokens, finish_reason="stop" if stopped else "length", states=kept)
+
+
+class Written(NamedTuple):
+    """What a batch was answered with."""
+
+    tokens: Int[Array, "batch max_new_tokens"]
+    """What follows a row's first stop token means nothing."""
+
+    states: Float[Array, "batch max_new_tokens embed"] | None
+    """The last hidden state that each token was chosen from, after the last norm. None: they are not kept."""
 
 
 class DecodeState(NamedTuple):
@@ -115,8 +136,11 @@ class DecodeState(NamedTuple):
 
     caches: list[KeyValues]
 
+    states: Array | None
+    """`[batch max_new_tokens embed]`, as `written`. None: they are not kept."""
 
-@partial(jax.jit, static_argnames=("graphdef", "max_new_tokens"))
+
+@partial(jax.jit, static_argnames=("graphdef", "max_new_tokens", "keep_states"))
 def decode(
     graphdef: nnx.GraphDef[Decoder],
     params: Params,
@@ -125,8 +149,9 @@ def decode(
     stop: Int[Array, ""],
     *,
     max_new_tokens: int,
-) -> Int[Array, "batch max_new_tokens"]:
-    """Return the greedy continuation of each left-padded prompt; what follows a row's first stop token means nothing.
+    keep_states: bool = False,
+) -> Written:
+    """Return the greedy continuation of each left-padded prompt, and the states it was chosen from if they are kept.
 
     The cache has a slot for every padded prompt token and every new one. The loop ends when all rows have stopped.
     """
@@ -140,7 +165,10 @@ def decode(
     def add(state: DecodeState, hidden: Float[Array, "batch embed"], caches: list[KeyValues]) -> DecodeState:
         token = jnp.argmax(decoder.logits(hidden), axis=-1).astype(jnp.int32)
         written = jax.lax.dynamic_update_slice_in_dim(state.written, token[:, None], state.new_tokens, axis=1)
-        return DecodeState(written, state.new_tokens + 1, token, state.done | (token == stop), caches)
+        states = state.states
+        if states is not None:
+            states = jax.lax.dynamic_update_slice_in_dim(states, hidden[:, None], state.new_tokens, axis=1)
+        return DecodeState(written, state.new_tokens + 1, token, state.done | (token == stop), caches, states)
 
     def unfinished(state: DecodeState) -> Bool[Array, ""]:
         return (state.new_tokens < max_new_tokens) & ~jnp.all(state.done)
@@ -152,5 +180,8 @@ def decode(
         return add(state, hidden[:, 0], caches)
 
     nothing = jnp.zeros((batch, max_new_tokens), jnp.int32)
-    start = DecodeState(nothing, jnp.int32(0), lengths, jnp.zeros((batch,), jnp.bool_), caches)
-    return jax.lax.while_loop(unfinished, step, add(start, hidden[:, -1], caches)).written
+    shape = (batch, max_new_tokens, hidden.shape[-1])
+    states = jnp.zeros(shape, hidden.dtype) if keep_states else None
+    start = DecodeState(nothing, jnp.int32(0), lengths, jnp.zeros((batch,), jnp.bool_), caches, states)
+    ended = jax.lax.while_loop(unfinished, step, add(start, hidden[:, -1], caches))
+    return Written(tokens=ended.written, states=ended.states)

@@ -151,7 +151,7 @@ def generate(
     stop = jnp.asarray(-1 if stop_token_id is None else stop_token_id, jnp.int32)
     with jax.default_matmul_precision("highest"):
         written = decode(model.graphdef, model.params, tokens, lengths, stop, max_new_tokens=max_new_tokens)
-    rows = np.array(jax.device_get(written))
+    rows = np.array(jax.device_get(written.tokens))
     if stop_token_id is not None:
         stopped = np.cumsum(rows == stop_token_id, axis=1) > 0
         rows[stopped] = stop_token_id

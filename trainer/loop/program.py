@@ -182,7 +182,7 @@ def decode_program(task: Task, asked: Asked) -> Program:
             described((rows,), jnp.int32),
             described((), jnp.int32),
         ),
-        settings={"max_new_tokens": task.config.evaluation.max_new_tokens},
+        settings={"max_new_tokens": task.config.evaluation.max_new_tokens, "keep_states": True},
         static=(0,),
     )
 

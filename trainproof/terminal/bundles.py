@@ -54,6 +54,7 @@ def build_text(report: BuildReport) -> str:
         lines.append("  Labelled partial: it holds runs that are not results.")
     if report.left_out:
         lines.append(f"  Left out: {', '.join(report.left_out)}")
+    lines += [f"  {item.run}: {item.detail} {item.next}".rstrip() for item in report.challenges]
     lines += _redaction_lines(report.redactions)
     lines += [f"  content digest {report.content_sha256}", f"  zip SHA-256    {report.zip_sha256}"]
     return as_text(report.warnings) + as_lines(lines)
@@ -72,6 +73,9 @@ def build_dict(report: BuildReport) -> dict[str, Any]:
         "left_out": list(report.left_out),
         "redactions": [each.as_dict() for each in report.redactions],
         "warnings": as_dicts(report.warnings),
+        "challenges": [
+            {"run_id": item.run, "can": item.state == "ok", "said": item.detail} for item in report.challenges
+        ],
     }
 
 
@@ -86,8 +90,8 @@ def verdict_text(verdict: Verdict) -> str:
     lines += _redaction_lines(verdict.redactions)
     if verdict.content_sha256:
         lines.append(f"  content digest {verdict.content_sha256}")
-    signed = verdict.signature.problems if verdict.signature else ()
-    return as_text((*verdict.findings, *signed)) + as_lines([*lines, verdict.proven])
+    lines += _witness_lines(verdict)
+    return as_text((*verdict.findings, *verdict.witness_problems)) + as_lines([*lines, verdict.proven])
 
 
 def verdict_dict(verdict: Verdict) -> dict[str, Any]:
@@ -104,9 +108,23 @@ def verdict_dict(verdict: Verdict) -> dict[str, Any]:
         "signature": verdict.signature
         and {
             "path": str(verdict.signature.path),
-            "key_id": verdict.signature.key_id,
-            "holds": not verdict.signature.problems,
+            "key_id": verdict.signature.signers[0].key_id if verdict.signature.signers else None,
+            "signers": [{"key_id": each.key_id, "name": each.name} for each in verdict.signature.signers],
+            "unknown": verdict.signature.unknown,
+            "stated_at": verdict.signature.stated_at,
+            "asked": verdict.signature.asked,
+            "holds": bool(verdict.signature.signers) and not verdict.signature.problems,
             "findings": as_dicts(verdict.signature.problems),
+        },
+        "stamps": verdict.stamps
+        and {"sentences": list(verdict.stamps.sentences), "findings": as_dicts(verdict.stamps.problems)},
+        "attestation": verdict.attestation
+        and {
+            "path": str(verdict.attestation.path),
+            "sentence": verdict.attestation.sentence,
+            "unchecked": verdict.attestation.unchecked,
+            "holds": verdict.attestation.sentence is not None and verdict.attestation.unchecked is None,
+            "findings": as_dicts(verdict.attestation.problems),
         },
         "findings": as_dicts(verdict.findings),
         "runs": [
@@ -152,6 +170,17 @@ def _redaction_lines(redactions: Sequence[Redaction]) -> Iterator[str]:
     """Yield what was masked; the hash in the run manifest is that of the original, which cannot be checked here."""
     for each in redactions:
         yield f"  Redacted: {each.path}, {counted(each.count, 'place')}; what stood there cannot be checked."
+
+
+def _witness_lines(verdict: Verdict) -> Iterator[str]:
+    """Yield what time authorities and workflows say, and what of it is not believed."""
+    if verdict.stamps:
+        yield from (f"  {sentence}" for sentence in verdict.stamps.sentences)
+    attestation = verdict.attestation
+    if attestation and attestation.sentence:
+        yield f"  {attestation.path.name}: {attestation.sentence}"
+        if attestation.unchecked:
+            yield f"  {attestation.unchecked}"
 
 
 def _run_line(run: VerifiedRun) -> str:

@@ -5,19 +5,28 @@ What lives here: what the user named and left out. What does not: any signature 
 
 from __future__ import annotations
 
+import zipfile
+from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 
-from evidence.bundle.format.rules import BAD_KEY, refusal
-from evidence.bundle.signature import check_signature, new_key, public_of, sign_bundle, signature_of
-from evidence.bundle.verdict import Verdict
+from evidence.bundle.signature import check_signature, sign_bundle
+from evidence.bundle.verdict import SignatureCheck, Verdict
+from evidence.proof.envelope import Signed, signature_of
+from evidence.proof.keys import PublicKey, new_key, public_key, public_of
+from evidence.proof.rules import BAD_KEY, refused
+from evidence.proof.signing import sign_document
+from evidence.proof.trust import trusted_keys
 from schemas.problems.problem import ProblemError
 from schemas.problems.visible import as_lines
+from schemas.problems.words import counted
 from trainproof.terminal.bundles import verdict_on
 
 
-def signed(bundle: Path | None, key: Path | None, make: Path | None) -> str:
-    """Make a key, sign a bundle, or both in this order, and return what was done as the terminal shows it.
+def signed(file: Path | None, key: Path | None, make: Path | None) -> str:
+    """Make a key, sign a bundle, receipt or statement, or both in this order, and return what the terminal shows.
 
     Raises:
         ProblemError: Exit code 2: neither was asked for, no key was named, or one cannot be used. Exit code 1: the
@@ -25,28 +34,47 @@ def signed(bundle: Path | None, key: Path | None, make: Path | None) -> str:
     """
     used = key or make
     if used is None:
-        what = "No key was named." if bundle else "Neither a bundle nor a key was named."
-        raise ProblemError([refusal(BAD_KEY, "", what)], exit_code=2)
+        what = "No key was named." if file else "Neither a bundle nor a key was named."
+        raise ProblemError([refused(BAD_KEY, "", what)], exit_code=2)
     lines = []
     if make:
-        lines.append(f"{make}: new private key {new_key(make)}; keep it to yourself.")
+        lines.append(f"{make}: new private key {new_key(make).key_id}; keep it to yourself.")
         lines.append(f"{public_of(make)}: its public key; give it to those who verify.")
-    if bundle:
-        made = sign_bundle(verdict_on(bundle), used)
-        lines.append(f"{made.path}: signature of {bundle.name} with {made.key_id}.")
+    if file:
+        made = _signed(file, used)
+        others = f", beside {counted(made.others, 'other')}" if made.others else ""
+        lines.append(f"{made.path}: signature of {file.name} with {made.key_id}{others}.")
     return as_lines(lines)
 
 
-def with_signature(verdict: Verdict, signature: Path | None, public_key: Path | None) -> Verdict:
-    """Return a verdict with what its signature is worth, if the user named one or a key.
+def with_signature(verdict: Verdict, signature: Path | None, public_key_file: Path | None) -> Verdict:
+    """Return a verdict with what its signature is worth: one that the user asked about, or one beside the zip.
 
     Raises:
-        ProblemError: Exit code 2: a signature was named without a key, or the key cannot be used.
+        ProblemError: Exit code 2: a signature was named, and neither a key nor anybody on the trust list; or the key
+            or the trust list cannot be used.
     """
-    if public_key is None:
-        if signature is None:
-            return verdict
+    path = signature or signature_of(verdict.path)
+    if public_key_file is not None:
+        key = public_key(public_key_file)
+        return replace(verdict, signature=check_signature(verdict, path, {key: trusted_keys().get(key)}, asked=True))
+    known = trusted_keys()
+    if signature is not None and not known:
         what = "A signature proves nothing without the public key of whoever is to have made it."
-        raise ProblemError([refusal(BAD_KEY, str(signature), what)], exit_code=2)
-    check = check_signature(verdict, signature or signature_of(verdict.path), public_key)
-    return replace(verdict, signature=check)
+        raise ProblemError([refused(BAD_KEY, str(signature), what)], exit_code=2)
+    if signature is None and not path.is_file():
+        return verdict
+    return replace(verdict, signature=_beside(verdict, path, known, asked=signature is not None))
+
+
+def _beside(verdict: Verdict, path: Path, known: Mapping[PublicKey, str], *, asked: bool) -> SignatureCheck:
+    if not known and find_spec("cryptography") is None:
+        return SignatureCheck(path=path, problems=(), asked=False, unknown=1)
+    return check_signature(verdict, path, known, asked=asked)
+
+
+def _signed(file: Path, key: Path) -> Signed:
+    now = datetime.now(UTC)
+    if file.suffix in {".json", ".jsonl"} and not zipfile.is_zipfile(file):
+        return sign_document(file, key, now)
+    return sign_bundle(verdict_on(file), key, now)

@@ -26,6 +26,7 @@ from schemas.problems.words import counted
 
 _SIGNS = {
     "ok": Sign(symbol="✓", tone="good", meaning="Nothing to do."),
+    "note": Sign(symbol="–", tone="quiet", meaning="To know; nothing keeps the zip from being built."),
     "warning": Sign(symbol="!", tone="poor", meaning="Worth a look; the zip can be built."),
     "blocked": Sign(symbol="✕", tone="bad", meaning="The zip cannot be built until this is fixed."),
 }
@@ -126,7 +127,7 @@ def _build_form(names: Sequence[str], folders: Sequence[Path], *, blocked: bool)
 
 def _checklist(items: Sequence[ChecklistItem]) -> None:
     markup.step(2, "Look at the checklist")
-    open_items = [item for item in items if item.state != "ok"]
+    open_items = [item for item in items if item.state in ("blocked", "warning")]
     said = bundles.checklist_said(items)
     with st.expander(said, expanded=bool(open_items), icon=":material/warning:" if open_items else ":material/check:"):
         markup.table(
@@ -138,7 +139,7 @@ def _checklist(items: Sequence[ChecklistItem]) -> None:
                     item.what,
                     *(markup.words(on_page(text)) for text in (item.detail, item.next)),
                 )
-                for item in (*open_items, *(item for item in items if item.state == "ok"))
+                for item in (*open_items, *(item for item in items if item.state in ("ok", "note")))
             ],
         )
 

@@ -6,7 +6,7 @@ Inside a bundle:
     REPORT.html            the runs for a reader
     bundle_manifest.json   the runs with their grades, every file with size and hash, the content digest
     ro-crate-metadata.json the same runs in the words of RO-Crate, for archives
-    runs/<run>/…           the run folders, weights left out unless asked for
+    runs/<run>/…           the run folders, large weights left out unless asked for
     schemas/v1/…           the schemas that the documents follow
 """
 
@@ -24,7 +24,7 @@ from evidence.bundle.format.rules import (
     UNREADABLE_FILE,
     refusal,
 )
-from evidence.run.layout import DEEPEST, LOCK, WEIGHT_FOLDERS
+from evidence.run.layout import ADAPTER, DEEPEST, EXPORT, LOCK, TRAINED_PARAMS, WEIGHT_FOLDERS
 from schemas.problems.problem import Problem
 
 HASHES = "MANIFEST.sha256"
@@ -33,6 +33,9 @@ BUNDLE_MANIFEST = "bundle_manifest.json"
 CRATE = "ro-crate-metadata.json"
 RUNS = "runs"
 SCHEMAS = "schemas"
+
+SMALL_BYTES = 16 << 20
+"""Largest adapter or export that is packed without being asked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,13 +55,13 @@ def files_of_run(folder: Path, *, with_weights: bool = False) -> RunFiles:
 
     Args:
         folder: The run folder.
-        with_weights: Whether to take checkpoints, adapter and export too.
-
+        with_weights: Whether to take checkpoints, adapter and export too, whatever their size.
     """
     packed: list[str] = []
     left_out: list[str] = []
     problems: list[Problem] = []
-    for name, entry in _walk(folder, "", left_out, problems, with_weights=with_weights):
+    small = frozenset(WEIGHT_FOLDERS) if with_weights else small_weights(folder)
+    for name, entry in _walk(folder, "", left_out, problems, weights=small):
         if entry.is_symlink() or not entry.is_file(follow_symlinks=False):
             kind = "symbolic link" if entry.is_symlink() else "special file"
             problems.append(refusal(LINK_IN_RUN, name, f"This is a {kind}, not a file."))
@@ -71,16 +74,35 @@ def files_of_run(folder: Path, *, with_weights: bool = False) -> RunFiles:
     return RunFiles(packed=tuple(packed), left_out=tuple(sorted(left_out)), problems=tuple(problems))
 
 
-def is_left_out(name: str, *, with_weights: bool) -> bool:
-    """Return whether a file or folder of a run stays out of a bundle, by its path inside the run."""
+def small_weights(folder: Path) -> frozenset[str]:
+    """Return the folder with weights that is packed unasked: one with which the model can be questioned, if small.
+
+    A run that has its trained parameters needs no other; an adapter is smaller than a whole model.
+    """
+    if (folder / TRAINED_PARAMS).is_file():
+        return frozenset()
+    for name in (ADAPTER, EXPORT):
+        files = [path for path in (folder / name).rglob("*") if path.is_file() and not path.is_symlink()]
+        if files:
+            return frozenset({name} if sum(path.stat().st_size for path in files) <= SMALL_BYTES else ())
+    return frozenset()
+
+
+def is_left_out(name: str, *, weights: frozenset[str]) -> bool:
+    """Return whether a file or folder of a run stays out of a bundle, by its path inside the run.
+
+    Args:
+        name: Its path.
+        weights: The folders with weights that are packed.
+    """
     last = name.rpartition("/")[2]
     if last == LOCK or last.startswith(".") or last.endswith(".tmp"):
         return True
-    return name in WEIGHT_FOLDERS and not with_weights
+    return name in WEIGHT_FOLDERS and name not in weights
 
 
 def _walk(
-    folder: Path, prefix: str, left_out: list[str], problems: list[Problem], *, with_weights: bool
+    folder: Path, prefix: str, left_out: list[str], problems: list[Problem], *, weights: frozenset[str]
 ) -> Iterator[tuple[str, os.DirEntry[str]]]:
     """Yield everything in a folder but plain folders themselves; what stays out or cannot be read is noted."""
     if prefix.count("/") > DEEPEST:
@@ -95,10 +117,10 @@ def _walk(
         return
     for entry in entries:
         name = prefix + entry.name
-        if is_left_out(name, with_weights=with_weights):
+        if is_left_out(name, weights=weights):
             left_out.append(name)
         elif entry.is_dir(follow_symlinks=False):
-            yield from _walk(folder / entry.name, f"{name}/", left_out, problems, with_weights=with_weights)
+            yield from _walk(folder / entry.name, f"{name}/", left_out, problems, weights=weights)
         else:
             yield name, entry
 

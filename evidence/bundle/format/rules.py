@@ -166,18 +166,6 @@ OTHER_REDACTION = Rule(
     "A file is named as redacted that is not: results are computed from it, or nothing in it is masked.",
     _REBUILD,
 )
-BAD_SIGNATURE = Rule(
-    "TP834",
-    "Signature does not hold",
-    "The file is not a signature, or it was not made with this key for what it carries.",
-    "Ask for the signature and the public key of whoever made the bundle, and get the key another way.",
-)
-OTHER_CONTENT_SIGNED = Rule(
-    "TP835",
-    "Signature of something else",
-    "The key signed other content than this bundle has, so its holder did not sign this one.",
-    "Ask for the bundle that was signed, or for a signature of this one.",
-)
 NO_SUCH_FOLDER = Rule(
     "TP840",
     "No such run folder",
@@ -227,12 +215,6 @@ PERSONAL_DETAIL = Rule(
     "Remove it if the bundle is to be anonymous.",
     severity="warning",
 )
-BAD_OUTPUT = Rule(
-    "TP848",
-    "Bundle cannot be written there",
-    "The output cannot be written, or lies inside a run folder and would become part of it.",
-    "Give another path with `--output`.",
-)
 SAME_NAME_TWICE = Rule(
     "TP849",
     "Two runs of one name",
@@ -263,12 +245,6 @@ UNREADABLE_FILE = Rule(
     "File cannot be read",
     "What cannot be read can be neither checked nor packed.",
     "Give yourself the right to read it, or move it out of the run folder.",
-)
-BAD_KEY = Rule(
-    "TP855",
-    "Key cannot be used",
-    "Signatures are made with Ed25519 keys in PEM files, private ones without a password.",
-    "Make a pair with `trainproof sign --new-key FILE`; verify with the FILE.pub of it.",
 )
 
 

@@ -155,7 +155,7 @@ def _action(run: ReportRun, manifest: Document) -> Document:
     """Return what was done: a training run, its inputs and what came of it."""
     paths = sorted(file.path for file in run.files)
     inputs = [_path_id(path) for path in paths if _inside(path) in INPUTS]
-    results = [_path_id(path) for path in paths if _inside(path) not in INPUTS | {layout.NOTES}]
+    results = [_path_id(path) for path in paths if _inside(path) not in INPUTS | {layout.NOTES, layout.STAMPS}]
     succeeded = manifest["status"] == "succeeded"
     return _without_nothing(
         {

@@ -6,19 +6,24 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from evidence.records.foreign.arithmetic import from_counts, from_loss, from_speeds
+from evidence.records.foreign.command_line import is_command, settings_of
 from evidence.records.foreign.keys import (
     OF_EVALUATION,
     RESULTS,
     TEXT_FACTS,
     fact_of,
     is_of_evaluation,
+    is_of_no_use,
     is_score,
+    is_timing,
     metric_of,
     plain,
 )
 from evidence.records.foreign.numbers import finite, number_of
 from evidence.records.foreign.template import EXAMPLE_KEY, UNFILLED
 from evidence.records.foreign.view import Fact, MetricRow, Scalar, Score, Source
+from evidence.records.statements import Statement
 from schemas.problems.problem import Lines, pointer_to
 
 Path = tuple[str | int, ...]
@@ -62,6 +67,8 @@ class Found:
     facts: list[Fact] = field(default_factory=list)
     metrics: list[MetricRow] = field(default_factory=list)
     scores: list[Score] = field(default_factory=list)
+    statements: list[Statement] = field(default_factory=list)
+    """What figures of one group give for another one."""
     missing: list[str] = field(default_factory=list)
     """Pointers of results and scores that are null."""
     withheld: int = 0
@@ -82,7 +89,11 @@ class Found:
                 return
             name = "model.dtype"
         groups = [part for part in path[:-1] if isinstance(part, str)]
-        if self.is_evaluation or any(is_of_evaluation(group) for group in groups):
+        if is_of_no_use(name, value):
+            name = "device.remark"
+        if path and isinstance(path[-1], str) and plain(path[-1]).startswith(("train_", "training_")):
+            pass  # A training's, also in the file of an evaluation.
+        elif self.is_evaluation or any(is_of_evaluation(group) for group in groups):
             name = OF_EVALUATION.get(name, name)
         self.facts.append(Fact(name=name, value=value, source=self.source(path), **more))
 
@@ -107,17 +118,48 @@ def walk(value: Any, found: Found, path: Path = (), checkpoint: str | None = Non
         return
     if not isinstance(value, dict):
         return
-    is_summary = is_trainer_summary(value)
+    _note_arithmetic(value, found, path)
+    _note_adapter(value, found, path)
     numbers = row_values(value)
     is_row = is_metric_row(numbers) and "loss" in numbers
     for key, item in _without_backend(value, found, path).items():
         place = (*path, key)
-        if isinstance(item, dict | list):
-            if not _OTHERS.search(plain(key)):
-                label = key if _CHECKPOINT.fullmatch(key) else checkpoint
-                walk(item, found, place, label)
+        if isinstance(item, dict | list) or is_command(key, item):
+            _walk_group(item, found, place, checkpoint)
         elif not is_row or fact_of(key) != "training.learning_rate":  # Beside a step it is that step's, not the peak.
-            _leaf(key, item, found, place, checkpoint, is_summary=is_summary)
+            _leaf(key, item, found, place, checkpoint, is_summary=is_trainer_summary(value))
+
+
+def _walk_group(item: Any, found: Found, place: Path, checkpoint: str | None) -> None:
+    key = str(place[-1])
+    if is_command(key, item):
+        for name, given in settings_of(item):
+            found.fact(name, given, place)
+    elif not _OTHERS.search(plain(key)):
+        walk(item, found, place, key if _CHECKPOINT.fullmatch(key) else checkpoint)
+
+
+def _note_adapter(value: dict[str, Any], found: Found, path: Path) -> None:
+    """Add the rank of an adapter_config.json, whose key is only `r`, and that a batch was found by trying."""
+    if "peft_type" in value and isinstance(value.get("r"), int):
+        found.fact("lora.rank", value["r"], (*path, "r"))
+    if value.get("auto_find_batch_size") is True:
+        place = found.source((*path, "auto_find_batch_size"))
+        found.statements.append(Statement(fact="training.batch_is_found", value=True, source=place, kind="declared"))
+
+
+def _note_arithmetic(value: dict[str, Any], found: Found, path: Path) -> None:
+    """Add what the figures of one group say of each other."""
+    if not found.results_too:
+        return
+    numbers = {plain(key): number for key, item in value.items() if (number := _number(item)) is not None}
+    groups = "".join(f"{plain(part)}." for part in path if isinstance(part, str) and plain(part) not in _NO_GROUP)
+    source = found.source(path) if path else Source(file=found.file)
+    found.statements += [
+        *from_counts(numbers, groups, source),
+        *from_speeds(numbers, source),
+        *from_loss(numbers, groups, source),
+    ]
 
 
 def _without_backend(value: dict[str, Any], found: Found, path: Path) -> dict[str, Any]:
@@ -132,6 +174,8 @@ def is_evaluation(value: Any, file: str) -> bool:
     """Return whether a document is of an evaluation: by its name, its folder's, or as lm-eval writes it."""
     config = value.get("config") if isinstance(value, dict) else None
     by_lm_eval = isinstance(config, dict) and "model_args" in config
+    if isinstance(value, dict) and is_trainer_summary(value) and not any(is_score(key) for key in value):
+        return False  # The row of a training, whatever its file is called.
     return by_lm_eval or any(is_of_evaluation(part) for part in file.rpartition(".")[0].split("/")[-2:])
 
 
@@ -148,7 +192,10 @@ def is_trainer_summary(value: dict[str, Any]) -> bool:
 def row_values(item: dict[str, Any]) -> dict[str, float | None]:
     """Return the numbers of a row by our names; text that is a number counts, true and false do not."""
     values: dict[str, float | None] = {}
+    counts_calls = any(key != "_step" and metric_of(key) == "step" for key in item)
     for key, value in item.items():
+        if key == "_step" and counts_calls:
+            continue  # W&B counts calls of its logger there, and the steps of the training beside it.
         number = number_of(value) if isinstance(value, str) else value
         if isinstance(number, int | float) and not isinstance(number, bool):
             values.setdefault(metric_of(key), finite(number))
@@ -196,7 +243,8 @@ def _leaf(key: str, value: Any, found: Found, path: Path, checkpoint: str | None
         return
     in_scores = bool(groups) and (plain(groups[-1]) == "scores" or plain(groups[-1]).endswith("_scores"))
     number = _number(value)
-    if number is not None and (is_score(key) or in_scores or (is_summary and key.startswith("eval_"))):
+    is_figure = is_score(key) or in_scores or (is_summary and key.startswith("eval_"))
+    if number is not None and is_figure and not is_timing(key):
         found.score(_score_name(groups, key), number, path, checkpoint)
     elif is_summary and plain(key) in ("train_loss", "training_loss") and number is not None:
         found.fact("result.mean_loss", number, path, note=MEAN_NOTE)

@@ -9,73 +9,9 @@ from __future__ import annotations
 import re
 from types import MappingProxyType
 
-_TABLE = """
-model.name = model model_id model_name model_name_or_path base_model base_model_name base_model_id
-    base_model_name_or_path model_path pretrained_model pretrained_model_name_or_path _name_or_path model.id
-    model.name model.model_id model.base
-model.revision = model_revision model.revision
-model.parameters = total_params total_parameters num_parameters n_params model.parameters num_params
-model.trainable_parameters = trainable_params trainable_parameters model.trainable_parameters
-    number_of_trainable_parameters
-dataset.name = dataset dataset_name dataset_id train_dataset dataset_key dataset.name dataset.id data.dataset
-dataset.rows = train_samples num_examples num_train_examples train_size n_train training_samples dataset.rows
-    dataset.size
-evaluation.set = eval_set evalset eval_dataset
-evaluation.items = n_items eval_samples num_eval_examples n_examples total_examples
-evaluation.scored = n_scored num_scored scored
-training.steps_planned = num_steps max_steps total_steps training_steps num_train_steps num_training_steps
-    train_steps steps_planned total_optimization_steps training.steps steps
-training.step = step global_step
-training.steps_done = steps_done steps_completed completed_steps final_step last_step
-    num_steps_completed
-training.epochs_planned = num_train_epochs num_epochs epochs
-training.epochs_done = epoch
-training.sequence_length = max_seq_length max_seq_len seq_length seq_len sequence_length max_length context_length
-    max_sequence_length block_size
-training.batch_size = batch_size train_batch_size
-training.microbatch_size = per_device_batch_size per_device_train_batch_size micro_batch_size
-    instantaneous_batch_size_per_device
-training.effective_batch_size = effective_batch_size total_batch_size global_batch_size total_train_batch_size
-training.accumulation_steps = gradient_accumulation_steps grad_accum grad_accum_steps accumulation_steps
-    grad_accumulation
-training.optimizer = optimizer optim optimizer.name optimizer_name
-training.learning_rate = learning_rate lr peak_lr
-training.schedule = lr_scheduler_type scheduler lr_schedule schedule
-training.method = method training_method finetuning_type finetune_method peft_type algorithm
-training.mixed_precision = mixed_precision
-training.dtype = dtype precision compute_dtype
-model.dtype = torch_dtype
-training.seed = seed random_seed
-training.loop = framework
-device.kind = accelerator device device_name device_type device_kind hardware tpu_type active_device using_device
-    device_used
-device.gpu = gpu gpu_name gpu_model gpu_type
-device.platform = device_platform backend jax_backend default_backend
-device.count = device_count num_devices n_devices gpu_count num_gpus n_gpus world_size
-code.commit = commit commit_sha git_commit git_sha git_hash commit_hash git_revision code_commit git.commit
-    code.commit sha
-run.id = run_id run_name run_version experiment_name
-run.status = status run_status
-run.command = command cmd
-run.started_at = started_at start_time train_start startedat
-run.finished_at = finished_at end_time completed_at train_end
-result.last_loss = final_loss last_loss final_train_loss final_training_loss train_loss_final loss_final
-result.mean_loss = mean_loss avg_loss average_loss average_train_loss mean_train_loss avg_train_loss
-result.best_loss = best_loss min_loss lowest_loss minimum_loss
-result.first_loss = first_loss initial_loss start_loss starting_loss
-result.loss = loss train_loss training_loss
-result.best_metric = best_metric
-result.train_seconds = train_runtime training_time_seconds train_seconds training_seconds train_time_s
-run.wall_seconds = _runtime runtime_seconds duration_seconds
-result.tokens_seen = num_input_tokens_seen tokens_seen total_tokens num_tokens
-result.peak_memory_gb = peak_memory_gb peak_gpu_memory_gb max_memory_allocated_gb
-"""
+from evidence.records.foreign.key_table import KEYS_OF_FACT
 
-_NAMES: dict[str, list[str]] = {}
-for _name, _keys in re.findall(r"^(\S+) = ((?:.+\n)(?: .+\n)*)", _TABLE, re.MULTILINE):
-    _NAMES[_name] = _keys.split()
-
-FACT_OF_KEY = MappingProxyType({key: name for name, keys in _NAMES.items() for key in keys})
+FACT_OF_KEY = MappingProxyType({key: name for name, keys in KEYS_OF_FACT.items() for key in keys})
 """Our name of a key, written with underscores; `group.key` where the key alone would not say it."""
 
 TEXT_FACTS = frozenset(
@@ -104,7 +40,7 @@ TEXT_FACTS = frozenset(
 )
 """Facts whose value is text; all others are numbers."""
 
-RESULTS = frozenset(name for name in _NAMES if name.startswith("result.")) | {"evaluation.scored"}
+RESULTS = frozenset(name for name in KEYS_OF_FACT if name.startswith("result.")) | {"evaluation.scored"}
 """Facts that only a run can give; none is read from a template."""
 
 _ABOVE_NOTHING = {
@@ -113,6 +49,13 @@ _ABOVE_NOTHING = {
 }
 _NOT_BELOW_NOTHING = {"dataset.rows", "evaluation.items", "evaluation.scored", "training.steps_done", "training.seed"}
 _NO_CHOICE = {"auto", "none", "null", "default", "unknown", "n/a", "no"}
+
+_NOT_IN_USE = re.compile(
+    r"\b(?:incompatible|unsupported|unavailable|disabled|unused|ignored|fall(?:ing)?[ -]?back|"
+    r"not (?:used|in use|supported|compatible|available|working|found|detected)|detected but|no longer)\b",
+    re.IGNORECASE,
+)
+"""Words of a remark that a device was there and did not do the work."""
 
 OF_EVALUATION = MappingProxyType(
     {
@@ -162,6 +105,12 @@ SHARES_OF_RIGHT_ANSWERS = MappingProxyType(
 )
 """Scores that are the share of answers that are right, over all items, and by whose judgement."""
 
+_TIMING = re.compile(
+    r"(?:^|_)(?:runtime|run_time|samples|steps|seconds|time|duration|per_second|per_sec|tokens|flos|batch_size|epoch|"
+    r"throughput|elapsed|latency|memory|num_examples|count)(?:_|$)"
+)
+"""Words of names that say how long or how much, not how well."""
+
 METRIC_KEYS = MappingProxyType(
     {
         "lr": "learning_rate",
@@ -182,6 +131,7 @@ METRIC_KEYS = MappingProxyType(
         "validation_loss": "eval_loss",
         "test_loss": "eval_loss",
         "global_step": "step",
+        "current_steps": "step",
         "iter": "step",
         "iteration": "step",
         "_step": "step",
@@ -196,7 +146,7 @@ METRIC_KEYS = MappingProxyType(
 _RATE_OF_LIGHTNING = re.compile(r"lr_(?:adam|sgd|adafactor|lion|lamb|rmsprop)\w*")
 """`lr-AdamW`, as the learning rate monitor of Lightning calls it."""
 
-_OF_GROUP = {"model", "dataset", "data", "optimizer", "git", "code", "training"}
+_OF_GROUP = {"model", "dataset", "data", "optimizer", "git", "code", "training", "lora", "peft", "lora_config"}
 
 
 def plain(key: str) -> str:
@@ -230,6 +180,16 @@ def is_set(name: str, value: str | float) -> bool:
     return not (name in _ABOVE_NOTHING and value <= 0) and not (name in _NOT_BELOW_NOTHING and value < 0)
 
 
+def is_of_no_use(name: str, value: object) -> bool:
+    """Return whether the name of a device is a remark that it did not do the work.
+
+    Example:
+        >>> is_of_no_use("device.gpu", "RTX 5090 (Detected but PyTorch incompatible)"), is_of_no_use("device.gpu", "T4")
+        (True, False)
+    """
+    return name.startswith("device.") and isinstance(value, str) and _NOT_IN_USE.search(value) is not None
+
+
 def is_of_evaluation(name: str) -> bool:
     """Return whether a name of a group, a file or a heading says that an evaluation is spoken of.
 
@@ -248,11 +208,32 @@ def metric_of(key: str) -> str:
         ('loss', 'eval_loss', 'learning_rate', 'rewards_format')
     """
     name = plain(key)
-    if re.match(r"(?:train|training)[/ .]", key):
+    if re.match(r"(?:train|training|trainer)[/ .]", key):
         name = plain(re.split(r"[/ .]", key, maxsplit=1)[1])
     if _RATE_OF_LIGHTNING.fullmatch(name):
         return "learning_rate"
     return METRIC_KEYS.get(name, name)
+
+
+def is_timing(key: str) -> bool:
+    """Return whether a name is of a time, a speed or a count of an evaluation, which is no score.
+
+    Example:
+        >>> is_timing("eval_runtime"), is_timing("eval_steps_per_second"), is_timing("eval_accuracy")
+        (True, True, False)
+    """
+    return _TIMING.search(plain(key)) is not None
+
+
+def split_name(key: str) -> str:
+    """Return the name of what a row measured with its split under one name: `val_accuracy` is `eval_accuracy`.
+
+    Example:
+        >>> split_name("val_accuracy"), split_name("accuracy"), split_name("valid_acc")
+        ('eval_accuracy', 'accuracy', 'eval_accuracy')
+    """
+    name = re.sub(r"^(?:val|valid|validation|dev|evaluation)_", "eval_", key)
+    return re.sub(r"(^|_)acc$", r"\1accuracy", name)
 
 
 def is_score(key: str) -> bool:

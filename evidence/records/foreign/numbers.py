@@ -13,6 +13,9 @@ NUMBER = (
 _OF_A_WHOLE = 3
 """Decimals that a whole figure is taken to have been written with."""
 
+_OF_SINGLE_PRECISION = 1.2e-7
+"""Share by which a number moves when it is kept in 32 bits, as event files do."""
+
 _WHOLE = re.compile(r"[-+]?\d{1,15}")
 _NUMBER = re.compile(NUMBER, re.IGNORECASE)
 
@@ -67,7 +70,7 @@ def agree(one: float, other: float, *, decimals_stated: int = 0) -> bool:
     """
     fewer, more = sorted((one, other), key=_decimals_of_a_figure)
     places = max(_decimals_of_a_figure(fewer), decimals_stated)
-    slack = 1e-9 * max(abs(one), abs(other))
+    slack = _OF_SINGLE_PRECISION * max(abs(one), abs(other))
     if places > 12 or one == other:
         return abs(one - other) <= slack
     unit = 10.0**-places

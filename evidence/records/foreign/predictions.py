@@ -154,13 +154,13 @@ def _prediction(row: dict[str, Any], output: str | None, source: Source) -> Pred
         reasoning = "\n".join(str(one.get("content", "")) for one in steps if isinstance(one, dict))
     return Prediction(
         source=source,
-        id=_text(_first(row, _ID)),
-        prompt=_text(_first(row, _PROMPT)),
-        expected=_text(expected),
-        output_text=_text(row.get(output)) if output else None,
-        extracted_answer=_text(_first(row, _EXTRACTED)),
+        id=text_of(_first(row, _ID)),
+        prompt=text_of(_first(row, _PROMPT)),
+        expected=text_of(expected),
+        output_text=text_of(row.get(output)) if output else None,
+        extracted_answer=text_of(_first(row, _EXTRACTED)),
         correct=_truth(_first(row, _CORRECT)),
-        reasoning=_text(reasoning) or None,
+        reasoning=text_of(reasoning) or None,
     )
 
 
@@ -177,7 +177,7 @@ def _first(row: dict[str, Any], names: Sequence[str]) -> Any:
     return next((row[name] for name in names if row.get(name) is not None), None)
 
 
-def _text(value: Any) -> str | None:
+def text_of(value: Any) -> str | None:
     """Return text as it is, numbers as they are written, the text in a list of one (lm-eval); None for other values."""
     while isinstance(value, list) and len(value) == 1:
         value = value[0]

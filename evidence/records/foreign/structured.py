@@ -19,7 +19,10 @@ from evidence.records.foreign.documents import (
     row_values,
     walk,
 )
+from evidence.records.foreign.keras import is_history, read_history
+from evidence.records.foreign.lm_eval import is_samples, read_samples, results_of
 from evidence.records.foreign.numbers import finite
+from evidence.records.foreign.openai_evals import is_record, read_record
 from evidence.records.foreign.predictions import predictions_in, predictions_of
 from evidence.records.foreign.template import is_example_name, remark_of, unfilled
 from evidence.records.foreign.text import Text
@@ -36,6 +39,7 @@ _FACTS = {
     "num_train_epochs": "training.epochs_planned",
     "epoch": "training.epochs_done",
     "train_batch_size": "training.process_batch_size",
+    "save_steps": "training.save_steps",
     "best_metric": "result.best_metric",
     "num_input_tokens_seen": "result.tokens_seen",
 }
@@ -126,6 +130,8 @@ def document_reading(value: Any, lines: Lines, file: str, where: str, *, tool: s
     """Return what a document's value gives."""
     if is_trainer_state(value):
         return read_trainer_state(value, lines, file)
+    if is_history(value) and not is_example_name(file):
+        return read_history(value, lines, file)
     answers = predictions_in(value, file, lines)
     found = Found(file=file, lines=lines, is_evaluation=is_evaluation(value, file), is_model=is_model(value))
     remark = remark_of(value)
@@ -144,6 +150,7 @@ def document_reading(value: Any, lines: Lines, file: str, where: str, *, tool: s
         metrics=tuple(found.metrics),
         scores=tuple(found.scores),
         predictions=answers.rows if found.results_too else (),
+        statements=(*found.statements, *results_of(value, file, lines)) if found.results_too else (),
         problems=tuple(problems),
     )
 
@@ -172,7 +179,7 @@ def read_csv_file(text: Text, file: str, where: str) -> FileReading:
     try:
         begins = 2
         for row in reader:
-            values.append((begins, {key: value for key, value in row.items() if key is not None and value is not None}))
+            values.append((begins, _cells(row)))
             begins = reader.line_num + 1
     except csv.Error as error:
         problems.append(problem_of(rules.NOT_READ, file=where, what=f"The table cannot be read: {error}."))
@@ -180,14 +187,27 @@ def read_csv_file(text: Text, file: str, where: str) -> FileReading:
     return replace(reading, encoding=text.encoding, problems=tuple(problems))
 
 
+def _cells(row: dict[str | Any, str | Any]) -> dict[str, Any]:
+    """Return the cells of a row; a first column without a name is the index that pandas writes, here of epochs."""
+    cells = {key: value for key, value in row.items() if key is not None and value is not None}
+    if "" in cells and "epoch" not in cells and "step" not in cells:
+        cells = {key or "epoch": value for key, value in cells.items()}
+    return cells
+
+
 def rows_reading(values: Sequence[Numbered], file: str, *, tool: str = "JSON lines") -> FileReading:
     """Return what rows give."""
     if is_example_name(file):
         return FileReading(tool=tool, template=True)
+    if is_record(values):
+        return read_record(values, file)
+    if is_samples(values):
+        return read_samples(values, file)
     if answers := predictions_of(values, file):
         return FileReading(tool="predictions", predictions=answers)
     found = Found(file=file, lines=unknown_lines)
     rows: list[MetricRow] = []
+    planned: dict[int, int] = {}
     for line, value in values:
         if not isinstance(value, dict):
             continue
@@ -196,11 +216,23 @@ def rows_reading(values: Sequence[Numbered], file: str, *, tool: str = "JSON lin
             _summary_row(value, found, line)
             continue
         numbers = row_values(value)
+        if isinstance(total := value.get("total_steps"), int) and "current_steps" in value:
+            planned.setdefault(total, line)
         if is_metric_row(numbers) and any("loss" in name or "reward" in name or "acc" in name for name in numbers):
             rows.append(MetricRow(values=numbers, source=Source(file=file, line=line)))
+    # LLaMA-Factory states the number of all steps in each row; a resumed training may be given more.
+    found.facts += [
+        Fact(name="training.steps_planned", value=total, source=Source(file=file, line=line))
+        for total, line in planned.items()
+        if not isinstance(total, bool)
+    ]
     gave = rows or found.facts or found.scores
     return FileReading(
-        tool=tool if gave else None, facts=tuple(found.facts), metrics=tuple(rows), scores=tuple(found.scores)
+        tool=tool if gave else None,
+        facts=tuple(found.facts),
+        metrics=tuple(rows),
+        scores=tuple(found.scores),
+        statements=tuple(found.statements),
     )
 
 
@@ -209,6 +241,7 @@ def _summary_row(value: dict[str, Any], found: Found, line: int) -> None:
     walk(value, here)
     found.facts += here.facts
     found.scores += here.scores
+    found.statements += here.statements
 
 
 def _form_problems(found: Found, remark: str | None, gaps: list[tuple[str, str]], where: str) -> list[Problem]:

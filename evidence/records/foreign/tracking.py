@@ -181,7 +181,8 @@ def _meta(text: Text, file: str) -> FileReading:
 def _metric(text: Text, file: str, name: str) -> FileReading:
     """Return the rows of a metric's file, whose lines are `milliseconds value step`."""
     rows, scores = [], []
-    for line in text.lines():
+    facts = _stated_once(text, file, name)
+    for line in text.lines() if not facts else ():
         parts = line.text.split()
         numbers = [number_of(part) for part in parts[:3]]
         if len(parts) < 2 or None in numbers[:2]:
@@ -191,11 +192,28 @@ def _metric(text: Text, file: str, name: str) -> FileReading:
         source = Source(file=file, line=line.number)
         if is_score(name.rpartition("/")[2]) and value is not None:
             scores = [Score(name=plain(name), value=value, source=source, checkpoint=f"step {step}")]
-        elif step is not None:
+        if step is not None:
             rows.append(MetricRow(values={"step": step, metric_of(name): value}, source=source))
     return FileReading(
-        tool=MLFLOW, encoding=text.encoding, metrics=tuple(rows), scores=tuple(scores), problems=text.problems
+        tool=MLFLOW,
+        encoding=text.encoding,
+        facts=facts,
+        metrics=tuple(rows),
+        scores=tuple(scores),
+        problems=text.problems,
     )
+
+
+def _stated_once(text: Text, file: str, name: str) -> tuple[Fact, ...]:
+    """Return the fact that a metric with one value is: a duration, or the mean that a trainer logs at its end."""
+    lines = list(text.lines())
+    fact = fact_of(name)
+    parts = lines[0].text.split() if len(lines) == 1 else []
+    number = number_of(parts[1]) if len(parts) > 1 else None
+    if fact not in ("result.train_seconds", "result.loss") or plain(name) == "loss" or number is None:
+        return ()
+    value = finite(number)
+    return () if value is None else (Fact(name=fact, value=value, source=Source(file=file, line=lines[0].number)),)
 
 
 def _last_values(text: Text, file: str) -> list[Fact]:

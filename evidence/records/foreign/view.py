@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from schemas.problems.problem import Problem
+
+if TYPE_CHECKING:
+    from evidence.records.statements import Statement
 
 Scalar = str | int | float | bool
 How = Literal["stated", "inferred"]
@@ -124,6 +127,8 @@ class FileReading:
     """Scores."""
     predictions: tuple[Prediction, ...] = ()
     """Answers."""
+    statements: tuple[Statement, ...] = ()
+    """What follows from it, remarks and recomputed scores: held against others, and no figure of the run."""
     problems: tuple[Problem, ...] = ()
     """What is wrong with it, or must be known."""
 
@@ -184,7 +189,7 @@ class ForeignRun:
     @property
     def shows_a_run(self) -> bool:
         """Whether the folder shows that a program ran: a log of its own words, rows, or answers."""
-        logs = any(reading.tool == "console log" and reading.facts for reading in self.files.values())
+        logs = any(reading.tool in ("console log", "MLPerf log") and reading.facts for reading in self.files.values())
         return logs or self.is_measured
 
     @property

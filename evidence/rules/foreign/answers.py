@@ -35,12 +35,15 @@ def against_answers(view: ForeignRun) -> Iterator[Problem]:
     if len({one.source.file for one in view.predictions}) == 1:
         yield from _scores(view)
         yield from _counts(view)
-        yield from _marks(view)
+    for reading in view.files.values():
+        yield from _marks(view, reading.predictions)
 
 
 def _scores(view: ForeignRun) -> Iterator[Problem]:
     """Yield a problem for a share of right answers that the answers do not give."""
     judged = [one.correct for one in view.predictions if one.correct is not None]
+    if any(one.fact.startswith("score.") for one in view.files[view.predictions[0].source.file].statements):
+        return  # The reader of these answers knows which score is theirs.
     if not judged or _are_drawn_again(view.predictions):
         return
     share = sum(judged) / len(judged)
@@ -110,15 +113,15 @@ def _counts(view: ForeignRun) -> Iterator[Problem]:
     yield found_at(view, fact.source, rules.STATED_TWICE, what)
 
 
-def _marks(view: ForeignRun) -> Iterator[Problem]:
-    """Yield one problem for answers that are marked right and are plainly other than the expected ones."""
-    wrong = [one for one in view.predictions if one.correct and _differs_plainly(one)]
+def _marks(view: ForeignRun, answers: Sequence[Prediction]) -> Iterator[Problem]:
+    """Yield one problem for answers of a file that are marked right and are plainly other than the expected ones."""
+    wrong = [one for one in answers if one.correct and _differs_plainly(one)]
     if not wrong:
         return
     first = wrong[0]
     verbs = "is marked as right and differs" if len(wrong) == 1 else "are marked as right and differ"
     what = (
-        f"{len(wrong)} of {counted(len(view.predictions), 'answer')} {verbs} from what is expected; the first "
+        f"{len(wrong)} of {counted(len(answers), 'answer')} {verbs} from what is expected; the first "
         f"({first.source}) is {shown(first.output_text)} where {shown(first.expected)} is expected."
     )
     yield found_at(view, first.source, rules.STATED_TWICE, what)

@@ -12,6 +12,7 @@ import numpy as np
 from evidence.records.figures import Figures
 from evidence.records.foreign.course import course_of
 from evidence.records.foreign.view import Fact, ForeignRun, MetricRow
+from evidence.records.statements import stated
 from evidence.rules.foreign.contradictions import is_finished
 from evidence.rules.foreign.sameness import same_fact
 
@@ -70,8 +71,8 @@ def _counts_from_zero(view: ForeignRun, row: MetricRow) -> bool:
 def _agreed(view: ForeignRun, name: str) -> Fact | None:
     """Return the first fact of a name, if all others of that name say the same or nothing that can be compared."""
     facts = view.facts_named(name)
-    comparable: Sequence[Fact] = [fact for fact in facts if same_fact(name, fact, fact)]
-    if not comparable or any(not same_fact(name, comparable[0], fact) for fact in comparable[1:]):
+    comparable = [fact for fact in facts if same_fact(stated(fact), stated(fact))]
+    if not comparable or any(not same_fact(stated(comparable[0]), stated(fact)) for fact in comparable[1:]):
         return None
     return comparable[0]
 

@@ -10,8 +10,9 @@ import math
 import re
 
 from evidence.records.foreign.keys import plain
-from evidence.records.foreign.numbers import agree
-from evidence.records.foreign.view import Fact, Scalar
+from evidence.records.foreign.numbers import agree, decimals
+from evidence.records.foreign.view import Scalar
+from evidence.records.statements import Statement
 
 SECONDS_MAY_DIFFER = 0.1
 """Share by which two durations of one run may differ: clocks start and stop at different moments."""
@@ -53,28 +54,81 @@ _FAMILIES = (
 _SIZE = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?[bm]|medium|large|xl)(?![a-z0-9])")
 
 
-def same_fact(name: str, one: Fact, two: Fact) -> bool:
-    """Return whether two facts of a name state the same; False where one of them cannot be compared."""
-    return is_comparable(name, one) and is_comparable(name, two) and not contradict(name, one, two)
+def same_fact(one: Statement, two: Statement) -> bool:
+    """Return whether two statements of a fact say the same; False where one of them cannot be compared."""
+    return is_comparable(one) and is_comparable(two) and not contradict(one, two)
 
 
-def is_comparable(name: str, fact: Fact) -> bool:
-    """Return whether a fact says something that another one could contradict."""
-    last_logged = name == "result.last_loss" and fact.how == "inferred"  # Of the last step that was logged there.
-    return not last_logged and _normal(name, fact) is not None
+def is_comparable(statement: Statement) -> bool:
+    """Return whether a statement says something that another one could contradict."""
+    # Of the last step that was logged there.
+    last_logged = statement.fact == "result.last_loss" and statement.how == "inferred"
+    return not last_logged and _normal(statement) is not None
 
 
-def contradict(name: str, one: Fact, two: Fact) -> bool:
-    """Return whether two facts of a name that can be compared are of the same thing and state it differently."""
-    if _meant(name, one) != _meant(name, two):
+def contradict(one: Statement, two: Statement) -> bool:
+    """Return whether two statements that can be compared are of the same thing and say different things of it."""
+    name = one.fact
+    if not one.scope.may_be(two.scope):
+        return False
+    if one.is_range or two.is_range:
+        return _apart(one, two)
+    if name.startswith("score."):
+        return not same_score(_figure(one), _figure(two))
+    if name == "evaluation.items":
+        return _figure(one) != _figure(two)
+    if _meant(one) != _meant(two):
         return False
     if name == "model.name" and not (_is_loaded(one) and _is_loaded(two)):
-        return _are_other_models(str(_normal(name, one)), str(_normal(name, two)))
-    return not _same(name, _normal(name, one), _normal(name, two))
+        return _are_other_models(str(_normal(one)), str(_normal(two)))
+    return not _same(name, _normal(one), _normal(two))
 
 
-def _meant(name: str, fact: Fact) -> tuple[str, str]:
+def same_score(one: float, other: float) -> bool:
+    """Return whether two scores can be the same, one of them rounded, or stated in percent.
+
+    Example:
+        >>> same_score(0.8125, 81.3), same_score(0.81, 0.97), same_score(0.8125, 0.81)
+        (True, False, True)
+    """
+    if agree(one, other):
+        return True
+    small, large = sorted((one, other), key=abs)
+    return abs(small) <= 1 < abs(large) and agree(large / 100, small, decimals_stated=decimals(large) + 2)
+
+
+def _apart(one: Statement, two: Statement) -> bool:
+    """Return whether no number lies in the ranges of both statements; a number is as wide as its last digit."""
+    if (
+        one.is_range
+        and two.is_range
+        and one.told
+        and two.told
+        and not (one.kind == "measured") ^ (two.kind == "measured")
+    ):
+        return False  # Both were worked out of rows: their slack is a guess twice.
+    (low, high), (least, most) = _ends(one), _ends(two)
+    return high < least or most < low
+
+
+def _ends(statement: Statement) -> tuple[float, float]:
+    if statement.is_range:
+        low, high = statement.low, statement.high
+        return -math.inf if low is None else low, math.inf if high is None else high
+    value = _figure(statement)
+    if statement.fact == "training.epochs_planned":
+        value = math.ceil(value)
+    slack = 0.5 * 10.0 ** -decimals(value) if decimals(value) else 1e-9 * abs(value)
+    return value - slack, value + slack
+
+
+def _figure(statement: Statement) -> float:
+    return math.nan if isinstance(statement.value, str) else float(statement.value)
+
+
+def _meant(fact: Statement) -> tuple[str, str]:
     """Return which of the things of this name a fact is about: by its group, and by its key where keys differ."""
+    name = fact.fact
     group, _, key = (fact.source.pointer or "").rpartition("/")
     group = plain(group.rpartition("/")[2])
     of_group = "" if not name.startswith(("training.", "result.")) or group in _OF_THE_TRAINING else group
@@ -97,13 +151,13 @@ def _same(name: str, left: Scalar | frozenset[str] | None, right: Scalar | froze
     return agree(left, right) if name.startswith("result.") else abs(left - right) <= 1e-9 * max(abs(left), abs(right))
 
 
-def _normal(name: str, fact: Fact) -> Scalar | frozenset[str] | None:
+def _normal(fact: Statement) -> Scalar | frozenset[str] | None:
     """Return a value in the form in which it can be compared; None where it cannot, a path instead of a name."""
-    value = fact.value
+    name, value = fact.fact, fact.value
     if not isinstance(value, str):
         return value
     text = value.strip().lower()
-    if name.startswith("device."):
+    if name.startswith("device.") and name != "device.model":
         return _platforms(text) or None
     if name in ("training.dtype", "training.mixed_precision"):
         text = text.removeprefix("torch.").removeprefix("jnp.")
@@ -131,7 +185,7 @@ def _short_name(text: str) -> str | None:
     return None if is_path or "checkpoint" in text or _FILE.search(text) else text.rpartition("/")[2]
 
 
-def _is_loaded(fact: Fact) -> bool:
+def _is_loaded(fact: Statement) -> bool:
     return _LOADED.search(plain((fact.source.pointer or "").rpartition("/")[2])) is not None
 
 

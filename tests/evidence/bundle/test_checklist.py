@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from mutations import apply
-from synthetic import write_run
+from synthetic import seal, write_run
 
 from evidence.bundle.inspection import checklist
 
 Line = tuple[str, str, str, str]
+NOT_CHALLENGED = "Can be challenged: no, the zip holds no parameters, so nobody can put questions to the model."
 
 
 def lines(*folders: Path, with_weights: bool = False) -> list[Line]:
@@ -25,6 +26,7 @@ def test_a_good_run(tmp_path: Path):
         ("demo", "errors", "ok", "`trainproof check` finds no error."),
         ("demo", "end of the run", "ok", "Nothing writes to the folder."),
         ("demo", "secrets", "ok", "No file holds a known kind of secret."),
+        ("demo", "challenge", "note", NOT_CHALLENGED),
         ("demo", "files", "ok", f"9 files, {size:,} bytes. Left out: export."),
     ]
 
@@ -70,3 +72,39 @@ def test_weights_count_when_they_are_asked_for(tmp_path: Path):
     (run / "export").mkdir()
     (run / "export" / "model.safetensors").write_bytes(bytes(5000))
     assert lines(run, with_weights=True)[-1][3].startswith("10 files, ")
+
+
+def test_small_weights_are_packed_and_large_ones_only_if_asked_for(tmp_path: Path):
+    run = write_run(tmp_path, "demo")
+    (run / "adapter").mkdir()
+    (run / "adapter" / "adapter_model.safetensors").write_bytes(b"\0" * 100)
+    yes = "Can be challenged: yes, adapter/ holds what was trained."
+    assert ("demo", "challenge", "ok", yes) in lines(run)
+    assert "Left out" not in lines(run)[-1][3]
+    with (run / "adapter" / "adapter_model.safetensors").open("wb") as file:
+        file.truncate((16 << 20) + 1)
+    assert ("demo", "challenge", "note", NOT_CHALLENGED) in lines(run)
+    [advice] = [item.next for item in checklist([run]) if item.what == "challenge"]
+    assert advice == f"Pack adapter/ too: trainproof package {run} --with-weights."
+    assert ("demo", "challenge", "ok", yes) in lines(run, with_weights=True)
+
+
+def test_trained_parameters_need_no_other_weights(tmp_path: Path):
+    run = write_run(tmp_path, "demo")
+    (run / "trained_params.safetensors").write_bytes(b"\0arrays of ada@example.org, which are no text")
+    seal(run)
+    (run / "export").mkdir()
+    (run / "export" / "model.safetensors").write_bytes(b"\0")
+    found = lines(run)
+    assert (
+        "demo",
+        "challenge",
+        "ok",
+        "Can be challenged: yes, trained_params.safetensors holds what was trained.",
+    ) in found
+    assert found[-1][3].endswith("Left out: export.")
+    assert not [line for line in found if line[1] == "personal details"]
+
+
+def test_a_run_without_a_score_states_nothing_to_challenge(tmp_path: Path):
+    assert "challenge" not in {line[1] for line in lines(write_run(tmp_path, "demo", items=0))}

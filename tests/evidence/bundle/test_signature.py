@@ -6,10 +6,12 @@ import base64
 import hashlib
 import importlib.util
 import json
+import re
 import stat
 import sys
 import zipfile
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -59,9 +61,13 @@ def test_a_key_and_a_signature(bundle: Path, tmp_path: Path, capsys: pytest.Capt
     assert (code, out) == (0, f"{bundle}.sig: signature of demo-1.zip with {key_id}.\n")
     code, out, _ = run(capsys, "verify", bundle, "--public-key", f"{key}.pub")
     assert code == 0
-    assert out.endswith(
-        f"The holder of {key_id} signed this content. Whose key that is, you must know from elsewhere.\n"
+    dated = r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00"
+    assert re.search(
+        rf"The holder of {key_id} signed this content, in a statement of {dated}\. "
+        r"Whose key that is, you must know from elsewhere\.\n$",
+        out,
     )
+    Path(f"{bundle}.sig").unlink()
     code, out, _ = run(capsys, "verify", bundle)
     assert out.endswith("Who made it is not known: no signature was given, so anyone could have.\n")
 
@@ -81,6 +87,8 @@ def test_the_envelope_is_dsse_and_the_statement_in_toto(signed: Path, tmp_path: 
     digest = hashlib.sha256(signed.read_bytes()).hexdigest()
     assert statement["subject"] == [{"name": "demo-1.zip", "digest": {"sha256": digest}}]
     content = json.loads(contents(signed)["bundle_manifest.json"])["content_sha256"]
+    stated_at = datetime.fromisoformat(statement["predicate"].pop("stated_at"))
+    assert abs((datetime.now(UTC) - stated_at).total_seconds()) < 600
     assert statement["predicate"] == {
         "content_sha256": content,
         "bundle_manifest_sha256": hashlib.sha256(contents(signed)["bundle_manifest.json"]).hexdigest(),
@@ -201,7 +209,7 @@ def test_no_signature_there(bundle: Path, tmp_path: Path, capsys: pytest.Capture
     run(capsys, "sign", "--new-key", tmp_path / "me")
     code, out, _ = run(capsys, "verify", bundle, "--public-key", tmp_path / "me.pub")
     assert code == 1
-    assert out.startswith(f"error TP834: {bundle}.sig: The signature cannot be read: No such file or directory.\n")
+    assert out.startswith(f"error TP869: {bundle}.sig: The signature cannot be read: No such file or directory.\n")
 
 
 @needs_cryptography

@@ -42,7 +42,7 @@ ANY_VALUE = st.recursive(
     max_leaves=6,
 )
 RIGHT_TEXT = st.text(max_size=8) | st.sampled_from(['"', '\\"', "}", '", "a": "', "\\u0022", "\n"])
-EXAMPLES = ["run_started", "a", "1 + 1", "2026-10-11T12:34:56Z", "2026-10-11T23:59:60.123456789-05:30"]
+EXAMPLES = ["run_started", "a", "1 + 1", "5 17", "2026-10-11T12:34:56Z", "2026-10-11T23:59:60.123456789-05:30"]
 RIGHT_VALUE = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | RIGHT_TEXT,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(RIGHT_TEXT, inner, max_size=3),

@@ -7,6 +7,7 @@ out), `catalog.py` (all kinds), `sampling.py`, `rows.py`, `evaluation.py`, `file
 """
 
 from trainer.data.dev_reasoning.evaluation import eval_prompts
+from trainer.data.dev_reasoning.fresh import fresh_items
 from trainer.data.dev_reasoning.rows import generate_rows
 
-__all__ = ["eval_prompts", "generate_rows"]
+__all__ = ["eval_prompts", "fresh_items", "generate_rows"]

@@ -26,13 +26,14 @@ def build_sets() -> dict[str, list[dict[str, Any]]]:
     sets: dict[str, list[dict[str, Any]]] = {}
     taken: frozenset[str] = frozenset()
     for name, (shares, count, seed) in SETS.items():
-        problems = _in_shares(draw_problems(seed, shares, excluded_keys=taken), shares, count)
-        sets[name] = [_item(name, number, drawn) for number, drawn in enumerate(problems, 1)]
+        problems = in_shares(draw_problems(seed, shares, excluded_keys=taken), shares, count)
+        sets[name] = [item_of(name, number, drawn) for number, drawn in enumerate(problems, 1)]
         taken |= {prompt_key(item["prompt"]) for item in sets[name]}
     return sets
 
 
-def _in_shares(problems: Iterator[Drawn], shares: Shares, count: int) -> list[Drawn]:
+def in_shares(problems: Iterator[Drawn], shares: Shares, count: int) -> list[Drawn]:
+    """Return the first problems to come that fill each kind's share of a set of `count`."""
     # Shares are rounded up, so the last problems to come may be one too many.
     left = {kind.name: math.ceil(count * share / 100) for kind, share in shares}
     chosen: list[Drawn] = []
@@ -44,7 +45,8 @@ def _in_shares(problems: Iterator[Drawn], shares: Shares, count: int) -> list[Dr
     return chosen
 
 
-def _item(name: str, number: int, drawn: Drawn) -> dict[str, Any]:
+def item_of(name: str, number: int, drawn: Drawn) -> dict[str, Any]:
+    """Return a problem as the item of a set, numbered from 1."""
     return {
         "id": f"{name}-{number:03}",
         "prompt": drawn.problem.prompt,

@@ -68,6 +68,7 @@ _BAR = re.compile(r"(?P<name>[^|]{0,80}?)\s*\d+%\|[^|]*\|\s*(?P<done>\d+)/(?P<to
 _OF_TRAINING = re.compile(r"^\W*$|train|epoch|step|sft|grpo|dpo|fine", re.IGNORECASE)
 
 _KEY_VALUE = re.compile(r"^[^A-Za-z]{0,60}([A-Za-z][\w /.-]{1,60}?)\s*(?:\([^)]*\))?\s*[:=]\s+(\S.*)$")
+_DEVICES = re.compile(r"\b(?:cpu|gpu|tpu|cuda|rocm|metal|mps|xla)\b", re.IGNORECASE)
 _RATIO = re.compile(r"(\d+)\s*(?:/|of|out of)\s*(\d+)\b")
 
 
@@ -182,7 +183,9 @@ def key_value(text: str) -> tuple[str, Scalar] | None:
     if match is None or len(text) > 200:
         return None
     key, value = match.groups()
-    name = "device.platform" if plain(key) == "platform" else fact_of(key)
+    name = fact_of(key)
+    if plain(key) == "platform" and _DEVICES.search(value):
+        name = "device.platform"
     if name is None or name.startswith("run."):
         return None
     word = value.split(" (")[0].strip().strip("`'\"")

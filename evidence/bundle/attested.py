@@ -1,0 +1,138 @@
+"""What witnesses from outside say of the runs of a bundle: time authorities, and workflows of GitHub."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from evidence.bundle.verdict import AttestationCheck, StampCheck, Verdict, VerifiedRun
+from evidence.judge.grade import Grade
+from evidence.proof.attestation import Attestation, attestation_roots, attestations_in
+from evidence.proof.rules import BAD_ATTESTATION, BAD_STAMP, OTHER_ATTESTED, refused
+from evidence.proof.stamps.record import stamp_sentence, stamp_worth, trusted_roots
+from evidence.proof.standing import Proof, graded_with
+from evidence.run.hashes import sha256_file
+from schemas.problems.problem import Problem
+from schemas.problems.words import listed
+
+HOSTED = "github-hosted"
+
+
+def with_stamps(verdict: Verdict, root: Path | None) -> Verdict:
+    """Return a verdict with what the time stamps of its runs say to this reader.
+
+    Args:
+        verdict: What the bundle is worth.
+        root: Root certificate of a time authority. None: those on the trust list.
+
+    Raises:
+        ProblemError: Exit code 2: the certificate or the trust list cannot be used.
+    """
+    if not any(run.stamps for run in verdict.runs):
+        return verdict
+    roots = trusted_roots(root)
+    told, problems = [], []
+    for run in verdict.runs:
+        for stamp in run.stamps:
+            worth = stamp_worth(stamp, roots)
+            sentence = stamp_sentence(stamp, worth, asked=root is not None)
+            told.append(f"{run.run_id}: {sentence}")
+            if worth and worth.problem and "does not hold" in sentence:
+                problems.append(refused(BAD_STAMP, f"runs/{run.run_id}/stamps.json", sentence))
+    return replace(verdict, stamps=StampCheck(sentences=tuple(told), problems=tuple(problems)))
+
+
+def with_attestation(verdict: Verdict, path: Path, root: Path | None, repository: str | None) -> Verdict:
+    """Return a verdict with what an attestation says of the bundle, and the grades that it gives.
+
+    Args:
+        verdict: What the bundle is worth.
+        path: File of attestations.
+        root: Trusted root of Sigstore. None: those on the trust list.
+        repository: `OWNER/NAME` that the workflow is to be of. None: any.
+
+    Raises:
+        ProblemError: As `attestations_in` and `attestation_roots`.
+    """
+    roots = attestation_roots(root)
+    found = attestations_in(path, roots)
+    by_digest = {sha256_file(verdict.path): None} | {run.run_sha256: run for run in verdict.runs if run.run_sha256}
+    about = [each for each in found if each.digests & by_digest.keys()]
+    if not about:
+        attested = listed(sorted({digest for each in found for digest in each.digests})[:3]) or "nothing by SHA-256"
+        what = f"It attests {attested}; the zip has {sha256_file(verdict.path)}."
+        return _refused(verdict, path, [refused(OTHER_ATTESTED, str(path), what)])
+    best = next((each for each in about if each.root), about[0])
+    covered = [
+        run for run in verdict.runs if sha256_file(verdict.path) in best.digests or run.run_sha256 in best.digests
+    ]
+    problems = list(_problems(path, best, covered, repository))
+    if problems:
+        return _refused(verdict, path, problems)
+    proof = _proof(best)
+    lifted = [_lifted(run, proof) if run in covered else run for run in verdict.runs]
+    check = AttestationCheck(path=path, sentence=_sentence(best), unchecked=_unchecked(best, roots), problems=())
+    return replace(verdict, runs=tuple(lifted), attestation=check)
+
+
+def _refused(verdict: Verdict, path: Path, problems: Sequence[Problem]) -> Verdict:
+    check = AttestationCheck(path=path, sentence=None, unchecked=None, problems=tuple(problems))
+    return replace(verdict, attestation=check)
+
+
+def _problems(
+    path: Path, attestation: Attestation, covered: Sequence[VerifiedRun], repository: str | None
+) -> Sequence[Problem]:
+    """Return in what an attestation does not hold, or does not fit the runs."""
+    problems = []
+    if attestation.problem:
+        problems.append(refused(BAD_ATTESTATION, str(path), attestation.problem))
+    if repository is not None and repository != attestation.repository:
+        what = f"The workflow is one of {attestation.repository}, and {repository} was asked for."
+        problems.append(refused(OTHER_ATTESTED, str(path), what))
+    for run in covered:
+        if run.commit != attestation.commit:
+            stated = f"states the commit {run.commit}" if run.commit else "states no commit"
+            what = f"The workflow ran at commit {attestation.commit}, and the run {run.run_id} {stated}."
+            problems.append(refused(OTHER_ATTESTED, str(path), what))
+    return problems
+
+
+def _proof(attestation: Attestation) -> Proof:
+    witnessed = attestation.root is not None and attestation.runner == HOSTED
+    return Proof(
+        by="GitHub" if witnessed else None,
+        made_at=attestation.made_at.isoformat(timespec="seconds"),
+        said=_sentence(attestation),
+        holds=True,
+    )
+
+
+def _lifted(run: VerifiedRun, proof: Proof) -> VerifiedRun:
+    if run.grade == "verified":
+        return replace(run, reasons=(*run.reasons, proof.said))
+    grade = graded_with(Grade(name=run.grade, reasons=run.reasons), [proof])
+    return replace(run, grade=grade.name, reasons=tuple(grade.reasons))
+
+
+def _sentence(attestation: Attestation) -> str:
+    machine = "a machine of GitHub" if attestation.runner == HOSTED else "a machine of its owner's"
+    return (
+        f"Made by the workflow {attestation.workflow} of {attestation.repository} at commit {attestation.commit[:12]}, "
+        f"on {machine}."
+    )
+
+
+def _unchecked(attestation: Attestation, roots: Mapping[str, Any]) -> str | None:
+    """Return what stands against believing an attestation that does not contradict the bundle; None: nothing does."""
+    if not roots:
+        return (
+            "Its signature, certificate and log entry were not checked, since no trusted root was named: anyone could "
+            "have written it. `--trusted-root FILE` checks them (`gh attestation trusted-root` prints one)."
+        )
+    if attestation.runner != HOSTED:
+        machine = attestation.runner or "not named"
+        return f"It ran on a machine that is {machine}: its owner could have done anything there."
+    return None

@@ -1,0 +1,54 @@
+"""Settings given on a command line, `--learning_rate 2e-4` or `lr=2e-4`, as a list of arguments or as one text."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+from evidence.records.foreign.keys import RESULTS, TEXT_FACTS, fact_of
+from evidence.records.foreign.numbers import finite, number_of
+from evidence.records.foreign.view import Scalar
+
+_NAMES = ("args", "argv", "command", "cmd", "command_line", "commandline", "sys_argv")
+_LONGEST = 20_000
+
+
+def is_command(key: str, value: Any) -> bool:
+    """Return whether a value is a list of arguments or a command line, by its key and its content."""
+    if key.lower().strip("_") not in _NAMES:
+        return False
+    if isinstance(value, list):
+        return bool(value) and all(isinstance(one, str | int | float) for one in value)
+    return isinstance(value, str) and "--" in value and len(value) < _LONGEST
+
+
+def settings_of(value: Any) -> Iterator[tuple[str, Scalar]]:
+    """Yield our name and the value of each setting that a command line gives.
+
+    Example:
+        >>> list(settings_of(["train.py", "--model_name_or_path", "gpt2", "--seed=3", "--fp16"]))
+        [('model.name', 'gpt2'), ('training.seed', 3)]
+    """
+    words = [str(one) for one in value] if isinstance(value, list) else _split(value)
+    for index, word in enumerate(words):
+        if not word.startswith("--"):
+            continue
+        key, equals, given = word.removeprefix("--").partition("=")
+        if not equals:
+            given = words[index + 1] if index + 1 < len(words) else ""
+        name = fact_of(key.replace("-", "_").rpartition(".")[2])
+        if name is None or not given or given.startswith("--") or name in RESULTS or name.startswith("run."):
+            continue
+        number = number_of(given)
+        if name in TEXT_FACTS:
+            yield name, given
+        elif number is not None and finite(number) is not None:
+            yield name, number
+
+
+def _split(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return text.split()

@@ -1,0 +1,133 @@
+"""The table of everything that a folder of another tool states, one statement a line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from evidence.records.foreign.follows import follows
+from evidence.records.foreign.keys import SCORE_KEYS, is_timing
+from evidence.records.foreign.score_names import identity, metric_and_scope
+from evidence.records.foreign.view import Fact, ForeignRun, MetricRow
+from evidence.records.statements import Kind, Scope, Statement, stated
+
+MOST_OF_A_SERIES = 20_000
+"""Scores of one series of rows that are looked at."""
+
+_CHIPS = re.compile(
+    r"\b(?:[ahb][12]0{1,2}0?|gh200|gb200|v100|p100|k80|t4|l4|l40s?|a10g?|a40|a6000|h20|mi\d{3}x?|"
+    r"rtx ?\d{4}(?: ?ti)?|v[2-6]e)\b",
+    re.IGNORECASE,
+)
+"""Names of chips as they stand in the names of devices."""
+
+_KINDS: dict[str, Kind] = {"configuration": "declared"}
+
+
+def table_of(view: ForeignRun) -> tuple[Statement, ...]:
+    """Return every statement of a folder: facts, scores, what its rows give, and what readers stated themselves."""
+    facts = [_of_fact(view, fact) for fact in view.facts]
+    own = (one for reading in view.files.values() for one in reading.statements)
+    of_file = {name: _scope_of_file(view, name) for name, reading in view.files.items() if reading.scores}
+    everything = (*facts, *own, *_scores(view, of_file), *_score_rows(view), *follows(view))
+    return (*everything, *(chip for one in everything if (chip := _chip(one)) is not None))
+
+
+def _of_fact(view: ForeignRun, fact: Fact) -> Statement:
+    statement = stated(fact, _kind(view, fact.source.file))
+    if fact.name != "evaluation.items":
+        return statement
+    groups = (fact.source.pointer or "").strip("/").split("/")[:-1]
+    _, scope = metric_and_scope(".".join([*(part for part in groups if not part.isdigit()), "acc"]), fact.source.file)
+    return replace(statement, scope=scope)
+
+
+def _chip(statement: Statement) -> Statement | None:
+    """Return the chip that a device's name tells: of `NVIDIA A100-SXM4-40GB` the A100; None where it tells none."""
+    if statement.fact not in ("device.gpu", "device.kind") or not isinstance(statement.value, str):
+        return None
+    chips = sorted({chip.group().upper().replace(" ", "") for chip in _CHIPS.finditer(statement.value)})
+    return replace(statement, fact="device.model", value=chips[0]) if len(chips) == 1 else None
+
+
+def _kind(view: ForeignRun, file: str) -> Kind:
+    """Return who speaks in a file: a configuration asks, an argument list too, everything else says what it used."""
+    name = file.rpartition("/")[2].lower()
+    asks = "/params/" in file or "args" in name or "config" in name or "hparams" in name
+    return "declared" if asks else _KINDS.get(view.files[file].tool or "", "effective")
+
+
+def _scope_of_file(view: ForeignRun, file: str) -> Scope:
+    """Return what a file says of its evaluation as a whole: the set, the model, the number of items."""
+    named = {fact.name: fact.value for fact in view.files[file].facts}
+    items = [fact.value for fact in view.files[file].facts if fact.name == "evaluation.items"]
+    return Scope(
+        of_set=str(named.get("evaluation.set") or named.get("evaluation.dataset") or "").lower(),
+        model=str(named.get("evaluation.model") or "").lower(),
+        items=float(items[0]) if len(items) == 1 and not isinstance(items[0], str) else None,
+    )
+
+
+def _scores(view: ForeignRun, of_file: dict[str, Scope]) -> Iterator[Statement]:
+    for score in view.scores:
+        if score.checkpoint and score.name in _measured_in(view, score.source.file):
+            continue  # One of the rows of the same file, which are a series.
+        metric, scope = identity(score)
+        more = of_file[score.source.file]
+        scope = replace(scope, of_set=more.of_set, model=more.model, items=more.items)
+        is_of_log = score.source.pointer is None
+        yield Statement(
+            fact=f"score.{metric}",
+            value=score.value,
+            source=score.source,
+            kind="measured",
+            scope=scope,
+            series=score.source.file if is_of_log else "",  # A log may state a score after every epoch.
+        )
+
+
+def _measured_in(view: ForeignRun, file: str) -> set[str]:
+    return {name for row in view.files[file].metrics for name in row.values}
+
+
+def _score_rows(view: ForeignRun) -> Iterator[Statement]:
+    """Yield the scores that rows state, where the rows go on to the end of the run: any of them may be meant."""
+    end = {place: max(_places(view.metrics, place), default=None) for place in ("step", "epoch")}
+    for file, reading in view.files.items():
+        names = {name for row in reading.metrics for name in row.values if _is_score(name)}
+        for name in sorted(names):
+            rows = [row for row in reading.metrics if row.values.get(name) is not None][:MOST_OF_A_SERIES]
+            if not _reaches(rows, end):
+                continue
+            of_training = all("loss" in row.values for row in rows)
+            metric, scope = metric_and_scope(name, file)
+            scope = replace(scope, split=scope.split or "train") if of_training else scope
+            for row in rows:
+                value = row.values[name] or 0.0
+                yield Statement(
+                    fact=f"score.{metric}",
+                    value=value,
+                    source=row.source,
+                    kind="measured",
+                    scope=scope,
+                    series=f"{file} {name}",
+                )
+
+
+def _is_score(name: str) -> bool:
+    metric, _ = metric_and_scope(name, "")
+    return metric in SCORE_KEYS and not is_timing(name)
+
+
+def _reaches(rows: list[MetricRow], end: dict[str, float | None]) -> bool:
+    """Return whether the last of some rows stands where the last of all rows does."""
+    for place in ("step", "epoch"):
+        own, last = _places(rows, place), end[place]
+        if own and last is not None:
+            return max(own) >= 0.98 * last
+    return True
+
+
+def _places(rows: tuple[MetricRow, ...] | list[MetricRow], place: str) -> list[float]:
+    return [at for row in rows if (at := row.values.get(place)) is not None]

@@ -1,0 +1,200 @@
+"""Questions for a run's model: an honest run stands, forged answers, other weights and a claimed 99 % do not."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from forged_answers import answered, forge_answers, read, right_answer
+from tasks import task_of
+
+from evidence.judge.judgement import report_of
+from evidence.records.ours import read_run
+from evidence.run import layout
+from schemas.problems.problem import ProblemError
+from schemas.validate import check_value
+from trainer.challenge_run import ChallengeRequest, challenge_run
+from trainer.config.tree import Batch, Config, Data, Evaluation, Limits, Mesh, Method, Model, Optimizer
+from trainer.data.rows import read_dataset
+from trainer.export_run import export_run
+from trainer.loop.kept import kept_params
+from trainer.model.files.source import resolve
+from trainer.model.params import params_sha256
+from trainer.recorder.progress import Watch
+from trainer.run import RunRequest, run
+
+QUIET = Watch(quiet=True)
+TINY = Config(
+    name="test",
+    model=Model(name="tiny-gpt2"),
+    data=Data(max_length=128),
+    optimizer=Optimizer(learning_rate=1e-2),
+    batch=Batch(microbatch_size=4),
+    mesh=Mesh(device="cpu", devices=1),
+    evaluation=Evaluation(eval_set="eval_v1", baseline=False, max_new_tokens=8, batch_size=25),
+    limits=Limits(steps=2),
+)
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two steps, evaluated."""
+    return trained(TINY, tmp_path_factory.mktemp("full") / "run")
+
+
+@pytest.fixture
+def folder(honest: Path, tmp_path: Path) -> Path:
+    """The same without its checkpoint, as a bundle has it, for one test."""
+    copy = shutil.copytree(honest, tmp_path / "run")
+    shutil.rmtree(copy / layout.CHECKPOINTS)
+    return copy
+
+
+def trained(config: Config, folder: Path) -> Path:
+    assert run(RunRequest(config=config, folder=folder, command=["trainproof", "train"]), QUIET) == 0
+    return folder
+
+
+def challenged(folder: Path, **asked: Any) -> dict[str, Any]:
+    chosen = {"items": None, "generate": 40, "seed": 3, "again": 6, "model": None} | asked
+    receipt = challenge_run(ChallengeRequest(folder=folder, **chosen), QUIET, lambda event: None)
+    assert check_value("receipt", receipt, file="receipt") == []
+    return receipt
+
+
+def refused(folder: Path, **asked: Any) -> tuple[int, list[str]]:
+    with pytest.raises(ProblemError) as caught:
+        challenged(folder, **asked)
+    return caught.value.exit_code, [problem.code for problem in caught.value.problems]
+
+
+def test_an_honest_run_gives_the_same_answers_bit_for_bit(folder: Path):
+    receipt = challenged(folder)
+    assert receipt["result"] == "identical"
+    assert receipt["covered"]["items"] == {"drawn": 6, "identical": 6, "within_tolerance": 0, "different": 0}
+    score = receipt["score"]
+    assert (score["can_be_true"], score["chance"], score["found"]["n"]) == (True, 1.0, 40)
+    assert (score["questions"]["source"], score["questions"]["seed"]) == ("generated", 3)
+    assert len(score["failures"]) == 20
+    assert receipt["said"] == (
+        "Scored 0.000 (0.000 to 0.088) on 40 new questions, and states 0.000 (0.000 to 0.071) on eval_v1: the stated "
+        "score can be true. Of 50 stated answers, 6 were given again: 6 identical."
+    )
+
+
+def test_a_claimed_99_percent_cannot_be_true(folder: Path):
+    before = report_of(read_run(folder)).grade.name
+    forge_answers(folder, lambda number, row: row if number == 0 else right_answer(row))
+    report = report_of(read_run(folder))
+    assert report.grade.name == before  # the folder alone does not tell
+    receipt = challenged(folder)
+    assert receipt["result"] == "different"
+    assert (receipt["score"]["stated"]["value"], receipt["score"]["can_be_true"]) == (0.98, False)
+    assert receipt["score"]["chance"] < 1e-20
+    assert receipt["covered"]["items"]["different"] >= 5
+
+
+def test_the_score_alone_tells_a_forged_99_percent(folder: Path):
+    forge_answers(folder, lambda number, row: row if number == 0 else right_answer(row))
+    receipt = challenged(folder, again=0)
+    assert (receipt["result"], receipt["covered"]["items"]["drawn"]) == ("different", 0)
+
+
+def test_an_edited_answer_is_named(folder: Path):
+    forge_answers(folder, lambda number, row: right_answer(row) if number == 7 else row)
+    receipt = challenged(folder, again=50)
+    assert receipt["covered"]["items"] | {"differences": []} == {
+        "drawn": 50,
+        "identical": 49,
+        "within_tolerance": 0,
+        "different": 1,
+        "differences": [],
+    }
+    [difference] = receipt["covered"]["items"]["differences"]
+    assert difference == {"id": "eval_v1-008", "why": "The stated answer is not one that the model's tokens can be."}
+
+
+def test_an_edited_answer_whose_tokens_fit_is_not_what_the_model_writes(folder: Path):
+    """The forger writes the tokens of the text too, and keeps the fingerprint or leaves it out."""
+    row = read(folder / layout.PREDICTIONS)[7]
+    tokens = row["output_token_ids"].split()
+    tokens[4] = "60" if tokens[4] != "60" else "61"
+    text = resolve("tiny-gpt2").tokenizer().decode([int(token) for token in tokens])
+    taken = answered(row, text) | {"output_token_ids": " ".join(tokens)}
+    forge_answers(folder, lambda number, row: taken if number == 7 else row)
+    [difference] = challenged(folder, again=50)["covered"]["items"]["differences"]
+    assert difference["id"] == "eval_v1-008"
+    assert difference["why"].startswith("The fingerprint is not that of these weights and this answer")
+    forge_answers(folder, lambda number, row: without_fingerprint(row) if number == 7 else row)
+    [difference] = challenged(folder, again=50)["covered"]["items"]["differences"]
+    assert difference["why"].startswith("The model does not write this: token")
+
+
+def without_fingerprint(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if key != "fingerprint"}
+
+
+def test_another_fingerprint_is_taken_for_another_computer_only_within_tolerance(folder: Path):
+    rows = read(folder / layout.PREDICTIONS)
+    forge_answers(folder, lambda number, row: row | {"fingerprint": rows[number - 1]["fingerprint"]})
+    assert challenged(folder, again=50)["covered"]["items"]["different"] > 40
+
+
+def test_weights_of_another_run_are_not_those_that_answered(folder: Path, tmp_path: Path):
+    other = trained(replace(TINY, seed=1, evaluation=replace(TINY.evaluation, eval_set=None)), tmp_path / "other")
+    shutil.copy(other / layout.TRAINED_PARAMS, folder)
+    forge_answers(folder, lambda number, row: row)
+    assert refused(folder) == (1, ["TP058"])
+    forge_answers(folder, lambda number, row: row, params_sha256=params_sha256(kept_params(folder, task_of(TINY))))
+    receipt = challenged(folder)
+    assert (receipt["result"], receipt["covered"]["items"]["different"]) == ("different", 6)
+
+
+def test_a_run_without_parameters_is_refused_with_what_to_ask_for(folder: Path):
+    (folder / layout.TRAINED_PARAMS).unlink()
+    assert refused(folder) == (3, ["TP057"])
+
+
+def test_an_export_or_a_checkpoint_will_do(honest: Path, folder: Path):
+    (folder / layout.TRAINED_PARAMS).unlink()
+    export_run(honest, folder / layout.EXPORT, QUIET)
+    assert challenged(folder, generate=1, again=2)["result"] == "identical"
+    shutil.rmtree(folder / layout.EXPORT)
+    shutil.copytree(honest / layout.CHECKPOINTS, folder / layout.CHECKPOINTS)
+    assert challenged(folder, generate=1, again=2)["result"] == "identical"
+
+
+def test_adapters_are_enough_where_the_base_can_be_drawn(tmp_path: Path):
+    run_folder = trained(replace(TINY, method=Method(kind="lora", rank=2)), tmp_path / "lora")
+    assert (run_folder / layout.TRAINED_PARAMS).stat().st_size < 25_000
+    assert challenged(run_folder, generate=1)["result"] == "identical"
+    export_run(run_folder, run_folder / layout.ADAPTER, QUIET, adapter=True)
+    shutil.rmtree(run_folder / layout.CHECKPOINTS)
+    (run_folder / layout.TRAINED_PARAMS).unlink()
+    assert challenged(run_folder, generate=1)["result"] == "identical"
+
+
+def test_questions_that_training_asks_too_are_left_out(folder: Path, tmp_path: Path):
+    asked = read_dataset("dev-reasoning-v2").rows[0]
+    items = [
+        {"id": "old", "prompt": asked["prompt"].upper(), "expected": asked["final_answer"]},
+        {"id": "new", "prompt": "Which is larger, 10 or 2?", "expected": "10"},
+    ]
+    path = tmp_path / "mine.jsonl"
+    path.write_text("".join(json.dumps(item) + "\n" for item in items))
+    questions = challenged(folder, items=path)["score"]["questions"]
+    assert (questions["source"], questions["name"], questions["n"], questions["in_training"]) == (
+        "file",
+        "mine.jsonl",
+        1,
+        1,
+    )
+    path.write_text(json.dumps(items[0]) + "\n")
+    assert refused(folder, items=path) == (2, ["TP059"])
+
+
+def test_a_run_that_states_no_score_has_nothing_to_question(folder: Path):
+    (folder / layout.EVAL_SUMMARY).unlink()
+    assert refused(folder) == (2, ["TP083"])

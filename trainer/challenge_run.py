@@ -1,0 +1,179 @@
+"""Putting questions to the model of a run that its maker has not seen, and some of the old ones again."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from evidence.proof.receipts import run_sha256
+from evidence.run import layout
+from evidence.scores.claims import Score
+from schemas.names import EVAL_SETS
+from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.rule import Rule, problem_of
+from schemas.validate import read_document, read_rows
+from trainer.config.tree import Config
+from trainer.data.render import PromptForm, form_of
+from trainer.data.rows import RowFile, read_eval_set
+from trainer.evaluate_run import devices_here
+from trainer.evaluation.asking import Asking
+from trainer.evaluation.challenged import Challenged, receipt_groups
+from trainer.evaluation.evaluable import config_of_run
+from trainer.evaluation.evaluate import identity, prediction_row, stated_form, unanswered_row
+from trainer.evaluation.questions import Questions, drawn_questions, read_questions
+from trainer.evaluation.reanswer import reanswer
+from trainer.evaluation.shipped import shipped_params, source_of
+from trainer.loop.mesh import build_mesh
+from trainer.loop.task import Task
+from trainer.methods.model import model_of
+from trainer.model.params import Params
+from trainer.objectives import objective_of
+from trainer.objectives.data import read_training_rows
+from trainer.recorder.progress import Watch
+from trainer.recorder.receipt import receipt_of
+
+NOTHING_STATED = Rule(
+    "TP083",
+    "No score to question",
+    "A challenge holds a stated score against what the model does.",
+    "Take a run that was evaluated; `trainproof show RUN` says whether it was.",
+)
+
+Tell = Callable[[dict[str, Any]], None]
+"""Told what happens, as an object with the key `event`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChallengeRequest:
+    """What a judge asks for."""
+
+    folder: Path
+    """Of the run, or of its unpacked copy."""
+    items: Path | None
+    """Questions of the judge's own. None: they are drawn."""
+    generate: int
+    """How many are drawn."""
+    seed: int | None
+    """Decides which are drawn and which stated answers are given again. None: it follows from the run's hash."""
+    again: int
+    """Stated answers that are given again, at most."""
+    model: str | None
+    """Folder of the model that was trained. None: as the run names it."""
+
+
+def challenge_run(request: ChallengeRequest, watch: Watch, tell: Tell) -> dict[str, Any]:
+    """Question the model of a run and return the receipt, not sealed yet.
+
+    Args:
+        request: what a judge asks for.
+        watch: shows progress.
+        tell: told what happens.
+
+    Raises:
+        ProblemError: exit code 2; the run states no score, or what it needs cannot be read. Exit code 3: it holds no
+            parameters. Exit code 1: it holds others than those that answered.
+    """
+    folder, config = request.folder, config_of_run(request.folder)
+    summary, rows = stated_answers(folder)
+    config = replace(config, evaluation=replace(config.evaluation, eval_set=summary["eval_set"]["name"]))
+    digest = run_sha256(folder) or ""
+    seed = int(digest[:8], 16) if request.seed is None else request.seed
+    chosen = random.Random(f"{seed} {digest}").sample(rows, min(request.again, len(rows)))  # noqa: S311 - no secret
+    questions = (
+        drawn_questions(config, request.generate, seed)
+        if request.items is None
+        else read_questions(request.items, config)
+    )
+    tell({"event": "planned", "segments": [], "items": len(chosen), "questions": len(questions.items.rows)})
+    devices = devices_here(config, watch)
+    model = model_of(config, source_of(folder, config, request.model))
+    task = Task(config=config, model=model, objective=objective_of(config), mesh=build_mesh(devices.list))
+    shipped = shipped_params(folder, task, stated_sha256=summary["checkpoint"]["params_sha256"])
+    watch.say(f"{shipped.where} holds the parameters that gave the stated answers")
+    asking = Asking(
+        settings=config.evaluation,
+        form=form_stated(folder, config),
+        tokenizer=model.source.tokenizer(),
+        graphdef=model.graphdef,
+        max_positions=model.source.spec.max_positions,
+    )
+    again = reanswer(asking, shipped.params, chosen, set_of(summary, rows), progress=steps(watch, tell, "items"))
+    answers = answered(asking, shipped.params, questions, steps(watch, tell, "questions"))
+    claimed = summary["metrics"]["exact_match"]
+    found = Challenged(
+        stated=Score(correct=round(claimed["value"] * claimed["n"]), n=claimed["n"]),
+        stated_set=summary["eval_set"]["name"],
+        questions=questions,
+        answers=answers,
+        again=again,
+        items=len(rows),
+    )
+    return receipt_of(folder, "challenge", device=devices.document(), **receipt_groups(found))
+
+
+def steps(watch: Watch, tell: Tell, what: str) -> Callable[[int, int], None]:
+    """Return what is called with the count of items done."""
+
+    def done(count: int, total: int) -> None:
+        watch.done({"items": "stated answers given again", "questions": "questions"}[what], count, total)
+        tell({"event": what, "done": count, "of": total})
+
+    return done
+
+
+def stated_answers(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the summary of a run's evaluation and its answers.
+
+    Raises:
+        ProblemError: exit code 2; there is no whole evaluation, or it is not valid.
+    """
+    if not (folder / layout.EVAL_SUMMARY).is_file():
+        raise ProblemError([nothing_stated(folder, "The run has no evaluation.")], exit_code=2)
+    summary = read_document(folder / layout.EVAL_SUMMARY, "eval_summary")
+    rows = read_rows(folder / layout.PREDICTIONS, "prediction_row")
+    errors = [each for each in (*summary.problems, *rows.problems) if each.severity == "error"]
+    if summary.value is None or errors:
+        raise ProblemError(errors, exit_code=2)
+    if summary.value["metrics"]["exact_match"]["value"] is None or not rows.values:
+        raise ProblemError([nothing_stated(folder, "The run's evaluation has no answer.")], exit_code=2)
+    return summary.value, list(rows.values)
+
+
+def nothing_stated(folder: Path, what: str) -> Problem:
+    """Return the problem of a run that states no score."""
+    return problem_of(NOTHING_STATED, file=str(folder), what=what)
+
+
+def set_of(summary: dict[str, Any], rows: Sequence[dict[str, Any]]) -> RowFile:
+    """Return the set that a run was asked: the built-in one, or as its answers repeat it."""
+    name = summary["eval_set"]["name"]
+    if name in EVAL_SETS:
+        return read_eval_set(name)
+    items = tuple({key: value for key, value in identity(row).items() if value is not None} for row in rows)
+    lines = tuple(range(1, len(items) + 1))
+    return RowFile(name=name, path=Path(layout.PREDICTIONS), rows=items, lines=lines, sha256="", warnings=())
+
+
+def form_stated(folder: Path, config: Config) -> PromptForm:
+    """Return the form in which the model was taught to be asked: as its log states, else as its training rows are."""
+    return stated_form(folder) or form_of(read_training_rows(config)[1])
+
+
+def answered(
+    asking: Asking, params: Params, questions: Questions, progress: Callable[[int, int], None]
+) -> list[dict[str, Any]]:
+    """Return the model's answers to a judge's questions, as rows of predictions."""
+    items, prompts = questions.items.rows, asking.prompts_of(questions.items)
+    completions = asking.answer(params, [prompt for prompt in prompts if asking.has_room(prompt)])
+    rows = []
+    for item, prompt in zip(items, prompts, strict=True):
+        if asking.has_room(prompt):
+            rows.append(prediction_row(item, next(completions), asking.tokenizer))
+        else:
+            most = asking.max_prompt_tokens
+            rows.append(unanswered_row(item, prompt_tokens=len(prompt), max_prompt_tokens=most))
+        progress(len(rows), len(items))
+    return rows

@@ -1,0 +1,115 @@
+"""What came of questioning a model: whether its stated score can be true, in figures and in words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from evidence.scores.claims import LEVEL, Score, chance_of_less
+from schemas.problems.words import counted
+from trainer.evaluation.questions import Questions
+from trainer.evaluation.reanswer import Reanswered
+
+MOST_SHOWN = 20
+"""Failures and differences that a receipt lists."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Challenged:
+    """A model's answers to a judge."""
+
+    stated: Score
+    """The exact match that the run states."""
+    stated_set: str
+    """On which set."""
+    questions: Questions
+    answers: Sequence[dict[str, Any]]
+    """To the questions, as rows of predictions."""
+    again: Sequence[Reanswered]
+    """Stated answers that were given again."""
+    items: int
+    """Stated answers in all."""
+
+    @property
+    def found(self) -> Score:
+        """The exact match on the judge's questions."""
+        return Score(correct=sum(row["correct"] for row in self.answers), n=len(self.answers))
+
+    @property
+    def chance(self) -> float:
+        """How likely so low a score is, if the stated one is true."""
+        return chance_of_less(self.stated, self.found)
+
+    @property
+    def can_be_true(self) -> bool:
+        """Whether the stated score is possible, given the score on the judge's questions."""
+        return self.chance >= LEVEL
+
+    @property
+    def verdicts(self) -> Counter[str]:
+        """How many of the answers given again have each verdict."""
+        return Counter(each.verdict for each in self.again)
+
+    @property
+    def result(self) -> str:
+        """The worst of all that was found; a score that can be true is within tolerance, never identical."""
+        if not self.can_be_true or self.verdicts["different"]:
+            return "different"
+        return "within tolerance" if self.verdicts["within tolerance"] or not self.again else "identical"
+
+
+def receipt_groups(found: Challenged) -> dict[str, Any]:
+    """Return the groups of a receipt that say what came of a challenge."""
+    verdicts = found.verdicts
+    items: dict[str, Any] = {
+        "drawn": len(found.again),
+        "identical": verdicts["identical"],
+        "within_tolerance": verdicts["within tolerance"],
+        "different": verdicts["different"],
+    }
+    if verdicts["different"]:
+        others = [each for each in found.again if each.verdict == "different"]
+        items["differences"] = [{"id": each.id, "why": each.why} for each in others[:MOST_SHOWN]]
+    failures = [row for row in found.answers if not row["correct"]]
+    return {
+        "covered": {"segments": [], "items": items},
+        "score": {
+            "eval_set": found.stated_set,
+            "stated": found.stated.document(),
+            "questions": found.questions.document(),
+            "found": found.found.document(),
+            "chance": found.chance,
+            "level": LEVEL,
+            "can_be_true": found.can_be_true,
+            "failures": [
+                {key: row[key] for key in ("id", "prompt", "expected", "output_text")} for row in failures[:MOST_SHOWN]
+            ],
+        },
+        "result": found.result,
+        "said": in_words(found),
+    }
+
+
+def in_words(found: Challenged) -> str:
+    """Return what came of a challenge, in a few sentences for a judge."""
+    asked = counted(len(found.answers), "new question")
+    score = (
+        f"Scored {in_interval(found.found)} on {asked}, and states {in_interval(found.stated)} on {found.stated_set}"
+    )
+    if found.can_be_true:
+        score += ": the stated score can be true."
+    else:
+        score += f": were it true, so low a score would have a chance of {found.chance:.1g}, so it cannot be."
+    if not found.again:
+        return score
+    parts = [f"{count} {verdict}" for verdict, count in found.verdicts.items()]
+    answers = "1 stated answer" if found.items == 1 else f"{found.items:,} stated answers"
+    return f"{score} Of {answers}, {len(found.again)} were given again: {', '.join(parts)}."
+
+
+def in_interval(score: Score) -> str:
+    """Return a score with its 95 % interval: `0.830 (0.745 to 0.891)`."""
+    low, high = score.interval
+    return f"{score.value:.3f} ({low:.3f} to {high:.3f})"

@@ -1,0 +1,200 @@
+"""Answering items of an evaluation again, and holding the answers against those that a run states.
+
+The same program on the same kind of machine gives the same bits, fingerprint included. Elsewhere two tokens that were
+nearly equally likely may change places, and the rest of an answer with them. The stated answer is then followed in one
+pass: every token of it must be one that these weights could have taken, and the states that it was taken from must
+agree with the fingerprint, within what other hardware was measured to change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from evidence.scores.fingerprint import Agreement, agreement
+from trainer.data.rows import RowFile
+from trainer.evaluation.asking import Asking
+from trainer.evaluation.evaluate import identity, prediction_row, scoring_of, text_of, unanswered_row
+from trainer.evaluation.one_pass import Followed, followed
+from trainer.evaluation.tolerance import TOLERANCE
+from trainer.model.params import Params
+
+Verdict = Literal["identical", "within tolerance", "different"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reanswered:
+    """One item, answered again."""
+
+    id: str
+    verdict: Verdict
+    why: str
+    """What differs, in a sentence; empty where nothing does."""
+    expected: str
+    """The right answer."""
+    stated_text: str
+    """What the run states that the model wrote."""
+    found_text: str
+    """What the model wrote now."""
+    agreement: Agreement | None
+    """Of the stated fingerprint with the states of now. None: none is stated, or the bits are the same."""
+
+
+def reanswer(
+    asking: Asking,
+    params: Params,
+    stated: Sequence[dict[str, Any]],
+    items: RowFile,
+    *,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> tuple[Reanswered, ...]:
+    """Answer items again and return how each answer compares with the stated one, in the order of `stated`.
+
+    Args:
+        asking: how the model is asked.
+        params: the model.
+        stated: prediction rows of the run, all or some.
+        items: the whole set that the run was asked, which decides the program that answers.
+        progress: called with items done and items in all.
+    """
+    prompts = dict(zip((item["id"] for item in items.rows), asking.prompts_of(items), strict=True))
+    by_id = {item["id"]: item for item in items.rows}
+    known = [row for row in stated if row["id"] in prompts]
+    roomy = [prompts[row["id"]] for row in known if asking.has_room(prompts[row["id"]])]
+    completions = asking.answer(params, roomy, like=[each for each in prompts.values() if asking.has_room(each)])
+    found: dict[str, dict[str, Any]] = {}
+    for row in known:
+        item, prompt = by_id[row["id"]], prompts[row["id"]]
+        if asking.has_room(prompt):
+            found[row["id"]] = prediction_row(item, next(completions), asking.tokenizer)
+        else:
+            most = asking.max_prompt_tokens
+            found[row["id"]] = unanswered_row(item, prompt_tokens=len(prompt), max_prompt_tokens=most)
+        progress(len(found), len(stated))
+    return compared(asking, params, stated, found, prompts)
+
+
+def compared(
+    asking: Asking,
+    params: Params,
+    stated: Sequence[dict[str, Any]],
+    found: Mapping[str, dict[str, Any]],
+    prompts: Mapping[str, list[int]],
+) -> tuple[Reanswered, ...]:
+    """Return how stated answers compare with those found; ones of other bits are followed in one pass.
+
+    Args:
+        asking: how the model is asked.
+        params: the model.
+        stated: rows of the run.
+        found: rows of now, by item.
+        prompts: in token ids, by item.
+    """
+    others = [row for row in stated if row["id"] in found and not is_same(row, found[row["id"]])]
+    vocab = params["tokens.table"].shape[0]
+    tokens = {row["id"]: each for row in others if (each := stated_tokens(row, asking, vocab=vocab)) is not None}
+    tokens = {each: answer for each, answer in tokens.items() if asking.has_room(prompts[each])}
+    pairs = [(prompts[each], answer) for each, answer in tokens.items()]
+    passes = followed(asking.graphdef, params, pairs, batch_size=asking.settings.batch_size)
+    by_id = dict(zip(tokens, passes, strict=True))
+    return tuple(judged(row, found.get(row["id"]), by_id.get(row["id"])) for row in stated)
+
+
+def stated_tokens(row: Mapping[str, Any], asking: Asking, *, vocab: int) -> list[int] | None:
+    """Return the tokens of a stated answer, cut from its text where the row does not state them.
+
+    None: they are not the tokens of such an answer. One that ended has the end token last and nowhere else; one that
+    was cut off has as many tokens as were allowed; their text is the one stated.
+    """
+    if row["error"] is not None:
+        return None
+    end, ended = asking.stop_token_id, row["finish_reason"] == "stop"
+    if "output_token_ids" in row:
+        tokens = [int(each) for each in row["output_token_ids"].split()]
+    else:
+        tokens = [*asking.tokenizer.encode(row["output_text"], add_special_tokens=False), *[end] * ended]
+    if not tokens or max(tokens) >= vocab or len(tokens) != row["output_tokens"]:
+        return None
+    whole = tokens.index(end) == len(tokens) - 1 if ended and end in tokens else False
+    cut = not ended and end not in tokens and len(tokens) == asking.settings.max_new_tokens
+    is_text = text_of(tokens, row["finish_reason"], asking.tokenizer) == row["output_text"]
+    return tokens if (whole or cut) and is_text else None
+
+
+def judged(stated: dict[str, Any], found: dict[str, Any] | None, passed: Followed | None) -> Reanswered:
+    """Return the verdict on one stated answer.
+
+    Args:
+        stated: the run's row.
+        found: the row of now. None: the set has no such item.
+        passed: how the model follows the stated answer. None: it is the same, or cannot be followed.
+    """
+    agreed = None
+    if found is not None and is_same(stated, found):
+        verdict: Verdict = "identical"
+        why = ""
+    else:
+        why = other_item(stated, found) or other_scores(stated)
+        if not why and passed is None:
+            why = "The stated answer is not one that the model's tokens can be."
+        if not why and passed is not None:
+            why, agreed = difference(stated, passed)
+        verdict = "different" if why else "within tolerance"
+    return Reanswered(
+        id=stated["id"],
+        verdict=verdict,
+        why=why,
+        expected=stated["expected"],
+        stated_text=stated["output_text"],
+        found_text="" if found is None else found["output_text"],
+        agreement=agreed,
+    )
+
+
+def is_same(stated: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
+    """Return whether a stated row is the one found, bit for bit; what it does not state is not asked."""
+    return all(stated[key] == value for key, value in found.items() if key in stated)
+
+
+def other_item(stated: dict[str, Any], found: dict[str, Any] | None) -> str:
+    """Return in which way a row repeats another item than the set holds; empty if it does not."""
+    if found is None:
+        return "The evaluation set has no item of this id."
+    for key, value in identity(found).items():
+        if stated.get(key) != value:
+            return f"The set states {key} {value!r}, and the run {stated.get(key)!r}."
+    return ""
+
+
+def other_scores(stated: dict[str, Any]) -> str:
+    """Return in which way an answer was scored otherwise than its text says; empty if it was not."""
+    if stated["error"] is not None:
+        return f"The run states an error ({stated['error']}), and the model answers."
+    for key, value in scoring_of(stated["output_text"], stated["finish_reason"], stated["expected"]).items():
+        if stated[key] != value:
+            return f"By its text, {key} is {value!r}; the run states {stated[key]!r}."
+    return ""
+
+
+def difference(stated: dict[str, Any], passed: Followed) -> tuple[str, Agreement | None]:
+    """Return why the model did not give a stated answer, empty if it may have, and how the fingerprint agrees."""
+    allowed, agreed = TOLERANCE[str(passed.states.dtype)], None
+    if "fingerprint" in stated:
+        try:
+            agreed = agreement(stated["fingerprint"], passed.states)
+        except ValueError as error:
+            return f"The fingerprint cannot be of this answer: {error}.", None
+        if not allowed.fingerprint.holds(agreed):
+            return (
+                f"The fingerprint is not that of these weights and this answer: {agreed.far} of {agreed.values} values "
+                f"are unrelated and the others {agreed.mean_steps:.2f} steps apart on average; other hardware gives at "
+                f"most {allowed.fingerprint.far_share:.0%} and {allowed.fingerprint.mean_steps:g}."
+            ), agreed
+    at, worst = int(passed.margins.argmax()), float(passed.margins.max())
+    if worst > allowed.margin:
+        return (
+            f"The model does not write this: token {at + 1} of the stated answer has a logit {worst:.3g} below the "
+            f"largest; other hardware gives at most {allowed.margin:g}."
+        ), agreed
+    return "", agreed

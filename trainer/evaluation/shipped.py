@@ -1,0 +1,124 @@
+"""The parameters that a run or its bundle holds, found to be those that gave its stated answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from evidence.run import layout
+from schemas.names import MODELS
+from schemas.problems.formats import size
+from schemas.problems.problem import ProblemError
+from schemas.problems.rule import Rule, problem_of
+from trainer.config.tree import Config
+from trainer.loop.initial import restored_state, some_params
+from trainer.loop.kept import kept_params, params_bytes
+from trainer.loop.restoring import latest_step
+from trainer.loop.state import placed
+from trainer.loop.task import Task, without_reference
+from trainer.methods.method import joined
+from trainer.model.adapters.reading import read_adapter
+from trainer.model.files.loading import load_params
+from trainer.model.files.source import ModelSource, resolve
+from trainer.model.lora import is_lora
+from trainer.model.params import Params, params_sha256
+from trainer.recorder.failure import explain_full_device
+
+NO_PARAMS = Rule(
+    "TP057",
+    "No parameters to question",
+    "Only the model itself can answer questions that its maker has not seen.",
+    "Ask whoever made the run for `trainproof package RUN --with-weights`.",
+)
+OTHER_PARAMS = Rule(
+    "TP058",
+    "Parameters that did not give the answers",
+    "The evaluation states the hash of the parameters that answered; what is here has another.",
+    "Ask for the parameters of this run, or for the base model it names; --model takes a folder with it.",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shipped:
+    """A model that came with a run."""
+
+    params: Params
+    where: str
+    """The file or folder of the run that it was read from."""
+
+
+def source_of(folder: Path, config: Config, model: str | None) -> ModelSource:
+    """Return what a run's model is built from: the folder that is named, its own export, or what it was trained from.
+
+    Raises:
+        ProblemError: exit code 2; it is not there or cannot be read.
+    """
+    exported = folder / layout.EXPORT
+    if model is not None:
+        return resolve(model, with_weights=False)
+    if config.model.name not in MODELS and config.method.kind == "full" and exported.is_dir():
+        return resolve(str(exported), with_weights=False)
+    return resolve(config.model.name, config.model.revision, with_weights=False)
+
+
+def shipped_params(folder: Path, task: Task, *, stated_sha256: str) -> Shipped:
+    """Return the parameters that a run holds and that have the hash of those that answered.
+
+    Args:
+        folder: of the run, or of its unpacked copy.
+        task: what it trained.
+        stated_sha256: the hash that its evaluation states.
+
+    Raises:
+        ProblemError: exit code 3, there are none; 1, those that are there are others; 2, they cannot be read; 4, the
+            device has no room.
+    """
+    others = []
+    with explain_full_device(str(folder)):
+        for where, read in kept(folder, task):
+            params = read()
+            found = params_sha256(params)
+            if found == stated_sha256:
+                return Shipped(params=params, where=where)
+            others.append(f"those of {where} have {found[:12]}…")
+    if others:
+        what = f"The answers were given by parameters with SHA-256 {stated_sha256[:12]}…; {', '.join(others)}."
+        raise ProblemError([problem_of(OTHER_PARAMS, file=str(folder), what=what)], exit_code=1)
+    needed = size(params_bytes(task.model.trained))
+    what = (
+        f"The run holds no parameters: there is no {layout.TRAINED_PARAMS}, {layout.CHECKPOINTS}/, {layout.EXPORT}/ or "
+        f"{layout.ADAPTER}/ in it. What it trained has {needed}."
+    )
+    raise ProblemError([problem_of(NO_PARAMS, file=str(folder), what=what)], exit_code=3)
+
+
+def kept(folder: Path, task: Task) -> Iterator[tuple[str, Callable[[], Params]]]:
+    """Yield the places of a run that hold its parameters, and what reads each; the smallest first."""
+    if (folder / layout.TRAINED_PARAMS).is_file():
+        yield layout.TRAINED_PARAMS, lambda: with_frozen(kept_params(folder, task), task)
+    adapter, exported = folder / layout.ADAPTER, folder / layout.EXPORT
+    if task.model.adapters and adapter.is_dir():
+        yield f"{layout.ADAPTER}/", lambda: with_frozen(adapter_params(adapter, task), task)
+    if not task.model.adapters and exported.is_dir():
+        yield f"{layout.EXPORT}/", lambda: load_params(resolve(str(exported)), placed(task.model.base, task))
+    if latest_step(folder) is not None:
+        yield f"{layout.CHECKPOINTS}/", lambda: restored_params(folder, task)
+
+
+def with_frozen(trained: Params | None, task: Task) -> Params:
+    """Return trained parameters with those beside them, which are drawn or read as they were for training."""
+    frozen = some_params(task, lambda name: not task.model.method.is_trained(name)) if task.model.frozen else {}
+    return joined(trained or {}, frozen)
+
+
+def adapter_params(folder: Path, task: Task) -> Params:
+    """Return the two matrices of each adapter in a folder that PEFT could read."""
+    read = read_adapter(folder, task.model.source)
+    return {name: value for name, value in read.params.items() if is_lora(name)}
+
+
+def restored_params(folder: Path, task: Task) -> Params:
+    """Return the parameters of a run's newest checkpoint."""
+    [state], frozen = restored_state(folder, task)
+    return joined(state.trained, without_reference(frozen))

@@ -1,0 +1,103 @@
+"""What `challenge` was asked for, carried out: the run found, its model questioned, the receipt sealed and kept."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evidence.bundle.unpacked import unpacked_run
+from evidence.proof.receipts import keep_receipt
+from evidence.run.write import not_written, write_json
+from schemas.problems.problem import ProblemError
+from schemas.problems.render import as_dicts
+from schemas.problems.rule import Rule, problem_of
+from trainer.challenge_run import ChallengeRequest, challenge_run
+from trainer.recorder.progress import Watch
+
+QUESTIONS = 50
+"""Drawn where no number is given."""
+
+TWO_KINDS = Rule(
+    "TP084",
+    "Questions of two kinds",
+    "Questions are either read from a file or drawn.",
+    "Give --items FILE, or --generate N with --seed S.",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChallengeFlags:
+    """The command's flags."""
+
+    items: Path | None
+    generate: int | None
+    seed: int | None
+    again: int
+    run_id: str | None
+    model: Path | None
+
+
+def challenged(path: Path, flags: ChallengeFlags, *, output: Path | None, quiet: bool, lines: bool) -> dict[str, Any]:
+    """Question the model of a run or bundle, keep the receipt among this user's own, and return it.
+
+    Args:
+        path: run folder or bundle.
+        flags: what was asked for.
+        output: where the receipt is written too. None: nowhere.
+        quiet: show no progress.
+        lines: tell what happens on stderr, one JSON object a line.
+
+    Raises:
+        ProblemError: exit code 2, 3 or 1; see `challenge_run`.
+    """
+
+    def tell(event: dict[str, Any]) -> None:
+        if lines:
+            sys.stderr.write(json.dumps(event, ensure_ascii=False) + "\n")
+            sys.stderr.flush()
+
+    try:
+        refuse_two_kinds(path, flags)
+        with unpacked_run(path, flags.run_id) as folder, Watch(quiet=quiet) as watch:
+            request = ChallengeRequest(
+                folder=folder,
+                items=flags.items,
+                generate=flags.generate or QUESTIONS,
+                seed=flags.seed,
+                again=flags.again,
+                model=None if flags.model is None else str(flags.model),
+            )
+            receipt = challenge_run(request, watch, tell)
+        keep(receipt, output)
+    except ProblemError as error:
+        tell({"event": "refused", "problems": as_dicts(error.problems)})
+        raise
+    verdict = 1 if receipt["result"] == "different" else 0
+    tell({"event": "done", "result": receipt["result"], "said": receipt["said"], "exit_code": verdict})
+    return receipt
+
+
+def refuse_two_kinds(path: Path, flags: ChallengeFlags) -> None:
+    """Refuse questions that are to be read and drawn."""
+    if flags.items is not None and flags.generate is not None:
+        what = f"Both --items {flags.items} and --generate {flags.generate} were given."
+        raise ProblemError([problem_of(TWO_KINDS, file=str(path), what=what)], exit_code=2)
+
+
+def keep(receipt: dict[str, Any], output: Path | None) -> None:
+    """Seal a receipt, keep it among this user's own, and write it where it was asked for.
+
+    Raises:
+        ProblemError: exit code 2; it cannot be written.
+    """
+    where = Path("this user's receipts") if output is None else output
+    try:
+        keep_receipt(receipt)
+        if output is not None:
+            output.parent.mkdir(parents=True, exist_ok=True)
+            write_json(output, receipt)
+    except OSError as error:
+        raise not_written(error, Path(error.filename or where), what="The receipt") from error

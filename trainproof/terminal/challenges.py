@@ -1,0 +1,61 @@
+"""What came of a challenge, in words for the terminal. No finding is made here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from schemas.problems.visible import as_lines, visible
+from schemas.problems.words import counted
+
+SHOWN = 5
+"""Failures and differences that are shown; the receipt has more."""
+
+
+def challenge_text(receipt: dict[str, Any]) -> str:
+    """Return a receipt of a challenge as the terminal shows it."""
+    return as_lines(list(lines_of(receipt)))
+
+
+def lines_of(receipt: dict[str, Any]) -> Iterator[str]:
+    """Yield the score as stated and as found, what follows, the answers given again, and the failures."""
+    score, items = receipt["score"], receipt["covered"]["items"]
+    questions, found = score["questions"], score["found"]
+    yield f"{receipt['run_id']}: {'CANNOT BE TRUE' if receipt['result'] == 'different' else 'can be true'}."
+    yield f"  stated  {figures(score['stated'])} on {score['eval_set']}"
+    yield f"  found   {figures(found)} on {questions['name']}{left_out(questions)}"
+    yield f"  {chance_of(score)}"
+    if items["drawn"]:
+        same, near, others = items["identical"], items["within_tolerance"], items["different"]
+        again = counted(items["drawn"], "stated answer")
+        yield f"  {again} given again: {same} identical, {near} within tolerance, {others} different."
+    for each in items.get("differences", [])[:SHOWN]:
+        yield f"    {each['id']}: {each['why']}"
+    failures = score["failures"]
+    if failures:
+        yield f"  Failures, {min(SHOWN, len(failures))} of {found['n'] - round(found['value'] * found['n'])}:"
+    for row in failures[:SHOWN]:
+        answer = visible(row["output_text"][-80:]).replace("\n", " ")
+        yield f"    {visible(row['prompt'])} expected {visible(row['expected'])}, written: {answer or 'nothing'}"
+
+
+def chance_of(score: dict[str, Any]) -> str:
+    """Return what the two scores say of each other."""
+    if score["found"]["value"] >= score["stated"]["value"]:
+        return "The score found is not below the stated one."
+    low = f"Were the stated score true, so low a one on items as hard would have a chance of {score['chance']:.2g}"
+    return f"{low}: it can be true." if score["can_be_true"] else f"{low}, below {score['level']:g}: it cannot be."
+
+
+def figures(score: dict[str, Any]) -> str:
+    """Return a score with its interval and its number of items."""
+    interval = f"{score['low']:.3f} to {score['high']:.3f}"
+    return f"{score['value']:.3f} (95 % interval {interval}, {counted(score['n'], 'item')})"
+
+
+def left_out(questions: dict[str, Any]) -> str:
+    """Return how many questions were left out because training asks them too."""
+    count = questions["in_training"]
+    if count is None:
+        return "; the training rows are not here, so it was not looked whether training asks them too"
+    return f"; {count} more left out, which training asks too" if count else ""

@@ -1,0 +1,20 @@
+"""The verb `stamp`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def stamp(
+    path: Annotated[Path, typer.Argument(help="Run folder, or a zip.")],
+    authority: Annotated[str, typer.Option(help="Address of a time authority (RFC 3161), as https://HOST/PATH.")],
+    certificate: Annotated[Path | None, typer.Option(help="Its root certificate (PEM), to check the answer.")] = None,
+) -> None:
+    """Have a time authority say that a run or a zip exists now. It is told a hash and nothing else."""
+    from trainproof.terminal.stamps import stamped_now
+
+    sys.stdout.write(stamped_now(path, authority, certificate))
