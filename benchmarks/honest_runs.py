@@ -111,6 +111,8 @@ def judged(folder: Path) -> dict[str, Any]:
     rows = []
     for place in sorted((folder / "runs").iterdir()):
         report = report_of(read_run(place))
+        if (report.grade.name, report.errors) == ("partial", 0):
+            continue  # cut off while it was trained
         grades[report.grade.name] += 1
         found.update({f"{each.code} {each.severity}" for each in report.findings})
         manifest = json.loads((place / "run_manifest.json").read_text("utf-8"))
