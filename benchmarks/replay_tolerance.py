@@ -31,7 +31,7 @@ STEPS = (1, 5, 20, 60)
 FACTOR = 4
 LEAST = 2**-20
 """Allowed at least: eight units in the last place of float32, in which losses and norms are added up in any type."""
-FIELDS = ("loss", "grad_norm")
+FIELDS = ("loss", "grad_norm", "loss_scale")
 COMPUTE = ("float32", "bfloat16", "float16")
 VARIANTS: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
     "as it is": ({}, ()),
@@ -95,12 +95,19 @@ def rows_under(variant: str, model: str, compute: str) -> list[dict[str, Any]]:
     return rows
 
 
+def apart(one: float | None, other: float | None) -> float:
+    """Return how far two values are apart, relative to the larger; one that alone is not finite is wholly so."""
+    if one is None or other is None:
+        return float(one is not other)
+    return abs(one - other) / max(abs(one), abs(other), FLOOR)
+
+
 def furthest(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> dict[str, list[tuple[int, float]]]:
     """Return the largest relative difference of each field up to each number of steps."""
     found = {}
-    for field in FIELDS:
+    for field in [field for field in FIELDS if field in one[0]]:
         pairs = [(a[field], b[field]) for a, b in zip(one, other, strict=True)]
-        relative = [0.0 if a is b is None else abs(a - b) / max(abs(a), abs(b), FLOOR) for a, b in pairs]
+        relative = [apart(a, b) for a, b in pairs]
         found[field] = [(steps, max(relative[:steps])) for steps in STEPS]
     return found
 
@@ -113,7 +120,7 @@ def table_of(measured: dict[str, Any]) -> dict[str, Any]:
                 [steps, max(each[field][index][1] for models in by_model.values() for each in models.values())]
                 for index, steps in enumerate(STEPS)
             ]
-            for field in FIELDS
+            for field in next(iter(next(iter(by_model.values())).values()))
         }
         for compute, by_model in measured.items()
     }
