@@ -380,7 +380,7 @@ def test_another_processor_is_held_to_what_such_were_measured_to_give(copy: Path
     forged(copy, rows, states=dict.fromkeys((2, 3, 4, 6, 8), "ab" * 32), params={8: "cd" * 32})
     assert {each.verdict for each in shop.repeated(copy, is_exact=False)} == {"within tolerance"}
     assert shop.repeated(copy)[0].verdict == "different"
-    rows[5]["loss"] *= 1.001
+    rows[4]["loss"] *= 1.001
     forged(copy, rows)
     came = shop.repeated(copy, is_exact=False)
     assert [each.verdict for each in came] == ["within tolerance"] * 3 + ["different"]
