@@ -131,17 +131,6 @@ def test_other_tools_read_it_and_sha256sum_agrees(tmp_path: Path):
 def test_a_file_that_no_list_names_is_packed_only_if_asked_for(tmp_path: Path):
     run = write_run(tmp_path, "demo")
     (run / "results.json").write_text('{"exact_match": 0.99}')
-    (run / "notes.json").write_text('{"schema_version": "1.0", "tags": [], "note": "", "archived": false}')
-    found = [each for each in report_of(read_run(run)).findings if each.code == "TP602"]
-    assert [Path(each.file).name for each in found] == ["results.json"]
-    left = build_bundle([run], tmp_path / "without.zip")
-    assert left.left_out == ("demo/results.json",)
-    assert build_bundle([run], tmp_path / "with.zip", with_unlisted=True).left_out == ()
-
-
-def test_a_file_that_no_list_names_is_packed_only_if_asked_for(tmp_path: Path):
-    run = write_run(tmp_path, "demo")
-    (run / "results.json").write_text('{"exact_match": 0.99}')
     (run / "receipts").mkdir()
     (run / "receipts" / "of-somebody.json").write_text("{}")
     found = [each for each in report_of(read_run(run)).findings if each.code == "TP602"]
