@@ -7,18 +7,31 @@ WORKERS ?= $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 1)")
 
 # uv installs sources. Python keeps what it compiled of them beside them; where a shell or a container forbids it, every
 # command would compile them anew, which for training takes longer than all its imports.
+PLAIN := not pictures and not compiler
+
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test nightly pictures check setup lock clean
+# Compilers for devices that are not here exist for one system. They lie beside the environment: inside it, the CUDA
+# plugin would say a line at every start of JAX.
+COMPILERS := .compilers
+HAS_COMPILERS := $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m))
+
+.PHONY: demo test compilers nightly pictures check setup lock clean
 
 demo: setup ## train a small model and LoRA adapters, check, pack and verify, open the dashboard (SERVE=0 stops before that)
 	$(BIN)/trainproof demo $(if $(filter 0,$(SERVE)),--no-serve)
 
-test: setup ## run every test
-	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 25
+test: setup ## run every test, those that ask compilers for TPUs and CUDA cards in a second pass
+	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 25 -m "$(PLAIN)"
+	$(if $(HAS_COMPILERS),$(MAKE) --no-print-directory compilers)
+
+compilers: setup $(COMPILERS)/.ready ## run the tests that ask compilers; here none of them is skipped
+	TRAINPROOF_COMPILERS=1 PYTHONPATH="$(CURDIR)/$(COMPILERS)" $(BIN)/pytest --numprocesses 2 --dist loadfile -m compiler
 
 nightly: setup ## what a push leaves out: every test with pip, and three hundred kills
-	TRAINPROOF_NIGHTLY=1 $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 25
+	TRAINPROOF_NIGHTLY=1 $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 25 \
+		-m "$(PLAIN)"
+	$(if $(HAS_COMPILERS),$(MAKE) --no-print-directory compilers)
 	$(BIN)/python benchmarks/kills.py
 
 pictures: setup ## take the pictures of every page into screenshots/
@@ -43,9 +56,17 @@ setup: .venv/.ready
 	$(BIN)/trainproof --help > /dev/null
 	touch $@
 
+$(COMPILERS)/.ready: requirements-compilers.lock | setup
+	rm -rf $(COMPILERS)
+	$(BIN)/uv pip install --quiet --python .venv --target $(COMPILERS) --no-deps --require-hashes -r $<
+	touch $@
+
 lock: ## pin and hash the newest versions that pyproject.toml allows
 	$(BIN)/uv pip compile pyproject.toml --universal --extra all --extra dev --python-version 3.11 --upgrade \
 		--generate-hashes --no-emit-index-url --no-annotate --no-header --quiet --output-file requirements.lock
+	printf 'jax-cuda12-plugin\nlibtpu\n' | $(BIN)/uv pip compile - --constraints requirements.lock --upgrade --python-version 3.11 \
+		--python-platform x86_64-manylinux_2_31 --generate-hashes --no-emit-index-url --no-annotate --no-header --quiet \
+		--output-file requirements-compilers.lock
 
 clean: ## remove what setup made
-	rm -rf .venv *.egg-info
+	rm -rf .venv $(COMPILERS) *.egg-info

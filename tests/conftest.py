@@ -7,6 +7,8 @@ import packaging_stamp
 import pytest
 from hypothesis import settings
 
+from trainer.planning.compile.machines import has_compiler
+
 # Set before anything imports jax, which reads them once.
 os.environ["JAX_PLATFORMS"] = "cpu"
 # Eight devices for the tests that need a mesh; quick rather than thorough compilation, for programs run a few times.
@@ -27,8 +29,14 @@ settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
 
 
+COMPILERS = "TRAINPROOF_COMPILERS"
+"""Environment variable that demands compilers: where one is missing its tests fail and are not skipped."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put files with slow tests first, so that no worker is left alone with one at the end; skip what is as tested."""
+    if not os.environ.get(COMPILERS):
+        _skip_without_compilers(items)
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
     if os.environ.get("TRAINPROOF_NIGHTLY") or not packaging_stamp.is_as_tested():
@@ -37,3 +45,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("packaging"):
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _skip_without_compilers(items: list[pytest.Item]) -> None:
+    """Skip tests of compilers that are not installed here."""
+    for item in items:
+        if (marker := item.get_closest_marker("compiler")) and not has_compiler(marker.args[0]):
+            item.add_marker(
+                pytest.mark.skip(reason="the compiler is not installed beside Python; `make compilers` runs this")
+            )

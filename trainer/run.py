@@ -1,12 +1,13 @@
-"""The story of a run: read → plan → build → train → evaluate → seal.
+"""The story of a run: read → compile → plan → build → train → evaluate → seal.
 
-What is read and planned spends nothing. From `claim` on there is a folder, and whatever happens, the recorder leaves in
-it what was measured and how it ended. Each step writes down its own part.
+What is read, compiled and planned takes no weight and writes nothing. From `claim` on there is a folder, and whatever
+happens, the recorder leaves in it what was measured and how it ended. Each step writes down its own part.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +23,20 @@ from trainer.loop.initial import initial_state, restored_state
 from trainer.loop.kept import keep_params
 from trainer.loop.record import record_program
 from trainer.loop.saving import Checkpoints
-from trainer.loop.steps import compiled_steps
 from trainer.loop.stop import StopRequest
 from trainer.loop.task import without_reference
 from trainer.loop.train import Loop, Outcome, train
 from trainer.model.params import Params
 from trainer.objectives.data import Data, record_data
 from trainer.planning.devices import Devices, choose_devices
-from trainer.planning.plan import plan_run, record_plan, refuse_what_does_not_fit
+from trainer.planning.plan import record_plan
+from trainer.planning.run_plan import compiled_plan
 from trainer.recorder.failure import FAILED, INTERRUPTED
 from trainer.recorder.manifest import first_manifest
+from trainer.recorder.memory import PeakArrays
 from trainer.recorder.progress import Watch
 from trainer.recorder.recorder import Recorder, claim, refuse_folder
+from trainer.recorder.stamping import refuse_authority, stamp_end, stamp_start
 from trainer.resume import parent_of, record_parent, refuse_other_rows, weights_of
 
 EXIT_CODES = {"succeeded": 0, "failed": FAILED, "interrupted": INTERRUPTED}
@@ -64,42 +67,54 @@ def run(request: RunRequest, watch: Watch) -> int:
     config, resume = request.config, request.resume
     stop = StopRequest(max_minutes=config.limits.max_minutes)
     refuse_folder(request.folder)
+    refuse_authority(config.recording.time_authority)
     parent = parent_of(resume, config)
     devices = choose_devices(config.mesh.device, config.mesh.devices)
     task, data = read_inputs(config, devices, with_weights=resume is None)
     refuse_other_rows(resume, data.document(), batch_size=batch_size_of(config, devices=len(devices.list)))
-    plan = plan_run(task, devices, asked=data.asked, forced=request.forced)
-    refuse_what_does_not_fit(plan, model=config.model.name)
     refuse_no_room(request.folder, task)
+    programs, plan = compiled_plan(
+        task, data, devices, forced=request.forced, resumed=resume is not None, say=watch.say
+    )
     # The state is alone in a list, from which the loop takes it: whoever held it besides would keep its memory.
     begun = None if resume is None else restored_state(resume, task, to_train=True)
+    peak = PeakArrays(devices.list)
+    programs = programs.observed_by(peak)
     with stop, claimed(request.folder, watch) as recorder:
         record_start(recorder, request, devices=devices, data=data, parent=parent)
         record_plan(recorder, plan)
-        states, frozen = begun or initial_state(task)
+        stamp_start(recorder, config.recording.time_authority)
+        states, frozen = begun or initial_state(task, programs.beginning)
         of_model = without_reference(frozen)
-        steps = compiled_steps(task, data.source.lengths_in_use)
+        steps = programs.steps
         weights = weights_of(resume) or task.model.origin
         record_program(recorder, steps, states[0], of_model, task, weights=weights, forced=request.forced)
         evaluator = evaluator_of(task, data, recorder, stop, watch)
+        if evaluator and programs.decode:
+            begins = partial(peak.begins, "decode", added_bytes=programs.decode.added_bytes)
+            evaluator = replace(evaluator, begins=begins)
         baseline = evaluator.evaluate_untrained(states[0], of_model, recorder) if evaluator else None
+        checkpoints = Checkpoints(recorder.folder, keep=config.checkpoint.keep, frozen=frozen)
         loop = Loop(
             task=task,
             step=steps,
             frozen=frozen,
             source=data.source,
             recorder=recorder,
-            checkpoints=Checkpoints(recorder.folder, keep=config.checkpoint.keep, frozen=frozen),
+            checkpoints=checkpoints,
             stop=stop,
             progress=lambda done, total, loss: watch.done("step", done, total, f"loss {loss:.4f}"),
         )
-        outcome = train(loop, states)
+        outcome = train(loop, states, recorder, checkpoints)
         if evaluator:
             outcome = evaluate(evaluator, outcome, of_model, baseline, recorder)
         if outcome.status != "failed":
             keep_params(recorder.folder, outcome.state.trained, config)
+        recorder.update("result", peak_arrays=peak.document())
         message = None if outcome.status == "succeeded" else outcome.because
         recorder.seal(outcome.status, exit_code=EXIT_CODES[outcome.status], error=outcome.error, message=message)
+    if said := stamp_end(request.folder, config.recording.time_authority):
+        watch.say(said)
     watch.say(f"run folder: {request.folder}")
     return EXIT_CODES[outcome.status]
 

@@ -22,6 +22,7 @@ from trainproof.verbs.note import note
 from trainproof.verbs.package import package
 from trainproof.verbs.plan import plan
 from trainproof.verbs.queue import queue
+from trainproof.verbs.replay import replay
 from trainproof.verbs.runs import runs
 from trainproof.verbs.show import show
 from trainproof.verbs.sign import sign
@@ -57,6 +58,7 @@ for verb in (
     stamp,
     statement,
     verify,
+    replay,
     challenge,
 ):
     app.command()(verb)

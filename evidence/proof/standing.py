@@ -12,9 +12,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from evidence.judge.grade import Grade
+from evidence.judge.judgement import report_of
 from evidence.judge.report import RunReport
 from evidence.proof.receipts import receipt_line, receipts_of
 from evidence.proof.trust import trusted_signers
+from evidence.records.ours import Run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +59,7 @@ def graded_with(grade: Grade, proofs: Sequence[Proof]) -> Grade:
     """Return the grade of a run with what was found outside of its folder.
 
     Example:
-        A consistent run that this user has replayed today is verified: "Repeated by you on 2026-11-23: 5 of 5 segments
+        A consistent run that this user has replayed today is verified: "Checked by you on 2026-11-23: 5 of 5 segments
         are identical." One whose repetition differed stays consistent, and that is its first reason.
     """
     if grade.name != "consistent":
@@ -68,6 +70,11 @@ def graded_with(grade: Grade, proofs: Sequence[Proof]) -> Grade:
     if speaking and not against:
         return Grade(name="verified", reasons=(*speaking, *grade.reasons))
     return Grade(name="consistent", reasons=(*against, *speaking, *grade.reasons, *claims))
+
+
+def standing_of(run: Run) -> RunReport:
+    """Return a run's findings, and the grade that follows from them and from what is known outside of its folder."""
+    return _with_proofs(report_of(run))
 
 
 def with_proofs(reports: Sequence[RunReport]) -> list[RunReport]:

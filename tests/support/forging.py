@@ -1,70 +1,79 @@
-"""Forging a run's evaluation: its answers rewritten, and everything that follows from them computed again."""
+"""What a careful forger does: changes what a run states, then makes chain, result, log and every hash fit again."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from synthetic import write_document, write_rows
-
 from evidence.run import layout
+from evidence.run.chain import Chain
 from evidence.run.hashes import sha256_file, sha256_manifest
-from evidence.scores.recompute import scores_of
-from evidence.scores.scoring import extract_answer, format_ok, is_correct
-
-Row = dict[str, Any]
+from evidence.run.write import write_json
+from evidence.scores.recompute import result_of
 
 
-def right_answer(row: Row) -> Row:
-    """Return a row whose answer is the right one, as a forger writes it who has no model that says so."""
-    text = f"<reasoning>It is {row['expected']}.</reasoning>\n<answer>{row['expected']}</answer>"
-    plain = {key: value for key, value in row.items() if key not in ("output_token_ids", "fingerprint")}
-    return answered(plain | {"output_tokens": 8, "finish_reason": "stop"}, text)
+def rows_of(folder: Path, name: str = layout.METRICS) -> list[dict[str, Any]]:
+    """Return the rows of one of a run's files."""
+    return [json.loads(line) for line in (folder / name).read_text("utf-8").splitlines()]
 
 
-def answered(row: Row, text: str) -> Row:
-    """Return a row with another text, scored as that text is."""
-    extracted = extract_answer(text)
-    return row | {
-        "output_text": text,
-        "extracted_answer": extracted,
-        "correct": is_correct(extracted, row["expected"]),
-        "format_ok": format_ok(text, row["finish_reason"]),
-    }
+def write_rows(folder: Path, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write them."""
+    (folder / name).write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
 
 
-def forge_answers(folder: Path, change: Callable[[int, Row], Row], *, params_sha256: str | None = None) -> None:
-    """Rewrite the answers of a run; summary, log, manifest and hashes say the same afterwards.
+def manifest_of(folder: Path) -> dict[str, Any]:
+    """Return a run's manifest."""
+    manifest: dict[str, Any] = json.loads((folder / layout.MANIFEST).read_text("utf-8"))
+    return manifest
+
+
+def forged(
+    folder: Path,
+    rows: Sequence[Mapping[str, Any]] | None = None,
+    states: Mapping[int, str] | None = None,
+    params: Mapping[int, str] | None = None,
+    manifest: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Path:
+    """Change a run folder and make everything fit, so that no rule has anything to say; return the folder.
 
     Args:
-        folder: of the run.
-        change: returns the row to write in place of each, given its number and the row.
-        params_sha256: stated as the hash of the parameters that answered. None: as it was.
+        folder: of a finished run with a chain.
+        rows: in place of those of metrics.jsonl.
+        states: hashes of states by step, in place of the chain's.
+        params: hashes of all parameters by step.
+        manifest: values of the manifest's groups to change.
     """
-    rows = [change(number, row) for number, row in enumerate(read(folder / layout.PREDICTIONS))]
-    write_rows(folder / layout.PREDICTIONS, rows)
-    summary = json.loads((folder / layout.EVAL_SUMMARY).read_text())
-    summary |= scores_of(rows)
-    summary["predictions"] |= {"rows": len(rows), "sha256": sha256_file(folder / layout.PREDICTIONS)}
-    summary["checkpoint"]["params_sha256"] = params_sha256 or summary["checkpoint"]["params_sha256"]
-    write_document(folder / layout.EVAL_SUMMARY, summary)
-    log = read(folder / layout.LOG)
-    manifest = json.loads((folder / layout.MANIFEST).read_text())
+    if rows is not None:
+        write_rows(folder, layout.METRICS, rows)
+    document = manifest_of(folder)
+    entries = rows_of(folder, layout.CHAIN)
+    lines = (folder / layout.METRICS).read_bytes().splitlines(keepends=True)
+    chain, taken = Chain(), 0
+    for entry in entries:
+        for line in lines[taken : entry["rows"]]:
+            chain.row(line)
+        taken, step = entry["rows"], entry["step"]
+        chain.entry(
+            step=step,
+            data_position=entry["data_position"],
+            state_sha256=(states or {}).get(step, entry["state_sha256"]),
+            params_sha256=(params or {}).get(step, entry["params_sha256"]),
+        )
+    write_rows(folder, layout.CHAIN, chain.entries)
+    document["result"] |= result_of(rows_of(folder))
+    document["chain"] = chain.document()
+    for group, values in (manifest or {}).items():
+        document[group] |= values
+    log = rows_of(folder, layout.LOG)
     for record in log:
-        if record["event"] == "evaluated":
-            record["fields"]["metrics"] = summary["metrics"]
-            record["fields"]["params_sha256"] = summary["checkpoint"]["params_sha256"]
         if record["event"] == "run_sealed":
-            record["fields"]["manifest_sha256"] = sha256_manifest(manifest)
-    write_rows(folder / layout.LOG, log)
-    for artifact in manifest["artifacts"]:
+            record["fields"]["manifest_sha256"] = sha256_manifest(document)
+    write_rows(folder, layout.LOG, log)
+    for artifact in document["artifacts"]:
         path = folder / artifact["path"]
         artifact |= {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
-    write_document(folder / layout.MANIFEST, manifest)
-
-
-def read(path: Path) -> list[Row]:
-    """Return the rows of a JSONL file."""
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    write_json(folder / layout.MANIFEST, document)
+    return folder

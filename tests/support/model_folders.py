@@ -78,3 +78,22 @@ def row_file(path: Path, *rows: dict[str, Any]) -> str:
 def chat(*turns: tuple[str, str]) -> dict[str, Any]:
     """Return a row of messages."""
     return {"messages": [{"role": role, "content": content} for role, content in turns]}
+
+
+def llama_folder(folder: Path, *, layers: int, embed: int = 512, mlp: int = 2048, vocab: int = 2048) -> str:
+    """Make a folder with nothing but the `config.json` of a small Llama, enough to compile for, and return its path."""
+    config = {
+        "model_type": "llama",
+        "vocab_size": vocab,
+        "hidden_size": embed,
+        "intermediate_size": mlp,
+        "num_hidden_layers": layers,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 8,
+        "max_position_embeddings": 2048,
+        "rms_norm_eps": 1e-6,
+        "hidden_act": "silu",
+        "tie_word_embeddings": True,
+    }
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    return str(folder)

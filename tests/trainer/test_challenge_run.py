@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forging import answered, forge_answers, read, right_answer
+from forged_answers import answered, forge_answers, read, right_answer
 from tasks import task_of
 
 from evidence.judge.judgement import report_of

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ class Evaluator:
     """Of the run; prediction files are written into it."""
     stop: StopRequest
     watch: Watch
+    begins: Callable[[], None] = field(default=lambda: None)
+    """Called before the first of the answers is made."""
 
     def evaluate_untrained(self, state: TrainState, frozen: Params, recorder: Recorder) -> Answered | None:
         """Return the untrained model's answers, None where none are asked for or the model is trained already.
@@ -78,6 +81,7 @@ class Evaluator:
     def answers(self, state: TrainState, frozen: Params, *, file: str, what: str) -> Answered:
         """Return a model's answers, each written to `file` as it came."""
         params = joined(state.trained, frozen)
+        self.begins()
         evaluated = answer_set(
             self.items,
             self.asking,

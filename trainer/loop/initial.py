@@ -11,8 +11,9 @@ from pathlib import Path
 
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import Rule, problem_of
-from trainer.loop.program import draw_program, start_program
+from trainer.loop.program import Compiled, draw_program
 from trainer.loop.restoring import frozen_sha256_of, restore
+from trainer.loop.run_programs import Beginning, compiled_beginning
 from trainer.loop.state import placed, state_shapes
 from trainer.loop.step import TrainState
 from trainer.loop.task import REFERENCE, Task, reference_of
@@ -30,27 +31,36 @@ ANOTHER_BASE = Rule(
 )
 
 
-def initial_params(task: Task) -> Params:
+def initial_params(task: Task, draw: Compiled | None = None) -> Params:
     """Return all parameters before the first step, on their devices: read from the model's files, or drawn.
 
     Adapters are drawn in either case.
 
+    Args:
+        task: what is trained.
+        draw: draws them (`Beginning.draw`). None: it is compiled here.
+
     Raises:
         ProblemError: exit code 2; the model's files cannot be used.
     """
-    return some_params(task, lambda name: True)
+    return some_params(task, lambda name: True, draw)
 
 
-def initial_state(task: Task) -> tuple[list[TrainState], Params]:
+def initial_state(task: Task, beginning: Beginning | None = None) -> tuple[list[TrainState], Params]:
     """Return the state before the first step, alone in a list, and the frozen parameters beside it.
 
+    Args:
+        task: what is trained.
+        beginning: the programs that make it. None: they are compiled here.
+
     Raises:
         ProblemError: exit code 2; the model's files cannot be used.
     """
-    trained, frozen = split(task.model.method, initial_params(task))
+    beginning = beginning or compiled_beginning(task)
+    trained, frozen = split(task.model.method, initial_params(task, beginning.draw))
     if task.reference:
         frozen |= reference_of(trained)  # before the state takes them over
-    state: TrainState = start_program(task).compile().call(trained)
+    state: TrainState = beginning.start.call(trained)
     return [state], frozen
 
 
@@ -81,14 +91,20 @@ def restored_state(folder: Path, task: Task, *, to_train: bool = False) -> tuple
     return [state], frozen
 
 
-def some_params(task: Task, wanted: Callable[[str], bool]) -> Params:
-    """Return the parameters before the first step whose names are wanted, in the order of their names."""
+def some_params(task: Task, wanted: Callable[[str], bool], draw: Compiled | None = None) -> Params:
+    """Return the parameters before the first step whose names are wanted, in the order of their names.
+
+    Args:
+        task: what is trained.
+        wanted: whether the parameter of a name is.
+        draw: draws those of them that no files hold. None: it is compiled here.
+    """
     model = task.model
     if not model.reads_weights:
-        drawn: Params = draw_program(task, wanted).compile().call()
+        drawn: Params = (draw or draw_program(task, wanted).compile()).call()
         return drawn
     read = load_params(model.source, placed(model.base, task))
     found = {name: value for name, value in read.items() if wanted(name)}
     if model.adapters:
-        found |= draw_program(task, lambda name: is_lora(name) and wanted(name)).compile().call()
+        found |= (draw or draw_program(task, lambda name: is_lora(name) and wanted(name)).compile()).call()
     return dict(sorted(found.items()))

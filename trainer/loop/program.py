@@ -50,6 +50,26 @@ class Compiled:
     seconds: float
     """How long tracing and compiling took."""
 
+    @property
+    def peak_bytes(self) -> int | None:
+        """The most bytes that it has on one device at one time, its arguments and results among them.
+
+        A runtime sets a program's temporaries aside as one piece, so all of them count. None: the backend does not say.
+        """
+        analysis, added = self.executable.memory_analysis(), self.added_bytes
+        return None if added is None else int(analysis.argument_size_in_bytes) + added
+
+    @property
+    def added_bytes(self) -> int | None:
+        """What it takes on one device besides its arguments: temporaries, and results that lie in no argument's place.
+
+        None: the backend does not say.
+        """
+        analysis = self.executable.memory_analysis()
+        if analysis is None:
+            return None
+        return int(analysis.temp_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Program:

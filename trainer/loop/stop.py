@@ -47,6 +47,11 @@ class StopRequest:
             raise KeyboardInterrupt
         self._signal = signal.Signals(number).name
 
+    @property
+    def is_signalled(self) -> bool:
+        """Whether a signal asked for it."""
+        return self._signal is not None
+
     def reason(self, *, reserve_seconds: float = 0.0) -> str | None:
         """Return why to stop now, None to go on.
 

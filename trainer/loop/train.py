@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Container
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, Protocol
 
 import jax
 from jaxtyping import Array
 
 from schemas.catalog.row_fields import row_fields
 from trainer.data.source import Prefetched, Source, batch_size_of
-from trainer.loop.loss_scale import NAME as SCALE
-from trainer.loop.loss_scale import SMALLEST
 from trainer.loop.mesh import batch_sharding
 from trainer.loop.optimizer import build_schedule, learning_rate_at
 from trainer.loop.saving import Checkpoints
+from trainer.loop.spoiled import spoiled_by
 from trainer.loop.step import Batch, Params, StepMetrics, TrainState
 from trainer.loop.stop import StopRequest
+from trainer.loop.stopwatch import Stopwatch
 from trainer.loop.stored import state_sha256, stored
 from trainer.loop.task import Task, without_reference
 from trainer.methods.method import joined
@@ -48,6 +47,22 @@ class Outcome:
     """Kind of failure, for the manifest's `exit.error`."""
 
 
+class Record(Protocol):
+    """What a loop tells while it works; a run's recorder is one."""
+
+    def metric(self, row: dict[str, Any]) -> None:
+        """Take the row of a step."""
+
+    def link(self, *, step: int, data_position: int, state_sha256: str, params_sha256: str | None = None) -> None:
+        """Take an entry of the chain."""
+
+    def log(self, level: str, event: str, message: str, **fields: Any) -> None:
+        """Take an event."""
+
+    def sync(self) -> None:
+        """Keep all of it, come what may."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Loop:
     """What the loop works with; `run` does the work."""
@@ -58,11 +73,16 @@ class Loop:
     frozen: Params
     """The parameters that do not learn."""
     source: Source
-    recorder: Recorder
-    checkpoints: Checkpoints
+    recorder: Record
+    checkpoints: Checkpoints | None
+    """None: nothing is saved."""
     stop: StopRequest
     progress: Callable[[int, int, float], None]
     """Called with steps done, steps planned and the loss after each row."""
+    last_step: int | None = None
+    """Where to stop. None: after the last step of the configuration."""
+    logged_at: Container[int] | None = None
+    """Steps that have a row. None: those of the configuration."""
 
     def run(self, states: list[TrainState]) -> Outcome:
         """Return the state after the last step, or after the one at which there was a reason to stop.
@@ -70,7 +90,7 @@ class Loop:
         Args:
             states: the first state alone, which is taken out: whoever held it would keep its memory.
         """
-        with Prefetched(self.source, steps=self.task.config.limits.steps) as source:
+        with Prefetched(self.source, steps=self.steps) as source:
             return self.run_on(source, states)
 
     def run_on(self, source: Source, states: list[TrainState]) -> Outcome:
@@ -80,9 +100,9 @@ class Loop:
         first = done = int(state.step)
         watch = Stopwatch(first)
         metrics, because = None, ALL_STEPS_DONE
-        for step in range(first, self.task.config.limits.steps):
+        for step in range(first, self.steps):
             # The next step must not start if it and a checkpoint would not end in time.
-            if reason := self.stop.reason(reserve_seconds=watch.step_seconds + self.checkpoints.seconds):
+            if reason := self.stop.reason(reserve_seconds=watch.step_seconds + self.save_seconds):
                 because = reason if done > first else f"{reason} before the first step"
                 break
             batch = jax.device_put(source.batch(step), batch_sharding(self.task.mesh))
@@ -107,8 +127,20 @@ class Loop:
         status = "succeeded" if because == ALL_STEPS_DONE else "interrupted"
         return Outcome(state=state, status=status, because=because, seconds=seconds)
 
+    @property
+    def steps(self) -> int:
+        """The step after which it is done."""
+        return self.task.config.limits.steps if self.last_step is None else self.last_step
+
+    @property
+    def save_seconds(self) -> float:
+        """How long the last checkpoint took."""
+        return 0.0 if self.checkpoints is None else self.checkpoints.seconds
+
     def is_logged(self, done: int, first: int) -> bool:
         """Return whether a step has a row in metrics.jsonl: the first, the last and every `log_every_steps`-th."""
+        if self.logged_at is not None:
+            return done in self.logged_at
         return (
             done in (first + 1, self.task.config.limits.steps) or done % self.task.config.recording.log_every_steps == 0
         )
@@ -155,22 +187,21 @@ class Loop:
         fields = {field.name for field in row_fields()}
         return {name: finite_or_none(value) for name, value in metrics.named.items() if name in fields}
 
-    def save(self, state: TrainState, *, params: str | None = None) -> None:
+    def save(self, state: TrainState, checkpoints: Checkpoints, *, params: str | None = None) -> None:
         """Write the state's entry of the chain and a checkpoint, after everything recorded so far is on disk.
 
         The entry comes first, so that there is none without: who goes on from the checkpoint goes on with the chain.
         """
         self.recorder.sync()
         hashed = self.link(state, params=params)
-        step = self.checkpoints.save(state, sha256=hashed)
-        self.recorder.log(
-            "info", "checkpoint_saved", f"checkpoint at step {step}", step=step, seconds=self.checkpoints.seconds
-        )
+        step = checkpoints.save(state, sha256=hashed)
+        said = f"checkpoint at step {step}"
+        self.recorder.log("info", "checkpoint_saved", said, step=step, seconds=checkpoints.seconds)
 
     def entered(self, state: TrainState, *, saved: bool) -> None:
         """Write an entry of the chain, and a checkpoint with it where one is due."""
-        if saved:
-            self.save(state)
+        if saved and self.checkpoints is not None:
+            self.save(state, self.checkpoints)
         else:
             self.link(state)
 
@@ -195,17 +226,16 @@ class Loop:
         return params_sha256(joined(state.trained, without_reference(self.frozen)))
 
 
-def train(loop: Loop, states: list[TrainState]) -> Outcome:
+def train(loop: Loop, states: list[TrainState], recorder: Recorder, checkpoints: Checkpoints) -> Outcome:
     """Run the loop on the first state, save its last one, and record the result."""
-    recorder = loop.recorder
     loop.link(states[0], params=recorder.manifest["model"]["weights_sha256"])
     outcome = loop.run(states)
     # A state whose numbers are not finite is of no use to continue from; the checkpoint before it is.
     if outcome.status != "failed":
-        loop.save(outcome.state, params=loop.params_sha256(outcome.state))
+        loop.save(outcome.state, checkpoints, params=loop.params_sha256(outcome.state))
     else:
         loop.link(outcome.state)
-    loop.checkpoints.close()
+    checkpoints.close()
     recorder.update("training", steps_done=int(outcome.state.step))
     peak = peak_memory_bytes(list(loop.task.mesh.devices.flat))
     recorder.record_result(train_seconds=outcome.seconds, peak_memory_bytes=peak, stopped_because=outcome.because)
@@ -223,57 +253,3 @@ def finite_or_none(value: Array) -> float | None:
     """Return a measured number, None for one that is not finite, which JSON cannot hold."""
     number = float(value)
     return number if math.isfinite(number) else None
-
-
-class Spoiled(NamedTuple):
-    """Why a state is of no use to go on from."""
-
-    error: str
-    """For the manifest's `exit.error`."""
-    because: str
-
-
-def spoiled_by(metrics: StepMetrics, *, step: int) -> Spoiled | None:
-    """Return which of a step's numbers makes its state useless, None if none does; waits for the step to end."""
-    scale = metrics.named.get(SCALE)
-    if not math.isfinite(metrics.loss):
-        # The loss scale has no part in the forward pass, so it cannot help.
-        why = "" if scale is None else f": activations may be beyond 65,504, where float16 ends; {INSTEAD}"
-        return Spoiled("non_finite_loss", f"the loss at step {step} is not finite{why}")
-    if scale is None and not math.isfinite(metrics.grad_norm):
-        # The loss is that of the params before the update; a gradient that is not finite has spoiled those after it.
-        return Spoiled("non_finite_gradient", f"the gradient at step {step} is not finite")
-    if scale is not None and float(scale) < SMALLEST:
-        what = f"the loss scale at step {step} is {float(scale):g}: gradients are beyond float16 without scaling too"
-        return Spoiled("loss_scale_collapsed", f"{what}; {INSTEAD}")
-    return None
-
-
-INSTEAD = "set precision.compute to bfloat16 or float32, or lower optimizer.learning_rate"
-
-
-class Stopwatch:
-    """Mean time of a step since the last row."""
-
-    def __init__(self, done: int) -> None:
-        """Start at once, with `done` steps done."""
-        self.step_seconds = 0.0
-        self.done = done
-        """The step of the last row."""
-        self.computed = 0
-        """Tokens of the steps since then, padding included."""
-        self._since = time.perf_counter()
-
-    def lap(self, done: int) -> float:
-        """Return seconds per step since the last lap."""
-        at = time.perf_counter()
-        self.step_seconds = (at - self._since) / (done - self.done)
-        self._since, self.done, self.computed = at, done, 0
-        return self.step_seconds
-
-    @contextmanager
-    def left_out(self) -> Iterator[None]:
-        """Leave out the time of what happens inside, which is not spent on steps."""
-        began = time.perf_counter()
-        yield
-        self._since += time.perf_counter() - began

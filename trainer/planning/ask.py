@@ -235,7 +235,7 @@ def with_step_read(found: ProgramAnswer, answer: Answer, parts: tuple[Part, ...]
 
 def resident_bytes(name: str, parts: tuple[Part, ...]) -> int:
     """Return what lies beside a program and is no argument of it: opt_state while answers are made, a frozen base."""
-    beside = {"decode": ("opt_state",), "start": ("frozen",)}.get(name, ())
+    beside = {"decode": ("opt_state", "reference"), "start": ("frozen", "reference")}.get(name, ())
     return sum(part.bytes for part in parts if part.name in beside)
 
 

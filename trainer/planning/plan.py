@@ -1,7 +1,8 @@
-"""May this run start? The estimate held against the device, as `plan.json` says it and as a refusal says it."""
+"""May this run start? What its programs need held against the device, as `plan.json` and as a refusal say it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from evidence.run import layout
@@ -13,11 +14,14 @@ from schemas.problems.rule import Rule, problem_of
 from trainer.config.tree import document_of
 from trainer.data.prompts import Asked
 from trainer.loop.task import Task
+from trainer.planning.advice import deciding
+from trainer.planning.ask import ProgramAnswer, parts_document
 from trainer.planning.changes import smaller_runs
+from trainer.planning.compiled_answers import summed_answers
 from trainer.planning.devices import REFUSED, Devices
 from trainer.planning.element_types import element_types_of
-from trainer.planning.estimate import error_of, estimate, total_bytes
-from trainer.planning.verdict import verdict
+from trainer.planning.estimate import estimate, total_bytes
+from trainer.planning.verdict import verdict, worst
 from trainer.recorder.recorder import Recorder, now
 
 DOES_NOT_FIT = Rule(
@@ -27,8 +31,18 @@ DOES_NOT_FIT = Rule(
 NAMED_PARTS = 4
 """Parts named in a refusal."""
 
+HOW = {"closed_form": "summed", "compiler": "compiled", "extrapolated": "extrapolated"}
+"""How a need was found, in a word."""
 
-def plan_run(task: Task, devices: Devices, *, forced: bool, asked: Asked | None = None) -> dict[str, Any]:
+
+def plan_run(
+    task: Task,
+    devices: Devices,
+    *,
+    forced: bool,
+    asked: Asked | None = None,
+    answers: Sequence[ProgramAnswer] | None = None,
+) -> dict[str, Any]:
     """Return the document `plan.json`.
 
     Args:
@@ -36,9 +50,10 @@ def plan_run(task: Task, devices: Devices, *, forced: bool, asked: Asked | None 
         devices: what it would run on.
         forced: whether `--force` was given.
         asked: what the evaluation asks. None: nothing is evaluated.
+        answers: what each of its programs needs. None: by the closed form.
     """
-    parts = estimate(task, platform=devices.platform, asked=asked)
-    need, error = total_bytes(parts), error_of(parts, devices.memory_bytes)
+    answers = answers or summed_answers(task, devices, asked=asked)
+    decides = deciding(list(answers))
     return {
         "schema_version": VERSION,
         "made_at": now(),
@@ -50,25 +65,35 @@ def plan_run(task: Task, devices: Devices, *, forced: bool, asked: Asked | None 
             "memory_bytes": devices.memory_bytes,
             "memory_source": devices.memory_source,
         },
-        "method": "closed_form",
-        "verdict": verdict(need, devices.memory_bytes, error),
-        "need_bytes": need,
+        "method": decides.way,
+        "verdict": worst(answer.verdict for answer in answers),
+        "need_bytes": decides.peak_bytes,
         "available_bytes": devices.memory_bytes,
-        "error_fraction": error,
-        "parts": [{"name": part.name, "bytes": part.bytes, "because": part.because} for part in parts],
-        "changes": changes(task, devices, need=need, error=error, asked=asked),
+        "error_fraction": decides.error_fraction,
+        "parts": parts_document(decides.parts),
+        "changes": changes(task, devices, decides=decides, asked=asked),
         "forced": forced,
+        "programs": [answer.document() for answer in answers],
     }
 
 
-def changes(task: Task, devices: Devices, *, need: int, error: float, asked: Asked | None) -> list[dict[str, Any]]:
-    """Return the settings that would make the run smaller, each estimated anew, largest saving first."""
+def changes(task: Task, devices: Devices, *, decides: ProgramAnswer, asked: Asked | None) -> list[dict[str, Any]]:
+    """Return the settings that would make the run smaller, largest saving first.
+
+    Args:
+        task: the run.
+        devices: what it would run on.
+        decides: the program that needs most; what a change saves is summed, and taken from its peak.
+        asked: what the evaluation asks.
+    """
+    summed = total_bytes(estimate(task, platform=devices.platform, asked=asked))
     found = []
     for setting, changed in smaller_runs(task.config, element_types_of(devices)):
         parts = estimate(task.changed(changed), platform=devices.platform, asked=asked)
-        saved = need - sum(part.bytes for part in parts)
+        saved = min(summed - total_bytes(parts), decides.peak_bytes)
         if saved > 0:
-            fits = verdict(need - saved, devices.memory_bytes, error) == "fits"
+            need = decides.peak_bytes - saved
+            fits = verdict(need, devices.memory_bytes, decides.error_fraction, decides.way) == "fits"
             found.append({"set": setting, "saves_bytes": saved, "fits": fits})
     return sorted(found, key=lambda change: -change["saves_bytes"])
 
@@ -85,7 +110,8 @@ def refuse_what_does_not_fit(plan: dict[str, Any], *, model: str) -> None:
 
 def in_words(plan: dict[str, Any]) -> str:
     """Return the plan as one line."""
-    need = f"needs about {size(plan['need_bytes'])} on each device, within {plan['error_fraction']:.0%}"
+    how = HOW[plan["method"]]
+    need = f"needs about {size(plan['need_bytes'])} on each device ({how}, within {plan['error_fraction']:.0%})"
     if plan["available_bytes"] is None:
         return f"{need}; the device does not say what it has"
     verdicts = {
@@ -103,8 +129,14 @@ def record_plan(recorder: Recorder, plan: dict[str, Any]) -> None:
     recorder.log(level, "planned", in_words(plan), need_bytes=plan["need_bytes"])
 
 
-def does_not_fit(plan: dict[str, Any], *, model: str) -> Problem:
-    """Return the refusal of a run that needs more memory than each device has."""
+def does_not_fit(plan: dict[str, Any], *, model: str, can_force: bool = True) -> Problem:
+    """Return the refusal of a run that needs more memory than each device has.
+
+    Args:
+        plan: `plan.json`.
+        model: of the run.
+        can_force: whether it could be started all the same; what a compiler has refused cannot.
+    """
     target = plan["target"]
     largest = ", ".join(f"{part['name']} {size(part['bytes'])}" for part in plan["parts"][:NAMED_PARTS])
     over = plan["need_bytes"] - plan["available_bytes"]
@@ -117,7 +149,7 @@ def does_not_fit(plan: dict[str, Any], *, model: str) -> Problem:
             f"{size(over)} over."
         ),
         why=f"Largest parts: {largest}.",
-        next=advice(plan["changes"]),
+        next=advice(plan["changes"]) + (" Or start it all the same with --force." if can_force else ""),
     )
 
 
@@ -128,7 +160,7 @@ def advice(changes_found: list[dict[str, Any]]) -> str:
     listed = "; ".join(f"--set {change['set']} saves {size(change['saves_bytes'])}" for change in shown)
     if enough:
         enough_alone = "each is enough alone" if len(shown) > 1 else "that is enough"
-        return f"{listed}; {enough_alone}. Or start it all the same with --force."
+        return f"{listed}; {enough_alone}."
     if shown:
-        return f"{listed}; none is enough alone, so combine them. Or start it all the same with --force."
-    return "Use a smaller model or a larger device. Or start it all the same with --force."
+        return f"{listed}; none is enough alone, so combine them."
+    return "Use a smaller model or a larger device."

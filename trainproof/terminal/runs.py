@@ -13,8 +13,9 @@ from typing import Any
 
 from evidence.index.runs import RunSummary
 from evidence.judge.headlines import headlines
-from evidence.judge.judgement import report_of
 from evidence.judge.record import record_of
+from evidence.proof.stamps.record import told_by_authorities
+from evidence.proof.standing import standing_of
 from evidence.records.facts import facts_of
 from evidence.records.ours import Run
 from schemas.problems import formats
@@ -61,7 +62,7 @@ def runs_json(summaries: Sequence[RunSummary]) -> list[dict[str, Any]]:
 
 def run_text(run: Run) -> str:
     """Return one run as the terminal shows it: what it is, its figures, its grade and its findings."""
-    report = report_of(run)
+    report = standing_of(run)
     record = record_of(facts_of(run), report.findings)
     if record.sources is not None:
         return foreign_text(record, report)
@@ -71,12 +72,13 @@ def run_text(run: Run) -> str:
     width = max(len(name) for name, _ in rows)
     lines = [str(run.path), *(f"  {name.ljust(width)}  {value}" for name, value in rows)]
     lines += [f"  {''.ljust(width)}  {reason}" for reason in report.grade.reasons]
+    lines += [f"  {'time'.ljust(width)}  {sentence}" for sentence in told_by_authorities(run.path, run.manifest)]
     return as_lines(lines) + as_text(report.findings)
 
 
 def run_json(run: Run) -> dict[str, Any]:
     """Return what `run_text` shows, as values; `headlines` in the order of the text."""
-    report = report_of(run)
+    report = standing_of(run)
     record = record_of(facts_of(run), report.findings)
     if record.sources is not None:
         return foreign_json(record, report)
@@ -87,6 +89,7 @@ def run_json(run: Run) -> dict[str, Any]:
         **{name.replace(" ", "_"): None if value == NOTHING else value for name, value in _identity(run)},
         "headlines": [asdict(line) for line in headlines(record)],
         "withheld": list(record.withheld),
+        "stamps": told_by_authorities(run.path, run.manifest),
         "findings": as_dicts(report.findings),
     }
 

@@ -25,8 +25,8 @@ from dashboard.shared.tables.run_rows import Listing, RowCache
 from evidence.compare.comparison import Comparison, compare_runs
 from evidence.index import columns_cache, entries_cache
 from evidence.index.runs import RunIndex, RunSummary
-from evidence.judge.judgement import judge
 from evidence.judge.report import RunReport
+from evidence.proof.standing import standing_of
 from evidence.records.ours import Run, read_run
 from evidence.run.folder_state import folder_state
 from evidence.run.layout import LOG, METRICS
@@ -165,7 +165,7 @@ def compared(folders: Sequence[Path]) -> Comparison:
 
 def checked(folder: Path) -> RunReport:
     """Return the grade and findings of a run as the list of runs has them; a run that is not in it is checked now."""
-    return _shared().index.report(folder) or judge(read_run(folder)).report
+    return _shared().index.report(folder) or standing_of(read_run(folder))
 
 
 def jobs() -> list[Job]:

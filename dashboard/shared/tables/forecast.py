@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dashboard.shared.tables.plan_time import band_at
-from dashboard.shared.words.verdicts import part_name
+from dashboard.shared.words.verdicts import part_name, program_name
 from schemas.problems import formats
 from schemas.reading.values import flag_at, number_at, objects_at, text_at
 
@@ -32,7 +32,13 @@ def forecasts(plan: Document, manifest: Document) -> list[Forecast]:
 
 
 def observed_peak(manifest: Document) -> float | None:
-    """Return the peak that can be held against a plan; None on a CPU, where it is the whole process's."""
+    """Return the peak that can be held against a plan: that of arrays.
+
+    Runs of before 1.1 do not state it. An accelerator's own peak is the same; a CPU's is the whole process's: None.
+    """
+    arrays = number_at(manifest, "result", "peak_arrays", "bytes")
+    if arrays is not None:
+        return arrays
     if text_at(manifest, "devices", "platform") == "cpu":
         return None
     return number_at(manifest, "result", "peak_memory_bytes")
@@ -69,7 +75,9 @@ def _memory(plan: Document, manifest: Document) -> Forecast:
     elif planned and observed is not None:
         off = (observed - planned) / planned
         within = known is not None and abs(off) <= known
-        remark = f"Observed is {off * 100:+.0f} % of the plan" + (", within its known error." if within else ".")
+        remark = f"Observed is {off * 100:+.1f} % of the plan" + (", within its known error." if within else ".")
+        if program := text_at(manifest, "result", "peak_arrays", "program"):
+            remark += f" {program_name(program)} took most."
     return Forecast(
         what="Memory on each device",
         planned=formats.size(planned) + (f" ± {known * 100:.0f} %" if known is not None else ""),

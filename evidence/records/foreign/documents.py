@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from evidence.records.foreign.arithmetic import from_counts, from_loss, from_speeds
+from evidence.records.foreign.arithmetic import from_counts, from_loss, from_parts, from_precision, from_speeds
 from evidence.records.foreign.command_line import is_command, settings_of
 from evidence.records.foreign.keys import (
     OF_EVALUATION,
@@ -47,6 +48,9 @@ _CHECKPOINT = re.compile(r"(?:checkpoint|ckpt|step|epoch|iter)[-_ ]?\d+", re.IGN
 _PRETRAINED = re.compile(r"\bpretrained=([^,\s]+)")
 
 _ROW_KEYS = {"step", "epoch", "checkpoint"}
+
+_OF_THE_TRAINER = re.compile(r"^(?:all|train|eval|predict|test)_results\.json$")
+"""Summaries of the Hugging Face Trainer; all_results.json holds what stands in the others."""
 
 MOST_LEVELS = 40
 """Groups inside each other that are looked into."""
@@ -159,7 +163,18 @@ def _note_arithmetic(value: dict[str, Any], found: Found, path: Path) -> None:
         *from_counts(numbers, groups, source),
         *from_speeds(numbers, source),
         *from_loss(numbers, groups, source),
+        *from_precision(numbers, groups, source),
+        *from_parts(value, numbers, groups, source),
+        *(_figures(value, found) if not path and _OF_THE_TRAINER.search(found.file) else ()),
     ]
+
+
+def _figures(value: dict[str, Any], found: Found) -> Iterator[Statement]:
+    """Yield the figures of a summary of the Hugging Face Trainer, which writes each one to two files."""
+    for key, item in value.items():
+        number = _number(item)
+        if number is not None and fact_of(key) is None:
+            yield Statement(fact=f"figure.{key}", value=number, source=found.source((key,)), kind="measured")
 
 
 def _without_backend(value: dict[str, Any], found: Found, path: Path) -> dict[str, Any]:

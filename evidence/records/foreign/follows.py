@@ -8,7 +8,7 @@ from itertools import pairwise
 from evidence.records.foreign.clock import time_of
 from evidence.records.foreign.course import course_of, loss_series
 from evidence.records.foreign.keys import is_timing
-from evidence.records.foreign.view import ForeignRun, MetricRow
+from evidence.records.foreign.view import ForeignRun, MetricRow, Source
 from evidence.records.statements import Statement
 from schemas.problems.words import counted
 
@@ -145,14 +145,15 @@ def _epochs(view: ForeignRun) -> Iterator[Statement]:
     if rows and not any(row.stage > 1 for row in view.metrics):
         last = max(rows, key=lambda row: row.values["epoch"] or 0.0)
         epoch = last.values["epoch"] or 0.0
-        yield Statement(
-            fact="training.epochs_planned",
-            value=epoch,
-            source=last.source,
-            kind="measured",
-            low=epoch - 0.02 * max(1.0, epoch),
-            told=f"its rows go to epoch {epoch:g} ({last.source})",
-        )
+        for name in ("training.epochs_planned", "training.epochs_done"):
+            yield Statement(
+                fact=name,
+                value=epoch,
+                source=last.source,
+                kind="measured",
+                low=epoch - 0.02 * max(1.0, epoch),
+                told=f"its rows go to epoch {epoch:g} ({last.source})",
+            )
 
 
 def _best_metric(view: ForeignRun) -> Iterator[Statement]:
@@ -200,6 +201,13 @@ def _times(view: ForeignRun) -> Iterator[Statement]:
     """Yield how long a run took at most: from its start to its end, as one file states both."""
     for file, reading in view.files.items():
         named = {fact.name: fact for fact in reading.facts}
+        wall = named.get("run.wall_seconds")
+        if (
+            wall is not None
+            and isinstance(wall.value, int | float)
+            and (wall.source.pointer or "").endswith("_runtime")
+        ):
+            yield _at_most(float(wall.value), wall.source, f"W&B watched it for {wall.value:g} seconds ({wall.source})")
         started, finished = named.get("run.started_at"), named.get("run.finished_at")
         if started is None or finished is None:
             continue
@@ -207,16 +215,25 @@ def _times(view: ForeignRun) -> Iterator[Statement]:
         if one is None or two is None or (one.tzinfo is None) != (two.tzinfo is None):
             continue
         seconds = (two - one).total_seconds()
-        yield Statement(
-            fact="result.train_seconds",
-            value=seconds,
-            source=finished.source,
-            kind="measured",
-            how="inferred",
-            low=0.0,
-            high=max(seconds, 0.0) * 1.1 + 60.0,
-            told=f"the run lasted {seconds:g} seconds from start to end ({file})",
-        )
+        yield Statement(fact="run.seconds", value=seconds, source=finished.source, kind="measured", how="inferred")
+        began = f"it began at {started.value} ({started.source}) and ended at {finished.value}"
+        yield Statement(fact="run.seconds", value=0, source=started.source, low=0.0, told=began)
+        yield _at_most(seconds, finished.source, f"the run lasted {seconds:g} seconds from start to end ({file})")
+
+
+def _at_most(seconds: float, source: Source, told: str) -> Statement:
+    """Return that a training took no longer than what was around it; clocks start and stop at different moments."""
+    most = max(seconds, 0.0) * 1.1 + 60.0
+    return Statement(
+        fact="result.train_seconds",
+        value=seconds,
+        source=source,
+        kind="measured",
+        how="inferred",
+        low=0.0,
+        high=most,
+        told=told,
+    )
 
 
 def _batches(view: ForeignRun) -> Iterator[Statement]:

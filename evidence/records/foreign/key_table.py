@@ -25,7 +25,7 @@ training.steps_planned = num_steps max_steps total_steps training_steps num_trai
 training.step = step global_step
 training.steps_done = steps_done steps_completed completed_steps final_step last_step
     num_steps_completed
-training.epochs_planned = num_train_epochs num_epochs epochs
+training.epochs_planned = num_train_epochs num_epochs epochs max_epochs n_epochs
 training.epochs_done = epoch
 training.sequence_length = max_seq_length max_seq_len seq_length seq_len sequence_length max_length context_length
     max_sequence_length block_size

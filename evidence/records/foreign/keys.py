@@ -46,6 +46,7 @@ RESULTS = frozenset(name for name in KEYS_OF_FACT if name.startswith("result."))
 _ABOVE_NOTHING = {
     *("training.steps_planned", "training.epochs_planned", "training.sequence_length", "training.accumulation_steps"),
     *("training.batch_size", "training.microbatch_size", "training.effective_batch_size", "device.count"),
+    *("training.warmup_steps", "training.warmup_ratio", "training.gradient_clipping"),
 }
 _NOT_BELOW_NOTHING = {"dataset.rows", "evaluation.items", "evaluation.scored", "training.steps_done", "training.seed"}
 _NO_CHOICE = {"auto", "none", "null", "default", "unknown", "n/a", "no"}
@@ -90,6 +91,7 @@ _EVALUATION = re.compile(
 _SCORES = """
 accuracy exact_match em f1 f1_score score primary_score eval_score answer_correctness correctness pass_at_1
 pass_rate success_rate bleu rouge1 rouge2 rougel rouge_l mean_reward reward_mean perplexity avg_score
+bleu_1 bleu_2 bleu_3 bleu_4 rouge_1 rouge_2
 average_score mean_score overall_score format_compliance format_accuracy win_rate partial_accuracy acc
 acc_norm answer_accuracy overall_accuracy token_accuracy bertscore meteor mrr auc
 """
@@ -244,7 +246,7 @@ def is_score(key: str) -> bool:
         (True, True, False, False)
     """
     name = plain(key.partition(",")[0])
-    for prefix in ("eval_", "test_", "val_", "final_", "overall_", "mean_", "avg_", "best_"):
+    for prefix in ("eval_", "test_", "val_", "predict_", "final_", "overall_", "mean_", "avg_", "best_"):
         if name.removeprefix(prefix) in SCORE_KEYS:
             return True
     return name in SCORE_KEYS

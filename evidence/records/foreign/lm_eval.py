@@ -99,7 +99,8 @@ def _errors(task: str, scores: dict[str, Any], items: int, file: str, lines: Lin
         if name in BINARY and filtered and isinstance(error, float) and isinstance(score, int | float):
             pointer = pointer_to(("results", task, key))
             place = Source(file=file, line=lines(pointer), pointer=pointer)
-            yield from standard_error(f"{task}.{name}.{filtered}", float(score), error, items, place)
+            _, scope = metric_and_scope(f"{plain(task)}.{name}", file)
+            yield from standard_error(f"{task}.{name}.{filtered}", float(score), error, items, place, scope)
 
 
 def _question(document: Any) -> str | None:

@@ -7,15 +7,17 @@ card, and sentences of a few plain forms: steps, epochs and the chip of a traini
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 
 from evidence.records.foreign.console.lines import key_value, score_of
-from evidence.records.foreign.keys import is_score
+from evidence.records.foreign.keys import plain
 from evidence.records.foreign.numbers import number_of
 from evidence.records.foreign.score_names import metric_and_scope
 from evidence.records.foreign.text import Line, Text
 from evidence.records.foreign.view import FileReading, Scalar, Source
-from evidence.records.statements import Statement
+from evidence.records.statements import Scope, Statement
 
 _CARD = re.compile(r"^(?:readme|model[-_ ]?card)(?:\.md|\.markdown)$", re.IGNORECASE)
 
@@ -23,7 +25,7 @@ _SAID = (
     *("training.learning_rate", "training.microbatch_size", "training.effective_batch_size", "training.seed"),
     *("training.accumulation_steps", "training.steps_planned", "training.steps_done", "training.epochs_planned"),
     *("training.optimizer", "training.sequence_length", "training.weight_decay", "training.warmup_steps"),
-    *("training.warmup_ratio", "lora.rank", "lora.alpha", "lora.dropout", "dataset.rows", "model.name"),
+    *("training.warmup_ratio", "lora.rank", "lora.alpha", "lora.dropout", "model.name"),
     *("model.parameters", "model.trainable_parameters", "device.gpu", "device.kind", "device.count"),
     *("result.mean_loss", "result.last_loss", "result.train_seconds"),
 )
@@ -54,6 +56,19 @@ _CHIP = re.compile(
     r"\b(?:on|using|with)\s+(?:(?:an?|one|a single|the|\d+\s*[x×]?)\s+)?"
     r"((?:NVIDIA |Nvidia |Tesla |Kaggle |Colab |free )*(?:[AHVBLTP]\d{1,3}S?|RTX \d{4}|TPU v\d\w*))\b"
 )
+_METRICS = r"exact[ -]match|accuracy|pass@1|f1(?: score)?|perplexity|bleu|rouge-?l"
+_SCORE_WORDS = re.compile(r"exact match|accuracy|pass at 1|f1 score|f1|perplexity|bleu|rouge ?l", re.IGNORECASE)
+_SCORED = re.compile(
+    rf"(?:\b({_METRICS}) of )?\**\b(\d{{1,3}}(?:\.\d+)?)\s?%\**(?:\s+({_METRICS}))?(?:\s+on\s+(?:the\s+)?([\w-]+))?",
+    re.IGNORECASE,
+)
+"""A sentence that states a score in percent: `reaches 92.0 % accuracy on GSM8K`."""
+
+_EMPTY_WORDS = {
+    *("on", "the", "set", "eval", "evaluation", "test", "validation", "val", "dev", "final", "overall", "of", "score"),
+    *("our", "model", "this", "split", "in", "average", "mean", "strict", "total", "result", "results", "for", "at"),
+}
+
 _RESULTS = re.compile(r"achieves the following results on the evaluation set", re.IGNORECASE)
 
 
@@ -64,7 +79,13 @@ def is_card(name: str) -> bool:
 
 def read_card(text: Text, file: str) -> FileReading:
     """Return what a README says of the run, as statements to be compared."""
-    return FileReading(encoding=text.encoding, statements=tuple(_statements(text, file)))
+    statements = list(_statements(text, file))
+    values: dict[tuple[str, Scope], set[Scalar]] = defaultdict(set)
+    for one in statements:
+        values[one.fact, one.scope].add(one.value)
+    # Where it says two things of one fact it speaks of two runs or two stages.
+    sole = tuple(one for one in statements if len(values[one.fact, one.scope]) == 1)
+    return FileReading(encoding=text.encoding, statements=sole)
 
 
 def _statements(text: Text, file: str) -> Iterator[Statement]:
@@ -93,8 +114,10 @@ def _of_line(line: Line, file: str, *, of_evaluation: bool) -> Iterator[Statemen
     if _NOT_SAID.search(line.text):
         return
     if score := _score(line.text):
-        metric, scope = metric_and_scope(f"eval_{score[0]}" if of_evaluation else score[0], file)
-        yield Statement(fact=f"score.{metric}", value=score[1], source=source, kind="remark", scope=scope)
+        name, value, words = score
+        metric, scope = metric_and_scope(f"eval_{name}" if of_evaluation else name, file)
+        scope = replace(scope, words=scope.words | words)
+        yield Statement(fact=f"score.{metric}", value=value, source=source, kind="remark", scope=scope)
         return
     if fact := key_value(re.sub(r"^([\w -]+[:=])(?=\S)", r"\1 ", line.text)):
         name = "training.process_batch_size" if line.text.startswith("train_batch_size") else fact[0]
@@ -102,19 +125,31 @@ def _of_line(line: Line, file: str, *, of_evaluation: bool) -> Iterator[Statemen
             yield Statement(fact=name, value=fact[1], source=source, kind="remark")
         return
     if _OF_A_TRAINING.search(line.text):
-        for name, value in _sentence(line.text):
-            yield Statement(fact=name, value=value, source=source, kind="remark", how="inferred")
+        for name, number in _sentence(line.text):
+            yield Statement(fact=name, value=number, source=source, kind="remark", how="inferred")
 
 
-def _score(text: str) -> tuple[str, float] | None:
+def _score(text: str) -> tuple[str, float, frozenset[str]] | None:
+    """Return name and value of the score that a line states, and of what: `Accuracy on GSM8K: 92 %` is of gsm8k."""
     key, colon, value = text.partition(":")
-    if not colon or not (is_score(key.strip()) or key.strip().lower() == "loss"):
-        return None
+    if not colon:
+        sentence = _SCORED.search(text)
+        if sentence is None:
+            return None
+        before, percent, after, on = sentence.groups()
+        if (before is None) == (after is None):
+            return None
+        key, value = f"{before or after} on {on or ''}", f"{percent}%"
     if key.strip().lower() == "loss":
         number = number_of(value)
-        return None if number is None else ("loss", float(number))
-    found = score_of(f"{key.strip()}: {value.strip()}")
-    return None if found is None else found[:2]
+        return None if number is None else ("loss", float(number), frozenset())
+    named = _SCORE_WORDS.search(plain(key).replace("_", " "))
+    if named is None:
+        return None
+    name = plain(named.group())
+    rest = plain(key).replace("_", " ").replace(named.group(), " ")
+    found = score_of(f"{named.group()}: {value.strip()}")
+    return None if found is None else (name, found[1], frozenset(set(rest.split()) - _EMPTY_WORDS))
 
 
 def _sentence(text: str) -> Iterator[tuple[str, Scalar]]:

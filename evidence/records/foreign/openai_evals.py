@@ -27,6 +27,7 @@ def read_record(values: Sequence[Numbered], file: str) -> FileReading:
     """Return what a record states: facts, the answers, the scores of its report, and the one that its answers give."""
     facts: list[Fact] = []
     scores: list[Score] = []
+    items: list[Statement] = []
     matches: list[tuple[int, dict[str, Any]]] = []
     sampled: dict[str, dict[str, Any]] = {}
     for line, row in values:
@@ -36,6 +37,7 @@ def read_record(values: Sequence[Numbered], file: str) -> FileReading:
             facts += _facts(row["spec"], Source(file=file, line=line))
         elif isinstance(row.get("final_report"), dict):
             scores += _report(row["final_report"], file, line)
+            items += _items(row["final_report"], file, line)
         elif isinstance(row.get("data"), dict) and row.get("type") == "match":
             matches.append((line, row))
         elif isinstance(row.get("data"), dict) and row.get("type") == "sampling":
@@ -46,7 +48,7 @@ def read_record(values: Sequence[Numbered], file: str) -> FileReading:
         facts=tuple(facts),
         scores=tuple(scores),
         predictions=answers,
-        statements=tuple(_given(answers, file)),
+        statements=(*items, *_given(answers, file)),
     )
 
 
@@ -70,6 +72,15 @@ def _report(report: dict[str, Any], file: str, line: int) -> Iterator[Score]:
             if number is not None:
                 source = Source(file=file, line=line, pointer=f"/final_report/{key}")
                 yield Score(name=plain(key), value=number, source=source)
+
+
+def _items(report: dict[str, Any], file: str, line: int) -> Iterator[Statement]:
+    """Yield the number of samples that a report states."""
+    for key in ("count", "total", "num_samples", "n_samples"):
+        value = report.get(key)
+        if isinstance(value, int) and not isinstance(value, bool):
+            source = Source(file=file, line=line, pointer=f"/final_report/{key}")
+            yield Statement(fact="evaluation.items", value=value, source=source)
 
 
 def _answer(line: int, row: dict[str, Any], sampling: dict[str, Any], file: str) -> Prediction:
@@ -99,6 +110,8 @@ def _given(answers: Sequence[Prediction], file: str) -> Iterator[Statement]:
         return
     share = sum(judged) / len(judged)
     metric, scope = metric_and_scope("accuracy", file)
+    source = answers[-1].source
+    yield Statement(fact="evaluation.items", value=len(answers), source=source, kind="measured", series="matches")
     yield Statement(
         fact=f"score.{metric}",
         value=share,

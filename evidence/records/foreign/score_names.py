@@ -10,7 +10,7 @@ from evidence.records.statements import Scope
 
 _SPLITS = {
     **dict.fromkeys(("eval", "val", "valid", "validation", "dev", "evaluation"), "eval"),
-    **dict.fromkeys(("test", "testing"), "test"),
+    **dict.fromkeys(("test", "testing", "predict"), "test"),
     **dict.fromkeys(("train", "training"), "train"),
 }
 
@@ -32,7 +32,21 @@ _GENERIC = {
     *("final", "trainer", "state", "wandb", "files", "run", "runs", "log", "logs", "logger", "history", "mlruns"),
     *("artifacts", "params", "version", "tensorboard", "events", "out", "tfevents", "checkpoint", "ckpt", "last"),
     *("json", "jsonl", "csv", "samples", "predictions", "answers", "offline", "latest", "lightning", "evaluations"),
-    *("eval", "evaluation", "val", "valid", "validation", "test", "train", "training", "groups", "step", "epoch", "lm"),
+    *(
+        "eval",
+        "evaluation",
+        "val",
+        "valid",
+        "validation",
+        "test",
+        "predict",
+        "train",
+        "training",
+        "groups",
+        "step",
+        "epoch",
+        "lm",
+    ),
     *("harness", "readme", "md", "report", "me", "in", "of", "the", "and", "on", "set", "none", "value", "scorecard"),
     *("performance", "benchmark", "stats", "data", "info", "folder", "original", "keras", "console", "txt", "table"),
     *("checkpoints", "per", "by", "a", "model", "best", "openai", "evals", "mlperf", "mllog", "accuracy", "recorded"),

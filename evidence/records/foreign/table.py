@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -30,17 +31,48 @@ def table_of(view: ForeignRun) -> tuple[Statement, ...]:
     facts = [_of_fact(view, fact) for fact in view.facts]
     own = (one for reading in view.files.values() for one in reading.statements)
     of_file = {name: _scope_of_file(view, name) for name, reading in view.files.items() if reading.scores}
-    everything = (*facts, *own, *_scores(view, of_file), *_score_rows(view), *follows(view))
+    scores = _with_training([*_scores(view, of_file), *_score_rows(view)])
+    everything = (*facts, *own, *scores, *follows(view))
     return (*everything, *(chip for one in everything if (chip := _chip(one)) is not None))
 
 
 def _of_fact(view: ForeignRun, fact: Fact) -> Statement:
     statement = stated(fact, _kind(view, fact.source.file))
+    if fact.name == "run.status" and view.files[fact.source.file].tool == "console log":
+        return replace(statement, fact="run.words_of_the_end")  # What a log says of one of several parts.
+    if fact.name == "evaluation.model" and not view.metrics and _has_one_model(view):
+        return replace(statement, fact="model.name")  # Nothing was trained: there is only the model that answered.
     if fact.name != "evaluation.items":
         return statement
     groups = (fact.source.pointer or "").strip("/").split("/")[:-1]
     _, scope = metric_and_scope(".".join([*(part for part in groups if not part.isdigit()), "acc"]), fact.source.file)
     return replace(statement, scope=scope)
+
+
+def _has_one_model(view: ForeignRun) -> bool:
+    return len({str(fact.value).lower() for fact in view.facts_named("evaluation.model")}) == 1
+
+
+def _with_training(statements: list[Statement]) -> list[Statement]:
+    """Return scores without a split as those of the training where the same tool states one of an evaluation beside it.
+
+    `accuracy` beside `val_accuracy` is that of the training.
+    """
+    splits: dict[tuple[str, str, frozenset[str]], set[str]] = defaultdict(set)
+    for one in statements:
+        splits[_written_by(one), one.fact, one.scope.words].add(one.scope.split)
+    return [
+        replace(one, scope=replace(one.scope, split="train"))
+        if not one.scope.split and splits[_written_by(one), one.fact, one.scope.words] - {""}
+        else one
+        for one in statements
+    ]
+
+
+def _written_by(statement: Statement) -> str:
+    """Return the file of a statement; of a run of MLflow, which keeps a file for each metric, its folder."""
+    run, metrics, _ = statement.source.file.rpartition("/metrics/")
+    return run if metrics else statement.source.file
 
 
 def _chip(statement: Statement) -> Statement | None:
@@ -117,7 +149,7 @@ def _score_rows(view: ForeignRun) -> Iterator[Statement]:
 
 def _is_score(name: str) -> bool:
     metric, _ = metric_and_scope(name, "")
-    return metric in SCORE_KEYS and not is_timing(name)
+    return name == "eval_loss" or (metric in SCORE_KEYS and not is_timing(name))
 
 
 def _reaches(rows: list[MetricRow], end: dict[str, float | None]) -> bool:

@@ -35,7 +35,7 @@ def _final_losses(view: ForeignRun) -> Iterator[Problem]:
     ends = [rows[-1] for rows in loss_series(view.metrics).values()]
     last = next(reversed(course_of(view.metrics)), None)
     means = [fact for fact in view.facts_named("result.mean_loss") if isinstance(fact.value, int | float)]
-    for fact in (*view.facts_named("result.last_loss"), *view.facts_named("result.loss")):
+    for fact in (*_remarks_of_the_end(view), *view.facts_named("result.last_loss"), *view.facts_named("result.loss")):
         if isinstance(fact.value, str) or _is_shown(fact.value, ends, view.metrics if fact.how == "inferred" else ()):
             continue
         mean = next((one for one in means if isinstance(one.value, int | float) and agree(fact.value, one.value)), None)
@@ -48,6 +48,18 @@ def _final_losses(view: ForeignRun) -> Iterator[Problem]:
         elif fact.name == "result.loss" and mean and _key(fact) == "loss":
             what = f"The loss {shown(fact.value)} is the mean of the run ({mean.source}); {shows}."
             yield found_at(view, fact.source, rules.MEAN_AT_A_STEP, what)
+
+
+def _remarks_of_the_end(view: ForeignRun) -> Iterator[Fact]:
+    """Yield what a person wrote of a final loss, unless it is that of an evaluation."""
+    losses = [row.values.get("eval_loss") for row in view.metrics]
+    for reading in view.files.values():
+        for one in reading.statements:
+            value = one.value
+            if one.fact != "result.last_loss" or isinstance(value, str):
+                continue
+            if not any(loss is not None and agree(value, loss) for loss in losses):
+                yield Fact(name=one.fact, value=value, source=one.source)
 
 
 def _shows(last: MetricRow | None) -> str:

@@ -21,21 +21,22 @@ from schemas.problems.words import counted, shown
 
 COMPARED = (
     *("model.name", "model.parameters", "model.trainable_parameters", "dataset.name", "dataset.rows"),
-    *("training.steps_planned", "training.steps_done", "training.epochs_planned", "training.sequence_length"),
+    *("training.steps_planned", "training.steps_done", "training.epochs_planned", "training.epochs_done"),
+    "training.sequence_length",
     *("training.batch_size", "training.microbatch_size", "training.effective_batch_size"),
     *("training.accumulation_steps", "training.optimizer", "training.learning_rate", "training.dtype"),
     *("training.mixed_precision", "training.weight_decay", "training.warmup_steps", "training.warmup_ratio"),
     *("training.schedule", "training.gradient_clipping", "training.process_batch_size"),
     *("lora.rank", "lora.alpha", "lora.dropout", "model.layers", "model.hidden_size", "model.vocabulary"),
     *("training.method", "training.seed", "device.kind", "device.gpu", "device.platform", "device.count"),
-    *("code.commit", "run.id"),
+    *("code.commit", "run.id", "run.status", "run.seconds"),
     *("result.last_loss", "result.mean_loss", "result.best_loss", "result.first_loss", "result.train_seconds"),
     *("result.best_metric", "result.tokens_seen", "device.model", "evaluation.items"),
 )
 """Facts of which a run has one; and every score, with its error."""
 
-_MANY = ("score.", "stderr.", "row.")
-"""How names begin of facts of which there are as many as evaluations or rows."""
+_MANY = ("score.", "stderr.", "figure.")
+"""How names begin of facts of which there are as many as evaluations, or as figures of a summary."""
 
 _PEAKS = 2
 """Learning rates that the stages of one log may have."""
@@ -59,6 +60,9 @@ def contradicting_pairs(view: ForeignRun, table: Sequence[Statement]) -> Iterato
 def _of_one_fact(view: ForeignRun, name: str, statements: Sequence[Statement]) -> Iterator[Problem]:
     """Yield a problem for the first two sources that have no value of a fact in common, of each scope."""
     sources: dict[str, list[Statement]] = defaultdict(list)
+    if name.startswith("score."):
+        yield from _remarks(view, statements)
+        statements = [one for one in statements if one.kind != "remark"]
     for statement in _with_one_split(statements):
         if is_comparable(statement):
             sources[_source_key(statement)].append(statement)
@@ -71,6 +75,23 @@ def _of_one_fact(view: ForeignRun, name: str, statements: Sequence[Statement]) -
         if all(contradict(one, two) for one in first for two in other):
             said.add(scope)  # Further sources agree with one of the two, or say nothing new.
             yield _problem(view, first, other)
+
+
+def _remarks(view: ForeignRun, statements: Sequence[Statement]) -> Iterator[Problem]:
+    """Yield a problem for a score in a README that no evaluation has which it can mean.
+
+    Of a set that it names it may mean every evaluation of that set; where it names none, those that name none either.
+    """
+    for remark in (one for one in statements if one.kind == "remark"):
+        meant = [
+            replace(one, scope=remark.scope)
+            for one in statements
+            if one.kind != "remark"
+            and one.scope.split in ((remark.scope.split, "") if remark.scope.split else ("", "eval", "test"))
+            and (one.scope.words >= remark.scope.words if remark.scope.words else not one.scope.words)
+        ]
+        if meant and all(contradict(one, remark) for one in meant):
+            yield _problem(view, [meant[-1]], [remark])
 
 
 def _are_of_one_series(

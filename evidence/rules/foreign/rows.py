@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
@@ -16,8 +17,18 @@ from schemas.problems.rule import first_few
 from schemas.problems.words import shown
 
 _PLACES = ("step", "epoch")
-_NOT_MEASURED = {*_PLACES, "time", "timestamp", "wall_time", "step_of_epoch", "seconds", "learning_rate", "percentage"}
-"""Figures of a row that name a place or a clock. A learning rate may be logged before the step or after it."""
+_HELD = re.compile(r"loss|acc|reward|perplexity|exact_match|bleu|rouge|(?:^|_)(?:f1|em|auc|score)(?:_|$)")
+"""Names of what both measured alike. A learning rate may be logged before the step or after it, a norm before clipping
+or after it."""
+
+_NUMBER = re.compile(r"\d+")
+_RANK = re.compile(r"rank|worker|process|proc|node|host|gpu|device", re.IGNORECASE)
+
+_FEWEST = 3
+"""Rows from which on epochs tell them apart."""
+
+_OUT_OF_THE_WAY = 0.5e-3
+"""Part of an epoch that no trainer states, so that parts of epochs are held only against parts."""
 
 Point = tuple[float, MetricRow]
 
@@ -36,7 +47,7 @@ def _courses(view: ForeignRun) -> dict[str, dict[str, list[MetricRow]]]:
     courses: dict[str, dict[str, list[MetricRow]]] = defaultdict(lambda: defaultdict(list))
     for row in view.metrics:
         for key, value in row.values.items():
-            if value is not None and key not in _NOT_MEASURED and not is_timing(key):
+            if value is not None and _HELD.search(key) and not is_timing(key):
                 courses[split_name(key)][row.source.file].append(row)
     return courses
 
@@ -50,15 +61,24 @@ def _of_one_name(view: ForeignRun, name: str, files: dict[str, list[MetricRow]])
             for at, here in _points(rows, place, name).items():
                 there = first_at.setdefault(at, here)
                 other = there[0][1].source.file
-                if other == file or any(agree(one, two) for one, _ in there for two, _ in here):
+                if (
+                    other == file
+                    or _are_of_ranks(file, other)
+                    or any(agree(one, two) for one, _ in there for two, _ in here)
+                ):
                     continue
                 if other not in resumed:  # A resumed run does some steps again.
                     resumed[other] = goes_on(files[other], rows) or goes_on(rows, files[other])
                 if not resumed[other]:
-                    found.append(_problem(view, name, f"{place} {at:g}", there[0], here[0]))
+                    found.append(_problem(view, name, f"{place} {here[0][1].values[place]:g}", there[0], here[0]))
         if found:
             yield from found
             return
+
+
+def _are_of_ranks(one: str, other: str) -> bool:
+    """Return whether two files differ only in a number: each process of a run then wrote its own."""
+    return _NUMBER.sub("0", one) == _NUMBER.sub("0", other) and _RANK.search(one) is not None
 
 
 def _problem(view: ForeignRun, name: str, at: str, one: Point, two: Point) -> Problem:
@@ -70,16 +90,25 @@ def _problem(view: ForeignRun, name: str, at: str, one: Point, two: Point) -> Pr
 def _points(rows: Sequence[MetricRow], place: str, name: str) -> dict[float, list[Point]]:
     """Return the values of a name by the step, or the epoch, that the rows state; some logs have two of one step."""
     at_place: dict[float, list[Point]] = defaultdict(list)
-    places = [row.values.get(place) for row in rows if place not in row.inferred]
-    if place == "epoch":
-        if any("step" in row.values for row in rows) or None in places or any(at != int(at or 0) for at in places):
-            return {}  # Parts of an epoch are rounded, and several rows may stand in one.
-        if len(set(places)) < len(places) or len(places) < len(rows):
-            return {}
-    begins = 0.0 if place == "step" else min((at or 0.0 for at in places), default=0.0)
-    for row in rows:
+    shift = _shift(rows) if place == "epoch" else 0.0
+    for row in rows if shift is not None else ():
         at = row.values.get(place)
         value = next((value for key, value in row.values.items() if split_name(key) == name), None)
         if at is not None and value is not None and place not in row.inferred:
-            at_place[float(at) - (begins if begins in (0.0, 1.0) else 0.0)].append((value, row))
+            at_place[float(at) - (shift or 0.0)].append((value, row))
     return at_place
+
+
+def _shift(rows: Sequence[MetricRow]) -> float | None:
+    """Return what is taken off each epoch, so that whole ones count from 0; None where rows cannot be told by epochs.
+
+    Parts of an epoch are those of one trainer and are moved out of the way of whole ones, which somebody may count
+    from 1.
+    """
+    places = [row.values.get("epoch") for row in rows]
+    epochs = [at for at in places if at is not None]
+    if len(epochs) < len(places) or len(set(epochs)) < len(epochs) or len(epochs) < _FEWEST:
+        return None
+    if any(at != int(at) for at in epochs):
+        return _OUT_OF_THE_WAY
+    return 1.0 if min(epochs) == 1 else 0.0

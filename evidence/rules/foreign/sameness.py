@@ -17,6 +17,20 @@ from evidence.records.statements import Statement
 SECONDS_MAY_DIFFER = 0.1
 """Share by which two durations of one run may differ: clocks start and stop at different moments."""
 
+EPOCHS_MAY_DIFFER = 0.02
+"""Share by which two counts of epochs may differ: one counts batches, the other steps."""
+
+_MAY_DIFFER_BY = {"model.parameters": 2.5, "model.trainable_parameters": 1.02}
+"""By which factor counts of parameters may differ: with adapters and without, packed in four bits and not."""
+
+_WRITTEN_AT_THE_END = {"trainer_state.json", "all_results.json", "train_results.json", "eval_results.json"}
+"""Files of the Hugging Face Trainer whose `epoch` is where the training ended."""
+
+_STATUS = {
+    **dict.fromkeys(("completed", "complete", "finished", "succeeded", "success", "done", "ok"), "finished"),
+    **dict.fromkeys(("failed", "error", "failure", "crashed", "aborted", "killed"), "failed"),
+}
+
 _PLATFORMS = {
     "tpu": ("tpu",),
     "gpu": ("gpu", "cuda", "nvidia", "rtx", "tesla", "t4", "p100", "a100", "h100", "l4"),
@@ -28,7 +42,7 @@ _FILE = re.compile(r"\.(?:jsonl?|csv|tsv|parquet|arrow|txt|ya?ml|zip|gz)$")
 
 _BY_KEY = {
     *("run.id", "training.batch_size", "training.method", "training.dtype", "training.seed", "device.count"),
-    *("training.sequence_length", "dataset.rows", "result.best_loss"),
+    *("training.sequence_length", "dataset.rows", "result.best_loss", "result.tokens_seen"),
 }
 """Facts whose keys mean different things: a run's name and its version, GPUs of a machine and processes of a run."""
 
@@ -47,7 +61,7 @@ _LOADED = re.compile(r"base|pretrained|name_or_path")
 
 _FAMILIES = (
     *("gpt2", "gptneo", "gptj", "gemma", "llama", "mistral", "mixtral", "qwen", "pythia", "smollm", "falcon", "bloom"),
-    *("mamba", "deepseek", "granite", "stablelm"),
+    *("mamba", "deepseek", "granite", "stablelm", "gpt35", "gpt4", "gpt5", "claude", "gemini"),
 )
 """Families of models whose names are part of no other word; distilgpt2 is of GPT-2's."""
 
@@ -61,6 +75,9 @@ def same_fact(one: Statement, two: Statement) -> bool:
 
 def is_comparable(statement: Statement) -> bool:
     """Return whether a statement says something that another one could contradict."""
+    if statement.fact == "training.epochs_done" and not statement.is_range:
+        # Elsewhere `epoch` may be that of a row or of a checkpoint.
+        return statement.source.file.rpartition("/")[2] in _WRITTEN_AT_THE_END
     # Of the last step that was logged there.
     last_logged = statement.fact == "result.last_loss" and statement.how == "inferred"
     return not last_logged and _normal(statement) is not None
@@ -72,13 +89,15 @@ def contradict(one: Statement, two: Statement) -> bool:
     if not one.scope.may_be(two.scope):
         return False
     if one.is_range or two.is_range:
-        return _apart(one, two)
+        return all(each.is_range or not _meant(each)[0] for each in (one, two)) and _apart(one, two)
     if name.startswith("score."):
         return not same_score(_figure(one), _figure(two))
     if name == "evaluation.items":
         return _figure(one) != _figure(two)
     if _meant(one) != _meant(two):
         return False
+    if name == "result.train_seconds" and _is_of_one_clock(one) and _is_of_one_clock(two):
+        return not agree(_figure(one), _figure(two))
     if name == "model.name" and not (_is_loaded(one) and _is_loaded(two)):
         return _are_other_models(str(_normal(one)), str(_normal(two)))
     return not _same(name, _normal(one), _normal(two))
@@ -131,7 +150,7 @@ def _meant(fact: Statement) -> tuple[str, str]:
     name = fact.fact
     group, _, key = (fact.source.pointer or "").rpartition("/")
     group = plain(group.rpartition("/")[2])
-    of_group = "" if not name.startswith(("training.", "result.")) or group in _OF_THE_TRAINING else group
+    of_group = "" if not name.startswith(("training.", "result.", "run.status")) or group in _OF_THE_TRAINING else group
     if group.isdigit() or fact.source.file.endswith("trainer_state.json"):
         of_group = ""  # An item of a list, and a document of known shape.
     return of_group, (plain(key) or _KEY_OF_A_LINE.get(name, "")) if name in _BY_KEY else ""
@@ -140,12 +159,18 @@ def _meant(fact: Statement) -> tuple[str, str]:
 def _same(name: str, left: Scalar | frozenset[str] | None, right: Scalar | frozenset[str] | None) -> bool:
     if isinstance(left, frozenset) and isinstance(right, frozenset):
         return bool(left & right)
+    if name == "training.schedule" and isinstance(left, str) and isinstance(right, str):
+        return left.startswith(right) or right.startswith(left)
     if isinstance(left, str) and isinstance(right, str):
         return left == right or (name == "code.commit" and (left.startswith(right) or right.startswith(left)))
     if not isinstance(left, int | float) or not isinstance(right, int | float):
         return left == right
     if name == "result.train_seconds":
         return abs(left - right) <= SECONDS_MAY_DIFFER * max(abs(left), abs(right))
+    if name == "training.epochs_done":
+        return abs(left - right) <= EPOCHS_MAY_DIFFER * max(1.0, abs(left), abs(right))
+    if name in _MAY_DIFFER_BY:
+        return max(left, right) <= _MAY_DIFFER_BY[name] * min(left, right)
     if name == "training.epochs_planned":
         return math.ceil(left) == math.ceil(right)  # The Hugging Face Trainer states parts of an epoch as a whole one.
     return agree(left, right) if name.startswith("result.") else abs(left - right) <= 1e-9 * max(abs(left), abs(right))
@@ -165,6 +190,10 @@ def _normal(fact: Statement) -> Scalar | frozenset[str] | None:
     if name == "training.optimizer":
         match = _OPTIMIZERS.match(text)
         return match.group(1) if match else text
+    if name == "training.schedule":
+        return text.removeprefix("schedulertype.")
+    if name == "run.status":
+        return _STATUS.get(text)
     if name == "code.commit":
         return text if re.fullmatch(r"[0-9a-f]{7,64}", text) else None
     if name in ("model.name", "dataset.name"):
@@ -183,6 +212,11 @@ def _short_name(text: str) -> str | None:
     """Return a model's or a data set's name without its owner; None for a path or a file."""
     is_path = text.count("/") > 1 or "\\" in text or text.startswith((".", "/", "~"))
     return None if is_path or "checkpoint" in text or _FILE.search(text) else text.rpartition("/")[2]
+
+
+def _is_of_one_clock(statement: Statement) -> bool:
+    """Return whether a duration is the one that the Hugging Face Trainer measured, which it writes to several files."""
+    return (statement.source.pointer or "").endswith("/train_runtime")
 
 
 def _is_loaded(fact: Statement) -> bool:

@@ -3,19 +3,19 @@
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import pytest
+from model_folders import llama_folder
 
 from evidence.registry.known_models import known_models
 from evidence.targets.table import target_of, targets
 from schemas.problems.problem import ProblemError
 from schemas.validate import check_value
 from trainer.config.tree import Batch, Config, Data, Evaluation, Limits, Memory, Model, Optimizer, Precision
-from trainer.data.prompts import Asked
 from trainer.methods.model import model_of
 from trainer.model.files.known import known_source
 from trainer.planning import ask, target_plan
@@ -23,7 +23,7 @@ from trainer.planning.ask import Asking, divided
 from trainer.planning.compile.ahead import Compiler
 from trainer.planning.compile.machines import V5E_1, machine_of
 from trainer.planning.duration.operations import operations, step_operations
-from trainer.planning.estimate import Part
+from trainer.planning.estimate import Part, estimates
 from trainer.planning.subject import subject_of
 from trainer.planning.target_plan import Wish, plan_for
 from trainer.planning.verdict import verdict, worst
@@ -38,7 +38,6 @@ GEMMA = Config(
     precision=Precision(compute="bfloat16"),
     limits=Limits(steps=200),
 )
-NO_LIBTPU = pytest.mark.skipif(find_spec("libtpu") is None, reason="libtpu: pip install trainproof[plan]")
 
 
 @pytest.fixture(autouse=True)
@@ -207,22 +206,17 @@ def compiler() -> Iterator[Compiler]:
         yield process
 
 
-@NO_LIBTPU
-@pytest.mark.slow
-def test_few_layers_beside_occupied_memory_say_what_the_whole_says(compiler: Compiler):
+@pytest.mark.compiler("tpu")
+def test_few_layers_beside_occupied_memory_say_what_the_whole_says(compiler: Compiler, tmp_path: Path):
     target = target_of("tpu-v5e-1")
-    config = replace(GEMMA, model=Model(name="HuggingFaceTB/SmolLM2-135M"), data=Data(max_length=256))
+    llama = Model(name=llama_folder(tmp_path, layers=7), weights="random")
+    precision = Precision(params="bfloat16", compute="bfloat16")
+    config = replace(GEMMA, model=llama, data=Data(max_length=256), precision=precision)
     subject = subject_of(config, target)
     few = Asking(platform="tpu", available_bytes=target.memory_bytes, machine=V5E_1, compiler=compiler)
-    names = ("train", "decode")
-    asked = Asked(prompts=8, longest_tokens=64)
-    found = {
-        exact: {
-            each.name: each for each in replace(few, exact=exact).programs(subject.task, asked) if each.name in names
-        }
-        for exact in (False, True)
-    }
-    for name in names:
-        part, whole = found[False][name], found[True][name]
+    for name in ("start", "train"):
+        parts = estimates(subject.task, platform="tpu")[name]
+        part = few.program(name, subject.task, None, parts)
+        whole = replace(few, exact=True).program(name, subject.task, None, parts)
         assert (part.way, whole.way) == ("extrapolated", "compiler")
         assert abs(part.peak_bytes - whole.peak_bytes) <= part.error_fraction * whole.peak_bytes

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
@@ -69,8 +68,7 @@ def test_one_configuration_is_shown_on_all_targets(config: Path):
     assert len(answer.stdout.splitlines()) == 18
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(find_spec("libtpu") is None, reason="libtpu: pip install trainproof[plan]")
+@pytest.mark.compiler("tpu")
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_plan_that_is_ended_leaves_no_process_behind(config: Path, how: signal.Signals):
     env = {**os.environ, "TRAINPROOF_CACHE": str(config.parent / "cache"), "TMPDIR": str(config.parent)}

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,11 +20,14 @@ from typing import Any, Self
 from trainer.config.tree import Config, document_of
 from trainer.data.prompts import Asked
 from trainer.planning.compile.buffers import Buffer, ProgramMemory, is_complete, read_memory
+from trainer.planning.compile.files import ANSWER, ENDED, OUTPUT
 from trainer.planning.compile.machines import V5E_1, V5E_8, Cards, Chips, Machine
 
 __all__ = ["V5E_1", "V5E_8", "Answer", "Chips", "Compiler", "CompilerError", "Question", "compile_ahead"]
 
 LOOK_EVERY_SECONDS = 0.1
+GRACE_SECONDS = 10.0
+"""For a process to end what it does, where it has been told to."""
 LIMIT_SECONDS = 600.0
 
 _OUT_OF_MEMORY = (
@@ -107,7 +111,7 @@ class Compiler:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
-        self._room = tempfile.TemporaryDirectory(prefix="trainproof-compile-")
+        self._room = tempfile.TemporaryDirectory(prefix="trainproof-compile-", ignore_cleanup_errors=True)
         self._asked = 0
 
     def __enter__(self) -> Self:
@@ -115,12 +119,13 @@ class Compiler:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._process is not None:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-            if self._process.stdin is not None:
-                with suppress(BrokenPipeError):
-                    self._process.stdin.close()
+            assert self._process.stdin is not None, "a pipe was asked for"
+            # At the end of its orders it ends a compiler that still works, and removes the room.
+            with suppress(BrokenPipeError):
+                self._process.stdin.close()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(GRACE_SECONDS)
+            _kill(self._process)
         self._room.cleanup()
 
     def ask(self, question: Question, *, limit_seconds: float = LIMIT_SECONDS) -> Answer:
@@ -134,29 +139,28 @@ class Compiler:
         self._asked += 1
         folder = Path(self._room.name) / str(self._asked)
         folder.mkdir()
-        order = {**question.document(), "folder": str(folder)}
-        with suppress(BrokenPipeError):
-            assert process.stdin is not None, "a pipe was asked for"
-            process.stdin.write((json.dumps(order) + "\n").encode())
-            process.stdin.flush()
+        _tell(process, json.dumps({**question.document(), "folder": str(folder)}))
         try:
-            while not _has_ended(process, folder) and time.perf_counter() - began < limit_seconds:
-                time.sleep(LOOK_EVERY_SECONDS)
+            _wait(process, began + limit_seconds, lambda: is_complete(folder) or (folder / ENDED).is_file())
         finally:
-            _end(folder)
+            _tell(process, "")
         seconds = time.perf_counter() - began
+        _wait(process, time.perf_counter() + GRACE_SECONDS, (folder / ENDED).is_file)
         if is_complete(folder):
             in_one_piece = isinstance(question.machine, Cards)
             memory = read_memory(folder)
             return Answer(memory=memory, need_bytes=None, said="", seconds=seconds, in_one_piece=in_one_piece)
-        return _answer_in(self._output(folder), seconds, limit_seconds)
+        return _answer_in(folder, seconds, limit_seconds)
 
     def start(self) -> subprocess.Popen[bytes]:
         """Start the process, which imports what it needs while others go on; once."""
         if self._process is None or self._process.poll() is not None:
-            with (Path(self._room.name) / "output.txt").open("wb") as sink:
+            if self._process is not None:
+                _kill(self._process)
+            room = Path(self._room.name)
+            with (room / OUTPUT).open("wb") as sink:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-m", "trainer.planning.compile.child"],
+                    [sys.executable, "-m", "trainer.planning.compile.child", str(room)],
                     stdin=subprocess.PIPE,
                     stdout=sink,
                     stderr=subprocess.STDOUT,
@@ -165,11 +169,26 @@ class Compiler:
                 )
         return self._process
 
-    def _output(self, folder: Path) -> str:
-        """Return what was said of one order; where nothing was, what the process itself said."""
-        own = folder / "output.txt"
-        file = own if own.is_file() else folder.parent / "output.txt"
-        return file.read_text(encoding="utf-8", errors="replace")
+
+def _tell(process: subprocess.Popen[bytes], line: str) -> None:
+    """Write a line to the compiling process, which may be gone."""
+    assert process.stdin is not None, "a pipe was asked for"
+    with suppress(BrokenPipeError):
+        process.stdin.write(f"{line}\n".encode())
+        process.stdin.flush()
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End the compiling process and all that it has started."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _wait(process: subprocess.Popen[bytes], until: float, is_there: Callable[[], bool]) -> None:
+    """Return when something is there, when nobody is left to bring it, or when its time is over."""
+    while not is_there() and process.poll() is None and time.perf_counter() < until:
+        time.sleep(LOOK_EVERY_SECONDS)
 
 
 ENVIRONMENT = {
@@ -179,6 +198,8 @@ ENVIRONMENT = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     "TPU_LOG_DIR": "disabled",
     "PYTHONDONTWRITEBYTECODE": "1",
+    # A program that is taken from JAX's own cache is not compiled, and leaves no reports.
+    "JAX_ENABLE_COMPILATION_CACHE": "false",
 }
 """What the compiling process is told: to ask no network, and to leave every device alone."""
 
@@ -201,48 +222,36 @@ def compile_ahead(
         return compiler.ask(question, limit_seconds=limit_seconds)
 
 
-def _has_ended(process: subprocess.Popen[bytes], folder: Path) -> bool:
-    """Return whether an order has its answer, or nobody is left to give one."""
-    if is_complete(folder):
-        return True
-    if (working := _working(folder)) is None:
-        return process.poll() is not None
-    try:
-        os.kill(working, 0)
-    except ProcessLookupError:
-        return True
-    return process.poll() is not None
-
-
-def _working(folder: Path) -> int | None:
-    """Return the id of the process that carries out an order, None before there is one."""
-    file = folder / "pid"
-    return int(file.read_text()) if file.is_file() else None
-
-
-def _end(folder: Path) -> None:
-    """End the process of an order, if it still runs."""
-    if (working := _working(folder)) is not None:
-        with suppress(ProcessLookupError):
-            os.kill(working, signal.SIGKILL)
-
-
-def _answer_in(output: str, seconds: float, limit_seconds: float) -> Answer:
-    """Return the answer that the last line holds.
+def _answer_in(folder: Path, seconds: float, limit_seconds: float) -> Answer:
+    """Return the answer that lies in an order's folder.
 
     Raises:
-        CompilerError: it holds none.
+        CompilerError: there is none.
     """
-    last = output.strip().rpartition("\n")[2]
-    if not last.startswith("{"):
-        why = f"ended after {limit_seconds:.0f} s" if seconds >= limit_seconds else last[-300:]
-        message = f"The compiler gave no answer: {why}"
+    if not (folder / ANSWER).is_file():
+        message = f"The compiler gave no answer: {_why_none(folder, seconds, limit_seconds)}"
         raise CompilerError(message)
-    said = json.loads(last)
+    said = json.loads((folder / ANSWER).read_text(encoding="utf-8"))
     refusal = said.get("refusal", "")
     for pattern in _OUT_OF_MEMORY:
         if found := pattern.search(refusal):
             need = float(found["need"]) * _UNITS[found["unit"]]
             return Answer(memory=None, need_bytes=int(need), said=refusal, seconds=seconds)
-    message = f"The compiler refused the program: {(refusal or said.get('failure', ''))[-300:].strip()}"
+    why = refusal or said.get("failure", "it compiled the program and wrote no reports of its memory")
+    message = f"The compiler refused the program: {why[-300:].strip()}"
     raise CompilerError(message)
+
+
+def _why_none(folder: Path, seconds: float, limit_seconds: float) -> str:
+    """Return why no answer came: how its process ended, else the last words of it or of the process that started it."""
+    if seconds >= limit_seconds:
+        return f"ended after {limit_seconds:.0f} s"
+    own = folder / OUTPUT
+    said = (own if own.is_file() else folder.parent / OUTPUT).read_text(encoding="utf-8", errors="replace")
+    last = said.strip().rpartition("\n")[2][-300:]
+    number = json.loads((folder / ENDED).read_text(encoding="utf-8"))["signal"] if (folder / ENDED).is_file() else None
+    if number is None:
+        return last or "its process ended without a word"
+    cause = ", as by a machine whose memory is used up" if number == signal.SIGKILL else ""
+    words = f"; its last words: {last}" if last else ""
+    return f"its process was ended by {signal.Signals(number).name}{cause}{words}"

@@ -1,14 +1,16 @@
 """The process that compiles programs for devices that are not here; its parent ends it when the answers are there.
 
 Reads orders as lines of JSON from standard input. Each is carried out by a fork, since a compiler can be ended only
-with its process; what all of them need is imported once. A fork writes its own process id, then what its compiler says,
-into the order's folder, where the compiler's reports go too.
+with its process; what all of them need is imported once. A fork writes what its compiler says into the order's folder,
+where the compiler's reports go too. When it has ended, this process writes how. A line that follows, an empty one too,
+ends a fork that still compiles; so does the end of standard input.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import select
 import shutil
 import signal
 import sys
@@ -29,9 +31,10 @@ from trainer.loop.task import Task
 from trainer.methods.model import model_of
 from trainer.model.files.known import planned_source
 from trainer.objectives import objective_of
+from trainer.planning.compile.files import ANSWER, ENDED, OUTPUT
 
-OUTPUT = "output.txt"
-PROCESS_ID = "pid"
+ORDERS = 0
+"""Standard input."""
 
 FLAGS = "--xla_dump_to={} --xla_dump_hlo_as_text --xla_dump_hlo_pass_re="
 
@@ -100,35 +103,58 @@ def carry_out(order: dict[str, Any]) -> None:
     for stream in (1, 2):
         os.dup2(output, stream)
     os.environ["XLA_FLAGS"] = FLAGS.format(folder)
-    code = 1
     try:
         answer = compile_ordered(order)
-        code = 0
     except jax.errors.JaxRuntimeError as error:
         answer = {"refusal": str(error)}
     except BaseException:  # noqa: BLE001 - a fork must not go on in its parent's place, whatever happened
         answer = {"failure": traceback.format_exc()[-2000:]}
-    os.write(1, ("\n" + json.dumps(answer) + "\n").encode())
-    os._exit(code)
+    write(folder / ANSWER, answer)
+    os._exit(0)
 
 
-def main() -> None:
-    """Fork for each order on standard input, until it ends: then whoever ordered is gone, and so is all of this."""
-    # What has ended leaves nothing behind.
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    room = None
-    for line in sys.stdin:
-        order = json.loads(line)
-        room = Path(order["folder"]).parent
-        if (process := os.fork()) == 0:
-            carry_out(order)
-        written = Path(order["folder"]) / f"{PROCESS_ID}.new"
-        written.write_text(str(process))
-        written.rename(written.with_name(PROCESS_ID))
-    if room is not None:
-        shutil.rmtree(room, ignore_errors=True)
-    os.killpg(os.getpgrp(), signal.SIGKILL)
+def write(file: Path, document: dict[str, Any]) -> None:
+    """Write a file that is whole as soon as it is there."""
+    new = file.with_name(f"{file.name}.new")
+    new.write_text(json.dumps(document))
+    new.rename(file)
+
+
+def watch(process: int) -> int:
+    """Wait until a fork has ended, and return how, as `os.waitpid` does; it is ended where an order or the end comes.
+
+    Nobody asks whether a process of this number exists: numbers are used again, and a process that has ended without an
+    answer must not be taken for one that is about to give it.
+    """
+    ended = os.pidfd_open(process)
+    waiting = select.poll()
+    waiting.register(ended, select.POLLIN)
+    waiting.register(ORDERS, select.POLLIN | select.POLLHUP)
+    if ended not in dict(waiting.poll()):
+        os.kill(process, signal.SIGKILL)
+    os.close(ended)
+    return os.waitpid(process, 0)[1]
+
+
+def main(room: Path) -> None:
+    """Fork for each order on standard input, until it ends: then whoever ordered is gone, and so is all of this.
+
+    Args:
+        room: the folder that all orders' folders lie in; removed at the end.
+    """
+    # Unbuffered: what has been read ahead would not be seen by whoever waits for the next line.
+    with open(ORDERS, "rb", buffering=0, closefd=False) as orders:
+        while line := orders.readline():
+            if not line.strip():
+                continue
+            order = json.loads(line)
+            if (process := os.fork()) == 0:
+                carry_out(order)
+            status = watch(process)
+            by_signal = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+            write(Path(order["folder"]) / ENDED, {"signal": by_signal})
+    shutil.rmtree(room, ignore_errors=True)
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(sys.argv[1]))

@@ -126,7 +126,10 @@ PLANTED: dict[str, tuple[Callable[[], tools.Folder], str]] = {
         ),
         'model.name is "gpt2"',
     ),
-    "Keras history in every epoch": (_keras_shifted, "The loss at epoch 0 is "),
+    "Keras history in every epoch": (
+        _keras_shifted,
+        "The loss at epoch 0 is 2.4 in console.log line 2 and 4.4 in history.json at /loss/0",
+    ),
     "MLflow runtime against its times": (
         lambda: {**tools.mlflow(), f"{tools.MLFLOW}/metrics/train_runtime": "1767330252000 38900 300\n"},
         "the run lasted 400 seconds from start to end",
@@ -142,7 +145,7 @@ PLANTED: dict[str, tuple[Callable[[], tools.Folder], str]] = {
     "OpenAI report against its matches": (lambda: tools.openai_evals(reported=0.97), "15 of its 20 matches are right"),
     "model card": (
         lambda: {**tools.hf_trainer(), "README.md": tools.card(accuracy="0.97")},
-        "accuracy is 0.97 in README.md",
+        "accuracy is 0.85 in trainer_state.json at /log_history/32 (line 240) and 0.97 in README.md line 11.",
     ),
 }
 

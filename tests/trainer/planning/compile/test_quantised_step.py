@@ -1,16 +1,16 @@
 """QLoRA's train step, compiled for devices that are not here: kernels in few bits are never all there in full size."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from model_folders import llama_folder
 
 from evidence.targets.table import target_of
 from trainer.config.tree import Batch, Config, Data, Method, Model, Precision
 from trainer.planning.compile.ahead import V5E_1, compile_ahead
 from trainer.planning.compile.buffers import ProgramMemory
-from trainer.planning.compile.machines import Machine, has_compiler, machine_of, to_install
+from trainer.planning.compile.machines import Machine, machine_of
 
 EMBED, MLP, VOCAB, RANK = 1024, 4096, 512, 8
 LAYER = 4 * EMBED**2 + 3 * EMBED * MLP
@@ -19,28 +19,11 @@ BASES = (("nf4", 0.5 + 4 / 64), ("int8", 1.0))
 """Kinds of a frozen base, with the bytes of a number."""
 
 
-def small_llama(folder: Path, layers: int) -> str:
-    config = {
-        "model_type": "llama",
-        "vocab_size": VOCAB,
-        "hidden_size": EMBED,
-        "intermediate_size": MLP,
-        "num_hidden_layers": layers,
-        "num_attention_heads": 8,
-        "num_key_value_heads": 8,
-        "max_position_embeddings": 2048,
-        "rms_norm_eps": 1e-6,
-        "hidden_act": "silu",
-        "tie_word_embeddings": True,
-    }
-    (folder / "config.json").write_text(json.dumps(config))
-    return str(folder)
-
-
 def memory_of(base: Any, dtype: Any, machine: Machine, folder: Path, *, layers: int) -> ProgramMemory:
     """Return what a step over few tokens needs: what is large in it are kernels."""
+    llama = llama_folder(folder, layers=layers, embed=EMBED, mlp=MLP, vocab=VOCAB)
     config = Config(
-        model=Model(name=small_llama(folder, layers), weights="random"),
+        model=Model(name=llama, weights="random"),
         data=Data(max_length=128),
         method=Method(kind="lora", base=base, rank=RANK),
         batch=Batch(microbatch_size=1),
@@ -51,8 +34,7 @@ def memory_of(base: Any, dtype: Any, machine: Machine, folder: Path, *, layers: 
     return memory
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not has_compiler("tpu"), reason=to_install("tpu"))
+@pytest.mark.compiler("tpu")
 @pytest.mark.parametrize(("base", "bytes_each"), BASES)
 def test_on_a_tpu_v5e_not_even_one_dense_layer_is_there(base: str, bytes_each: float, tmp_path: Path):
     memory = memory_of(base, "bfloat16", V5E_1, tmp_path, layers=2)
@@ -63,8 +45,7 @@ def test_on_a_tpu_v5e_not_even_one_dense_layer_is_there(base: str, bytes_each: f
     assert memory.arguments_bytes == pytest.approx(stored, rel=0.03)
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not has_compiler("gpu"), reason=to_install("gpu"))
+@pytest.mark.compiler("gpu")
 @pytest.mark.parametrize(("base", "bytes_each"), BASES)
 def test_on_a_t4_dense_kernels_come_and_go_one_layer_after_the_other(base: str, bytes_each: float, tmp_path: Path):
     """cuBLAS multiplies dense kernels only: measured 1.1 layers of them in nf4, 1.6 in int8, whatever the depth."""

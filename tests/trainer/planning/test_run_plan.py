@@ -1,0 +1,185 @@
+"""The plan of a run from the programs that it calls: compiled once, before a weight is read or a folder claimed."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import jax
+import pytest
+from jax import monitoring
+from tasks import inputs_of
+
+from evidence.run import layout
+from schemas.problems.problem import ProblemError
+from schemas.problems.render import as_text
+from schemas.validate import check_value
+from trainer.config.tree import Config
+from trainer.loop.program import Program
+from trainer.loop.run_programs import compiled_run
+from trainer.loop.steps import Steps
+from trainer.planning.compiled_answers import compiled_answers, summed_answers
+from trainer.planning.devices import Devices, choose_devices
+from trainer.planning.plan import plan_run
+from trainer.recorder.progress import Watch
+from trainer.run import RunRequest, run
+
+COMPILED = "/jax/core/compile/backend_compile_duration"
+TOO_LARGE = (
+    "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm. Used 28.12G of "
+    "15.75G hbm. Exceeded hbm capacity by 12.37G."
+)
+
+
+@pytest.fixture
+def compiled() -> Iterator[Counter]:
+    """What the compiler is asked for meanwhile, by the names of functions."""
+    names: Counter[str] = Counter()
+
+    def listen(event: str, seconds: float, **fields) -> None:
+        if event == COMPILED:
+            names[str(fields.get("fun_name"))] += 1
+
+    monitoring.register_event_duration_secs_listener(listen)
+    yield names
+    monitoring.unregister_event_duration_listener(listen)
+
+
+def carried_out(order: RunRequest) -> int:
+    with Watch(quiet=True) as watch:
+        return run(order, watch)
+
+
+def on_memory(monkeypatch: pytest.MonkeyPatch, memory_bytes: int) -> None:
+    """Let the devices of runs have so much memory each."""
+
+    def smaller(requested: str, count: int | None) -> Devices:
+        return replace(choose_devices(requested, count), memory_bytes=memory_bytes, memory_source="test")
+
+    monkeypatch.setattr("trainer.run.choose_devices", smaller)
+
+
+def refusal(order: RunRequest) -> tuple[int, str]:
+    with pytest.raises(ProblemError) as caught:
+        carried_out(order)
+    assert not order.folder.exists()
+    return caught.value.exit_code, as_text(caught.value.problems)
+
+
+def test_each_program_is_compiled_once_and_planned_from(
+    config: Config, order_of: Callable[..., RunRequest], compiled: Counter
+):
+    order = order_of(replace(config, evaluation=replace(config.evaluation, eval_set="eval_v1")))
+    assert carried_out(order) == 0
+    ours = ("drawn", "<lambda>", "train_step", "decode")
+    assert {name: compiled[f"jit({name})"] for name in ours} == dict.fromkeys(ours, 1)
+    plan = json.loads((order.folder / layout.PLAN).read_text())
+    assert check_value("plan", plan, file="plan.json") == []
+    ways = {each["name"]: each["method"] for each in plan["programs"]}
+    assert ways == {"start": "compiler", "train": "compiler", "decode": "compiler", "export": "closed_form"}
+    assert plan["method"] == "compiler"
+    # What was counted while it ran is what its compiler had said.
+    observed = json.loads((order.folder / layout.MANIFEST).read_text())["result"]["peak_arrays"]
+    assert observed["program"] == "train"
+    assert observed["bytes"] == pytest.approx(plan["need_bytes"], rel=0.02)
+
+
+def test_what_is_far_too_large_is_refused_without_a_compiler(
+    config: Config, order_of: Callable[..., RunRequest], compiled: Counter, monkeypatch: pytest.MonkeyPatch
+):
+    on_memory(monkeypatch, 2**20)
+    code, text = refusal(order_of(config))
+    assert (code, sum(compiled.values())) == (3, 0)
+    assert "error TP710: tiny-gpt2: The run needs about" in text
+    assert "tiny-gpt2: The run needs about 16.8 MiB on each device; cpu has 1.0 MiB (test)" in text
+
+
+def test_a_compiled_run_that_does_not_fit_is_refused_before_its_weights_are_read(
+    config: Config, order_of: Callable[..., RunRequest], compiled: Counter, monkeypatch: pytest.MonkeyPatch
+):
+    """The sums say 16.8 MiB, the compiler 15.0: of 15.4 the one is too much and the other is not."""
+    on_memory(monkeypatch, int(14.5 * 2**20))
+    monkeypatch.setattr("trainer.run.initial_state", lambda *_: pytest.fail("weights were read"))
+    code, text = refusal(order_of(config))
+    assert (code, compiled["jit(train_step)"]) == (3, 1)
+    assert "The run needs about 15.0 MiB on each device; cpu has 14.5 MiB" in text
+    monkeypatch.undo()
+    on_memory(monkeypatch, int(15.4 * 2**20))
+    order = order_of(config)
+    assert carried_out(order) == 0
+    plan = json.loads((order.folder / layout.PLAN).read_text())
+    assert (plan["verdict"], plan["method"]) == ("fits", "compiler")
+
+
+def test_what_is_forced_runs_and_says_so(
+    config: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
+):
+    on_memory(monkeypatch, 2**20)
+    order = order_of(config, forced=True)
+    assert carried_out(order) == 0
+    plan = json.loads((order.folder / layout.PLAN).read_text())
+    assert (plan["verdict"], plan["forced"], plan["method"]) == ("does_not_fit", True, "compiler")
+    assert json.loads((order.folder / layout.MANIFEST).read_text())["training"]["forced"] is True
+
+
+def test_what_the_compiler_finds_no_room_for_is_refused_forced_or_not(
+    config: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
+):
+    """A CPU's compiler never says so; the words are a TPU's."""
+
+    def refuse(self: Program) -> None:
+        raise jax.errors.JaxRuntimeError(TOO_LARGE)
+
+    monkeypatch.setattr(Program, "compile", refuse)
+    for forced in (False, True):
+        code, text = refusal(order_of(config, forced=forced))
+        assert code == 3
+        assert "The run needs about 28.12 GiB on each device; cpu has 15.75 GiB" in text
+        assert "--force" not in text
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "text"),
+    [
+        (
+            "INTERNAL: Mosaic failed",
+            4,
+            "error TP711: tiny-gpt2: The compiler for cpu refused the run: INTERNAL: Mosaic",
+        ),
+        ("RESOURCE_EXHAUSTED: no more tracks", 3, "error TP710: tiny-gpt2: The compiler for cpu found no room"),
+    ],
+)
+def test_another_refusal_of_the_compiler_is_told_in_its_words(
+    said: str, code: int, text: str, config: Config, order_of: Callable[..., RunRequest], monkeypatch
+):
+    def refuse(self: Program) -> None:
+        raise jax.errors.JaxRuntimeError(said)
+
+    monkeypatch.setattr(Program, "compile", refuse)
+    found, words = refusal(order_of(config))
+    assert found == code
+    assert text in words
+
+
+def test_a_backend_that_does_not_say_is_planned_by_sums(config: Config, order_of: Callable[..., RunRequest]):
+    task, data = inputs_of(config)
+    devices = choose_devices("cpu", 1)
+    programs = compiled_run(task, data.source.lengths_in_use, asked=None, resumed=True)
+    silent = replace(programs.steps.longest, executable=Silent())
+    answers = compiled_answers(
+        summed_answers(task, devices, asked=None),
+        replace(programs, steps=Steps(by_length={128: silent})),
+        task,
+    )
+    train = next(answer for answer in answers if answer.name == "train")
+    assert (train.way, train.peak_bytes) == ("closed_form", plan_run(task, devices, forced=False)["need_bytes"])
+    assert train.because == "added up: the device's compiler does not say what a program needs"
+    start = next(answer for answer in answers if answer.name == "start")
+    assert start.because == "added up: the state comes from a checkpoint"
+
+
+class Silent:
+    """An executable of a backend without memory analysis."""
+
+    def memory_analysis(self) -> None:
+        return None

@@ -1,0 +1,365 @@
+"""Repeating a run: an honest one is identical in every bit; each way to forge one is found and located."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+from forging import forged, manifest_of, rows_of
+from tasks import inputs_of
+
+from evidence.judge.judgement import report_of
+from evidence.proof.receipts import keep_receipt
+from evidence.records.ours import read_run
+from evidence.run import layout
+from schemas.problems.problem import ProblemError
+from schemas.validate import check_value
+from trainer.config.tree import (
+    Batch,
+    Checkpoint,
+    Config,
+    Data,
+    Evaluation,
+    Limits,
+    Mesh,
+    Model,
+    Optimizer,
+    Recording,
+)
+from trainer.loop.initial import initial_state
+from trainer.loop.steps import Steps, compiled_steps
+from trainer.loop.stop import StopRequest
+from trainer.loop.task import Task
+from trainer.loop.train import Loop
+from trainer.model.params import params_sha256
+from trainer.objectives.data import Data as ReadData
+from trainer.recorder.progress import Watch
+from trainer.replay.parts import drawn_segments, segments_of
+from trainer.replay.recorded import recorded
+from trainer.replay.repetition import Kept, Repeated, Repetition
+from trainer.replay.replay import ReplayRequest, replay
+from trainer.replay.states import States, frozen_of
+from trainer.run import RunRequest, run
+
+ASKED = [{"id": f"q{n}", "prompt": f"What is {n} + {n}?", "expected": str(2 * n)} for n in range(6)]
+
+
+def config_of(folder: Path) -> Config:
+    items = folder / "items.jsonl"
+    items.write_text("".join(json.dumps(item) + "\n" for item in ASKED))
+    return Config(
+        name="chained",
+        model=Model(name="tiny-gpt2"),
+        data=Data(max_length=96),
+        optimizer=Optimizer(learning_rate=1e-2, schedule="constant"),
+        batch=Batch(microbatch_size=2),
+        mesh=Mesh(device="cpu", devices=1),
+        checkpoint=Checkpoint(save_every_steps=3, keep=9),
+        recording=Recording(chain_every_steps=2),
+        evaluation=Evaluation(eval_set=str(items), max_new_tokens=4, batch_size=50),
+        limits=Limits(steps=8),
+    )
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of eight steps: chain at 2, 3, 4, 6 and 8, checkpoints at 3, 6 and 8."""
+    root = tmp_path_factory.mktemp("replay")
+    with Watch(quiet=True) as watch:
+        config = config_of(root)
+        assert run(RunRequest(config=config, folder=root / "honest", command=["trainproof"]), watch) == 0
+    return root / "honest"
+
+
+class Shop:
+    """The program of the honest run, compiled once."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.task, self.data = inputs_of(config)
+        self.steps = compiled_steps(self.task, self.data.source.lengths_in_use)
+
+    def repeated(self, folder: Path, *, is_exact: bool = True) -> list[Repeated]:
+        """Return what came of each segment of a run, in order, from its start; those not reached are left out."""
+        found = recorded(folder)
+        repetition = Repetition(
+            run=found,
+            task=self.task,
+            steps=self.steps,
+            source=self.data.source,
+            states=States(run=found, task=self.task, frozen=frozen_of(self.task)),
+            stop=StopRequest(max_minutes=None),
+            is_exact=is_exact,
+            progress=lambda done, total, loss: None,
+        )
+        for segment in found.segments:
+            if segment.number not in repetition.found:
+                list(repetition.repeat(segment))
+        return [repetition.found[number] for number in sorted(repetition.found)]
+
+
+@pytest.fixture(scope="module")
+def shop(honest: Path) -> Shop:
+    return Shop(config_of(honest.parent))
+
+
+def trained(
+    config: Config, task: Task, data: ReadData, steps: Steps, *, to: int, begin: Any = None
+) -> tuple[Kept, Any]:
+    """Return rows and hashes of states of a training that is not recorded, and its last state."""
+    states, frozen = ([begin], {}) if begin is not None else initial_state(task)
+    kept = Kept()
+    loop = Loop(
+        task=task,
+        step=steps,
+        frozen=frozen,
+        source=data.source,
+        recorder=kept,
+        checkpoints=None,
+        stop=StopRequest(max_minutes=None),
+        progress=lambda done, total, loss: None,
+        last_step=to,
+    )
+    if begin is None:
+        loop.link(states[0])
+    outcome = loop.run(states)
+    loop.link(outcome.state)
+    return kept, outcome.state
+
+
+def with_times_of(rows: list[dict], made: list[dict]) -> list[dict]:
+    """Return rows as made, with the times and speeds of a real run."""
+    clock = ("step_seconds", "tokens_per_second", "device_memory_bytes", "time", "tokens_seen", "padding_fraction")
+    return [{**made_row, **{key: row[key] for key in clock}} for row, made_row in zip(rows, made, strict=True)]
+
+
+@pytest.fixture
+def copy(honest: Path, tmp_path: Path) -> Path:
+    """A copy of the honest run without its checkpoints."""
+    folder = tmp_path / "honest"
+    shutil.copytree(honest, folder, ignore=shutil.ignore_patterns(layout.CHECKPOINTS))
+    return folder
+
+
+def findings(folder: Path) -> list[str]:
+    return [f"{each.code} {each.what}" for each in report_of(read_run(folder)).findings if each.severity == "error"]
+
+
+def asked(folder: Path, **more: Any) -> tuple[dict, int, list[dict]]:
+    events: list[dict] = []
+    receipt, code = replay(ReplayRequest(folder=folder, **more), lambda line: None, events.append)
+    return receipt, code, events
+
+
+@pytest.fixture(autouse=True)
+def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINPROOF_STATE", str(tmp_path / "state"))
+
+
+def test_an_honest_run_is_identical_from_the_seed_to_the_last_answer(honest: Path, tmp_path: Path):
+    receipt, code, events = asked(honest, whole=True)
+    assert code == 0
+    assert receipt["said"] == "Replayed 5 of 5 segments (8 of 8 steps) and 12 of 12 answers: identical."
+    assert [(each["first_step"], each["last_step"]) for each in receipt["covered"]["segments"]] == [
+        (0, 2),
+        (2, 3),
+        (3, 4),
+        (4, 6),
+        (6, 8),
+    ]
+    assert {each["verdict"] for each in receipt["covered"]["segments"]} == {"identical"}
+    assert receipt["covered"]["start"] == {"verdict": "identical", "differences": []}
+    assert receipt["covered"]["items"] == {"drawn": 12, "identical": 12, "within_tolerance": 0, "different": 0}
+    assert check_value("receipt", receipt, file="receipt") == []
+    assert [event["number"] for event in events if event["event"] == "segment"] == [0, 1, 2, 3, 4]
+    assert keep_receipt(receipt).is_file()
+
+
+def test_drawn_segments_begin_at_kept_checkpoints_and_follow_from_the_seed(honest: Path):
+    receipt, code, _ = asked(honest, segments=2, items=0)
+    assert code == 0
+    verdicts = [each["verdict"] for each in receipt["covered"]["segments"]]
+    # Segments 2 and 4 begin at the checkpoints of steps 3 and 6.
+    assert verdicts == ["identical", "not tried", "identical", "not tried", "identical"]
+
+
+def test_the_seed_decides_the_draw():
+    segments = segments_of(0, 100, range(0, 100, 10))
+    starts = [0, 20, 50, 70, 90]
+
+    def drawn(seed: int, count: int = 2) -> tuple[int, ...]:
+        return tuple(each.first_step for each in drawn_segments(segments, starts, count=count, seed=seed))
+
+    assert {drawn(seed) for seed in range(40)} == {(0, *pair) for pair in combinations(starts[1:], 2)}
+    assert drawn(3) == drawn(3)
+    assert drawn(1, count=0) == (0,)
+    assert drawn(1, count=9) == (0, 10, 20, 30, 40, 50, 60, 70, 80, 90)
+
+
+def test_without_checkpoints_the_first_segments_are_repeated_and_answers_by_the_kept_parameters(copy: Path):
+    receipt, code, _ = asked(copy, segments=1, items=2)
+    assert code == 0
+    assert receipt["said"] == "Replayed 2 of 5 segments (3 of 8 steps) and 4 of 12 answers: identical."
+    assert [each["verdict"] for each in receipt["covered"]["segments"]] == ["identical"] * 2 + ["not tried"] * 3
+
+
+def test_an_edited_loss_that_fits_everywhere_is_found(copy: Path, shop: Shop):
+    rows = rows_of(copy)
+    true = rows[4]["loss"]
+    rows[4]["loss"] = true - 0.01
+    forged(copy, rows)
+    assert findings(copy) == []
+    came = shop.repeated(copy)
+    assert [each.verdict for each in came] == ["identical"] * 3 + ["different", "identical"]
+    assert came[3].difference == (
+        f"Step 5 is the first row that differs, in its loss: loss is {true - 0.01!r} in the run and {true!r} here. The "
+        "state after step 6 is the one that the chain states, so the run did train so, and the row is not what it "
+        "measured."
+    )
+
+
+def test_an_edited_gradient_norm_and_an_invented_end_are_found(copy: Path, shop: Shop):
+    rows = rows_of(copy)
+    for row in rows[6:]:
+        row["grad_norm"] *= 0.9
+    forged(copy, rows, states={8: "ab" * 32}, params={8: "cd" * 32})
+    came = shop.repeated(copy)
+    assert [each.verdict for each in came] == ["identical"] * 4 + ["different"]
+    assert "Step 7 is the first row that differs, in its gradient: grad_norm is" in came[4].difference
+
+
+def test_a_swapped_checkpoint_is_not_begun_from_and_one_in_the_chain_too_is_found(honest: Path, copy: Path, shop: Shop):
+    for step, taken_from in ((3, 6), (6, 6), (8, 8)):
+        shutil.copytree(honest / layout.CHECKPOINTS / str(taken_from), copy / layout.CHECKPOINTS / str(step))
+    found = recorded(copy)
+    states = States(run=found, task=shop.task, frozen={})
+    assert states.at(3) is None
+    assert states.remarks == ["the checkpoint at step 3 is not the state that the chain states there"]
+    assert states.at(6) is not None
+    # The chain states what lies there now: the segment that ends there differs, and so does the one that begins there.
+    forged(copy, states={3: found.states[6]})
+    came = {each.segment.number: each for each in shop.repeated(copy)}
+    assert came[1].verdict == "different"
+    assert came[1].difference == (
+        "The state after step 3 is not the one that the chain states, while every row before it is: the update of step "
+        "3 was another one (optimizer, learning rate, clipping or rounding)."
+    )
+
+
+def other_training(shop: Shop, config: Config, *, to: int = 8) -> tuple[Kept, Any]:
+    task, data = inputs_of(config)
+    steps = (
+        shop.steps if config.optimizer == shop.config.optimizer else compiled_steps(task, data.source.lengths_in_use)
+    )
+    return trained(config, task, data, steps, to=to)
+
+
+def test_another_order_of_the_data_is_found(copy: Path, shop: Shop):
+    kept, state = other_training(shop, replace(shop.config, data=replace(shop.config.data, shuffle=False)))
+    rows = with_times_of(rows_of(copy), kept.rows)
+    forged(copy, rows, states=kept.states, params={8: params_sha256(state.trained)})
+    [first] = shop.repeated(copy)
+    assert first.verdict == "different"
+    assert "Step 1 is the first row that differs, in its loss" in first.difference
+
+
+def test_another_learning_rate_from_some_step_on_is_found_in_the_update(copy: Path, shop: Shop):
+    _, at_four = trained(shop.config, shop.task, shop.data, shop.steps, to=4)
+    faster = replace(shop.config, optimizer=replace(shop.config.optimizer, learning_rate=2e-2))
+    task, data = inputs_of(faster)
+    kept, state = trained(faster, task, data, compiled_steps(task, data.source.lengths_in_use), to=8, begin=at_four)
+    honest_rows = rows_of(copy)
+    rows = honest_rows[:4] + with_times_of(honest_rows[4:], [row | {"learning_rate": 1e-2} for row in kept.rows])
+    forged(copy, rows, states=kept.states, params={8: params_sha256(state.trained)})
+    came = shop.repeated(copy)
+    assert [each.verdict for each in came] == ["identical"] * 3 + ["different"]
+    # Step 5 was asked with the parameters of step 4: only what it made of them differs.
+    assert "Step 6 is the first row that differs, in its loss" in came[3].difference
+
+
+def test_skipped_steps_are_found(copy: Path, shop: Shop):
+    """Four steps were trained; the second half of the states stands still and the rows go on with noise."""
+    kept, state = trained(shop.config, shop.task, shop.data, shop.steps, to=4)
+    rows = rows_of(copy)
+    for row in rows[4:]:
+        row["loss"], row["grad_norm"] = rows[3]["loss"] * (1 - row["step"] / 1e4), rows[3]["grad_norm"]
+    states = {6: kept.states[4], 8: kept.states[4]}
+    forged(copy, rows, states=states, params={8: params_sha256(state.trained)})
+    came = shop.repeated(copy)
+    assert [each.verdict for each in came] == ["identical"] * 3 + ["different"]
+    assert came[3].segment.first_step == 4
+
+
+def test_runs_that_are_spliced_are_found_where_they_meet(copy: Path, shop: Shop):
+    kept, state = other_training(shop, replace(shop.config, seed=7))
+    rows = rows_of(copy)
+    rows = rows[:4] + with_times_of(rows[4:], kept.rows[4:])
+    states = {step: sha256 for step, sha256 in kept.states.items() if step > 4}
+    forged(copy, rows, states=states, params={8: params_sha256(state.trained)})
+    came = shop.repeated(copy)
+    assert [each.verdict for each in came] == ["identical"] * 3 + ["different"]
+    assert "Step 5 is the first row that differs" in came[3].difference
+
+
+def test_edited_answers_and_edited_start_are_found(copy: Path):
+    answers = rows_of(copy, layout.PREDICTIONS)
+    answers[2]["output_text"] = "<answer>4</answer>"
+    (copy / layout.PREDICTIONS).write_text("".join(json.dumps(row) + "\n" for row in answers))
+    dataset = manifest_of(copy)["dataset"]
+    forged(copy, manifest={"dataset": {"duplicates": dataset["duplicates"] + 1}, "model": {"parameters": 7}})
+    receipt, code, _ = asked(copy, segments=0, items=6)
+    assert code == 1
+    assert receipt["result"] == "different"
+    assert receipt["covered"]["items"]["different"] == 1
+    count = dataset["duplicates"]
+    assert (
+        f"dataset.duplicates is {count + 1} in the run and {count} here" in receipt["covered"]["start"]["differences"]
+    )
+    assert any(each.startswith("model.parameters is 7 ") for each in receipt["covered"]["start"]["differences"])
+    assert "1 answer is not the model's: q2" in receipt["said"]
+
+
+def refusal(act: Callable[[], Any]) -> tuple[int, list[str]]:
+    with pytest.raises(ProblemError) as caught:
+        act()
+    return caught.value.exit_code, [f"{each.code} {each.what}" for each in caught.value.problems]
+
+
+def test_other_versions_are_refused_and_anyway_held_to_a_tolerance(copy: Path):
+    manifest = manifest_of(copy)
+    packages = manifest["environment"]["packages"]
+    here = packages["jax"]
+    forged(copy, manifest={"environment": {"packages": packages | {"jax": "0.1.2"}}})
+    code, said = refusal(lambda: asked(copy))
+    assert (code, said) == (3, [f"TP761 The run used jax 0.1.2; here it is {here}."])
+    receipt, code, _ = asked(copy, segments=0, items=0, anyway=True)
+    assert (code, receipt["result"]) == (0, "identical")
+
+
+def test_other_devices_and_other_data_are_refused(copy: Path, tmp_path: Path):
+    forged(copy, manifest={"devices": {"platform": "tpu", "kind": "TPU v5 lite", "count": 8}})
+    code, said = refusal(lambda: asked(copy))
+    assert (code, said) == (3, ["TP762 The run used 8 × TPU v5 lite (tpu); here there is 8 × cpu (cpu)."])
+    forged(copy, manifest={"devices": {"platform": "cpu", "kind": "cpu", "count": 1}})
+    other = tmp_path / "other.jsonl"
+    other.write_text(
+        '{"prompt": "1 + 1?", "steps": [{"i": 0, "type": "compute", "content": "Add."}], "final_answer": "2"}\n'
+    )
+    code, said = refusal(lambda: asked(copy, dataset=str(other)))
+    assert code == 3
+    stated = manifest_of(copy)["dataset"]["sha256"]
+    assert [text.split(" has the")[0] for text in said] == ["TP763 other.jsonl"]
+    assert said[0].endswith(f"; the run learned from {stated}.")
+    code, said = refusal(lambda: asked(copy, dataset=str(tmp_path / "not-there.jsonl")))
+    assert code == 3
+    assert "not-there.jsonl" in said[0]
+
+
+def test_what_is_no_run_or_not_sealed_is_refused(copy: Path, tmp_path: Path):
+    assert refusal(lambda: asked(tmp_path / "nothing"))[0] == 2
+    (copy / layout.METRICS).unlink()
+    assert refusal(lambda: asked(copy)) == (2, ["TP760 metrics.jsonl cannot be read, or is not there."])

@@ -1,0 +1,109 @@
+"""Answering drawn items of a run's evaluation again, with the parameters that are stated to have answered them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from evidence.run import layout
+from schemas.problems.problem import ProblemError
+from trainer.evaluation.asking import Asking
+from trainer.evaluation.reanswer import Reanswered, reanswer
+from trainer.loop.kept import kept_params
+from trainer.loop.step import TrainState
+from trainer.loop.task import Task, without_reference
+from trainer.methods.method import joined
+from trainer.model.params import Params, params_sha256
+from trainer.objectives.data import Data
+from trainer.replay.recorded import Recorded
+from trainer.replay.states import States
+
+
+@dataclass(kw_only=True)
+class Answers:
+    """Items that were answered again."""
+
+    of: int = 0
+    """Answers that the run states, before and after training."""
+    found: list[Reanswered] = field(default_factory=list)
+
+    @property
+    def different(self) -> list[Reanswered]:
+        """Those that the model does not give."""
+        return [each for each in self.found if each.verdict == "different"]
+
+    def document(self) -> dict[str, int]:
+        """Return the receipt's group `items`."""
+        verdicts = [each.verdict for each in self.found]
+        return {
+            "drawn": len(verdicts),
+            "identical": verdicts.count("identical"),
+            "within_tolerance": verdicts.count("within tolerance"),
+            "different": verdicts.count("different"),
+        }
+
+
+def asking_of(task: Task, data: Data) -> Asking:
+    """Return how the model of a run is asked."""
+    return Asking(
+        settings=task.config.evaluation,
+        form=data.form,
+        tokenizer=data.tokenizer,
+        graphdef=task.model.graphdef,
+        max_positions=task.model.source.spec.max_positions,
+    )
+
+
+def answered_again(
+    params: Params,
+    stated: Sequence[dict[str, Any]],
+    drawn: set[str] | None,
+    task: Task,
+    data: Data,
+    progress: Callable[[int, int], None],
+) -> tuple[Reanswered, ...]:
+    """Return how drawn answers compare with those that parameters give here.
+
+    Args:
+        params: that are stated to have given them.
+        stated: the run's rows.
+        drawn: ids of the items. None: all.
+        task: what the run trains.
+        data: with the items.
+        progress: called with items done and items in all.
+    """
+    if data.items is None:
+        return ()
+    rows = [row for row in stated if drawn is None or row["id"] in drawn]
+    return reanswer(asking_of(task, data), params, rows, data.items.file, progress=progress) if rows else ()
+
+
+def trained_params(run: Recorded, states: States, ended: TrainState | None) -> tuple[Params | None, str]:
+    """Return the parameters that answered after training, and where they are from; None where there are none.
+
+    They are those at the end of the repetition, of the run's last checkpoint, or of the file of its evidence that
+    keeps them: in this order, the first whose hash is the one that the evaluation states.
+    """
+    stated = None if run.summary is None else run.summary["checkpoint"]["params_sha256"]
+    if ended is not None:
+        params = states.params_of(ended)
+        if params_sha256(params) == stated:
+            return params, "the end of the repetition"
+    state = states.at(run.last_step) if run.last_step in states.steps else None
+    if state is not None:
+        params = states.params_of(state)
+        if params_sha256(params) == stated:
+            return params, "the last checkpoint"
+    try:
+        kept = kept_params(run.folder, states.task)
+    except ProblemError as error:
+        states.remarks.append(f"{layout.TRAINED_PARAMS} cannot be used: {error.problems[0].what}")
+        return None, ""
+    if kept is None:
+        return None, ""
+    params = joined(kept, without_reference(states.frozen))
+    if params_sha256(params) == stated:
+        return params, layout.TRAINED_PARAMS
+    states.remarks.append(f"{layout.TRAINED_PARAMS} does not hold the parameters that the evaluation states")
+    return None, ""

@@ -1,0 +1,117 @@
+"""Whether what computes here is what computed there: versions, devices, flags, data.
+
+What decides the bits of every number must be equal, or the repetition is refused, since a difference would say nothing
+about the run. What may change the last bits only (another processor of the same kind) is said, and the repetition is
+then held against a measured tolerance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from schemas.problems.problem import Problem
+from schemas.problems.rule import Rule, problem_of
+from trainer.planning.devices import Devices
+from trainer.recorder.code import code_identity
+from trainer.recorder.environment import environment
+
+OTHER_SOFTWARE = Rule(
+    "TP761",
+    "Other software than the run's",
+    "These packages and flags decide the bits of every number, so that a difference would say nothing about the run.",
+    "Install the run's versions in an environment of their own, or use --anyway: then numbers are held against a "
+    "tolerance.",
+)
+OTHER_DEVICES = Rule(
+    "TP762",
+    "Other devices than the run's",
+    "Another kind of device adds in another order, and another number of them takes other batches.",
+    "Repeat it on such devices. `trainproof challenge` asks the model itself, on any machine.",
+)
+OTHER_DATA = Rule(
+    "TP763",
+    "Other data than the run's",
+    "What a run learns and is asked follows from its files, which it states by their hash.",
+    "Name the file that the run used with --dataset.",
+)
+
+DECISIVE = ("jax", "jaxlib", "numpy", "optax", "flax", "libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin")
+"""Packages that decide the bits of a step."""
+
+FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "JAX_ENABLE_X64", "JAX_DEFAULT_MATMUL_PRECISION")
+"""Environment variables that do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fitness:
+    """How this place differs from the one where a run was recorded."""
+
+    refusals: tuple[Problem, ...]
+    """What decides the bits, and differs."""
+    remarks: tuple[str, ...]
+    """What may change the last bits, or nothing, as sentences."""
+    is_exact: bool
+    """Whether all that is known to change a bit is equal, so that every bit must be."""
+
+
+def fitness_of(manifest: Mapping[str, Any], devices: Devices, *, file: str) -> Fitness:
+    """Return how this process and these devices differ from those of a run.
+
+    Args:
+        manifest: of the run.
+        devices: that would repeat it.
+        file: the run, for problems.
+    """
+    there, here = manifest["environment"], environment()
+    refusals = [*_other_software(there, here, file), *_other_devices(manifest["devices"], devices, file)]
+    lesser = [
+        (name, there["packages"].get(name), here["packages"].get(name))
+        for name in sorted({*there["packages"], *here["packages"]} - {*DECISIVE})
+    ]
+    lesser += [("python", there["python"], here["python"]), ("operating system", there["os"], here["os"])]
+    code = code_identity()
+    lesser += [("trainproof's commit", _short(manifest["code"]["commit"]), _short(code["commit"]))]
+    remarks = [_remark(*each) for each in lesser if each[1] != each[2]]
+    processors = [("processor", there.get("cpu"), here.get("cpu"))]
+    processors += [("number of processors", there["cpu_count"], here["cpu_count"])]
+    others = [_remark(*each) for each in processors if each[1] != each[2]] if devices.platform == "cpu" else []
+    return Fitness(refusals=tuple(refusals), remarks=(*remarks, *others), is_exact=not refusals and not others)
+
+
+def _other_software(there: Mapping[str, Any], here: Mapping[str, Any], file: str) -> list[Problem]:
+    found = []
+    for group, names in (("packages", DECISIVE), ("flags", FLAGS)):
+        for name in names:
+            before, now = there[group].get(name), here[group].get(name)
+            if before != now:
+                what = f"The run used {name} {before or '(none)'}; here it is {now or '(none)'}."
+                pointer = f"/environment/{group}/{name}"
+                found.append(problem_of(OTHER_SOFTWARE, file=file, pointer=pointer, what=what))
+    return found
+
+
+def _other_devices(there: Mapping[str, Any], devices: Devices, file: str) -> list[Problem]:
+    before = f"{there['count']} × {there['kind']} ({there['platform']})"
+    now = f"{len(devices.list)} × {devices.kind} ({devices.platform})"
+    if before == now:
+        return []
+    what = f"The run used {before}; here there is {now}."
+    force = f'XLA_FLAGS="--xla_force_host_platform_device_count={there["count"]}"'
+    if there["platform"] == devices.platform == "cpu":
+        then = f"Set {force}, which gives a CPU that many devices."
+        return [problem_of(OTHER_DEVICES, file=file, pointer="/devices", what=what, next=then)]
+    return [problem_of(OTHER_DEVICES, file=file, pointer="/devices", what=what)]
+
+
+def _remark(name: str, before: Any, now: Any) -> str:
+    return f"{name}: {_said(before)} there, {_said(now)} here"
+
+
+def _said(value: Any) -> str:
+    return "not stated" if value is None else str(value)
+
+
+def _short(commit: str | None) -> str | None:
+    return None if commit is None else commit[:12]

@@ -1,0 +1,108 @@
+"""What a run states of itself, in the form in which a repetition is held against it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evidence.records.facts import Facts, facts_of
+from evidence.records.ours import read_existing_run
+from evidence.run import layout
+from evidence.run.hashes import sha256_file
+from schemas.problems.problem import ProblemError
+from schemas.problems.rule import Rule, problem_of
+from trainer.config.load import load_config
+from trainer.config.tree import Config
+from trainer.replay.parts import Segment, segments_of
+
+NOTHING_TO_REPEAT = Rule(
+    "TP760",
+    "Nothing to repeat",
+    "A run is repeated from its configuration and manifest, and held against its rows and its chain.",
+    "Restore the run as it was recorded, or train it anew.",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recorded:
+    """A run as it is recorded."""
+
+    folder: Path
+    sha256: str
+    """Of its manifest."""
+    config: Config
+    manifest: Mapping[str, Any]
+    rows: Mapping[int, dict[str, Any]]
+    """Rows of metrics.jsonl by step."""
+    states: Mapping[int, str]
+    """Hash of the train state by step, where the chain states one."""
+    params: Mapping[int, str]
+    """Hash of all parameters by step, where chain, manifest or evaluation states one."""
+    segments: tuple[Segment, ...]
+    """The training in parts, from one place of the chain to the next."""
+    summary: Mapping[str, Any] | None
+    """eval_summary.json. None: nothing was evaluated."""
+    answers: Sequence[dict[str, Any]]
+    """Rows of predictions.jsonl."""
+    baseline: Sequence[dict[str, Any]]
+    """Rows of baseline_predictions.jsonl."""
+
+    @property
+    def first_step(self) -> int:
+        """The step from which the run begins: 0, or that of the checkpoint it goes on from."""
+        return self.segments[0].first_step
+
+    @property
+    def last_step(self) -> int:
+        """The step with which it ends."""
+        return self.segments[-1].last_step
+
+
+def recorded(folder: Path) -> Recorded:
+    """Return what a run folder records.
+
+    Raises:
+        ProblemError: exit code 2; there is no such folder, or it states too little to be repeated.
+    """
+    facts = facts_of(read_existing_run(folder))
+    manifest = facts.manifest
+    missing = [
+        name
+        for name, value in ((layout.MANIFEST, manifest), (layout.CONFIG, facts.config), (layout.METRICS, facts.metrics))
+        if value is None
+    ]
+    if missing or manifest is None:
+        what = f"{' and '.join(missing)} cannot be read, or {'is' if len(missing) == 1 else 'are'} not there."
+        raise ProblemError([problem_of(NOTHING_TO_REPEAT, file=str(folder), what=what)], exit_code=2)
+    rows = {row["step"]: row for row in facts.metrics or []}
+    if not rows or manifest["model"] is None:
+        what = "The run was stopped before its first step was recorded."
+        raise ProblemError([problem_of(NOTHING_TO_REPEAT, file=str(folder), what=what)], exit_code=2)
+    states = {entry["step"]: entry["state_sha256"] for entry in facts.chain or []}
+    first = manifest["parent"]["step"] if manifest["parent"] else 0
+    return Recorded(
+        folder=folder,
+        sha256=sha256_file(folder / layout.MANIFEST),
+        config=load_config(folder / layout.CONFIG),
+        manifest=manifest,
+        rows=rows,
+        states=states,
+        params=params_stated(facts, first),
+        segments=segments_of(first, max(rows), states),
+        summary=facts.eval_summary,
+        answers=facts.predictions or [],
+        baseline=facts.baseline_predictions or [],
+    )
+
+
+def params_stated(facts: Facts, first: int) -> dict[int, str]:
+    """Return the hash of all parameters at each step for which the run states one."""
+    found = {entry["step"]: entry["params_sha256"] for entry in facts.chain or [] if entry["params_sha256"]}
+    if facts.model is not None:
+        found[first] = facts.model["weights_sha256"]
+    if facts.eval_summary is not None:
+        checkpoint = facts.eval_summary["checkpoint"]
+        found[checkpoint["step"]] = checkpoint["params_sha256"]
+    return found

@@ -1,0 +1,204 @@
+"""Repeating segments of a run with its own program, and holding every row and every state against what it states."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainer.data.source import Source
+from trainer.loop.step import TrainState
+from trainer.loop.steps import Steps
+from trainer.loop.stop import StopRequest
+from trainer.loop.stored import state_sha256, stored
+from trainer.loop.task import Task
+from trainer.loop.train import Loop
+from trainer.replay.difference import FieldDifference, Verdict, is_tolerated, located, row_differences
+from trainer.replay.parts import Segment
+from trainer.replay.recorded import Recorded
+from trainer.replay.states import States
+from trainer.replay.tolerance import tolerance_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repeated:
+    """What came of one segment."""
+
+    segment: Segment
+    verdict: Verdict
+    seconds: float = 0.0
+    difference: str = ""
+    """Where it differs, in words; empty where nothing does."""
+    worst: tuple[FieldDifference, ...] = ()
+    """Every value that has other bits."""
+
+    def document(self) -> dict[str, Any]:
+        """Return it as a receipt holds it."""
+        said = {"difference": self.difference} if self.difference else {}
+        tried = {} if self.verdict == "not tried" else {"seconds": round(self.seconds, 3)}
+        ends = {"first_step": self.segment.first_step, "last_step": self.segment.last_step}
+        return {**ends, "verdict": self.verdict, **tried, **said}
+
+
+@dataclass(kw_only=True)
+class Kept:
+    """What the loop tells while it repeats: nothing is written."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    states: dict[int, str] = field(default_factory=dict)
+
+    def metric(self, row: dict[str, Any]) -> None:
+        """Keep the row of a step."""
+        self.rows.append(row)
+
+    def link(self, *, step: int, data_position: int, state_sha256: str, params_sha256: str | None = None) -> None:
+        """Keep the hash of a state."""
+        self.states[step] = state_sha256
+
+    def log(self, level: str, event: str, message: str, **fields: Any) -> None:
+        """Let an event go by."""
+
+    def sync(self) -> None:
+        """Have nothing to keep."""
+
+
+@dataclass(kw_only=True)
+class Repetition:
+    """A run that is being repeated."""
+
+    run: Recorded
+    task: Task
+    steps: Steps
+    source: Source
+    states: States
+    stop: StopRequest
+    is_exact: bool
+    """Whether every bit must be equal."""
+    progress: Callable[[int, int, float], None]
+    """Called with steps done, steps of the run and the loss after each row."""
+    found: dict[int, Repeated] = field(default_factory=dict)
+    """What came of the segments so far, by their number."""
+    _here: TrainState | None = None
+    _step: int = -1
+    _since: int = 0
+    """The step at which the state was one of the run's own."""
+
+    def repeat(self, segment: Segment) -> Iterator[Repeated]:
+        """Repeat a segment, and those before it where it can only be reached through them; yield what came of each.
+
+        Nothing is yielded for a segment that cannot be reached, or that was not ended in time.
+        """
+        begin = self._nearest(segment)
+        if begin is None:
+            return
+        if begin != self._step:
+            self._here = None  # its memory is needed
+            self._here = self.states.at(begin)
+            self._step = self._since = begin
+            if self._here is None:
+                return
+        for each in self.run.segments:
+            if begin <= each.first_step <= segment.first_step:
+                came = self._one(each)
+                if came is None:
+                    return
+                self.found[each.number] = came
+                yield came
+                if self._here is None:
+                    return
+
+    def ended(self) -> TrainState | None:
+        """Return the state at hand if it is that after the run's last step."""
+        return self._here if self._step == self.run.last_step else None
+
+    def _nearest(self, segment: Segment) -> int | None:
+        """Return the last step up to a segment at which there is a state: one at hand, or one that can be read."""
+        there = [step for step in self.states.steps if step <= segment.first_step]
+        if self._here is not None and self._step <= segment.first_step:
+            there.append(self._step)
+        return max(there, default=None)
+
+    def _one(self, segment: Segment) -> Repeated | None:
+        """Repeat the segment that begins at the state at hand; None where it was stopped within it."""
+        if self._here is None:
+            return None
+        began, kept = time.perf_counter(), Kept()
+        loop = Loop(
+            task=self.task,
+            step=self.steps,
+            frozen=self.states.frozen,
+            source=self.source,
+            recorder=kept,
+            checkpoints=None,
+            stop=self.stop,
+            progress=self.progress,
+            last_step=segment.last_step,
+            logged_at=self.run.rows,
+        )
+        held, self._here = [self._here], None
+        outcome = loop.run(held)
+        if outcome.status == "interrupted":
+            return None
+        state, self._step = outcome.state, int(outcome.state.step)
+        reached = kept.states.get(self._step) or state_sha256(stored(state))
+        same = self._same(segment, state, reached)
+        came = self._judged(segment, kept.rows, time.perf_counter() - began, same=same)
+        # What follows from another state would differ too, and say nothing of the run.
+        self._here = None if came.verdict == "different" and same is not True else state
+        return came
+
+    def _same(self, segment: Segment, state: TrainState, reached: str) -> bool | None:
+        """Return whether a state is the one that the run states at the end of a segment, None where it states none."""
+        step = segment.last_step
+        stated = self.run.states.get(step)
+        agrees = None if stated is None else stated == reached
+        if step in self.run.params and agrees is not False:
+            return self.states.params_sha256(state) == self.run.params[step]
+        return agrees
+
+    def _judged(
+        self, segment: Segment, rows: Sequence[dict[str, Any]], seconds: float, *, same: bool | None
+    ) -> Repeated:
+        """Return the verdict on a segment.
+
+        Args:
+            segment: which.
+            rows: of the repetition.
+            seconds: it took.
+            same: whether the state at its end is the run's; None: it states none.
+        """
+        differences = self._differences(segment, rows)
+        if not differences and same is not False:
+            return Repeated(segment=segment, verdict="identical", seconds=seconds)
+        verdict: Verdict = "different"
+        if not self.is_exact and same is not True and self._all_tolerated(differences):
+            verdict = "within tolerance"
+        agreed = max([segment.first_step, *self._agreed(segment, differences)])
+        return Repeated(
+            segment=segment,
+            verdict=verdict,
+            seconds=seconds,
+            difference=located(differences, is_same_state=same, agreed=agreed, step=segment.last_step),
+            worst=tuple(differences),
+        )
+
+    def _differences(self, segment: Segment, rows: Sequence[dict[str, Any]]) -> list[FieldDifference]:
+        found = {row["step"]: row for row in rows}
+        stated = [step for step in sorted(self.run.rows) if segment.first_step < step <= segment.last_step]
+        before = max((step for step in self.run.rows if step <= segment.first_step), default=self.run.first_step)
+        differences: list[FieldDifference] = []
+        for step in stated:
+            # A row counts the steps since the one before, which may lie in the segment before.
+            is_whole = step != stated[0] or before == segment.first_step
+            differences += row_differences(self.run.rows[step], found.get(step, {}), is_whole=is_whole)
+        return differences
+
+    def _agreed(self, segment: Segment, differences: Sequence[FieldDifference]) -> list[int]:
+        """Return the steps of a segment whose rows are equal, up to the first that differs."""
+        until = min((each.step for each in differences), default=segment.last_step + 1)
+        return [step for step in self.run.rows if segment.first_step < step < until and step < segment.last_step]
+
+    def _all_tolerated(self, differences: Sequence[FieldDifference]) -> bool:
+        tolerance = tolerance_of(self.run.manifest["model"]["dtypes"]["compute"])
+        return all(is_tolerated(each, tolerance, steps=each.step - self._since) for each in differences)

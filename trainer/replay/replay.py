@@ -1,0 +1,273 @@
+"""The story of a repetition: read → see whether it can be → begin → segments → answers → receipt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.rule import problem_of
+from trainer.config.tree import Config
+from trainer.inputs import read_inputs
+from trainer.loop.steps import compiled_steps
+from trainer.loop.stop import StopRequest
+from trainer.loop.task import Task
+from trainer.objectives.data import Data
+from trainer.planning.devices import Devices, choose_devices
+from trainer.recorder.failure import explain_full_device
+from trainer.recorder.receipt import receipt_of
+from trainer.replay.answers import answered_again, trained_params
+from trainer.replay.fitness import OTHER_DATA, OTHER_SOFTWARE, Fitness, fitness_of
+from trainer.replay.parts import Segment, drawn_items, drawn_segments
+from trainer.replay.recorded import NOTHING_TO_REPEAT, Recorded, recorded
+from trainer.replay.repetition import Repeated, Repetition
+from trainer.replay.start import start_differences
+from trainer.replay.states import States, frozen_of
+from trainer.replay.verdict import Found, result_of, said_of
+
+REFUSED = 3
+INTERRUPTED = 5
+
+Tell = Callable[[dict[str, Any]], None]
+"""Takes what happens, as JSON values: what a page draws while it goes on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayRequest:
+    """What somebody asked for."""
+
+    folder: Path
+    whole: bool = False
+    """Every segment from the seed, and every answer."""
+    segments: int = 3
+    """Segments besides the first."""
+    items: int = 10
+    """Answers."""
+    minutes: float | None = None
+    """Time to spend: as many segments as it allows. None: those asked for, however long they take."""
+    seed: int | None = None
+    """Decides what is drawn. None: it follows from the run's hash."""
+    anyway: bool = False
+    """Repeat it although versions differ."""
+    dataset: str | None = None
+    """Where the run's dataset lies here."""
+    model: str | None = None
+    """Where its model lies here."""
+
+    def document(self) -> dict[str, Any]:
+        """Return the receipt's group `asked`."""
+        return {
+            "whole": self.whole,
+            "segments": self.segments,
+            "items": self.items,
+            "minutes": self.minutes,
+            "seed": self.seed,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where and with what a run is repeated."""
+
+    devices: Devices
+    task: Task
+    data: Data
+    fitness: Fitness
+
+
+def replay(request: ReplayRequest, say: Callable[[str], None], tell: Tell) -> tuple[dict[str, Any], int]:
+    """Repeat a run and return the receipt, not sealed yet, and the exit code.
+
+    Args:
+        request: what was asked for.
+        say: shows a line.
+        tell: takes what happens as JSON values.
+
+    Returns:
+        The document `receipt`, and 0 if nothing differs, 1 if anything does, 5 if a signal ended it.
+
+    Raises:
+        ProblemError: exit code 2, it is no run that can be read; 3, refused, since a difference would say nothing
+            about the run; 4, the device has no room.
+    """
+    run = recorded(request.folder)
+    place = place_of(run, request)
+    for remark in place.fitness.remarks:
+        say(f"differs, and may not matter: {remark}")
+    with StopRequest(max_minutes=request.minutes) as stop, explain_full_device(str(request.folder)):
+        found = carried_out(run, place, request, stop, say, tell)
+    if not any(each.verdict != "not tried" for each in found.segments) and not found.answers.found:
+        raise ProblemError([nothing_reached(run, found)], exit_code=REFUSED)
+    covered = {
+        "start": {"verdict": "different" if found.start else "identical", "differences": list(found.start)},
+        "segments": [each.document() for each in found.segments],
+        "items": found.answers.document(),
+    }
+    receipt = receipt_of(
+        request.folder,
+        "replay",
+        device=place.devices.document(),
+        asked=request.document(),
+        covered=covered,
+        result=result_of(found),
+        said=said_of(found),
+    )
+    code = INTERRUPTED if stop.is_signalled else int(receipt["result"] == "different")
+    return receipt | {"run_id": run.manifest["run_id"]}, code
+
+
+def place_of(run: Recorded, request: ReplayRequest) -> Place:
+    """Return where and with what the run is repeated.
+
+    Raises:
+        ProblemError: exit code 3; something that decides the numbers is not here or is another one.
+    """
+    if run.manifest["status"] == "running":
+        what = "The run is not sealed: it is under way, or was killed."
+        then = "Wait for its end, or continue it with trainproof train --resume."
+        raise ProblemError([problem_of(NOTHING_TO_REPEAT, file=str(run.folder), what=what, next=then)], exit_code=2)
+    config = config_here(run, request)
+    devices = choose_devices(config.mesh.device, config.mesh.devices)
+    fitness = fitness_of(run.manifest, devices, file=str(run.folder))
+    if refused := [each for each in fitness.refusals if not (request.anyway and each.code == OTHER_SOFTWARE.code)]:
+        raise ProblemError(refused, exit_code=REFUSED)
+    try:
+        task, data = read_inputs(config, devices)
+    except ProblemError as error:
+        raise ProblemError(error.problems, exit_code=REFUSED) from error
+    if problems := other_data(run, data):
+        raise ProblemError(problems, exit_code=REFUSED)
+    return Place(devices=devices, task=task, data=data, fitness=fitness)
+
+
+def config_here(run: Recorded, request: ReplayRequest) -> Config:
+    """Return the run's configuration with its own number of devices and the places of files that were named."""
+    config = run.config
+    if request.dataset is not None:
+        config = replace(config, data=replace(config.data, dataset=request.dataset))
+    if request.model is not None:
+        config = replace(config, model=replace(config.model, name=request.model))
+    there, here = run.manifest["devices"]["count"], len(choose_devices(config.mesh.device, None).list)
+    return replace(config, mesh=replace(config.mesh, devices=min(there, here)))
+
+
+def other_data(run: Recorded, data: Data) -> list[Problem]:
+    """Return what is another file than the run's: its dataset, its evaluation set."""
+    stated = run.manifest["dataset"]
+    found = []
+    if data.dataset.sha256 != stated["sha256"]:
+        what = f"{data.dataset.name} has the SHA-256 {data.dataset.sha256}; the run learned from {stated['sha256']}."
+        found.append(problem_of(OTHER_DATA, file=str(run.folder), pointer="/dataset/sha256", what=what))
+    if run.summary is not None and data.items is not None:
+        asked, items = run.summary["eval_set"], data.items.file
+        if items.sha256 != asked["sha256"]:
+            what = f"{items.name} has the SHA-256 {items.sha256}; the run was asked {asked['sha256']}."
+            then = "Have the run's own evaluation set where its configuration names it."
+            found.append(problem_of(OTHER_DATA, file=str(run.folder), pointer="/eval_set/sha256", what=what, next=then))
+    return found
+
+
+def carried_out(
+    run: Recorded, place: Place, request: ReplayRequest, stop: StopRequest, say: Callable[[str], None], tell: Tell
+) -> Found:
+    """Repeat the segments and answers that are asked for, and return what came of them."""
+    task, data = place.task, place.data
+    states = States(run=run, task=task, frozen=frozen_of(task))
+    seed = request.seed if request.seed is not None else int(run.sha256[:8], 16)
+    order = segments_asked(run, states, request, seed)
+    tell({"event": "planned", "segments": [ends(each) for each in run.segments], "items": request.items})
+    steps = compiled_steps(task, data.source.lengths_in_use)
+    start = states.at(run.first_step)
+    found = Found(run=run, whole=request.whole, is_exact=place.fitness.is_exact)
+    if start is not None:
+        found.start += start_differences(run, task, data, steps, start, states.frozen)
+        for difference in found.start:
+            say(f"the start differs: {difference}")
+        answer(found, run.baseline, states.params_of(start), request, place, seed, tell)
+    del start
+    repetition = Repetition(
+        run=run,
+        task=task,
+        steps=steps,
+        source=data.source,
+        states=states,
+        stop=stop,
+        is_exact=place.fitness.is_exact,
+        progress=lambda done, total, loss: tell({"event": "step", "step": done, "of": total, "loss": loss}),
+    )
+    for segment in order:
+        if segment.number not in repetition.found and stop.reason() is None:
+            for each in repetition.repeat(segment):
+                say(line_of(each))
+                tell({"event": "segment", "number": each.segment.number, **each.document()})
+    found.segments = [
+        repetition.found.get(each.number) or Repeated(segment=each, verdict="not tried") for each in run.segments
+    ]
+    if run.answers and not stop.is_signalled:
+        params, where = trained_params(run, states, repetition.ended())
+        if params is not None:
+            say(f"answers are given again with the parameters of {where}")
+            answer(found, run.answers, params, request, place, seed, tell)
+        else:
+            say("no answer of the trained model is given again: its parameters are not here")
+    for remark in states.remarks:
+        say(remark)
+    found.is_out_of_time = stop.reason() is not None
+    return found
+
+
+def segments_asked(run: Recorded, states: States, request: ReplayRequest, seed: int) -> Iterable[Segment]:
+    """Return the segments to repeat, in order: all, or those drawn; where time is given, the others after them."""
+    if request.whole:
+        return run.segments
+    drawn = drawn_segments(run.segments, states.steps, count=request.segments, seed=seed)
+    if request.minutes is None:
+        return drawn
+    return [*drawn, *(each for each in run.segments if each not in drawn)]
+
+
+def answer(
+    found: Found,
+    stated: Any,
+    params: Any,
+    request: ReplayRequest,
+    place: Place,
+    seed: int,
+    tell: Tell,
+) -> None:
+    """Answer drawn items again and keep what came of them."""
+    drawn = None if request.whole else drawn_items([row["id"] for row in stated], count=request.items, seed=seed)
+    found.answers.of += len(stated)
+    found.answers.found += answered_again(
+        params,
+        stated,
+        drawn,
+        place.task,
+        place.data,
+        lambda done, total: tell({"event": "items", "done": done, "of": total, **found.answers.document()}),
+    )
+    tell({"event": "items", **found.answers.document()})
+
+
+def ends(segment: Segment) -> dict[str, int]:
+    """Return where a segment begins and ends, as a receipt says it."""
+    return {"first_step": segment.first_step, "last_step": segment.last_step}
+
+
+def line_of(each: Repeated) -> str:
+    """Return what came of a segment, on a line."""
+    said = f"{each.segment.name}: {each.verdict} ({each.seconds:.1f} s)"
+    return f"{said}\n  {each.difference}" if each.difference else said
+
+
+def nothing_reached(run: Recorded, found: Found) -> Problem:
+    """Return the problem of a run of which no part could be repeated."""
+    parent = run.manifest["parent"]
+    if parent is not None and not found.is_out_of_time:
+        what = f"The run goes on from step {parent['step']} of {parent['run_id']}, whose checkpoint is not here."
+        then = f"Repeat {parent['run_id']}, or put its folder with the checkpoint beside this one."
+    else:
+        what, then = "The time was over before a segment was repeated.", "Give more --minutes."
+    return problem_of(NOTHING_TO_REPEAT, file=str(run.folder), what=what, next=then)

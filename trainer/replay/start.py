@@ -1,0 +1,81 @@
+"""What a run states before its first step, held against what its configuration gives here: model, program, data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import zip_longest
+from typing import Any
+
+from evidence.records.by_name import flatten
+from evidence.run import layout
+from schemas.problems.words import shown
+from schemas.validate import read_document
+from trainer.data.shown import first_examples
+from trainer.loop.record import model_group, training_group
+from trainer.loop.step import TrainState
+from trainer.loop.steps import Steps
+from trainer.loop.task import Task, without_reference
+from trainer.model.params import Params
+from trainer.objectives.data import Data
+from trainer.replay.recorded import Recorded
+
+OF_THE_END = frozenset({"training.steps_done", "training.forced", "model.name", "model.revision", "dataset.name"})
+"""What is known only afterwards, or says how the run was started and what its files were called."""
+
+OF_THE_BACKEND = ("training.donation.",)
+"""What one kind of device states and another does not."""
+
+
+def start_differences(
+    run: Recorded, task: Task, data: Data, steps: Steps, state: TrainState, frozen: Params
+) -> list[str]:
+    """Return what the run states of its start and is not so here, as sentences with both values.
+
+    Args:
+        run: what it states.
+        task: what it trains.
+        data: what it learns from.
+        steps: its compiled steps.
+        state: before the first step.
+        frozen: the parameters that do not learn.
+    """
+    of_model = without_reference(frozen)
+    program = steps.longest
+    weights = run.manifest["model"]["weights"]
+    here = {
+        "model": model_group(task, program, state, of_model, weights=weights),
+        "training": training_group(task, program, state, forced=False),
+        "dataset": data.document(),
+    }
+    said = [
+        f"{name} is {shown(stated)} in the run and {shown(found)} here"
+        for name, stated, found in _differing(run.manifest, here)
+    ]
+    examples = read_document(run.folder / layout.FIRST_EXAMPLES, "first_examples").value
+    count = run.config.recording.first_examples
+    found = first_examples(data.encoded, data.first_rows(count), data.tokenizer, run_id=run.manifest["run_id"])
+    return said if examples is None else [*said, *_other_examples(examples, found)]
+
+
+def _other_examples(stated: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str]:
+    numbered = enumerate(zip_longest(stated["examples"], found["examples"]), start=1)
+    other = [number for number, (one, another) in numbered if one != another]
+    if other:
+        yield f"{layout.FIRST_EXAMPLES}: example {other[0]} is not the one that training sees first here"
+    for name, one, another in _unequal(stated["counts"], found["counts"]):
+        yield f"{layout.FIRST_EXAMPLES}: {name} is {shown(one)} in the run and {shown(another)} here"
+
+
+def _differing(manifest: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    for group, values in here.items():
+        stated = manifest[group]
+        for name, one, other in _unequal(stated or {}, values):
+            whole = f"{group}.{name}"
+            if whole not in OF_THE_END and not whole.startswith(OF_THE_BACKEND):
+                yield whole, one, other
+
+
+def _unequal(stated: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the values that the run states and that differ here; what an earlier version did not state is not asked."""
+    one, other = flatten(dict(stated)), flatten(dict(found))
+    yield from ((name, value, other.get(name)) for name, value in one.items() if value != other.get(name))
