@@ -184,14 +184,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--prompts", type=int, default=40)
-    parser.add_argument("--follow", nargs=4)
+    parser.add_argument("--runs", nargs=2, type=Path, help="two runs of the demo's decoder, instead of training them")
+    parser.add_argument("--follow", nargs=4, help="used by this program itself")
     given = parser.parse_args()
     if given.follow:
         follow(*given.follow)
         return
     with tempfile.TemporaryDirectory() as name:
-        folder = trained(Path(name) / "first", steps=given.steps, seed=0)
-        other = trained(Path(name) / "second", steps=given.steps, seed=1)
+        folder, other = given.runs or (
+            trained(Path(name) / f"seed-{seed}", steps=given.steps, seed=seed) for seed in (0, 1)
+        )
         types = {compute: measured(folder, other, compute, given.prompts) for compute in TYPES}
     result = {
         "model": "demo",
