@@ -26,8 +26,8 @@ TOLERANCE: Mapping[str, Allowed] = {
     "bfloat16": Allowed(fingerprint=Tolerance(far_share=0.08, mean_steps=1.1), margin=0.1),
     "float16": Allowed(fingerprint=Tolerance(far_share=0.04, mean_steps=0.25), margin=0.02),
 }
-"""Twice the largest distance measured; of float32, where none was, one value of fifty. Margins are wider than measured,
-since logits of larger models are: an edited token was never less than 1.7 below."""
+"""At least twice the largest distance measured; of float32, where none was, one value of fifty. Margins are wider than
+measured, since logits of larger models are: an edited token was never less than 1.7 below."""
 
 ROUGHER: Mapping[str, str] = {"gpu": "float16", "tpu": "bfloat16"}
 """How a device multiplies float32 unless it is told otherwise: a GPU in TF32, with the mantissa of float16, a TPU in
