@@ -150,7 +150,9 @@ def _other_number_of_examples(facts: Facts, document: Document, asked: int) -> I
     sequences, a step has more rows than sequences, as many as fit.
     """
     shown_ones = len(document["examples"])
-    there = min(facts.training["batch_size"] if facts.training else asked, document["counts"]["rows"])
+    if facts.training is None:
+        return  # Before the step is compiled nobody knows how many sequences it has.
+    there = min(facts.training["batch_size"], document["counts"]["rows"])
     packed = bool((facts.config or {}).get("data", {}).get("packing"))
     if shown_ones != min(asked, there) and not (packed and min(asked, there) < shown_ones <= asked):
         seen = "1 example is shown" if shown_ones == 1 else f"{shown_ones} examples are shown"
