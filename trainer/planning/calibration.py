@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from evidence.run.write import write_json
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import Rule, problem_of
-from trainer.planning.ask import ProgramAnswer
+from trainer.planning.ask import COMPILED_ERROR, ProgramAnswer
 from trainer.planning.compile.cache import folder
+from trainer.planning.estimate import ERROR_FRACTION
 
 FILE = "calibration.json"
 
@@ -113,8 +114,6 @@ def narrowed_answers(answers: Sequence[ProgramAnswer], measured: Sequence[Measur
         answers: of the programs of a run.
         measured: runs on the same kind of device.
     """
-    from dataclasses import replace
-
     found = []
     for answer in answers:
         off = [
@@ -122,7 +121,7 @@ def narrowed_answers(answers: Sequence[ProgramAnswer], measured: Sequence[Measur
             for each in measured
             if each.memory_ratio is not None and each.method == answer.way
         ]
-        is_plain = answer.error_fraction in PLAIN_ERRORS
+        is_plain = answer.error_fraction in (COMPILED_ERROR, ERROR_FRACTION)
         if len(off) >= ENOUGH_FOR_MEMORY and is_plain:
             error = round(max(off) + MEMORY_WITHIN, 4)
             because = f"{answer.because}; {len(off)} runs on this kind of device were within {max(off):.1%}"
