@@ -36,6 +36,7 @@ from trainer.recorder.manifest import first_manifest
 from trainer.recorder.memory import PeakArrays
 from trainer.recorder.progress import Watch
 from trainer.recorder.recorder import Recorder, claim, refuse_folder
+from trainer.recorder.stamping import refuse_authority, stamp_end, stamp_start
 from trainer.resume import parent_of, record_parent, refuse_other_rows, weights_of
 
 EXIT_CODES = {"succeeded": 0, "failed": FAILED, "interrupted": INTERRUPTED}
@@ -66,6 +67,7 @@ def run(request: RunRequest, watch: Watch) -> int:
     config, resume = request.config, request.resume
     stop = StopRequest(max_minutes=config.limits.max_minutes)
     refuse_folder(request.folder)
+    refuse_authority(config.recording.time_authority)
     parent = parent_of(resume, config)
     devices = choose_devices(config.mesh.device, config.mesh.devices)
     task, data = read_inputs(config, devices, with_weights=resume is None)
@@ -81,6 +83,7 @@ def run(request: RunRequest, watch: Watch) -> int:
     with stop, claimed(request.folder, watch) as recorder:
         record_start(recorder, request, devices=devices, data=data, parent=parent)
         record_plan(recorder, plan)
+        stamp_start(recorder, config.recording.time_authority)
         states, frozen = begun or initial_state(task, programs.beginning)
         of_model = without_reference(frozen)
         steps = programs.steps
@@ -110,6 +113,8 @@ def run(request: RunRequest, watch: Watch) -> int:
         recorder.update("result", peak_arrays=peak.document())
         message = None if outcome.status == "succeeded" else outcome.because
         recorder.seal(outcome.status, exit_code=EXIT_CODES[outcome.status], error=outcome.error, message=message)
+    if said := stamp_end(request.folder, config.recording.time_authority):
+        watch.say(said)
     watch.say(f"run folder: {request.folder}")
     return EXIT_CODES[outcome.status]
 

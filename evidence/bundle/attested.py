@@ -51,7 +51,8 @@ def with_attestation(verdict: Verdict, path: Path, root: Path | None, repository
         verdict: What the bundle is worth.
         path: File of attestations.
         root: Trusted root of Sigstore. None: those on the trust list.
-        repository: `OWNER/NAME` that the workflow is to be of. None: any.
+        repository: `OWNER/NAME` that the reader trusts, of which the workflow is to be. None: none is trusted, so what
+            it says is told and changes no grade.
 
     Raises:
         ProblemError: As `attestations_in` and `attestation_roots`.
@@ -71,14 +72,17 @@ def with_attestation(verdict: Verdict, path: Path, root: Path | None, repository
     problems = list(_problems(path, best, covered, repository))
     if problems:
         return _refused(verdict, path, problems)
-    proof = _proof(best)
+    against = _unchecked(best, roots, repository)
+    proof = _proof(best, believed=against is None)
     lifted = [_lifted(run, proof) if run in covered else run for run in verdict.runs]
-    check = AttestationCheck(path=path, sentence=_sentence(best), unchecked=_unchecked(best, roots), problems=())
+    check = AttestationCheck(
+        path=path, sentence=_sentence(best), invocation=best.invocation, unchecked=against, problems=()
+    )
     return replace(verdict, runs=tuple(lifted), attestation=check)
 
 
 def _refused(verdict: Verdict, path: Path, problems: Sequence[Problem]) -> Verdict:
-    check = AttestationCheck(path=path, sentence=None, unchecked=None, problems=tuple(problems))
+    check = AttestationCheck(path=path, sentence=None, invocation=None, unchecked=None, problems=tuple(problems))
     return replace(verdict, attestation=check)
 
 
@@ -100,10 +104,9 @@ def _problems(
     return problems
 
 
-def _proof(attestation: Attestation) -> Proof:
-    witnessed = attestation.root is not None and attestation.runner == HOSTED
+def _proof(attestation: Attestation, *, believed: bool) -> Proof:
     return Proof(
-        by="GitHub" if witnessed else None,
+        by="GitHub" if believed else None,
         made_at=attestation.made_at.isoformat(timespec="seconds"),
         said=_sentence(attestation),
         holds=True,
@@ -125,7 +128,7 @@ def _sentence(attestation: Attestation) -> str:
     )
 
 
-def _unchecked(attestation: Attestation, roots: Mapping[str, Any]) -> str | None:
+def _unchecked(attestation: Attestation, roots: Mapping[str, Any], repository: str | None) -> str | None:
     """Return what stands against believing an attestation that does not contradict the bundle; None: nothing does."""
     if not roots:
         return (
@@ -135,4 +138,9 @@ def _unchecked(attestation: Attestation, roots: Mapping[str, Any]) -> str | None
     if attestation.runner != HOSTED:
         machine = attestation.runner or "not named"
         return f"It ran on a machine that is {machine}: its owner could have done anything there."
+    if repository is None:
+        return (
+            f"Whoever owns {attestation.repository} decides what its workflows do: read that one, then say with "
+            f"`--repository {attestation.repository}` that you trust it."
+        )
     return None

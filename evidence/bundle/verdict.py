@@ -82,6 +82,8 @@ class AttestationCheck:
     """Its file."""
     sentence: str | None
     """Who made the bundle, and where. None: it does not hold."""
+    invocation: str | None
+    """Address of the workflow's run, whose log says what it did."""
     unchecked: str | None
     """Why it is not believed all the same. None: nothing speaks against it."""
     problems: tuple[Problem, ...]

@@ -22,17 +22,20 @@ LABELS = ("section", "category", "difficulty")
 
 def dataset(name: str) -> Mapping[str, Any] | None:
     """Return rows, hash and, row by row, the hashes of the texts of a built-in dataset; None for any other name."""
-    return _facts()["datasets"].get(name)
+    known: Mapping[str, Any] | None = _facts()["datasets"].get(name)
+    return known
 
 
 def eval_set(name: str) -> Mapping[str, Any] | None:
     """Return items, hashes and, by id, the hash of each item of a built-in evaluation set; None for any other name."""
-    return _facts()["eval_sets"].get(name)
+    known: Mapping[str, Any] | None = _facts()["eval_sets"].get(name)
+    return known
 
 
 def model(name: str) -> Mapping[str, Any] | None:
     """Return family, parameters, vocabulary, layers and start weights by seed of a built-in model; None for others."""
-    return _facts()["models"].get(name)
+    known: Mapping[str, Any] | None = _facts()["models"].get(name)
+    return known
 
 
 def generated(name: str, rows: int, seed: int) -> Mapping[str, Any] | None:

@@ -40,7 +40,7 @@ def speed_is_within_the_device(facts: Facts) -> Iterator[Problem]:
 
     A model of 2.5e9 parameters on one TPU v5e chip (197e12 a second) cannot see more than 39,400 tokens a second.
     """
-    target = _target(facts)
+    target = target_of(facts)
     if target is None or facts.manifest is None or facts.training is None or facts.model is None:
         return
     result = facts.manifest["result"]
@@ -62,7 +62,7 @@ def speed_is_within_the_device(facts: Facts) -> Iterator[Problem]:
 
 def memory_is_within_the_device(facts: Facts) -> Iterator[Problem]:
     """Yield a problem where a run's peak is more than one of its devices has."""
-    target = _target(facts)
+    target = target_of(facts)
     if target is None or target.memory_bytes is None or facts.manifest is None or facts.manifest["result"] is None:
         return
     peak = facts.manifest["result"]["peak_memory_bytes"]
@@ -78,7 +78,7 @@ def memory_is_within_the_device(facts: Facts) -> Iterator[Problem]:
 
 def compute_type_is_one_of_the_device(facts: Facts) -> Iterator[Problem]:
     """Yield a warning where a run computed in a type that its device only imitates, as bfloat16 on a T4."""
-    target = _target(facts)
+    target = target_of(facts)
     if target is None or facts.model is None:
         return
     kind = facts.model["dtypes"]["compute"]
@@ -93,7 +93,7 @@ def compute_type_is_one_of_the_device(facts: Facts) -> Iterator[Problem]:
         )
 
 
-def _target(facts: Facts) -> Target | None:
+def target_of(facts: Facts) -> Target | None:
     """Return the machine of the table whose devices the run states, None where there is none, as for a CPU."""
     if facts.manifest is None:
         return None

@@ -5,7 +5,7 @@ What a name means is looked up, never guessed: a file of one's own, and a model 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from evidence.records.facts import Document, Facts
 from evidence.records.values import found
@@ -203,9 +203,7 @@ def start_weights_follow_from_the_seed(facts: Facts) -> Iterator[Problem]:
         )
 
 
-def _strange_items(
-    facts: Facts, name: str, known: Document, file: str, rows: tuple[Document, ...] | list[Document]
-) -> Iterator[Problem]:
+def _strange_items(facts: Facts, name: str, known: Document, file: str, rows: Sequence[Document]) -> Iterator[Problem]:
     for line, row in enumerate(rows, start=1):
         if (right := known.get(row["id"])) is None:
             what, pointer = f"{name} has no item {row['id']}.", "/id"

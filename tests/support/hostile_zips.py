@@ -147,6 +147,10 @@ CASES: dict[str, Callable[[], bytes]] = {
     "same_bytes_twice": same_bytes_twice,
     "two_names": lambda: raw_zip([Part(local={"name": b"b.txt"})]),
     "two_sizes": lambda: raw_zip([Part(local={"size": 7})]),
+    "descriptor_missing": lambda: raw_zip(
+        [Part(flags=UTF8 | 1 << 3, local={"crc32": 0, "packed": 0, "size": 0}), Part(name="b.txt")]
+    ),
+    "descriptor_missing_at_the_end": lambda: raw_zip([Part(), Part(name="b.txt", flags=UTF8 | 1 << 3)]),
     "two_checksums": lambda: raw_zip([Part(local={"crc32": 1})]),
     "two_methods": lambda: raw_zip([Part(local={"method": 8})]),
     "second_name_in_extra": lambda: raw_zip([Part(extra=struct.pack("<2HBL", 0x7075, 10, 1, 0) + b"b.txt")]),

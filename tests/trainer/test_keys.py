@@ -205,6 +205,10 @@ EFFECTS: dict[str, tuple[list[str], Observe]] = {
         ["recording.first_examples=1"],
         of_run(lambda folder: len(document(folder, layout.FIRST_EXAMPLES)["examples"])),
     ),
+    "recording.time_authority": (
+        ["recording.time_authority=http://127.0.0.1:9/nobody-is-there"],
+        of_run(lambda folder: (folder / layout.STAMPS).exists()),
+    ),
     "recording.params_mib": (
         ["recording.params_mib=0"],
         of_run(lambda folder: (folder / layout.TRAINED_PARAMS).exists()),

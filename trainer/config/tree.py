@@ -128,6 +128,7 @@ class Recording:
     log_every_steps: int = 1
     chain_every_steps: int | None = None
     first_examples: int = 4
+    time_authority: str | None = None
     params_mib: int = 16
 
 

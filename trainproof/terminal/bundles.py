@@ -122,6 +122,7 @@ def verdict_dict(verdict: Verdict) -> dict[str, Any]:
         and {
             "path": str(verdict.attestation.path),
             "sentence": verdict.attestation.sentence,
+            "invocation": verdict.attestation.invocation,
             "unchecked": verdict.attestation.unchecked,
             "holds": verdict.attestation.sentence is not None and verdict.attestation.unchecked is None,
             "findings": as_dicts(verdict.attestation.problems),
@@ -178,7 +179,7 @@ def _witness_lines(verdict: Verdict) -> Iterator[str]:
         yield from (f"  {sentence}" for sentence in verdict.stamps.sentences)
     attestation = verdict.attestation
     if attestation and attestation.sentence:
-        yield f"  {attestation.path.name}: {attestation.sentence}"
+        yield f"  {attestation.path.name}: {attestation.sentence} {attestation.invocation}"
         if attestation.unchecked:
             yield f"  {attestation.unchecked}"
 

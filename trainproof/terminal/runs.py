@@ -14,6 +14,7 @@ from typing import Any
 from evidence.index.runs import RunSummary
 from evidence.judge.headlines import headlines
 from evidence.judge.record import record_of
+from evidence.proof.stamps.record import told_by_authorities
 from evidence.proof.standing import standing_of
 from evidence.records.facts import facts_of
 from evidence.records.ours import Run
@@ -71,6 +72,7 @@ def run_text(run: Run) -> str:
     width = max(len(name) for name, _ in rows)
     lines = [str(run.path), *(f"  {name.ljust(width)}  {value}" for name, value in rows)]
     lines += [f"  {''.ljust(width)}  {reason}" for reason in report.grade.reasons]
+    lines += [f"  {'time'.ljust(width)}  {sentence}" for sentence in told_by_authorities(run.path, run.manifest)]
     return as_lines(lines) + as_text(report.findings)
 
 
@@ -87,6 +89,7 @@ def run_json(run: Run) -> dict[str, Any]:
         **{name.replace(" ", "_"): None if value == NOTHING else value for name, value in _identity(run)},
         "headlines": [asdict(line) for line in headlines(record)],
         "withheld": list(record.withheld),
+        "stamps": told_by_authorities(run.path, run.manifest),
         "findings": as_dicts(report.findings),
     }
 

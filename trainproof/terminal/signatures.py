@@ -6,16 +6,14 @@ What lives here: what the user named and left out. What does not: any signature 
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from importlib.util import find_spec
 from pathlib import Path
 
 from evidence.bundle.signature import check_signature, sign_bundle
-from evidence.bundle.verdict import SignatureCheck, Verdict
+from evidence.bundle.verdict import Verdict
 from evidence.proof.envelope import Signed, signature_of
-from evidence.proof.keys import PublicKey, new_key, public_key, public_of
+from evidence.proof.keys import new_key, public_key, public_of
 from evidence.proof.rules import BAD_KEY, refused
 from evidence.proof.signing import sign_document
 from evidence.proof.trust import trusted_keys
@@ -64,13 +62,7 @@ def with_signature(verdict: Verdict, signature: Path | None, public_key_file: Pa
         raise ProblemError([refused(BAD_KEY, str(signature), what)], exit_code=2)
     if signature is None and not path.is_file():
         return verdict
-    return replace(verdict, signature=_beside(verdict, path, known, asked=signature is not None))
-
-
-def _beside(verdict: Verdict, path: Path, known: Mapping[PublicKey, str], *, asked: bool) -> SignatureCheck:
-    if not known and find_spec("cryptography") is None:
-        return SignatureCheck(path=path, problems=(), asked=False, unknown=1)
-    return check_signature(verdict, path, known, asked=asked)
+    return replace(verdict, signature=check_signature(verdict, path, known, asked=signature is not None))
 
 
 def _signed(file: Path, key: Path) -> Signed:

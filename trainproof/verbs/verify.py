@@ -18,7 +18,7 @@ def verify(
     tsa_root: Annotated[Path | None, typer.Option(help="Root certificate of the time authority (PEM).")] = None,
     attestation: Annotated[Path | None, typer.Option(help="Attestation of a GitHub workflow about it.")] = None,
     trusted_root: Annotated[Path | None, typer.Option(help="Trusted root of Sigstore to check it against.")] = None,
-    repository: Annotated[str | None, typer.Option(help="OWNER/NAME that the workflow is to be of.")] = None,
+    repository: Annotated[str | None, typer.Option(help="OWNER/NAME that you trust and the workflow is of.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Check a bundle with nothing but the zip: hashes, documents, cross-checks, grades. Exit 1: it does not hold."""

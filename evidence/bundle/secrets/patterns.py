@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 
 from evidence.bundle.format.rules import PERSONAL_DETAIL, SECRET
+from evidence.bundle.secrets.prefixes import PREFIXED, SHAPED, cased
 from schemas.problems.rule import Rule
 
 
@@ -87,7 +88,27 @@ PATTERNS = (
     ),
     _secret("a GitHub token", (b"github_pat_",), rb"(?P<secret>github_pat_[A-Za-z0-9_]{22,})"),
     _secret("a GitLab token", (b"glpat-",), rb"(?P<secret>glpat-[\w-]{20,})"),
-    _secret("an AWS key id", (b"akia",), _START + rb"(?P<secret>AKIA[A-Z0-9]{16})(?![A-Za-z0-9])"),
+    _secret(
+        "an AWS key id",
+        (b"akia",),
+        # Its issuer prints ids that end in EXAMPLE in every manual.
+        _START + rb"(?P<secret>AKIA(?![A-Z0-9]{9}EXAMPLE(?![A-Za-z0-9]))[A-Z0-9]{16})(?![A-Za-z0-9])",
+    ),
+    *(
+        _secret(kind, (prefix.encode(),), _START + f"(?P<secret>{cased(prefix)}{rest})".encode())
+        for kind, prefix, rest in PREFIXED
+    ),
+    *(
+        _secret(kind, (name.encode(),), f"(?i:{re.escape(name)})(?P<secret>{rest})".encode())
+        for kind, name, rest in SHAPED
+    ),
+    _secret("a Telegram bot token", (b":aa",), rb"(?<=[0-9]{8})(?P<secret>:AA[\w-]{33})(?![\w-])"),
+    _secret(
+        "a Discord bot token",
+        (b"discord",),
+        # The bot's id in base 64, which begins with M, N or O, then a time and a signature.
+        rb"(?i:discord)[\w. \"'\](:=,\\-]{1,40}?(?<![A-Za-z0-9])(?P<secret>[MNO][A-Za-z\d]{23,25}\.[\w-]{6}\.[\w-]{27,38})",
+    ),
     _secret("a Google API key", (b"aiza",), rb"(?P<secret>AIza[\w-]{35})"),
     _secret("a Google access token", (b"ya29.",), rb"(?P<secret>ya29\.[\w-]{20,})"),
     _secret("a Slack token", (b"xox",), rb"(?P<secret>xox[abeoprs]-[A-Za-z0-9-]{10,})"),
@@ -118,7 +139,8 @@ PATTERNS = (
         (b"api", b"secret", b"_token"),
         rb"(?i:api[_-]?key|secret(?:_?access)?(?:_?key)?|_token)\\{0,8}[\"']?\]? *[:=] *\\{0,8}[\"']?"
         + _NO_PLACEHOLDER
-        + rb"(?P<secret>(?=[\w+/=.-]*[0-9])[\w+/=.-]{16,})",
+        # The manuals of AWS print a secret that ends in EXAMPLEKEY.
+        + rb"(?P<secret>(?![\w+/]*EXAMPLEKEY)(?=[\w+/=.-]*[0-9])[\w+/=.-]{16,})",
     ),
     _secret(
         "a password",

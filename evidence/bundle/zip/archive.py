@@ -271,6 +271,10 @@ def _with_local(file: BinaryIO, entry: Entry, previous_end: int, limit: int) -> 
     data_end = data_start + entry.packed_bytes
     if data_end > limit:
         raise ArchiveError(OVERLAP, "The entry reaches into the bytes of the next.", entry=entry.name)
+    if entry.flags & FLAG_DESCRIPTOR and limit == data_end:
+        # Info-ZIP goes on reading for it, into the next entry.
+        what = "The entry announces a data descriptor after its content, and there is none."
+        raise ArchiveError(TWO_HEADERS, what, entry=entry.name)
     if limit > data_end:
         file.seek(data_end)
         _check_descriptor(file.read(min(limit - data_end, 25)), entry, limit - data_end)

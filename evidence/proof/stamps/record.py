@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +20,7 @@ from evidence.proof.stamps.authority import stamped
 from evidence.proof.stamps.check import Checked, checked
 from evidence.proof.trust import trust_path, trusted
 from evidence.run import layout
+from evidence.run.extras import install_command
 from evidence.run.hashes import sha256_file
 from evidence.run.write import write_json
 from schemas.catalog import VERSION
@@ -136,8 +138,8 @@ def trusted_roots(named: Path | None) -> dict[str, Any]:
 
 
 def stamp_worth(stamp: KeptStamp, roots: Mapping[str, Any]) -> Checked | None:
-    """Return what a kept stamp is worth to a reader; None where there is no answer to check."""
-    if stamp.answer is None or stamp.actual is None:
+    """Return what a kept stamp is worth to a reader; None where there is no answer, or nothing here that reads one."""
+    if stamp.answer is None or stamp.actual is None or find_spec("rfc3161_client") is None:
         return None
     return checked(stamp.answer, bytes.fromhex(stamp.actual), stamp.authority, roots)
 
@@ -153,6 +155,8 @@ def stamp_sentence(stamp: KeptStamp, worth: Checked | None, *, asked: bool) -> s
     what = WHAT[stamp.of]
     if stamp.failed is not None:
         return f"No time stamp of {what}: {stamp.failed}"
+    if worth is None and find_spec("rfc3161_client") is None:
+        return f"The time stamp of {what} was not read, which needs `rfc3161-client`: {install_command('witness')}."
     if worth is None or worth.stamp.time is None:
         return f"The time stamp of {what} cannot be checked: {worth.problem if worth else 'a file is missing.'}"
     at = f"{worth.stamp.time:%Y-%m-%d %H:%M:%S} UTC"
@@ -164,3 +168,14 @@ def stamp_sentence(stamp: KeptStamp, worth: Checked | None, *, asked: bool) -> s
         f"A time stamp of {what} says {at}, by {worth.stamp.by}; you trust no root certificate of this authority, so "
         "it is a claim."
     )
+
+
+def told_by_authorities(folder: Path, manifest: Mapping[str, Any] | None) -> list[str]:
+    """Return what the time stamps of a run folder say to a reader with the roots on the trust list, each a sentence.
+
+    Raises:
+        ProblemError: Exit code 2: the trust list cannot be used, or a package that reads stamps is not installed.
+    """
+    stamps = stamps_of(folder, manifest)
+    roots = trusted_roots(None) if stamps else {}
+    return [stamp_sentence(stamp, stamp_worth(stamp, roots), asked=False) for stamp in stamps]

@@ -36,6 +36,9 @@ HARMLESS = {
     "placeholders": "password=os.environ['X'] password: ${PW} https://user:****@host/ api_key=None api_key: <yours>",
     "prose": "The secret of the token is a password nobody has. Bearer of news. machine learning login page.",
     "prompt": '{"prompt": "A price is 10.50 and 172.25; 3 x 10.10.10?", "expected": "192.168"}',
+    "key that the manuals of AWS print": "AKIA" + "IOSFODNN7EXAMPLE",
+    "secret that they print": "aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCY" + "EXAMPLEKEY",
+    "names with prefixes": "npm_config_cache as-is ak-to gsk_ sig=4 modal.as-built dapi r8_ asian-languages whsec_",
     "example mail": "write to someone@example.com or noreply@github.com",
 }
 
@@ -53,6 +56,10 @@ def test_secret_is_found(name: str):
 @pytest.mark.parametrize("name", [name for name in SECRETS if isinstance(SECRETS[name], str)])
 def test_secret_is_found_in_a_line_of_json(name: str):
     assert found_in(json.dumps({"message": f"Traceback:\n{SECRETS[name]}\nend"}), SECRET)
+
+
+def test_forty_kinds_are_known() -> None:
+    assert len(SECRETS) >= 40
 
 
 @pytest.mark.parametrize("name", DETAILS)

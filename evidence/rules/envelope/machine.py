@@ -1,0 +1,132 @@
+"""Speed and memory against the machine, both sides: faster or smaller than can be, slower than anybody would wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from evidence.records.facts import Facts
+from evidence.records.values import found
+from evidence.rules.device_limits import target_of
+from evidence.run import layout
+from schemas.problems.formats import size
+from schemas.problems.problem import Problem
+from schemas.problems.rule import Rule
+from schemas.reading.times import seconds_between
+
+ODD_SPEED = Rule(
+    "TP438",
+    "Speed unlike that of the machine",
+    "A step takes about six operations for each parameter and token: two forward and four backward.",
+    "Repeat a part of the run on such a machine: `trainproof replay RUN`.",
+    "warning",
+)
+ODD_MEMORY = Rule(
+    "TP439",
+    "Memory unlike that of such a model",
+    "A program holds at least its parameters, and no more than the machine has.",
+    "Repeat the first steps: `trainproof replay RUN`.",
+    "warning",
+)
+ODD_ANSWERS = Rule(
+    "TP440",
+    "Answers faster than a model writes them",
+    "Tokens of an answer come one after the other; each takes a pass through the model.",
+    "Let the model answer again: `trainproof challenge RUN`.",
+    "warning",
+)
+
+OPERATIONS = 6
+CORE_FLOPS = 4e12
+"""Operations a second that no core of a CPU exceeds; those with matrix units reach about 2e12 in bfloat16."""
+LEAST_USE, LARGE = 1e-5, 100_000_000
+"""A device that does less than this share of its peak is unusual for a model of so many parameters."""
+PASS_SECONDS = 10e-6
+"""One pass through a model takes longer on any machine, were it only to be started. Real ones: 1e-4 and more."""
+_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+
+def speed_is_of_this_machine(facts: Facts) -> Iterator[Problem]:
+    """Yield a warning for more operations a second than the processors do, or next to none of a large model."""
+    if facts.manifest is None or facts.training is None or facts.model is None or not facts.manifest["result"]:
+        return
+    seconds = facts.manifest["result"]["train_seconds"]
+    parent = facts.manifest["parent"]
+    steps = facts.training["steps_done"] - (parent["step"] if parent else 0)
+    tokens = steps * facts.training["tokens_per_step"]
+    peak = _peak(facts)
+    if not seconds or not tokens or not peak:
+        return
+    done = OPERATIONS * facts.model["parameters"] * tokens / seconds
+    # Of a token table only some rows are used, and frozen weights need no gradient: a third may be right.
+    what = None
+    if done / 3 > peak:
+        what = f"The run did about {done:.3g} operations a second, {done / peak:.3g} times what its processors can."
+    elif done < LEAST_USE * peak and facts.model["parameters"] >= LARGE:
+        what = f"The run did about {done:.3g} operations a second, {done / peak:.1g} of what its processors can."
+    if what:
+        yield found(facts.folder, ODD_SPEED, layout.MANIFEST, what, pointer="/result/train_seconds")
+
+
+def memory_holds_the_model(facts: Facts) -> Iterator[Problem]:
+    """Yield a warning where the peak is less than the parameters alone, or more than the machine has."""
+    if facts.manifest is None or facts.training is None or facts.model is None or not facts.manifest["result"]:
+        return
+    peak = facts.manifest["result"]["peak_memory_bytes"]
+    plain = ((facts.config or {}).get("method") or {}).get("base", "plain") == "plain"
+    if peak is None or not plain:
+        return
+    held = (
+        facts.model["parameters"] * _BYTES.get(facts.model["dtypes"]["params"], 1) // facts.manifest["devices"]["count"]
+    )
+    there = facts.manifest["environment"]["memory_bytes"]
+    what = None
+    if peak < held:
+        what = f"The peak is {size(peak)}; the parameters alone are {size(held)} on each device."
+    elif there and facts.manifest["devices"]["platform"] == "cpu" and peak > there:
+        what = f"The peak is {size(peak)}; the machine has {size(there)}."
+    if what:
+        yield found(facts.folder, ODD_MEMORY, layout.MANIFEST, what, pointer="/result/peak_memory_bytes")
+
+
+def answers_take_time(facts: Facts) -> Iterator[Problem]:
+    """Yield a warning where an evaluation took less time than its tokens need, one pass after the other."""
+    if facts.manifest is None or facts.model is None or facts.eval_summary is None or not _in_one_go(facts):
+        return
+    rows = facts.predictions or []
+    seconds = seconds_between(facts.eval_summary["started_at"], facts.eval_summary["finished_at"])
+    at_once = ((facts.config or {}).get("evaluation") or {}).get("batch_size") or len(rows)
+    if seconds is None or seconds < 0 or not rows:
+        return
+    tokens = [row["output_tokens"] or 0 for row in rows]
+    passes = sum(max(tokens[at : at + at_once]) for at in range(0, len(tokens), at_once))
+    peak = _peak(facts)
+    least = max(passes * PASS_SECONDS, 2 * facts.model["parameters"] * sum(tokens) / peak if peak else 0.0)
+    if seconds + 1e-3 < least:  # documents state milliseconds
+        what = (
+            f"{len(rows):,} answers with {sum(tokens):,} tokens took {seconds:g} s; "
+            f"{passes:,} passes through {facts.model['parameters']:,} parameters take {least:.2g} s at least."
+        )
+        yield found(facts.folder, ODD_ANSWERS, layout.EVAL_SUMMARY, what, pointer="/finished_at")
+
+
+def _in_one_go(facts: Facts) -> bool:
+    """Return whether all answers were written between the stated times; a continued evaluation keeps older ones."""
+    evaluations = [record for record in facts.log or [] if record["event"] == "evaluated"]
+    complete = facts.eval_summary is not None and facts.eval_summary["status"] == "complete"
+    return complete and len(evaluations) <= 1 and facts.manifest is not None and facts.manifest["parent"] is None
+
+
+def _peak(facts: Facts) -> float | None:
+    """Return the operations a second of all devices of a run; None where they are not known."""
+    assert facts.manifest is not None, "asked only where it is there"
+    if facts.manifest["devices"]["platform"] == "cpu":
+        cores = facts.manifest["environment"]["cpu_count"]
+        return CORE_FLOPS * cores if cores else None
+    target = target_of(facts)
+    peaks = np.array(list(target.peak_flops.values())) if target else np.zeros(0)
+    return float(peaks.max()) * facts.manifest["devices"]["count"] if len(peaks) else None
+
+
+CHECKS = (speed_is_of_this_machine, memory_holds_the_model, answers_take_time)
