@@ -18,8 +18,12 @@ from schemas.problems.rule import Rule, problem_of
 from trainer.planning.ask import COMPILED_ERROR, ProgramAnswer
 from trainer.planning.compile.cache import folder
 from trainer.planning.estimate import ERROR_FRACTION
+from trainer.recorder.environment import environment
 
 FILE = "calibration.json"
+
+NAMED_RUNS = 5
+"""Runs that a plan names."""
 
 ENOUGH_FOR_MEMORY = 3
 """Runs from which on the error of a need is what was measured; a step's band is narrowed from the first run on."""
@@ -49,6 +53,10 @@ class Measured:
     """Observed peak of arrays over the planned one. None: not observed."""
     method: str | None
     """How that plan found its need: closed_form or compiler. None: as above."""
+
+    def document(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return asdict(self)
 
 
 def device_of(platform: str, kind: str, environment: Mapping[str, Any]) -> str:
@@ -87,7 +95,7 @@ def keep(measured: Iterable[Measured]) -> Path:
     kept = [each for each in known() if (each.run, each.device) not in again]
     file = folder() / FILE
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_json(file, [asdict(each) for each in (*kept, *new)])
+    write_json(file, [each.document() for each in (*kept, *new)])
     return file
 
 
@@ -99,9 +107,19 @@ def forget() -> bool:
     return there
 
 
-def of_device(measured: Sequence[Measured], devices: Sequence[str]) -> tuple[Measured, ...]:
-    """Return the runs that were measured on a device of one of these names."""
-    return tuple(each for each in measured if each.device in devices)
+def measured_on(platform: str, kinds: Sequence[str]) -> tuple[Measured, ...]:
+    """Return the kept runs of a kind of device; of a CPU those of this machine.
+
+    Args:
+        platform: cpu, gpu or tpu.
+        kinds: what JAX may call the device.
+
+    Raises:
+        ProblemError: exit code 2; the file is there and holds something else.
+    """
+    here = environment() if platform == "cpu" else {}
+    names = [device_of(platform, kind, here) for kind in kinds]
+    return tuple(each for each in known() if each.device in names)
 
 
 def narrowed_answers(answers: Sequence[ProgramAnswer], measured: Sequence[Measured]) -> list[ProgramAnswer]:
@@ -114,20 +132,17 @@ def narrowed_answers(answers: Sequence[ProgramAnswer], measured: Sequence[Measur
         answers: of the programs of a run.
         measured: runs on the same kind of device.
     """
-    found = []
-    for answer in answers:
-        off = [
-            abs(each.memory_ratio - 1)
-            for each in measured
-            if each.memory_ratio is not None and each.method == answer.way
-        ]
-        is_plain = answer.error_fraction in (COMPILED_ERROR, ERROR_FRACTION)
-        if len(off) >= ENOUGH_FOR_MEMORY and is_plain:
-            error = round(max(off) + MEMORY_WITHIN, 4)
-            because = f"{answer.because}; {len(off)} runs on this kind of device were within {max(off):.1%}"
-            answer = replace(answer, error_fraction=error, because=because)
-        found.append(answer)
-    return found
+    return [with_measured_error(answer, measured) for answer in answers]
+
+
+def with_measured_error(answer: ProgramAnswer, measured: Sequence[Measured]) -> ProgramAnswer:
+    """Return an answer with the error that was measured of others that were found in the same way."""
+    ratios = [each.memory_ratio for each in measured if each.memory_ratio is not None and each.method == answer.way]
+    if len(ratios) < ENOUGH_FOR_MEMORY or answer.error_fraction not in (COMPILED_ERROR, ERROR_FRACTION):
+        return answer
+    most = max(abs(ratio - 1) for ratio in ratios)
+    because = f"{answer.because}; {len(ratios)} runs on this kind of device were within {most:.1%}"
+    return replace(answer, error_fraction=round(most + MEMORY_WITHIN, 4), because=because)
 
 
 def said_of(measured: Sequence[Measured]) -> str:
@@ -136,7 +151,3 @@ def said_of(measured: Sequence[Measured]) -> str:
     more = f" and {len(measured) - NAMED_RUNS} more" if len(measured) > NAMED_RUNS else ""
     runs = "run" if len(measured) == 1 else "runs"
     return f"narrowed by {len(measured)} {runs} on {measured[0].device}: {names}{more}"
-
-
-NAMED_RUNS = 5
-"""Runs that a plan names."""

@@ -29,6 +29,16 @@ def plan(
         str | None,
         typer.Option(help="Explain a pasted out-of-memory text: a file, or - for standard input.", metavar="FILE|-"),
     ] = None,
+    hours: Annotated[
+        float | None, typer.Option(min=0, help="Hours of training that somebody stated; the plan says if they hold.")
+    ] = None,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="Learn from measured runs (RUNS), so that later plans are narrower.")
+    ] = False,
+    forget: Annotated[bool, typer.Option("--forget", help="With --calibrate: forget what was learned.")] = False,
+    runs: Annotated[
+        list[Path] | None, typer.Argument(help="With --calibrate: runs, or folders of them. Default: submission_runs.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Say whether a run fits on a machine, and what it takes, before anything is spent. Exit 3: it does not fit."""
@@ -39,6 +49,12 @@ def plan(
         answer = explained(explain_oom, config=config, settings=settings or ())
         sys.stdout.write(as_json_text(answer) if as_json else explanation_text(answer))
         return
+    if calibrate:
+        _calibrate(runs or [], forget=forget, as_json=as_json)
+        return
+    if runs or forget:
+        message = "Runs and --forget are for --calibrate."
+        raise typer.BadParameter(message)
     if config is None:
         message = "Missing option '--config'."
         raise typer.BadParameter(message)
@@ -58,6 +74,7 @@ def plan(
             quick=quick,
             grid=grid,
             max_batch=max_batch,
+            hours=hours,
         )
         answer = answer_of(flags)
     if as_json:
@@ -67,6 +84,18 @@ def plan(
 
         sys.stdout.write(where_text(answer["where"]) if where else plan_text(answer))
     raise typer.Exit(exit_code(answer))
+
+
+def _calibrate(runs: list[Path], *, forget: bool, as_json: bool) -> None:
+    """Learn from measured runs, or forget them, and say what came of it."""
+    if runs and forget:
+        message = "--forget forgets every run; name none."
+        raise typer.BadParameter(message)
+    need("plan", "train")
+    from trainproof.orders.calibrate import calibrated, calibration_text, forgotten
+
+    answer = forgotten() if forget else calibrated(runs)
+    sys.stdout.write(as_json_text(answer) if as_json else calibration_text(answer))
 
 
 def exit_code(answer: dict[str, Any]) -> int:
