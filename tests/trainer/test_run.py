@@ -46,6 +46,12 @@ def manifest_of(folder: Path) -> dict:
     return json.loads((folder / layout.MANIFEST).read_text())
 
 
+def link_at(folder: Path, step: int) -> str:
+    """Return the link of the last entry of a run's chain at a step, by the definition."""
+    entry = [entry for entry in rows(folder, layout.CHAIN) if entry["step"] == step][-1]
+    return hashlib.sha256(json.dumps(entry, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
 def rows(folder: Path, name: str = layout.METRICS) -> list[dict]:
     return [json.loads(line) for line in (folder / name).read_text().splitlines()]
 
@@ -72,6 +78,7 @@ def test_a_smoke_run_is_valid_evidence(config: Config, order_of: Callable[..., R
         "predictions",
         "baseline_predictions",
         "eval_summary",
+        "trained_params",
     }
 
 
@@ -114,7 +121,8 @@ def test_resuming_gives_what_never_stopping_gives_bit_for_bit(
         patch.setattr(StopRequest, "reason", after_four)
         assert carried_out(part) == 5
     assert carried_out(replace(rest, resume=part.folder)) == 0
-    assert manifest_of(rest.folder)["parent"] == {"run_id": "part", "step": 4}
+    parent = manifest_of(rest.folder)["parent"]
+    assert parent == {"run_id": "part", "step": 4, "link": link_at(part.folder, 4)}
     exact = ("step", "tokens_seen", "loss", "learning_rate", "grad_norm")
     joined = rows(part.folder) + rows(rest.folder)
     assert [[row[key] for key in exact] for row in joined] == [
@@ -850,7 +858,7 @@ def test_a_run_continued_as_it_was_says_so(
     assert carried_out(order) == 0
     [said] = logged(order.folder, "continued")
     assert (said["level"], said["message"]) == ("info", "goes on from step 2 of run")
-    assert said["fields"] == {"parent": {"run_id": "run", "step": 2}, "changes": []}
+    assert said["fields"] == {"parent": {"run_id": "run", "step": 2, "link": link_at(parent, 2)}, "changes": []}
 
 
 def test_a_continued_run_makes_no_first_state_and_needs_no_weights(

@@ -290,12 +290,11 @@ def _disagreement(listed: tuple[object, ...], stated: tuple[object, ...]) -> str
 
 def _check_descriptor(raw: bytes, entry: Entry, length: int) -> None:
     """Check that the bytes after an entry's content are exactly its data descriptor (4.3.9)."""
-    expected = (entry.crc32, entry.packed_bytes, entry.size_bytes)
     for form in ("<3L", "<L2Q"):
         try:
-            body = struct.pack(form, *expected)
-        except struct.error:  # a size beyond 4 GiB does not fit the short form
-            continue
+            body = struct.pack(form, entry.crc32, entry.packed_bytes, entry.size_bytes)
+        except struct.error:
+            continue  # a size beyond 4 GiB does not fit the short form
         if length == len(raw) and raw in {body, b"PK\x07\x08" + body} and entry.flags & FLAG_DESCRIPTOR:
             return
     raise ArchiveError(STRAY_BYTES, f"{length:,} bytes after the entry belong to none.", entry=entry.name)
