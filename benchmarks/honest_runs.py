@@ -110,6 +110,8 @@ def judged(folder: Path) -> dict[str, Any]:
     grades: Counter[str] = Counter()
     rows = []
     for place in sorted((folder / "runs").iterdir()):
+        if json.loads((place / "run_manifest.json").read_text("utf-8"))["status"] == "running":
+            continue  # cut off while it was trained
         report = report_of(read_run(place))
         grades[report.grade.name] += 1
         found.update({f"{each.code} {each.severity}" for each in report.findings})
@@ -120,6 +122,7 @@ def judged(folder: Path) -> dict[str, Any]:
                 "name": place.name,
                 "model": manifest["model"] and manifest["model"]["name"],
                 "status": manifest["status"],
+                "commit": manifest["code"]["commit"][:12],
                 "learning_rate": (manifest["training"] or {}).get("schedule", {}).get("peak_learning_rate"),
                 "dataset_rows": manifest["dataset"]["rows"],
                 "losses": [row["loss"] for row in metrics],
@@ -127,7 +130,14 @@ def judged(folder: Path) -> dict[str, Any]:
                 "codes": sorted({each.code for each in report.findings}),
             }
         )
-    return {"runs": len(rows), "grades": dict(grades), "found": dict(sorted(found.items())), "rows": rows}
+    code = sorted({row.pop("commit") for row in rows})
+    return {
+        "runs": len(rows),
+        "recorded_by": code,
+        "grades": dict(grades),
+        "found": dict(sorted(found.items())),
+        "rows": rows,
+    }
 
 
 def main() -> None:

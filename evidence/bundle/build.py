@@ -84,6 +84,7 @@ def build_bundle(
     *,
     allow_partial: bool = False,
     with_weights: bool = False,
+    with_unlisted: bool = False,
     redact: bool = False,
     progress: Progress | None = None,
 ) -> BuildReport:
@@ -94,6 +95,7 @@ def build_bundle(
         output: The zip to write; missing folders above it are made.
         allow_partial: Whether to pack partial runs, templates and runs with errors, with a label.
         with_weights: Whether to pack checkpoints, adapters and exports.
+        with_unlisted: Whether to pack files that a sealed run does not list.
         redact: Whether to mask secrets and home folders in the bundle's copies of logs and other texts; the run folders
             stay as they are.
         progress: Told how many bytes of work are done.
@@ -105,12 +107,14 @@ def build_bundle(
     folders = [Path(folder) for folder in folders]
     refuse([*_selection_problems(folders), *_output_problems(folders, output)], exit_code=2)
     advance = _meter(folders, progress, with_weights=with_weights)
-    inspections = inspect_runs(folders, with_weights=with_weights, advance=advance)
+    inspections = inspect_runs(folders, with_weights=with_weights, with_unlisted=with_unlisted, advance=advance)
     with tempfile.TemporaryDirectory(prefix="trainproof-redact-") as name:
         redactions: tuple[Redaction, ...] = ()
         if redact:
             refuse(_in_the_way(inspections), exit_code=1)
-            inspections, redactions = _redacted(inspections, Path(name), with_weights=with_weights)
+            inspections, redactions = _redacted(
+                inspections, Path(name), with_weights=with_weights, with_unlisted=with_unlisted
+            )
         refuse(_refusals(inspections, folders, allow_partial=allow_partial), exit_code=1)
         partial = any(inspection.unless_labelled for inspection in inspections)
         sources = all_sources(inspections, advance, partial=partial, redactions=redactions)
@@ -193,7 +197,7 @@ def _in_the_way(inspections: Sequence[Inspection]) -> list[Problem]:
 
 
 def _redacted(
-    inspections: Sequence[Inspection], folder: Path, *, with_weights: bool
+    inspections: Sequence[Inspection], folder: Path, *, with_weights: bool, with_unlisted: bool
 ) -> tuple[list[Inspection], tuple[Redaction, ...]]:
     """Return what the packer must know of masked copies of the runs, and what was masked."""
     redactions = tuple(
@@ -204,7 +208,8 @@ def _redacted(
     copies = [folder / each.name for each in inspections]
     for copy in copies:
         copy.mkdir(exist_ok=True)  # of a run that holds no file to pack
-    return inspect_runs(copies, with_weights=with_weights, redactions=redactions), redactions
+    again = inspect_runs(copies, with_weights=with_weights, with_unlisted=with_unlisted, redactions=redactions)
+    return again, redactions
 
 
 def _refusals(inspections: Sequence[Inspection], folders: Sequence[Path], *, allow_partial: bool) -> list[Problem]:

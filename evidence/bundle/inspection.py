@@ -37,7 +37,9 @@ from evidence.bundle.judgement import judged_together
 from evidence.bundle.secrets.redact import Redaction
 from evidence.bundle.secrets.scan import scan_file
 from evidence.judge.grade import Grade
+from evidence.records.facts import facts_of
 from evidence.records.ours import Run
+from evidence.rules.hygiene import unlisted_files
 from evidence.run import layout
 from evidence.run.layout import holds_weights
 from schemas.problems.problem import Problem
@@ -151,6 +153,7 @@ def inspect_runs(
     folders: Sequence[Path],
     *,
     with_weights: bool = False,
+    with_unlisted: bool = False,
     advance: Advance | None = None,
     redactions: Sequence[Redaction] = (),
 ) -> list[Inspection]:
@@ -161,12 +164,14 @@ def inspect_runs(
     Args:
         folders: The run folders.
         with_weights: Whether to take checkpoints, adapters and exports too.
+        with_unlisted: Whether to take files that a sealed run does not list.
         advance: Told how many bytes were looked into.
         redactions: Files in them that were masked for this bundle.
     """
     inspections = []
     for judged in judged_together(folders, redactions):
-        files = files_of_run(judged.folder, with_weights=with_weights)
+        unlisted = () if with_unlisted else unlisted_files(facts_of(judged.run))
+        files = files_of_run(judged.folder, with_weights=with_weights, unlisted=unlisted)
         found = _scan(judged.folder, files.packed, advance)
         inspections.append(
             Inspection(

@@ -21,6 +21,9 @@ def package(
     with_weights: Annotated[
         bool, typer.Option("--with-weights", help="Pack checkpoints, adapters and exports too.")
     ] = False,
+    with_unlisted: Annotated[
+        bool, typer.Option("--with-unlisted", help="Pack files too that the run does not list.")
+    ] = False,
     redact: Annotated[
         bool, typer.Option("--redact", help="Mask secrets and home folders in the packed copies of logs and texts.")
     ] = False,
@@ -38,6 +41,7 @@ def package(
             output or default_output(folders),
             allow_partial=allow_partial,
             with_weights=with_weights,
+            with_unlisted=with_unlisted,
             redact=redact,
             progress=progress,
         )

@@ -13,7 +13,7 @@ Inside a bundle:
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,17 +45,18 @@ class RunFiles:
     packed: tuple[str, ...]
     """Paths inside the folder that are packed, sorted, with forward slashes."""
     left_out: tuple[str, ...]
-    """Files and folders that are not: weights unless asked for, the lock, temporary and hidden files."""
+    """Files and folders that are not: weights and unlisted files unless asked for; lock, temporary, hidden files."""
     problems: tuple[Problem, ...]
     """What must not be packed, and what cannot be."""
 
 
-def files_of_run(folder: Path, *, with_weights: bool = False) -> RunFiles:
+def files_of_run(folder: Path, *, with_weights: bool = False, unlisted: Collection[str] = ()) -> RunFiles:
     """Return which files of a run folder a bundle takes; no link is followed.
 
     Args:
         folder: The run folder.
         with_weights: Whether to take checkpoints, adapter and export too, whatever their size.
+        unlisted: Files that stay out because the run does not list them.
     """
     packed: list[str] = []
     left_out: list[str] = []
@@ -67,6 +68,8 @@ def files_of_run(folder: Path, *, with_weights: bool = False) -> RunFiles:
             problems.append(refusal(LINK_IN_RUN, name, f"This is a {kind}, not a file."))
         elif reason := escape_reason(name) or unportable_reason(name):
             problems.append(refusal(NAME_IN_RUN, name, reason))
+        elif name in unlisted:
+            left_out.append(name)
         else:
             packed.append(name)
     packed.sort()

@@ -107,8 +107,8 @@ PATTERNS = (
         "a Discord bot token",
         (b"discord",),
         # The bot's id in base 64, which begins with M, N or O, then a time and a signature.
-        rb"(?i:discord)[\w. \"'\](:=,\\-]{1,40}?(?<![A-Za-z0-9])"
-        rb"(?P<secret>[MNO][A-Za-z\d]{23,25}\.[\w-]{6}\.[\w-]{27,38})",
+        rb"(?i:discord)[\w. \"'\](:=,\\-]{1,40}?"
+        rb"(?<![A-Za-z0-9])(?P<secret>[MNO][A-Za-z\d]{23,25}\.[\w-]{6}\.[\w-]{27,38})",
     ),
     _secret("a Google API key", (b"aiza",), rb"(?P<secret>AIza[\w-]{35})"),
     _secret("a Google access token", (b"ya29.",), rb"(?P<secret>ya29\.[\w-]{20,})"),

@@ -22,15 +22,19 @@ SEALED = "run_sealed"
 IN_ORDER = ("run_started", "devices_chosen", "planned", "compiled", "trained", "evaluated", SEALED)
 """Events of the trainer in the order of their first occurrence."""
 _OF_EVERY_RUN = {"run_started", "devices_chosen", "planned", "compiled", "trained", SEALED}
+_EARLIEST = "1.0"
 _ENOUGH = 3
-"""Events of `IN_ORDER` from which on the log is the trainer's own."""
+"""Events of `IN_ORDER`, or the seal alone, from which on a log of the earliest version is the trainer's own."""
 
 
 def events_are_those_of_a_run(facts: Facts) -> Iterator[Problem]:
     """Yield problems for events that are missing, stand in another order, or stand again."""
     log = facts.log or []
     events = [record["event"] for record in log]
-    if len(_OF_EVERY_RUN & set(events)) < _ENOUGH or not facts.is_sealed:
+    if facts.manifest is None or not facts.is_sealed:
+        return
+    few = SEALED not in events and len(_OF_EVERY_RUN & set(events)) < _ENOUGH
+    if few and facts.manifest["schema_version"] == _EARLIEST:
         return
     yield from _missing(facts, events)
     known = [event for event in events if event in IN_ORDER]

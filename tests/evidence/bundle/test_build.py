@@ -16,6 +16,8 @@ from evidence.bundle import build, inspection
 from evidence.bundle.build import build_bundle
 from evidence.bundle.judgement import within_run
 from evidence.bundle.verify import verify_bundle
+from evidence.judge.judgement import report_of
+from evidence.records.ours import read_run
 from evidence.run.lock import RunLock
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.render import as_text
@@ -103,7 +105,7 @@ def test_nothing_but_a_zip_is_replaced(tmp_path: Path):
 def test_other_tools_read_it_and_sha256sum_agrees(tmp_path: Path):
     run = write_run(tmp_path, "demo", items=10)
     (run / "notes é.ipynb").write_text('{"cells": []}\n', "utf-8")
-    path = build_bundle([run], tmp_path / "demo.zip").output
+    path = build_bundle([run], tmp_path / "demo.zip", with_unlisted=True).output
     with zipfile.ZipFile(path) as archive:
         assert archive.testzip() is None
         names = archive.namelist()
@@ -124,6 +126,19 @@ def test_other_tools_read_it_and_sha256sum_agrees(tmp_path: Path):
     assert len(lines) == len(names) - 1
     assert all(line.endswith(": OK") for line in lines)
     subprocess.run(["unzip", "-tqq", str(path)], check=True)
+
+
+def test_a_file_that_no_list_names_is_packed_only_if_asked_for(tmp_path: Path):
+    run = write_run(tmp_path, "demo")
+    (run / "results.json").write_text('{"exact_match": 0.99}')
+    (run / "receipts").mkdir()
+    (run / "receipts" / "of-somebody.json").write_text("{}")
+    found = [each for each in report_of(read_run(run)).findings if each.code == "TP602"]
+    assert [Path(each.file).name for each in found] == ["results.json"]
+    left = build_bundle([run], tmp_path / "without.zip")
+    assert left.left_out == ("demo/results.json",)
+    assert "runs/demo/receipts/of-somebody.json" in contents(left.output)
+    assert build_bundle([run], tmp_path / "with.zip", with_unlisted=True).left_out == ()
 
 
 def test_report_says_what_was_built(tmp_path: Path):
@@ -302,7 +317,7 @@ def test_names_that_other_systems_cannot_hold(tmp_path: Path, name: str, what: s
 
 def test_a_folder_whose_name_is_no_run_id(tmp_path: Path):
     run = write_run(tmp_path, "my run")
-    text, code = refused([run], tmp_path / "o" / "x.zip", allow_partial=True)
+    text, code = refused([run], tmp_path / "o" / "x.zip", allow_partial=True, with_unlisted=True)
     assert code == 1
     assert f"error TP845: {run}: The run folder is named `my run`, which is not a run id.\n" in text
 
@@ -331,7 +346,7 @@ def test_names_that_differ_in_case_only(tmp_path: Path):
     run = write_run(tmp_path, "demo")
     (run / "Notes.txt").write_text("x")
     (run / "notes.txt").write_text("x")
-    text, _ = refused([run], tmp_path / "o" / "x.zip")
+    text, _ = refused([run], tmp_path / "o" / "x.zip", with_unlisted=True)
     what = "The name becomes `Notes.txt` where case or Unicode form do not count."
     assert text.startswith(f"error TP845: {run / 'notes.txt'}: {what}\n")
 
@@ -340,7 +355,7 @@ def test_secrets_are_refused_and_masked(tmp_path: Path):
     run = write_run(tmp_path, "demo")
     token = "hf_" + "aB3" * 11 + "x"
     (run / "console.txt").write_text(f"line\npush to https://user:{token}@huggingface.co/me\n")
-    text, code = refused([run], tmp_path / "o" / "x.zip", allow_partial=True)
+    text, code = refused([run], tmp_path / "o" / "x.zip", allow_partial=True, with_unlisted=True)
     assert code == 1
     assert token not in text
     assert text.startswith(

@@ -34,6 +34,7 @@ def test_a_good_run(tmp_path: Path):
 def test_a_bad_run(tmp_path: Path):
     run = write_run(tmp_path, "cut", status="interrupted")
     (run / "notes.txt").write_text("see /home/ada/x\npassword: hunter2hunter2\n")
+    seal(run)
     (run / "link").symlink_to("notes.txt")
     found = {(what, state): detail for _, what, state, detail in lines(run)}
     assert found["grade", "blocked"] == "The run is graded partial: The run was interrupted after 10 of 20 steps."

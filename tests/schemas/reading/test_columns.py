@@ -24,7 +24,7 @@ ROW = st.fixed_dictionaries(
         "tokens_seen": st.integers(0, MOST),
         "loss": st.one_of(st.none(), NUMBER),
         "learning_rate": st.floats(0, 1e6),
-        "grad_norm": st.one_of(st.none(), NUMBER),
+        "grad_norm": st.one_of(st.none(), st.floats(0, 1e300)),
         "step_seconds": st.floats(0, 1e6),
         "tokens_per_second": st.floats(0, 1e12),
         "device_memory_bytes": st.one_of(st.none(), st.integers(0, MOST)),
