@@ -13,7 +13,10 @@ from evidence.run.extras import need
 from evidence.run.write import as_json_text
 from trainproof.verbs.options import AsJson, Settings
 
-
+ExplainOom = Annotated[
+    str | None,
+    typer.Option(help="Explain a pasted out-of-memory text: a file, or - for standard input.", metavar="FILE|-"),
+]
 Hours = Annotated[
     float | None, typer.Option(min=0, help="Hours of training that somebody stated; the plan says if they hold.")
 ]
@@ -38,10 +41,7 @@ def plan(
     max_batch: Annotated[bool, typer.Option("--max-batch", help="Search the largest microbatch that fits.")] = False,
     device: Annotated[str | None, typer.Option(help="auto, cpu, gpu or tpu, of this machine.")] = None,
     settings: Settings = None,
-    explain_oom: Annotated[
-        str | None,
-        typer.Option(help="Explain a pasted out-of-memory text: a file, or - for standard input.", metavar="FILE|-"),
-    ] = None,
+    explain_oom: ExplainOom = None,
     hours: Hours = None,
     calibrate: Calibrate = False,
     forget: Forget = False,
