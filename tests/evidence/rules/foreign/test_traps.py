@@ -92,7 +92,6 @@ def smoothed() -> tools.Folder:
 
 def several_batches() -> tools.Folder:
     """The batch of a device, of a process with two devices, and of a step."""
-    logged = {"key": "eval_accuracy", "value": number, "metadata": {"epoch_num": number}}
     state = tools.trainer_state() | {"train_batch_size": 16}
     args = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 4, "learning_rate": 2e-4, "max_steps": -1}
     return {
@@ -298,7 +297,7 @@ def test_no_number_stops_the_reading(tmp_path: Path, number: object) -> None:
         "evals.jsonl": json.dumps({"spec": {"eval_name": "x"}})
         + "\n"
         + json.dumps({"final_report": {"count": number}}),
-        "mllog.log": f":::MLLOG {json.dumps(logged)}\n",
+        "mllog.log": f":::MLLOG {json.dumps({'key': 'eval_accuracy', 'value': number, 'metadata': {'epoch_num': number}})}\n",
     }
     report = report_of(read_run(tools.write(tmp_path / "run", files)))
     assert report.grade.name in ("measured", "partial", "contradictory", "template")
