@@ -23,6 +23,7 @@ from trainer.evaluation.asking import Asking
 from trainer.evaluation.challenged import Challenged, receipt_groups
 from trainer.evaluation.evaluable import config_of_run
 from trainer.evaluation.evaluate import identity, prediction_row, stated_form, unanswered_row
+from trainer.evaluation.late_evaluation import manifest_of
 from trainer.evaluation.questions import Questions, drawn_questions, read_questions
 from trainer.evaluation.reanswer import reanswer
 from trainer.evaluation.shipped import shipped_params, source_of
@@ -100,7 +101,9 @@ def challenge_run(request: ChallengeRequest, watch: Watch, tell: Tell) -> dict[s
         graphdef=model.graphdef,
         max_positions=model.source.spec.max_positions,
     )
-    again = reanswer(asking, shipped.params, chosen, set_of(summary, rows), progress=steps(watch, tell, "items"))
+    platforms = {devices.platform, manifest_of(folder)["devices"]["platform"]}
+    done = steps(watch, tell, "items")
+    again = reanswer(asking, shipped.params, chosen, set_of(summary, rows), platforms=platforms, progress=done)
     answers = answered(asking, shipped.params, questions, steps(watch, tell, "questions"))
     claimed = summary["metrics"]["exact_match"]
     found = Challenged(

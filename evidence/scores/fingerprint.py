@@ -15,7 +15,6 @@ Measured tolerances and what they tell apart: docs/decisions/fingerprints.md.
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -106,7 +105,7 @@ def agreement(fingerprint: str, states: NDArray[Any]) -> Agreement:
     states = states.astype(np.float32)
     try:
         content = base64.b64decode(fingerprint, validate=True)
-    except binascii.Error as error:
+    except ValueError as error:
         message = "the fingerprint is not base64"
         raise ValueError(message) from error
     if len(content) % 2:

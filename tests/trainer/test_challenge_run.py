@@ -10,7 +10,10 @@ import pytest
 from forged_answers import answered, forge_answers, read, right_answer
 from tasks import task_of
 
+from evidence.bundle.build import build_bundle
 from evidence.judge.judgement import report_of
+from evidence.proof.receipts import run_sha256
+from evidence.proof.standing import proofs_of
 from evidence.records.ours import read_run
 from evidence.run import layout
 from schemas.problems.problem import ProblemError
@@ -24,6 +27,8 @@ from trainer.model.files.source import resolve
 from trainer.model.params import params_sha256
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
+from trainproof.command import main
+from trainproof.terminal.challenges import challenge_text
 
 QUIET = Watch(quiet=True)
 TINY = Config(
@@ -198,3 +203,48 @@ def test_questions_that_training_asks_too_are_left_out(folder: Path, tmp_path: P
 def test_a_run_that_states_no_score_has_nothing_to_question(folder: Path):
     (folder / layout.EVAL_SUMMARY).unlink()
     assert refused(folder) == (2, ["TP083"])
+
+
+def test_the_command_takes_a_bundle_and_keeps_a_receipt(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+    build_bundle([folder], tmp_path / "run.zip", allow_partial=True)
+    asked = ["challenge", "run.zip", "--generate", "10", "--again", "3", "--json", "--json-lines", "--output", "r.json"]
+    with pytest.raises(SystemExit) as ended:
+        main(asked)
+    assert ended.value.code == 0
+    said = capsys.readouterr()
+    receipt = json.loads(said.out)
+    assert receipt["result"] == "identical"
+    assert json.loads((tmp_path / "r.json").read_text()) == receipt
+    events = [json.loads(line) for line in said.err.splitlines()]
+    assert [event["event"] for event in events] == [
+        "planned",
+        *["items"] * 3,
+        *["questions"] * 10,
+        "done",
+    ]
+    assert events[-1] == {"event": "done", "result": "identical", "said": receipt["said"], "exit_code": 0}
+    # The bundle was unpacked elsewhere; the receipt speaks for the run wherever it lies.
+    [proof] = proofs_of(folder, run_sha256(folder))
+    assert (proof.by, proof.holds, proof.said) == ("you", True, receipt["said"])
+    (folder / layout.TRAINED_PARAMS).unlink()
+    with pytest.raises(SystemExit) as ended:
+        main(["challenge", str(folder), "--generate", "1"])
+    assert ended.value.code == 3
+    assert "trainproof package RUN --with-weights" in capsys.readouterr().err
+
+
+def test_the_words_for_a_terminal(folder: Path):
+    forge_answers(folder, lambda number, row: row if number == 0 else right_answer(row))
+    lines = challenge_text(challenged(folder, generate=3, again=2)).splitlines()
+    chance = "Were the stated score true, so low a one on items as hard would have a chance of 0.00017, below 0.001"
+    assert lines[:5] == [
+        "run: CANNOT BE TRUE.",
+        "  stated  0.980 (95 % interval 0.895 to 0.996, 50 items) on eval_v1",
+        "  found   0.000 (95 % interval 0.000 to 0.562, 3 items) on 3 generated, seed 3",
+        f"  {chance}: it cannot be.",
+        "  2 stated answers given again: 0 identical, 0 within tolerance, 2 different.",
+    ]

@@ -8,7 +8,7 @@ agree with the fingerprint, within what other hardware was measured to change.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ from trainer.data.rows import RowFile
 from trainer.evaluation.asking import Asking
 from trainer.evaluation.evaluate import identity, prediction_row, scoring_of, text_of, unanswered_row
 from trainer.evaluation.one_pass import Followed, followed
-from trainer.evaluation.tolerance import TOLERANCE
+from trainer.evaluation.tolerance import allowed
 from trainer.model.params import Params
 
 Verdict = Literal["identical", "within tolerance", "different"]
@@ -47,6 +47,7 @@ def reanswer(
     stated: Sequence[dict[str, Any]],
     items: RowFile,
     *,
+    platforms: Collection[str] = (),
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[Reanswered, ...]:
     """Answer items again and return how each answer compares with the stated one, in the order of `stated`.
@@ -56,6 +57,7 @@ def reanswer(
         params: the model.
         stated: prediction rows of the run, all or some.
         items: the whole set that the run was asked, which decides the program that answers.
+        platforms: where the stated answers were given and where these are: cpu, gpu or tpu.
         progress: called with items done and items in all.
     """
     prompts = dict(zip((item["id"] for item in items.rows), asking.prompts_of(items), strict=True))
@@ -72,7 +74,7 @@ def reanswer(
             most = asking.max_prompt_tokens
             found[row["id"]] = unanswered_row(item, prompt_tokens=len(prompt), max_prompt_tokens=most)
         progress(len(found), len(stated))
-    return compared(asking, params, stated, found, prompts)
+    return compared(asking, params, stated, found, prompts, platforms)
 
 
 def compared(
@@ -81,6 +83,7 @@ def compared(
     stated: Sequence[dict[str, Any]],
     found: Mapping[str, dict[str, Any]],
     prompts: Mapping[str, list[int]],
+    platforms: Collection[str],
 ) -> tuple[Reanswered, ...]:
     """Return how stated answers compare with those found; ones of other bits are followed in one pass.
 
@@ -90,6 +93,7 @@ def compared(
         stated: rows of the run.
         found: rows of now, by item.
         prompts: in token ids, by item.
+        platforms: where both were computed.
     """
     others = [row for row in stated if row["id"] in found and not is_same(row, found[row["id"]])]
     vocab = params["tokens.table"].shape[0]
@@ -98,7 +102,7 @@ def compared(
     pairs = [(prompts[each], answer) for each, answer in tokens.items()]
     passes = followed(asking.graphdef, params, pairs, batch_size=asking.settings.batch_size)
     by_id = dict(zip(tokens, passes, strict=True))
-    return tuple(judged(row, found.get(row["id"]), by_id.get(row["id"])) for row in stated)
+    return tuple(judged(row, found.get(row["id"]), by_id.get(row["id"]), platforms) for row in stated)
 
 
 def stated_tokens(row: Mapping[str, Any], asking: Asking, *, vocab: int) -> list[int] | None:
@@ -122,13 +126,16 @@ def stated_tokens(row: Mapping[str, Any], asking: Asking, *, vocab: int) -> list
     return tokens if (whole or cut) and is_text else None
 
 
-def judged(stated: dict[str, Any], found: dict[str, Any] | None, passed: Followed | None) -> Reanswered:
+def judged(
+    stated: dict[str, Any], found: dict[str, Any] | None, passed: Followed | None, platforms: Collection[str]
+) -> Reanswered:
     """Return the verdict on one stated answer.
 
     Args:
         stated: the run's row.
         found: the row of now. None: the set has no such item.
         passed: how the model follows the stated answer. None: it is the same, or cannot be followed.
+        platforms: where both were computed.
     """
     agreed = None
     if found is not None and is_same(stated, found):
@@ -139,7 +146,7 @@ def judged(stated: dict[str, Any], found: dict[str, Any] | None, passed: Followe
         if not why and passed is None:
             why = "The stated answer is not one that the model's tokens can be."
         if not why and passed is not None:
-            why, agreed = difference(stated, passed)
+            why, agreed = difference(stated, passed, platforms)
         verdict = "different" if why else "within tolerance"
     return Reanswered(
         id=stated["id"],
@@ -177,24 +184,24 @@ def other_scores(stated: dict[str, Any]) -> str:
     return ""
 
 
-def difference(stated: dict[str, Any], passed: Followed) -> tuple[str, Agreement | None]:
+def difference(stated: dict[str, Any], passed: Followed, platforms: Collection[str]) -> tuple[str, Agreement | None]:
     """Return why the model did not give a stated answer, empty if it may have, and how the fingerprint agrees."""
-    allowed, agreed = TOLERANCE[str(passed.states.dtype)], None
+    most, agreed = allowed(str(passed.states.dtype), platforms), None
     if "fingerprint" in stated:
         try:
             agreed = agreement(stated["fingerprint"], passed.states)
         except ValueError as error:
             return f"The fingerprint cannot be of this answer: {error}.", None
-        if not allowed.fingerprint.holds(agreed):
+        if not most.fingerprint.holds(agreed):
             return (
                 f"The fingerprint is not that of these weights and this answer: {agreed.far} of {agreed.values} values "
                 f"are unrelated and the others {agreed.mean_steps:.2f} steps apart on average; other hardware gives at "
-                f"most {allowed.fingerprint.far_share:.0%} and {allowed.fingerprint.mean_steps:g}."
+                f"most {most.fingerprint.far_share:.0%} and {most.fingerprint.mean_steps:g}."
             ), agreed
     at, worst = int(passed.margins.argmax()), float(passed.margins.max())
-    if worst > allowed.margin:
+    if worst > most.margin:
         return (
             f"The model does not write this: token {at + 1} of the stated answer has a logit {worst:.3g} below the "
-            f"largest; other hardware gives at most {allowed.margin:g}."
+            f"largest; other hardware gives at most {most.margin:g}."
         ), agreed
     return "", agreed

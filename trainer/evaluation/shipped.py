@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import jax.numpy as jnp
+
 from evidence.run import layout
 from schemas.names import MODELS
 from schemas.problems.formats import size
@@ -18,10 +20,11 @@ from trainer.loop.restoring import latest_step
 from trainer.loop.state import placed
 from trainer.loop.task import Task, without_reference
 from trainer.methods.method import joined
+from trainer.model.adapters.names import modules
 from trainer.model.adapters.reading import read_adapter
 from trainer.model.files.loading import load_params
 from trainer.model.files.source import ModelSource, resolve
-from trainer.model.lora import is_lora
+from trainer.model.lora import lora_names
 from trainer.model.params import Params, params_sha256
 from trainer.recorder.failure import explain_full_device
 
@@ -113,9 +116,21 @@ def with_frozen(trained: Params | None, task: Task) -> Params:
 
 
 def adapter_params(folder: Path, task: Task) -> Params:
-    """Return the two matrices of each adapter in a folder that PEFT could read."""
-    read = read_adapter(folder, task.model.source)
-    return {name: value for name, value in read.params.items() if is_lora(name)}
+    """Return the two matrices of each adapter in a folder that PEFT could read, as they were trained.
+
+    Where one module holds several projections, the file has their adapters side by side, and each is cut out again.
+    """
+    read = read_adapter(folder, task.model.source).params
+    found: Params = {}
+    for projections in modules(task.model.source).values():
+        before = 0
+        for name in (name for name in projections if name in task.model.adapters):
+            rank, (first, second) = task.model.adapters[name].rank, lora_names(name)
+            start = before if first in read and read[first].shape[1] != rank else 0
+            found |= {first: read[first][:, start : start + rank]} if first in read else {}
+            found |= {second: read[second][start : start + rank]} if second in read else {}
+            before += rank
+    return {name: jnp.asarray(value) for name, value in found.items()}
 
 
 def restored_params(folder: Path, task: Task) -> Params:

@@ -9,6 +9,7 @@ from typing import Any
 from evidence.records.facts import Document, Facts
 from evidence.records.values import found, same
 from evidence.run import layout
+from evidence.scores.fingerprint import fingerprint_bytes
 from evidence.scores.recompute import scores_of
 from evidence.scores.scoring import extract_answer, format_ok, is_correct
 from schemas.problems.problem import Problem, pointer_to
@@ -135,9 +136,28 @@ def _odd_outputs(facts: Facts, file: str, rows: Sequence[Document], limit: int |
             key, what = "output_tokens", f"No token was generated, and finish_reason is {reason}."
         elif limit is not None and (tokens > limit or (reason == "length" and tokens != limit)):
             key, what = "output_tokens", f"{tokens} tokens were generated, ended by {reason}; the limit is {limit}."
+        elif strange := _strange_trace(row):
+            key, what = strange
         else:
             continue
         yield found(facts.folder, ODD_OUTPUT, file, what, line=line, pointer=f"/{key}")
+
+
+def _strange_trace(row: Document) -> tuple[str, str] | None:
+    """Return what an answer's token ids or fingerprint state of another number of tokens, and under which key."""
+    tokens, ids = row["output_tokens"], row.get("output_token_ids")
+    if ids is not None and len(ids.split()) != tokens:
+        return "output_token_ids", f"{len(ids.split())} token ids are stated, and {tokens} tokens."
+    fingerprint = row.get("fingerprint")
+    if fingerprint is None:
+        return None
+    held = len(fingerprint) // 4 * 3 - fingerprint.count("=")
+    if held == fingerprint_bytes(tokens):
+        return None
+    return (
+        "fingerprint",
+        f"The fingerprint has {held:,} bytes; one of {tokens} tokens has {fingerprint_bytes(tokens):,}.",
+    )
 
 
 CHECKS = (scores_follow_from_predictions, verdicts_follow_from_outputs, outputs_are_whole)

@@ -1,11 +1,15 @@
 """New items of a built-in evaluation set's kinds, under a seed of somebody's own."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from itertools import islice
 from typing import Any
 
 from trainer.data.dev_reasoning.catalog import DATASET_SHARES
 from trainer.data.dev_reasoning.evaluation import SETS, eval_prompts, in_shares, item_of
 from trainer.data.dev_reasoning.sampling import Drawn, draw_problems, prompt_key
+
+MOST_DRAWS = 20
+"""Draws for each item; a kind with 7 % of a set is drawn often enough in one and a half, on average."""
 
 
 def fresh_items(
@@ -40,6 +44,20 @@ def fresh_items(
             left_out.append(drawn)
         return not is_seen
 
-    drawn = draw_problems(seed, shares, excluded_keys=frozenset(map(prompt_key, eval_prompts())))
+    drawn = at_most(
+        MOST_DRAWS * count + len(seen),
+        draw_problems(seed, shares, excluded_keys=frozenset(map(prompt_key, eval_prompts()))),
+    )
     chosen = in_shares(filter(new_to_the_model, drawn), shares, count)
     return [item_of(f"seed-{seed}", number, each) for number, each in enumerate(chosen, 1)], len(left_out)
+
+
+def at_most(count: int, drawn: Iterator[Drawn]) -> Iterator[Drawn]:
+    """Yield problems, and give up after so many: a kind may be exhausted while the others go on for ever.
+
+    Raises:
+        ValueError: that many were drawn, and more are asked for.
+    """
+    yield from islice(drawn, count)
+    message = f"a kind of problem has no new prompt left after {count:,} draws."
+    raise ValueError(message)

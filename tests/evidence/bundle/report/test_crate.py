@@ -62,7 +62,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     (runs[0] / "notes äö 1.txt").write_text("as they came\n", "utf-8")
     (runs[3] / "run_manifest.json").unlink()
-    return build_bundle(runs, folder / "all.zip", allow_partial=True).output
+    return build_bundle(runs, folder / "all.zip", allow_partial=True, with_unlisted=True).output
 
 
 def crate_of(path: Path) -> dict[str, Any]:

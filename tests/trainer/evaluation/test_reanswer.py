@@ -1,0 +1,95 @@
+"""One answer judged: the same bits, states of other hardware, and all that no hardware explains."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from evidence.scores.fingerprint import fingerprint_of
+from trainer.evaluation.one_pass import Followed
+from trainer.evaluation.reanswer import Reanswered, judged
+from trainer.evaluation.tolerance import TOLERANCE, allowed
+
+STATES = np.random.default_rng(0).standard_normal((40, 64)).astype(np.float32)
+TEXT = "<reasoning>2 + 2 = 4.</reasoning>\n<answer>4</answer>"
+ROW: dict[str, Any] = {
+    "id": "one",
+    "prompt": "What is 2 + 2?",
+    "expected": "4",
+    "section": None,
+    "category": None,
+    "difficulty": None,
+    "output_text": TEXT,
+    "extracted_answer": "4",
+    "correct": True,
+    "format_ok": True,
+    "output_tokens": 40,
+    "finish_reason": "stop",
+    "error": None,
+    "output_token_ids": " ".join(map(str, range(40))),
+    "fingerprint": fingerprint_of(STATES),
+}
+ELSEWHERE = ROW | {"output_text": "5", "fingerprint": fingerprint_of(-STATES)}
+"""What the model wrote here."""
+
+
+def verdict(stated: dict[str, Any], *, noise: float = 0.0, margin: float = 0.0, platforms=("cpu",)) -> Reanswered:
+    changed = STATES * (1 + noise * np.random.default_rng(1).standard_normal(STATES.shape))
+    margins = np.full(40, margin, np.float32)
+    passed = Followed(states=changed.astype(np.float32), margins=margins)
+    return judged(stated, ELSEWHERE, passed, platforms)
+
+
+def test_the_same_bits_are_identical():
+    found = judged(ROW, dict(ROW), None, ())
+    assert (found.verdict, found.why, found.agreement) == ("identical", "", None)
+    without = {key: value for key, value in ROW.items() if key not in ("fingerprint", "output_token_ids")}
+    assert judged(without, ROW, None, ()).verdict == "identical"  # an earlier run states less
+
+
+def test_states_that_hardware_moves_a_little_are_within_tolerance():
+    found = verdict(ROW, noise=1e-6)
+    assert (found.verdict, found.why, found.agreement.far) == ("within tolerance", "", 0)
+
+
+def test_products_of_fewer_bits_are_expected_of_an_accelerator_alone():
+    """A TPU multiplies float32 in bfloat16 unless told otherwise; between CPUs nothing explains such states."""
+    assert verdict(ROW, noise=2e-3).verdict == "different"
+    assert verdict(ROW, noise=2e-3, platforms=("tpu", "cpu")).verdict == "within tolerance"
+    assert verdict(ROW, noise=0.3, platforms=("tpu", "cpu")).verdict == "different"
+
+
+def test_a_token_that_the_model_would_not_take_is_named():
+    found = verdict(ROW, margin=2.0)
+    assert found.why == (
+        "The model does not write this: token 1 of the stated answer has a logit 2 below the largest; other hardware "
+        "gives at most 0.001."
+    )
+    assert verdict(ROW, margin=0.0005).verdict == "within tolerance"
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"prompt": "What is 3 + 1?"}, "The set states prompt 'What is 2 + 2?', and the run 'What is 3 + 1?'."),
+        ({"expected": "5", "correct": False}, "The set states expected '4', and the run '5'."),
+        ({"correct": False}, "By its text, correct is True; the run states False."),
+        ({"error": "no room"}, "The run states an error (no room), and the model answers."),
+        ({"fingerprint": "AAAA"}, "The fingerprint cannot be of this answer: the fingerprint has 3 bytes"),
+    ],
+)
+def test_what_was_edited_is_named(change: dict[str, Any], why: str):
+    found = verdict(ROW | change)
+    assert found.verdict == "different"
+    assert found.why.startswith(why)
+
+
+def test_an_item_that_the_set_does_not_have_is_named():
+    assert judged(ROW, None, None, ()).why == "The evaluation set has no item of this id."
+
+
+def test_fewer_bits_allow_more():
+    steps = [TOLERANCE[name].fingerprint.mean_steps for name in ("float32", "float16", "bfloat16")]
+    assert steps == sorted(steps)
+    assert allowed("float32", ("cpu", "gpu")) == TOLERANCE["float16"]
+    assert allowed("bfloat16", ("cpu", "gpu")) == TOLERANCE["bfloat16"]
