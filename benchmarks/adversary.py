@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
-sys.path.insert(0, str(Path(__file__).parent))
 
 from adversary_parts.forged import VARIANTS, forged_run
 from adversary_parts.lies import LIES, Values
