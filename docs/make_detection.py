@@ -1,4 +1,4 @@
-"""Writes docs/detection.md from benchmarks/results/rules.json: `python docs/make_detection.py`; a test compares."""
+"""Writes docs/detection.md from benchmarks/results: `python docs/make_detection.py`; a test compares."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 RESULT = Path(__file__).parents[1] / "benchmarks" / "results" / "rules.json"
+LIES = RESULT.with_name("adversary.json")
+HONEST = RESULT.with_name("honest_runs.json")
 PAGE = Path(__file__).parent / "detection.md"
 
 
@@ -17,9 +19,12 @@ def page() -> str:
     lines = [
         "# What is found, and what is not",
         "",
-        "Measured by `benchmarks/rules.py`; this page is made from its result by `docs/make_detection.py`.",
+        "Measured by `benchmarks/rules.py`, `benchmarks/adversary.py` and `benchmarks/honest_runs.py`; this page is",
+        "made from their results by `docs/make_detection.py`.",
         "What each code means stands in [rules.md](rules.md).",
         "",
+        *lies(json.loads(LIES.read_text(encoding="utf-8"))),
+        *honest(json.loads(HONEST.read_text(encoding="utf-8"))),
         "## Named changes of a valid run",
         "",
         f"{cases['found']} of {cases['broken']} changes are found. Of {cases['valid']} valid runs,",
@@ -44,6 +49,60 @@ def page() -> str:
     lines += ["", "Found nowhere, since nothing else in the folder states it (`*` is any row or position):", ""]
     lines += [f"- `{place}`: {', '.join(what)}" for place, what in sorted(unseen(result).items())]
     return "\n".join(lines) + "\n"
+
+
+def lies(result: dict[str, Any]) -> list[str]:
+    """Return the part on careful liars: how many are found, and who is not."""
+    lines = [
+        "## Who is found, and who is not",
+        "",
+        f"Lies about `{result['run']}`, every hash made to fit. *Single*: one value. *Deep*: what follows from it",
+        "is computed anew. *Wide*: told in every place that states it. *Forged*: a run that nobody trained, and",
+        "absurd variants of it. Named is what has an error or is called unusual; the latter leaves a run consistent.",
+        "",
+        "| lies | told | named by `check` | graded above consistent |",
+        "|---|---|---|---|",
+    ]
+    for family, count in result["families"].items():
+        lines.append(f"| {family} | {count['lies']} | {count['found']} | {count['above_consistent']} |")
+    lines += [
+        "",
+        "**`check` alone does not find** whoever writes a whole run anew, with care: what the folder says of itself",
+        "and what ships with trainproof (built-in data, items, start weights, published sizes, chips) then agree. That",
+        "is why a folder is *consistent* at best. It does not find these:",
+        "",
+    ]
+    for family, count in result["families"].items():
+        lines += [f"- {family}: {name}" for name in count["not_found"]]
+    tried = sum(count["replay_tried"] for count in result["families"].values())
+    found = sum(count["replay_found"] for count in result["families"].values())
+    lines += [
+        "",
+        "Repeating the run (`trainproof replay`) and asking its model (`trainproof challenge`) find lies about",
+    ]
+    lines += ["data, settings that change the arithmetic, losses, weights and answers; machine, commit, command and"]
+    lines += [
+        "time need a witness. A run that states version 1.0 of the schemas is held to what that version's recorder"
+    ]
+    if tried:
+        lines += [
+            f"wrote, which is less. Of {tried} lies that `check` did not find, repeating the whole run found {found}."
+        ]
+    else:
+        lines += ["wrote, which is less. With `--replay` the benchmark counts what repeating adds."]
+    return [*lines, ""]
+
+
+def honest(result: dict[str, Any]) -> list[str]:
+    """Return the part on real runs: what is found in them."""
+    unusual = sum(any(code.startswith(("TP38", "TP43", "TP44")) for code in row["codes"]) for row in result["rows"])
+    return [
+        "## Real runs",
+        "",
+        f"{result['runs']} tiny runs with drawn settings were trained. {unusual} of them have a finding of",
+        "plausibility (TP434 to TP443) or differ from the registry (TP381 to TP387).",
+        "",
+    ]
 
 
 def unseen(result: dict[str, Any]) -> dict[str, list[str]]:

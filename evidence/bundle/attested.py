@@ -11,9 +11,17 @@ from evidence.bundle.verdict import AttestationCheck, StampCheck, Verdict, Verif
 from evidence.judge.grade import Grade
 from evidence.proof.attestation import Attestation, attestation_roots, attestations_in
 from evidence.proof.rules import BAD_ATTESTATION, BAD_STAMP, OTHER_ATTESTED, refused
-from evidence.proof.stamps.record import stamp_sentence, stamp_worth, trusted_roots
+from evidence.proof.stamps.authority import stamp_path
+from evidence.proof.stamps.record import (
+    stamp_beside,
+    stamp_is_refuted,
+    stamp_sentence,
+    stamp_worth,
+    trusted_roots,
+)
 from evidence.proof.standing import Proof, graded_with
 from evidence.run.hashes import sha256_file
+from evidence.run.layout import STAMPS
 from schemas.problems.problem import Problem
 from schemas.problems.words import listed
 
@@ -21,7 +29,7 @@ HOSTED = "github-hosted"
 
 
 def with_stamps(verdict: Verdict, root: Path | None) -> Verdict:
-    """Return a verdict with what the time stamps of its runs say to this reader.
+    """Return a verdict with what time stamps say to this reader: those of its runs, and one beside the zip as .tsr.
 
     Args:
         verdict: What the bundle is worth.
@@ -30,17 +38,22 @@ def with_stamps(verdict: Verdict, root: Path | None) -> Verdict:
     Raises:
         ProblemError: Exit code 2: the certificate or the trust list cannot be used.
     """
-    if not any(run.stamps for run in verdict.runs):
+    beside = stamp_beside(verdict.path)
+    stamps = [(run.run_id, f"runs/{run.run_id}/{STAMPS}", stamp) for run in verdict.runs for stamp in run.stamps]
+    stamps += [(verdict.path.name, str(stamp_path(verdict.path)), beside)] if beside else []
+    if not stamps:
         return verdict
     roots = trusted_roots(root)
     told, problems = [], []
-    for run in verdict.runs:
-        for stamp in run.stamps:
-            worth = stamp_worth(stamp, roots)
-            sentence = stamp_sentence(stamp, worth, asked=root is not None)
-            told.append(f"{run.run_id}: {sentence}")
-            if worth and worth.problem and "does not hold" in sentence:
-                problems.append(refused(BAD_STAMP, f"runs/{run.run_id}/stamps.json", sentence))
+    for name, file, stamp in stamps:
+        worth = stamp_worth(stamp, roots)
+        sentence = stamp_sentence(stamp, worth, asked=root is not None)
+        told.append(f"{name}: {sentence}")
+        if stamp_is_refuted(stamp, worth, asked=root is not None):
+            found = refused(BAD_STAMP, file, sentence)
+            # What only lies beside the zip can warn, and never fails it.
+            unasked = stamp is beside and root is None
+            problems.append(replace(found, severity="warning") if unasked else found)
     return replace(verdict, stamps=StampCheck(sentences=tuple(told), problems=tuple(problems)))
 
 

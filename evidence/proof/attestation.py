@@ -79,9 +79,7 @@ def attestations_in(path: Path, roots: Mapping[str, Any]) -> list[Attestation]:
 
 
 def attestation_roots(named: Path | None) -> dict[str, Any]:
-    """Return the trusted roots of a reader: the one named, else those on the trust list, else that of `sigstore`.
-
-    The package brings the root of Sigstore's public instance, which GitHub uses for public repositories.
+    """Return the trusted roots of a reader: those in the file that was named, else those on the trust list.
 
     Raises:
         ProblemError: Exit code 2: the file or the list cannot be used, or `sigstore` is needed and not installed.

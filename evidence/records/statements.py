@@ -57,8 +57,8 @@ class Statement:
 
     fact: str
     """What it is about: `model.name`, `result.mean_loss`, `score.accuracy`."""
-    value: Scalar
-    """The value; of a range, one end."""
+    value: Scalar | None
+    """The value; of a range, one end. None: the source says null."""
     source: Source
     """Where it stands."""
     kind: Kind = "effective"

@@ -103,6 +103,14 @@ PARTIAL_EVALUATION = Rule(
     "warning",
 )
 
+NO_CHAIN = Rule(
+    "TP530",
+    "No chain",
+    "A run whose configuration states how often the chain is written has written one; without it nobody can hold its "
+    "states against a repetition.",
+    "Restore chain.jsonl as the run wrote it.",
+)
+
 REQUIRED = (layout.MANIFEST, layout.CONFIG, layout.PLAN, layout.METRICS, layout.LOG, layout.FIRST_EXAMPLES)
 """Files without which a finished run cannot be followed."""
 
@@ -116,6 +124,14 @@ def required_files_are_there(facts: Facts) -> Iterator[Problem]:
             yield found(facts.folder, NO_MANIFEST, "", "The folder has no run_manifest.json.")
         elif facts.succeeded:
             yield found(facts.folder, NO_DOCUMENT, "", f"The folder has no {name}.")
+
+
+def chain_is_there(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem where a succeeded run has no chain although its recorder writes one."""
+    recording = (facts.config or {}).get("recording", {})
+    if facts.succeeded and "chain_every_steps" in recording and layout.CHAIN not in facts.files:
+        what = "The folder has no chain.jsonl; config.yaml states recording.chain_every_steps."
+        yield found(facts.folder, NO_CHAIN, "", what)
 
 
 def steps_were_recorded(facts: Facts) -> Iterator[Problem]:
@@ -212,6 +228,7 @@ def _gaps(facts: Facts) -> Iterator[Problem]:
 
 CHECKS = (
     required_files_are_there,
+    chain_is_there,
     steps_were_recorded,
     results_are_stated,
     evaluation_is_there,

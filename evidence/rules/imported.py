@@ -8,6 +8,7 @@ from typing import Any
 
 from evidence.records.facts import Facts
 from evidence.records.foreign import rules
+from evidence.records.foreign.shards import absent_shards
 from evidence.records.foreign.view import ForeignRun
 from evidence.records.importing import READERS, contents
 from evidence.records.ours import Run
@@ -39,6 +40,7 @@ def foreign_findings(run: Run, view: ForeignRun) -> Iterator[Problem]:
         yield from _intact(run, view)
     else:
         yield _recognised(run, view)
+        yield from absent_shards(view.path, view.files.keys())  # An import leaves weights where they were.
     yield from findings_of(view)
 
 

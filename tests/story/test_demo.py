@@ -40,6 +40,7 @@ def test_a_full_run_and_a_lora_run_from_its_export(
     # The pages read the settings beside them, those of this folder too.
     shutil.copytree(APP.parent / ".streamlit", tmp_path / ".streamlit")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "own"))
     runs = Path("runs")
     with Watch() as watch:
         assert demo.carry_out(runs, again=False, watch=watch) == 0
@@ -53,6 +54,8 @@ def test_a_full_run_and_a_lora_run_from_its_export(
     assert lora["model"]["weights"] == "pretrained"
     assert lora["dataset"]["name"] == "dev-stories-v1"
     assert lora["dataset"]["overlap_with_eval"] == 0
+    assert "first-smoke: Replayed 2 of 2 segments" in first.out
+    assert "answers: identical." in first.out
     said_scores = (first.out + first.err).split("Scores:")[1]
     for asked, name in ASKED.items():
         summary = json.loads((runs / name / "eval_summary.json").read_text())

@@ -15,7 +15,7 @@ from evidence.records.facts import facts_of
 from evidence.records.ours import read_run
 from evidence.rules.contradiction import chain as rules
 from evidence.run import layout
-from evidence.run.hashes import sha256_file
+from evidence.run.hashes import sha256_file, sha256_manifest
 from trainer.config.tree import Batch, Checkpoint, Config, Data, Evaluation, Limits, Mesh, Model, Optimizer, Recording
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
@@ -190,3 +190,21 @@ def test_an_entry_that_is_changed_is_named(whole: Path, tmp_path: Path):
         f"The entry at step 4 holds {right} as the hash of the one before, which is {by_hand(changed[2])}."
     ]
     assert report_of(read_run(folder)).grade.name == "contradictory"
+
+
+def test_a_chain_that_was_left_out_is_missed(whole: Path, tmp_path: Path):
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder, ignore=shutil.ignore_patterns(layout.CHECKPOINTS))
+    (folder / layout.CHAIN).unlink()
+    manifest = manifest_of(folder)
+    del manifest["chain"]
+    manifest["artifacts"] = [each for each in manifest["artifacts"] if each["path"] != layout.CHAIN]
+    log = [json.loads(line) for line in (folder / layout.LOG).read_text().splitlines()]
+    log[-1]["fields"]["manifest_sha256"] = sha256_manifest(manifest)
+    (folder / layout.LOG).write_text("".join(json.dumps(record) + "\n" for record in log))
+    for artifact in manifest["artifacts"]:
+        path = folder / artifact["path"]
+        artifact |= {"sha256": sha256_file(path), "bytes": path.stat().st_size}
+    (folder / layout.MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
+    assert errors_of(folder) == ["The folder has no chain.jsonl; config.yaml states recording.chain_every_steps."]
+    assert report_of(read_run(folder)).grade.name == "measured"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from own_time_authority import Authority, new_authority, serving
 from evidence.bundle.build import build_bundle
 from evidence.index.check import check_paths
 from evidence.run import layout
+from evidence.run.extras import install_command
 from trainer.config.load import load_config
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
@@ -85,6 +88,16 @@ def test_a_reader_who_trusts_the_authority_is_told_the_times(
     assert out.count("you trust no root certificate of this authority, so it is a claim.") == 2
 
 
+def test_without_the_extra_the_rest_is_judged(
+    stamped_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    zipped = build_bundle([stamped_run], tmp_path / "r1.zip", allow_partial=True).output
+    monkeypatch.setitem(sys.modules, "rfc3161_client", None)
+    code, out = said(capsys, "verify", zipped)
+    assert code == 0
+    assert out.count(f" was not read, which needs `rfc3161-client`: {install_command('witness')}.\n") == 2
+
+
 def test_under_another_root_it_does_not_hold(stamped_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     zipped = build_bundle([stamped_run], tmp_path / "r1.zip", allow_partial=True).output
     foreign = new_authority(tmp_path / "foreign")
@@ -139,14 +152,23 @@ def test_stamping_afterwards(
         zipped = build_bundle([folder], tmp_path / "r1.zip", allow_partial=True).output
         code, out = said(capsys, "stamp", zipped, "--authority", address)
         assert code == 0
+    code, out = said(capsys, "verify", zipped, "--tsa-root", authority.root)
+    assert code == 0
+    assert "  r1.zip: The zip existed before 20" in out
+    shutil.copy(zipped, tmp_path / "other.zip")
+    (tmp_path / "other.zip.tsr").write_bytes(b"junk")
+    code, out = said(capsys, "verify", tmp_path / "other.zip")
+    assert code == 0
+    assert (
+        f"warning TP862: {tmp_path / 'other.zip.tsr'}: The time stamp of the zip cannot be checked: The answer is not a time stamp of RFC 3161."
+        in out
+    )
     assert [each["of"] for each in stamps(folder)] == ["start", "manifest", "manifest"]
     assert authority.agrees(zipped, Path(f"{zipped}.tsr"))
     assert authority.agrees(folder / layout.MANIFEST, _answer(stamps(folder)[-1], tmp_path))
 
 
 def _answer(stamp: dict[str, Any], folder: Path) -> Path:
-    import base64
-
     path = folder / "answer.tsr"
     path.write_bytes(base64.b64decode(stamp["response"]))
     return path

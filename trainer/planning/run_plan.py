@@ -6,7 +6,7 @@ and the plan is what they say. Nothing has been read or claimed when a run is re
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -16,10 +16,17 @@ from schemas.problems.rule import Rule, problem_of
 from trainer.loop.run_programs import RunPrograms, compiled_run
 from trainer.loop.task import Task
 from trainer.objectives.data import Data
+from trainer.planning.ask import ProgramAnswer
+from trainer.planning.calibration import Measured, measured_on, narrowed_answers
 from trainer.planning.compiled_answers import compiled_answers, summed_answers
 from trainer.planning.devices import REFUSED, Devices
+from trainer.planning.duration.operations import operations
 from trainer.planning.out_of_memory.read import READERS
 from trainer.planning.plan import DOES_NOT_FIT, advice, does_not_fit, plan_run, refuse_what_does_not_fit
+from trainer.planning.spending import spending_of
+from trainer.planning.subject import Subject, counted_tokens
+from trainer.planning.target_plan import finding
+from trainer.planning.this_machine import as_target
 from trainer.recorder.failure import FAILED, first_line, is_out_of_memory
 
 FAR_TOO_LARGE = 2.0
@@ -63,10 +70,34 @@ def compiled_plan(
     except jax.errors.JaxRuntimeError as error:
         plan = plan_run(task, devices, forced=forced, asked=data.asked, answers=summed)
         raise refused_by_compiler(error, plan, model=task.config.model.name) from error
-    answers = compiled_answers(summed, programs, task)
+    measured = measured_on(devices.platform, [devices.kind])
+    answers = narrowed_answers(compiled_answers(summed, programs, task), measured)
     plan = plan_run(task, devices, forced=forced, asked=data.asked, answers=answers)
+    plan |= spent(task, data, devices, programs=programs, answers=answers, measured=measured)
     refuse_what_does_not_fit(plan, model=task.config.model.name)
     return programs, plan
+
+
+def spent(
+    task: Task,
+    data: Data,
+    devices: Devices,
+    *,
+    programs: RunPrograms,
+    answers: list[ProgramAnswer],
+    measured: Sequence[Measured],
+) -> dict[str, Any]:
+    """Return what plan.json says of time and disk; operations are those of the compiled step."""
+    subject = Subject(task=task, asked=data.asked, tokens=counted_tokens(task.config, data))
+    found = spending_of(
+        subject,
+        as_target(devices),
+        answers,
+        file=task.config.name,
+        measured=measured,
+        operations=operations(programs.steps.longest.jaxpr),
+    )
+    return {"time": found.time, "disk": found.disk, "findings": [finding(each) for each in found.findings]}
 
 
 def refused_by_compiler(error: jax.errors.JaxRuntimeError, plan: dict[str, Any], *, model: str) -> ProblemError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,9 +18,8 @@ from trainer.loop.disk import bytes_of as state_bytes_of
 from trainer.loop.disk import most_at_once
 from trainer.loop.state import state_shapes
 from trainer.planning.ask import ProgramAnswer
-from trainer.planning.duration.exchange import GATHERS, exchanged_bytes
-from trainer.planning.duration.operations import step_operations
-from trainer.planning.duration.roofline import LIKELY_EFFICIENCY, floor_seconds, step_band
+from trainer.planning.calibration import Measured
+from trainer.planning.duration.roofline import step_band
 from trainer.planning.duration.session import (
     HOUR_SECONDS,
     SessionPart,
@@ -30,7 +30,8 @@ from trainer.planning.duration.session import (
     train_part,
     weeks_needed,
 )
-from trainer.planning.estimate.workload import ITEM_BYTES, bytes_of, count_of
+from trainer.planning.estimate.workload import bytes_of
+from trainer.planning.step_time import PredictedStep, predicted_step
 from trainer.planning.subject import Subject
 
 INSTALL = Band(low=30, likely=90, high=240)
@@ -52,9 +53,29 @@ class Spending:
     findings: tuple[Problem, ...]
 
 
-def spending_of(subject: Subject, target: Target, programs: list[ProgramAnswer], *, file: str) -> Spending:
-    """Return what a run spends of time and disk on a target, and what of it is spent badly."""
-    step, moved, operations, because = step_time(subject, target, programs)
+def spending_of(
+    subject: Subject,
+    target: Target,
+    programs: list[ProgramAnswer],
+    *,
+    file: str,
+    measured: Sequence[Measured] = (),
+    operations: float | None = None,
+    hours_stated: float | None = None,
+) -> Spending:
+    """Return what a run spends of time and disk on a target, and what of it is spent badly.
+
+    Args:
+        subject: the run.
+        target: where.
+        programs: what its programs need.
+        file: named in findings.
+        measured: runs on the same kind of device.
+        operations: of one step over all devices. None: they are counted.
+        hours_stated: what somebody says that training takes. None: nobody says.
+    """
+    predicted = predicted_step(subject.task, target, programs, measured=measured, operations=operations)
+    step = predicted.band
     checkpoint = state_bytes_of(state_shapes(subject.task))
     kept = most_at_once(subject.task.config)
     disk = {
@@ -67,70 +88,13 @@ def spending_of(subject: Subject, target: Target, programs: list[ProgramAnswer],
     if step is not None:
         time = {
             **time_document(subject, target, step, parts),
-            "because": because,
-            "flops": operations,
-            "moved_bytes": moved,
+            "because": predicted.because,
+            "flops": predicted.flops,
+            "moved_bytes": predicted.moved_bytes,
         }
-    figures = run_figures(subject, target, step, parts, operations, moved, checkpoint, file=file)
-    figures = with_program(figures, subject, programs)
+    figures = run_figures(subject, target, predicted, parts, checkpoint, file=file)
+    figures = replace(with_program(figures, subject, programs), hours_stated=hours_stated)
     return Spending(time=time, disk=disk, findings=findings(figures, target))
-
-
-def step_time(subject: Subject, target: Target, programs: list[ProgramAnswer]) -> tuple[Band | None, float, float, str]:
-    """Return how long a step takes, what one device moves and computes in it, and which of the two decides."""
-    config, devices = subject.task.config, subject.task.mesh.size
-    operations = step_operations(subject.task) / devices
-    train = next(program for program in programs if program.name == "train")
-    moved = float(moved_bytes(train, config.batch.accumulation_steps))
-    peak = target.peak_flops.get(config.precision.compute)
-    if peak is None or target.memory_bandwidth is None:
-        return None, moved, operations, "the device's speed is not known"
-    computing, moving = operations / peak, moved / target.memory_bandwidth
-    linked = linked_bytes(subject)
-    floor = floor_seconds(
-        flops=operations,
-        peak_flops=peak,
-        moved_bytes=moved,
-        bandwidth=target.memory_bandwidth,
-        linked_bytes=linked,
-        link_bandwidth=target.interconnect,
-    )
-    limits = {"arithmetic": computing, "memory": moving}
-    said = f"{operations:.3g} operations in {computing:.3g} s, {moved:.3g} bytes in {moving:.3g} s"
-    if linked and target.interconnect is not None:
-        limits["the link between devices"] = linked / target.interconnect
-        said += f", {linked:.3g} bytes between devices in {linked / target.interconnect:.3g} s"
-    because = (
-        f"{max(limits, key=lambda name: limits[name])} decides: {said} at the device's peaks; "
-        f"{LIKELY_EFFICIENCY:.0%} of them is likely, and no measured step has narrowed the band"
-    )
-    return step_band(floor), moved, operations, because
-
-
-def linked_bytes(subject: Subject) -> float:
-    """Return the bytes that one device receives from the others in a step, in the type that is computed in."""
-    task = subject.task
-    item = ITEM_BYTES[task.config.precision.compute]
-    return exchanged_bytes(
-        weights_bytes=item * count_of(task.model.base),
-        gradients_bytes=item * count_of(task.model.trained),
-        devices=task.mesh.size,
-        microbatches=task.config.batch.accumulation_steps,
-        divided=task.config.mesh.shard_params,
-        gathers=GATHERS if task.config.memory.remat == "layer" else GATHERS - 1,
-    )
-
-
-def moved_bytes(train: ProgramAnswer, microbatches: int) -> int:
-    """Return the bytes that one device reads and writes of its memory in a step, at least.
-
-    The state is read and written once; parameters are read in the forward, the recomputed and the backward pass of each
-    microbatch; what is kept besides is written and read.
-    """
-    state = sum(part.bytes for part in train.parts if part.name in ("params", "opt_state"))
-    weights = sum(part.bytes for part in train.parts if part.name in ("params", "frozen"))
-    rest = train.peak_bytes - state - sum(part.bytes for part in train.parts if part.name == "frozen")
-    return 2 * state + microbatches * (3 * weights + 2 * max(rest, 0))
 
 
 def session_parts(subject: Subject, target: Target, step: Band, checkpoint: int) -> list[SessionPart]:
@@ -205,10 +169,8 @@ def _short(value: float) -> float:
 def run_figures(
     subject: Subject,
     target: Target,
-    step: Band | None,
+    step: PredictedStep,
     parts: list[SessionPart],
-    operations: float,
-    moved: float,
     checkpoint: int,
     *,
     file: str,
@@ -225,14 +187,14 @@ def run_figures(
         steps=config.limits.steps,
         save_every_steps=config.checkpoint.save_every_steps,
         max_minutes=config.limits.max_minutes,
-        step_seconds=step,
+        step_seconds=step.band,
         run_seconds=total_seconds(parts) if parts else None,
         sessions=sessions,
         compute_type=config.precision.compute,
         devices=task.mesh.size,
         tokens_per_step=task.tokens_per_step // config.batch.accumulation_steps,
-        flops_per_step=operations,
-        bytes_per_step=moved,
+        flops_per_step=step.flops,
+        bytes_per_step=step.moved_bytes,
         padding_fraction=None if real is None else 1 - real,
         packing=config.data.packing,
         divided=config.mesh.shard_params,

@@ -17,6 +17,7 @@ from schemas.problems.render import as_text
 from trainer.config.tree import Config, document_of
 from trainer.planning.advice import SURE_FRACTION, advice, deciding
 from trainer.planning.ask import Asking, ProgramAnswer, no_compiler, parts_document
+from trainer.planning.calibration import measured_on, narrowed_answers
 from trainer.planning.changes import Change, changes_of
 from trainer.planning.compile.ahead import Compiler
 from trainer.planning.compile.machines import machine_of
@@ -42,6 +43,8 @@ class Wish:
     grid: bool = False
     brief: bool = False
     """Ask the compiler only where a sum is not sure."""
+    hours_stated: float | None = None
+    """What somebody says that training takes, to be held against the plan."""
     limit_seconds: float = 600.0
     say: Callable[[str], None] = lambda line: None
 
@@ -58,9 +61,12 @@ def plan_for(config: Config, target: Target, wish: Wish) -> dict[str, Any]:
     if subject.warnings:
         sys.stderr.write(as_text(subject.warnings))
     with asking_for(target, subject, wish) as asking:
-        programs = asking.programs(subject.task, subject.asked)
+        measured = measured_on(target.platform, target.device_kinds)
+        programs = narrowed_answers(asking.programs(subject.task, subject.asked), measured)
         plan = document(subject, target, programs)
-        spent = spending_of(subject, target, programs, file=config.name)
+        spent = spending_of(
+            subject, target, programs, file=config.name, measured=measured, hours_stated=wish.hours_stated
+        )
         plan |= {"time": spent.time, "disk": spent.disk, "findings": [finding(each) for each in spent.findings]}
         if wish.advice and plan["verdict"] in ("does_not_fit", "tight"):
             sets = advice(subject, asking, say=wish.say, changes=partial(computable_changes, target))

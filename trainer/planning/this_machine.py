@@ -10,7 +10,7 @@ import psutil
 from evidence.targets.table import THIS_MACHINE, target_of_kind
 from evidence.targets.target import Target
 from trainer.config.tree import Config
-from trainer.planning.devices import choose_devices
+from trainer.planning.devices import Devices, choose_devices
 
 
 def this_machine(config: Config) -> Target:
@@ -19,7 +19,11 @@ def this_machine(config: Config) -> Target:
     Raises:
         ProblemError: exit code 3; the platform that the configuration asks for is absent, or has fewer devices.
     """
-    devices = choose_devices(config.mesh.device, config.mesh.devices)
+    return as_target(choose_devices(config.mesh.device, config.mesh.devices))
+
+
+def as_target(devices: Devices) -> Target:
+    """Return devices of this machine as a target."""
     alike = target_of_kind(devices.kind, len(devices.list))
     return Target(
         name=THIS_MACHINE,

@@ -69,10 +69,11 @@ def is_tolerated(difference: FieldDifference, tolerance: Tolerance, *, steps: in
     if difference.field in EXACT:
         return False
     stated, found = difference.stated, difference.found
+    allowed = tolerance.allowed(difference.field, steps=steps)
     if not (isinstance(stated, int | float) and isinstance(found, int | float)):
-        return False
+        return allowed >= 1  # one of them was not finite, which is wholly apart
     scale = max(abs(stated), abs(found), tolerance.floor)
-    return abs(stated - found) <= tolerance.allowed(difference.field, steps=steps) * scale
+    return abs(stated - found) <= allowed * scale
 
 
 def located(differences: Sequence[FieldDifference], *, is_same_state: bool | None, agreed: int, step: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trainer.data.source import Source
@@ -14,11 +14,17 @@ from trainer.loop.stop import StopRequest
 from trainer.loop.stored import state_sha256, stored
 from trainer.loop.task import Task
 from trainer.loop.train import Loop
-from trainer.replay.difference import FieldDifference, Verdict, is_tolerated, located, row_differences
+from trainer.replay.difference import EXACT, FieldDifference, Verdict, is_tolerated, located, row_differences
 from trainer.replay.parts import Segment
 from trainer.replay.recorded import Recorded
 from trainer.replay.states import States
-from trainer.replay.tolerance import tolerance_of
+from trainer.replay.tolerance import Tolerance, tolerance_of
+
+TOO_FAR = (
+    "On another processor, steps so long after a common state cannot be judged: repeat the run on such a machine, or "
+    "from its checkpoints."
+)
+"""Why a segment that was repeated counts as not tried."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +85,8 @@ class Repetition:
     """Called with steps done, steps of the run and the loss after each row."""
     found: dict[int, Repeated] = field(default_factory=dict)
     """What came of the segments so far, by their number."""
+    part: Repeated | None = None
+    """What came of the beginning of a segment within which it was stopped."""
     _here: TrainState | None = None
     _step: int = -1
     _since: int = 0
@@ -139,6 +147,7 @@ class Repetition:
         held, self._here = [self._here], None
         outcome = loop.run(held)
         if outcome.status == "interrupted":
+            self.part = self._part(segment, kept.rows, time.perf_counter() - began)
             return None
         state, self._step = outcome.state, int(outcome.state.step)
         reached = kept.states.get(self._step) or state_sha256(stored(state))
@@ -147,6 +156,13 @@ class Repetition:
         # What follows from another state would differ too, and say nothing of the run.
         self._here = None if came.verdict == "different" and same is not True else state
         return came
+
+    def _part(self, segment: Segment, rows: Sequence[dict[str, Any]], seconds: float) -> Repeated | None:
+        """Return what came of a segment up to the last row that the run has too; None where there is none."""
+        last = max((row["step"] for row in rows if row["step"] in self.run.rows), default=None)
+        if last is None:
+            return None
+        return self._judged(replace(segment, last_step=last), rows, seconds, same=None)
 
     def _same(self, segment: Segment, state: TrainState, reached: str) -> bool | None:
         """Return whether a state is the one that the run states at the end of a segment, None where it states none."""
@@ -172,8 +188,12 @@ class Repetition:
         if not differences and same is not False:
             return Repeated(segment=segment, verdict="identical", seconds=seconds)
         verdict: Verdict = "different"
-        if not self.is_exact and same is not True and self._all_tolerated(differences):
-            verdict = "within tolerance"
+        if not self.is_exact and same is not True:
+            near, beyond = self._near(differences)
+            if self._all_tolerated(near):
+                verdict = "within tolerance"
+                if beyond and not self._is_near(segment):
+                    return Repeated(segment=segment, verdict="not tried", difference=TOO_FAR)
         agreed = max([segment.first_step, *self._agreed(segment, differences)])
         return Repeated(
             segment=segment,
@@ -199,6 +219,20 @@ class Repetition:
         until = min((each.step for each in differences), default=segment.last_step + 1)
         return [step for step in self.run.rows if segment.first_step < step < until and step < segment.last_step]
 
+    def _near(self, differences: Sequence[FieldDifference]) -> tuple[list[FieldDifference], list[FieldDifference]]:
+        """Return the differences that a tolerance can judge, and those so long after a common state that none can."""
+        most = self._tolerance.most_steps
+        far = [each for each in differences if each.step - self._since > most and each.field not in EXACT]
+        return [each for each in differences if each not in far], far
+
+    def _is_near(self, segment: Segment) -> bool:
+        """Return whether a segment has a row that a tolerance can judge."""
+        until = self._since + self._tolerance.most_steps
+        return any(segment.first_step < step <= until for step in self.run.rows)
+
+    @property
+    def _tolerance(self) -> Tolerance:
+        return tolerance_of(self.run.manifest["model"]["dtypes"]["compute"])
+
     def _all_tolerated(self, differences: Sequence[FieldDifference]) -> bool:
-        tolerance = tolerance_of(self.run.manifest["model"]["dtypes"]["compute"])
-        return all(is_tolerated(each, tolerance, steps=each.step - self._since) for each in differences)
+        return all(is_tolerated(each, self._tolerance, steps=each.step - self._since) for each in differences)

@@ -18,7 +18,7 @@ from trainer.objectives.data import Data
 from trainer.planning.devices import Devices, choose_devices
 from trainer.recorder.failure import explain_full_device
 from trainer.recorder.receipt import receipt_of
-from trainer.replay.answers import answered_again, trained_params
+from trainer.replay.answers import Answers, answered_again, trained_params
 from trainer.replay.fitness import OTHER_DATA, OTHER_SOFTWARE, Fitness, fitness_of
 from trainer.replay.parts import Segment, drawn_items, drawn_segments
 from trainer.replay.recorded import NOTHING_TO_REPEAT, Recorded, recorded
@@ -180,7 +180,7 @@ def carried_out(
     tell({"event": "planned", "segments": [ends(each) for each in run.segments], "items": request.items})
     steps = compiled_steps(task, data.source.lengths_in_use)
     start = states.at(run.first_step)
-    found = Found(run=run, whole=request.whole, is_exact=place.fitness.is_exact)
+    found = Found(run=run, answers=Answers(of=len(run.baseline) + len(run.answers)))
     if start is not None:
         found.start += start_differences(run, task, data, steps, start, states.frozen)
         for difference in found.start:
@@ -202,9 +202,9 @@ def carried_out(
             for each in repetition.repeat(segment):
                 say(line_of(each))
                 tell({"event": "segment", "number": each.segment.number, **each.document()})
-    found.segments = [
-        repetition.found.get(each.number) or Repeated(segment=each, verdict="not tried") for each in run.segments
-    ]
+    if repetition.part is not None:
+        say(line_of(repetition.part))
+    found.segments = [each for segment in run.segments for each in came_of(segment, repetition)]
     if run.answers and not stop.is_signalled:
         params, where = trained_params(run, states, repetition.ended())
         if params is not None:
@@ -216,6 +216,17 @@ def carried_out(
         say(remark)
     found.is_out_of_time = stop.reason() is not None
     return found
+
+
+def came_of(segment: Segment, repetition: Repetition) -> list[Repeated]:
+    """Return what came of a segment; of one that was stopped within it, of both its parts."""
+    part = repetition.part
+    if segment.number in repetition.found:
+        return [repetition.found[segment.number]]
+    if part is None or part.segment.number != segment.number:
+        return [Repeated(segment=segment, verdict="not tried")]
+    rest = replace(segment, first_step=part.segment.last_step)
+    return [part, Repeated(segment=rest, verdict="not tried")]
 
 
 def segments_asked(run: Recorded, states: States, request: ReplayRequest, seed: int) -> Iterable[Segment]:
@@ -239,7 +250,6 @@ def answer(
 ) -> None:
     """Answer drawn items again and keep what came of them."""
     drawn = None if request.whole else drawn_items([row["id"] for row in stated], count=request.items, seed=seed)
-    found.answers.of += len(stated)
     found.answers.found += answered_again(
         params,
         stated,

@@ -25,6 +25,8 @@ class Tolerance:
 
     factor: float
     """How many times what was measured is allowed."""
+    least: float
+    """What is allowed at least: a few units in the last place of float32, in which losses and norms are added up."""
     measured: Mapping[str, tuple[tuple[int, float], ...]]
     """By field: up to how many steps, and the largest relative difference seen up to there, ascending."""
 
@@ -39,14 +41,14 @@ class Tolerance:
         return max(steps for pairs in self.measured.values() for steps, _ in pairs)
 
     def allowed(self, field: str, *, steps: int) -> float:
-        """Return the largest relative difference that is allowed some steps after a common state; at least 1.
+        """Return the largest relative difference that is allowed some steps after a common state.
 
         Beyond what was measured nothing more is allowed than at its end. A field without a table is held to the
         loss's.
         """
         pairs = self.measured.get(field, self.measured["loss"])
         seen = next((worst for most, worst in pairs if steps <= most), pairs[-1][1])
-        return self.factor * seen
+        return max(self.factor * seen, self.least)
 
 
 @cache
@@ -57,4 +59,4 @@ def tolerance_of(compute: str) -> Tolerance:
         field: tuple((int(steps), float(worst)) for steps, worst in pairs)
         for field, pairs in table["measured"][compute].items()
     }
-    return Tolerance(factor=table["factor"], measured=measured)
+    return Tolerance(factor=table["factor"], least=table["least"], measured=measured)

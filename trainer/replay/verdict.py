@@ -18,10 +18,6 @@ class Found:
     """What a repetition found."""
 
     run: Recorded
-    whole: bool
-    """Whether all of it was asked for."""
-    is_exact: bool
-    """Whether every bit had to be equal."""
     start: list[str] = field(default_factory=list)
     """What differs before the first step, as sentences."""
     segments: Sequence[Repeated] = ()
@@ -49,8 +45,9 @@ def said_of(found: Found) -> str:
     steps = sum(each.segment.last_step - each.segment.first_step for each in tried)
     total = found.run.last_step - found.run.first_step
     answers = f" and {len(found.answers.found)} of {found.answers.of} answers" if found.answers.of else ""
-    covered = f"Replayed {len(tried)} of {len(found.segments)} segments ({steps:,} of {total:,} steps){answers}"
-    late = " The time was over." if found.is_out_of_time else ""
+    ended = sum(each.segment in found.run.segments for each in tried)
+    covered = f"Replayed {ended} of {len(found.run.segments)} segments ({steps:,} of {total:,} steps){answers}"
+    late = " It was stopped before its end." if found.is_out_of_time else ""
     result = result_of(found)
     if result != "different":
         return f"{covered}: {result}.{late}"

@@ -1,4 +1,4 @@
-"""The demo on any CPU: a smoke run, a full run, LoRA adapters beside its export; then check, bundle and verification.
+"""The demo on any CPU: a smoke run, a full run, LoRA adapters beside its export; check, bundle, verification, replay.
 
 It is the product's main job with nothing left out; the dashboard is started by the command afterwards. A second call
 finds the runs that are there and trains nothing again.
@@ -23,7 +23,9 @@ from schemas.problems.rule import Rule, problem_of
 from trainer.config.load import load_config
 from trainer.export_run import export_run
 from trainer.recorder.progress import Watch
+from trainer.replay.replay import REFUSED
 from trainer.run import RunRequest, run
+from trainproof.orders.replay import ReplayFlags, replayed
 from trainproof.terminal.bundles import build_text, verdict_text
 
 DEMO_UNFINISHED = Rule(
@@ -32,6 +34,8 @@ DEMO_UNFINISHED = Rule(
     "A run of the demo did not end well.",
     "Run the demo again: it starts a new run beside this one.",
 )
+
+ALL_OF_IT = ReplayFlags(whole=True, segments=0, items=0, minutes=None, seed=None)
 
 CONFIGS = Path(__file__).parents[2] / "trainer" / "configs"
 BUNDLES = Path("bundles")
@@ -82,10 +86,28 @@ def carry_out(root: Path, *, again: bool, watch: Watch) -> int:
     watch.say(f"\nVerify: trainproof verify {bundle}")
     verdict = verify_bundle(bundle)
     watch.say(verdict_text(verdict).rstrip())
+    code = repeated(smoke, watch)
     watch.say(f"\nScores: trainproof compare {' '.join(map(str, folders[1:]))}")
     for folder in folders[1:]:
         watch.say(score_text(folder))
-    return 0 if report.ok and verdict.ok else 1
+    return 0 if report.ok and verdict.ok and code == 0 else 1
+
+
+def repeated(folder: Path, watch: Watch) -> int:
+    """Train a run once more from its seed, say whether it is the same, and return the exit code of `replay`.
+
+    A run of other versions, which an earlier demo left, cannot be repeated here: that is said and is no failure.
+    """
+    watch.say(f"\nReplay: trainproof replay {folder} --all")
+    try:
+        receipt, code = replayed(folder, ALL_OF_IT, output=None, quiet=True, lines=False)
+    except ProblemError as error:
+        if error.exit_code != REFUSED:
+            raise
+        watch.say(f"  not repeated: {error.problems[0].what}")
+        return 0
+    watch.say(f"  {folder.name}: {receipt['said']}")
+    return code
 
 
 def trained(demo_run: DemoRun, root: Path, *, again: bool, watch: Watch, base: Path | None = None) -> Path:

@@ -33,6 +33,8 @@ class PlanFlags:
     advice: bool = True
     grid: bool = False
     max_batch: bool = False
+    hours: float | None = None
+    """Of training, as somebody stated them."""
 
 
 def answer_of(flags: PlanFlags) -> dict[str, Any]:
@@ -77,6 +79,7 @@ def planned(config: Config, target: Target, flags: PlanFlags) -> dict[str, Any]:
         max_batch=flags.max_batch,
         grid=flags.grid,
         brief=flags.where and not flags.exact,
+        hours_stated=flags.hours,
         say=lambda line: say(f"{target.name}: {line}"),
     )
     return plan_for(config, target, wish)
@@ -89,12 +92,15 @@ def say(line: str) -> None:
 
 
 def question(config: Config, target: Target, flags: PlanFlags) -> dict[str, Any]:
-    """Return everything that decides a plan: configuration, files it names, target, versions, this program's source."""
+    """Return everything that decides a plan: configuration, files it names, target, measured runs, versions, source."""
+    from trainer.planning.calibration import measured_on
+
     return {
         "config": document_of(config),
         "files": [stamp for name in named_files(config) for stamp in stamps(Path(name).expanduser())],
         "target": dict(target.document),
-        "flags": [flags.where, flags.exact, flags.quick, flags.advice, flags.grid, flags.max_batch],
+        "flags": [flags.where, flags.exact, flags.quick, flags.advice, flags.grid, flags.max_batch, flags.hours],
+        "measured": [each.document() for each in measured_on(target.platform, target.device_kinds)],
         "versions": versions(),
         "source": source_digest(),
     }

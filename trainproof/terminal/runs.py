@@ -23,6 +23,7 @@ from schemas.problems.formats import NOTHING
 from schemas.problems.render import as_dicts, as_text
 from schemas.problems.visible import as_lines, visible
 from schemas.problems.words import counted
+from schemas.reading.values import number_at, text_at
 from trainproof.terminal.imports import foreign_json, foreign_text
 
 _RIGHT = {"steps", "tokens", "loss", "duration"}
@@ -67,6 +68,7 @@ def run_text(run: Run) -> str:
     if record.sources is not None:
         return foreign_text(record, report)
     rows = [*_identity(run), *((line.name, line.as_text()) for line in headlines(record))]
+    rows += planned_rows(run)
     rows += [("withheld", reason) for reason in record.withheld]
     rows.append(("grade", report.grade.name))
     width = max(len(name) for name, _ in rows)
@@ -74,6 +76,29 @@ def run_text(run: Run) -> str:
     lines += [f"  {''.ljust(width)}  {reason}" for reason in report.grade.reasons]
     lines += [f"  {'time'.ljust(width)}  {sentence}" for sentence in told_by_authorities(run.path, run.manifest)]
     return as_lines(lines) + as_text(report.findings)
+
+
+def planned_rows(run: Run) -> list[tuple[str, str]]:
+    """Return what was planned beside what was observed: memory of arrays, time of a step; nothing where one is unknown.
+
+    Example: `memory planned    15.0 MiB within 2 %; observed 15.1 MiB in train`.
+    """
+    rows = []
+    need, error = number_at(run.plan, "need_bytes"), number_at(run.plan, "error_fraction")
+    observed = number_at(run.manifest, "result", "peak_arrays", "bytes")
+    if need is not None and error is not None and observed is not None:
+        program = text_at(run.manifest, "result", "peak_arrays", "program")
+        said = f"{formats.size(need)} within {error:.0%}; observed {formats.size(observed)} in {program}"
+        rows.append(("memory planned", said))
+    low, high = (number_at(run.plan, "time", "step_seconds", end) for end in ("low", "high"))
+    seconds, steps = (
+        number_at(run.manifest, "result", "train_seconds"),
+        number_at(run.manifest, "training", "steps_done"),
+    )
+    if low is not None and high is not None and seconds is not None and steps:
+        between = f"{formats.duration(low)} to {formats.duration(high)}"
+        rows.append(("step planned", f"{between}; observed {formats.duration(seconds / steps)}"))
+    return rows
 
 
 def run_json(run: Run) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +12,21 @@ import typer
 from evidence.run.extras import need
 from evidence.run.write import as_json_text
 from trainproof.verbs.options import AsJson, Settings
+
+ExplainOom = Annotated[
+    str | None,
+    typer.Option(help="Explain a pasted out-of-memory text: a file, or - for standard input.", metavar="FILE|-"),
+]
+Hours = Annotated[
+    float | None, typer.Option(min=0, help="Hours of training that somebody stated; the plan says if they hold.")
+]
+Calibrate = Annotated[
+    bool, typer.Option("--calibrate", help="Learn from measured runs (RUNS), so that later plans are narrower.")
+]
+Forget = Annotated[bool, typer.Option("--forget", help="With --calibrate: forget what was learned.")]
+Runs = Annotated[
+    list[Path] | None, typer.Argument(help="With --calibrate: runs, or folders of them. Default: submission_runs.")
+]
 
 
 def plan(
@@ -25,20 +41,23 @@ def plan(
     max_batch: Annotated[bool, typer.Option("--max-batch", help="Search the largest microbatch that fits.")] = False,
     device: Annotated[str | None, typer.Option(help="auto, cpu, gpu or tpu, of this machine.")] = None,
     settings: Settings = None,
-    explain_oom: Annotated[
-        str | None,
-        typer.Option(help="Explain a pasted out-of-memory text: a file, or - for standard input.", metavar="FILE|-"),
-    ] = None,
+    explain_oom: ExplainOom = None,
+    hours: Hours = None,
+    calibrate: Calibrate = False,
+    forget: Forget = False,
+    runs: Runs = None,
     as_json: AsJson = False,
 ) -> None:
     """Say whether a run fits on a machine, and what it takes, before anything is spent. Exit 3: it does not fit."""
     if explain_oom is not None:
-        from trainer.planning.out_of_memory.explain import explanation_text
-        from trainproof.orders.out_of_memory import explained
-
-        answer = explained(explain_oom, config=config, settings=settings or ())
-        sys.stdout.write(as_json_text(answer) if as_json else explanation_text(answer))
+        _explain(explain_oom, config=config, settings=settings or (), as_json=as_json)
         return
+    if calibrate:
+        _calibrate(runs or [], forget=forget, as_json=as_json)
+        return
+    if runs or forget:
+        message = "Runs and --forget are for --calibrate."
+        raise typer.BadParameter(message)
     if config is None:
         message = "Missing option '--config'."
         raise typer.BadParameter(message)
@@ -58,6 +77,7 @@ def plan(
             quick=quick,
             grid=grid,
             max_batch=max_batch,
+            hours=hours,
         )
         answer = answer_of(flags)
     if as_json:
@@ -67,6 +87,27 @@ def plan(
 
         sys.stdout.write(where_text(answer["where"]) if where else plan_text(answer))
     raise typer.Exit(exit_code(answer))
+
+
+def _explain(text: str, *, config: Path | None, settings: Sequence[str], as_json: bool) -> None:
+    """Explain a pasted out-of-memory text."""
+    from trainer.planning.out_of_memory.explain import explanation_text
+    from trainproof.orders.out_of_memory import explained
+
+    answer = explained(text, config=config, settings=settings)
+    sys.stdout.write(as_json_text(answer) if as_json else explanation_text(answer))
+
+
+def _calibrate(runs: list[Path], *, forget: bool, as_json: bool) -> None:
+    """Learn from measured runs, or forget them, and say what came of it."""
+    if runs and forget:
+        message = "--forget forgets every run; name none."
+        raise typer.BadParameter(message)
+    need("plan", "train")
+    from trainproof.orders.calibrate import calibrated, calibration_text, forgotten
+
+    answer = forgotten() if forget else calibrated(runs)
+    sys.stdout.write(as_json_text(answer) if as_json else calibration_text(answer))
 
 
 def exit_code(answer: dict[str, Any]) -> int:

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from evidence.proof.certificates import certificate_of, loaded_certificate
-from evidence.proof.stamps.authority import stamped
+from evidence.proof.keys import limited_content
+from evidence.proof.stamps.authority import stamp_path, stamped
 from evidence.proof.stamps.check import Checked, checked
 from evidence.proof.trust import trust_path, trusted
 from evidence.run import layout
@@ -29,17 +30,19 @@ from schemas.problems.visible import visible
 from schemas.validate import read_document
 
 Moment = Literal["start", "manifest"]
+Stamped = Literal["start", "manifest", "zip"]
 
 WHAT = {
     "start": "configuration, data and plan",
     "manifest": "the manifest with the hash of every file",
+    "zip": "the zip",
 }
 """What each moment's stamp is of, in words."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class KeptStamp:
-    """One row of stamps.json.
+    """One row of stamps.json, or the stamp beside a zip.
 
     Attributes:
         of: What was stamped.
@@ -50,7 +53,7 @@ class KeptStamp:
         failed: Why there is no stamp.
     """
 
-    of: Moment
+    of: Stamped
     sha256: str
     actual: str | None
     authority: str
@@ -144,6 +147,27 @@ def stamp_worth(stamp: KeptStamp, roots: Mapping[str, Any]) -> Checked | None:
     return checked(stamp.answer, bytes.fromhex(stamp.actual), stamp.authority, roots)
 
 
+def stamp_is_refuted(stamp: KeptStamp, worth: Checked | None, *, asked: bool) -> bool:
+    """Return whether a stamp speaks of something else, or does not hold under the certificate that the reader named.
+
+    One that only lacks a trusted root is a claim, and refuted by nothing.
+    """
+    if worth is None or worth.problem is None:
+        return False
+    return asked or worth.stamp.digest != bytes.fromhex(stamp.actual or "")
+
+
+def stamp_beside(file: Path) -> KeptStamp | None:
+    """Return the time stamp that lies beside a zip; None where there is none that can be read."""
+    path = stamp_path(file)
+    try:
+        answer = limited_content(path)
+    except OSError:
+        return None
+    digest = sha256_file(file)
+    return KeptStamp(of="zip", sha256=digest, actual=digest, authority=path.name, answer=answer, failed=None)
+
+
 def stamp_sentence(stamp: KeptStamp, worth: Checked | None, *, asked: bool) -> str:
     """Return what a stamp says to this reader, in a sentence.
 
@@ -162,7 +186,7 @@ def stamp_sentence(stamp: KeptStamp, worth: Checked | None, *, asked: bool) -> s
     at = f"{worth.stamp.time:%Y-%m-%d %H:%M:%S} UTC"
     if worth.root is not None:
         return f"{what[0].upper()}{what[1:]} existed before {at}, according to {worth.stamp.by} (root {worth.root})."
-    if worth.problem and (asked or worth.stamp.digest != bytes.fromhex(stamp.actual or "")):
+    if stamp_is_refuted(stamp, worth, asked=asked):
         return f"The time stamp of {what} does not hold. {worth.problem}"
     return (
         f"A time stamp of {what} says {at}, by {worth.stamp.by}; you trust no root certificate of this authority, so "

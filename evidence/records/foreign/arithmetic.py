@@ -24,6 +24,9 @@ _CATEGORIES = re.compile(
 )
 """Names of groups whose members are parts of all items."""
 
+MOST_ITEMS = 10**12
+"""Items beyond which a number is no count of them."""
+
 _FEWEST_PARTS = 2
 
 _PART_ROUNDED = 0.006
@@ -78,7 +81,7 @@ def from_speeds(numbers: Mapping[str, float], source: Source) -> Iterator[Statem
     )
     for speed, time, fact in known:
         rate, seconds = numbers.get(speed), numbers.get(time)
-        if rate is None or seconds is None or rate <= 0 or seconds <= 0:
+        if rate is None or seconds is None or rate <= 0 or seconds <= 0 or rate * seconds > MOST_ITEMS:
             continue
         slack = _SPEED_ROUNDED * (10 if f"{rate:.3f}".endswith("0") else 1)  # Some versions round to two.
         low, high = (rate - slack) * seconds, (rate + slack) * seconds
@@ -99,7 +102,13 @@ def from_loss(numbers: Mapping[str, float], groups: str, source: Source) -> Iter
     """Yield the perplexity that the loss of an evaluation gives: its exponential."""
     loss = numbers.get("eval_loss")
     name = next((name for name in ("perplexity", "eval_perplexity") if name in numbers), None)
-    if loss is None or name is None or not 0 < loss < 50 or abs(2.0**loss / numbers[name] - 1) < 0.01:
+    if (
+        loss is None
+        or name is None
+        or not 0 < loss < 50
+        or numbers[name] <= 0
+        or abs(2.0**loss / numbers[name] - 1) < 0.01
+    ):
         return
     metric, scope = metric_and_scope(f"{groups}{name}", source.file)
     perplexity = math.exp(loss)
@@ -157,7 +166,7 @@ def from_parts(
             continue
         for name in numbers.keys() & SHARES_OF_RIGHT_ANSWERS.keys():
             shares = [part.get(name) if isinstance(part, dict) else part for part in parts.values()]
-            given = [one for one in shares if isinstance(one, int | float) and not isinstance(one, bool)]
+            given = [one for one in shares if isinstance(one, int | float) and 0 <= one <= 100]
             if len(given) < len(shares):
                 continue
             low, high = _mean_of(parts, given, next((numbers[one] for one in _ALL if one in numbers), None))
@@ -178,7 +187,7 @@ def from_parts(
 def _mean_of(parts: Mapping[str, Any], shares: Sequence[float], total: float | None) -> tuple[float, float]:
     """Return between what the share of all lies: their mean where each part has a count, and these are all items."""
     counts = [
-        next((part[name] for name in _ALL if isinstance(part.get(name), int)), None) if isinstance(part, dict) else None
+        next((part[name] for name in _ALL if _is_count(part.get(name))), None) if isinstance(part, dict) else None
         for part in parts.values()
     ]
     known = [count for count in counts if count is not None]
@@ -188,6 +197,10 @@ def _mean_of(parts: Mapping[str, Any], shares: Sequence[float], total: float | N
         return min(shares) - _PART_ROUNDED, max(shares) + _PART_ROUNDED
     mean = sum(count * share for count, share in zip(known, shares, strict=True)) / sum(known)
     return mean - _PART_ROUNDED, mean + _PART_ROUNDED
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and 0 <= value <= MOST_ITEMS
 
 
 def _between(low: float, high: float) -> str:

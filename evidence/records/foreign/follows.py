@@ -24,6 +24,9 @@ _AFTER_THE_PEAK = 0.5
 _DEVICES_OF_A_PROCESS = (*range(1, 9), 16)
 """Devices that one process is taken to drive."""
 
+_MOST_CHECKPOINTS = 1000
+"""Checkpoints of a run at which it is asked whether it was resumed there."""
+
 _OF_A_RESUMED_MEAN = 0.02
 """Share by which a mean may differ from the one that a resumed run computes."""
 
@@ -106,8 +109,10 @@ def _is_resumed_mean(view: ForeignRun, course: Sequence[MetricRow], mean: float)
         return False
     every = [int(fact.value) for fact in view.facts_named("training.save_steps") if isinstance(fact.value, int)]
     kept = {int(part.rpartition("-")[2]) for name in view.files for part in name.split("/") if _is_checkpoint(part)}
-    candidates = kept | {step for gap in every if gap > 0 for step in range(gap, steps[-1], gap)}
-    for begins in sorted(candidates)[:10_000]:
+    candidates = kept | {
+        step for gap in every if gap > steps[-1] / _MOST_CHECKPOINTS for step in range(gap, steps[-1], gap)
+    }
+    for begins in sorted(candidates)[:_MOST_CHECKPOINTS]:
         parts = zip([0, *steps], steps, course, strict=False)
         after = sum((two - one) * (row.values["loss"] or 0.0) for one, two, row in parts if two > begins)
         if abs(after / steps[-1] - mean) <= _OF_A_RESUMED_MEAN * mean:

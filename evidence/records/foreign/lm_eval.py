@@ -7,8 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from evidence.records.foreign.arithmetic import BINARY, standard_error
+from evidence.records.foreign.arithmetic import BINARY, MOST_ITEMS, standard_error
 from evidence.records.foreign.keys import SCORE_KEYS, plain
+from evidence.records.foreign.numbers import finite
 from evidence.records.foreign.predictions import text_of
 from evidence.records.foreign.score_names import metric_and_scope
 from evidence.records.foreign.view import FileReading, Prediction, Source
@@ -56,7 +57,7 @@ def _recomputed(name: str, rows: Sequence[dict[str, Any]], file: str) -> Iterato
         if plain(key) not in SCORE_KEYS | {"acc_norm"}:
             continue
         values = [row.get(key) for row in rows]
-        numbers = [float(value) for value in values if isinstance(value, int | float)]
+        numbers = [float(value) for value in values if isinstance(value, int | float) and finite(value) is not None]
         if len(numbers) < len(rows):
             continue
         mean = sum(numbers) / len(numbers)
@@ -82,7 +83,7 @@ def results_of(value: Any, file: str, lines: Lines) -> Iterator[Statement]:
         return
     for task, counts in samples.items():
         items = counts.get("effective") if isinstance(counts, dict) else None
-        if not isinstance(items, int) or isinstance(items, bool):
+        if not isinstance(items, int) or isinstance(items, bool) or not 0 <= items <= MOST_ITEMS:
             continue
         pointer = pointer_to(("n-samples", task, "effective"))
         _, scope = metric_and_scope(f"{plain(task)}.acc", file)
@@ -96,7 +97,13 @@ def _errors(task: str, scores: dict[str, Any], items: int, file: str, lines: Lin
     for key, error in scores.items():
         name, _, filtered = key.partition("_stderr,")
         score = scores.get(f"{name},{filtered}")
-        if name in BINARY and filtered and isinstance(error, float) and isinstance(score, int | float):
+        if (
+            name in BINARY
+            and filtered
+            and isinstance(error, float)
+            and isinstance(score, int | float)
+            and 0 <= score <= 1
+        ):
             pointer = pointer_to(("results", task, key))
             place = Source(file=file, line=lines(pointer), pointer=pointer)
             _, scope = metric_and_scope(f"{plain(task)}.{name}", file)

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from evidence.records.foreign.numbers import finite
 from evidence.records.foreign.text import Line
 from evidence.records.foreign.view import Fact, MetricRow, Scalar, Score, Source
+from schemas.problems.problem import pointer_to
 
 MARK = ":::MLLOG"
 MLPERF = "MLPerf log"
@@ -54,6 +56,7 @@ def facts_of(event: dict[str, Any], source: Source) -> Iterator[Fact]:
     """Yield the settings and the status that an event states."""
     key, value = event["key"], event.get("value")
     name = _FACTS.get(key)
+    source = replace(source, pointer=pointer_to((key,)))
     if name in _TEXT and isinstance(value, str):
         yield Fact(name=name, value=value, source=source)
     elif name is not None and name not in _TEXT and (number := _number(value)) is not None:

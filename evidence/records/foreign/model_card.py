@@ -80,7 +80,7 @@ def is_card(name: str) -> bool:
 def read_card(text: Text, file: str) -> FileReading:
     """Return what a README says of the run, as statements to be compared."""
     statements = list(_statements(text, file))
-    values: dict[tuple[str, Scope], set[Scalar]] = defaultdict(set)
+    values: dict[tuple[str, Scope], set[Scalar | None]] = defaultdict(set)
     for one in statements:
         values[one.fact, one.scope].add(one.value)
     # Where it says two things of one fact it speaks of two runs or two stages.

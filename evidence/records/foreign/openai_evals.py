@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from evidence.records.foreign.arithmetic import MOST_ITEMS
 from evidence.records.foreign.keys import plain
 from evidence.records.foreign.numbers import finite
 from evidence.records.foreign.predictions import text_of
@@ -78,7 +79,7 @@ def _items(report: dict[str, Any], file: str, line: int) -> Iterator[Statement]:
     """Yield the number of samples that a report states."""
     for key in ("count", "total", "num_samples", "n_samples"):
         value = report.get(key)
-        if isinstance(value, int) and not isinstance(value, bool):
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_ITEMS:
             source = Source(file=file, line=line, pointer=f"/final_report/{key}")
             yield Statement(fact="evaluation.items", value=value, source=source)
 

@@ -151,6 +151,13 @@ LEFT_OUT = _rule(
     "cannot be kept.",
     "Nothing to do, unless one of them is evidence: then give it another name.",
 )
+SHARDS_ABSENT = _rule(
+    "TP530",
+    "note",
+    "Weights that an index names are absent",
+    "The model cannot be loaded from this folder: some of the files that hold its weights are not here.",
+    "Nothing to do if the weights are kept elsewhere; otherwise add the files.",
+)
 MOJIBAKE = _rule(
     "TP621",
     "warning",

@@ -1,9 +1,9 @@
 """TP3xx: two places state different things about the same fact.
 
-One file for each fact: `identity` (which run), `settings` (declared and effective), `devices` (what ran where),
-`arithmetic` (figures that follow from others), `examples` (training data), `results` (metrics), `order` (times and
-steps), `chain` (what the run was at one step
-after another), `ending` (status), `log` and `events` (events), `scores` and `questions` (evaluation).
+One file for each fact: `identity` (which run), `settings` (declared and effective), `restated` (what is only
+repeated), `devices` (what ran where), `arithmetic` (figures that follow from others), `examples` (training data),
+`results` (metrics), `order` (times and steps), `chain` (what the run was at one step after another), `ending` (status),
+`log` and `events` (events), `scores` and `questions` (evaluation).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from evidence.rules.contradiction import (
     log,
     order,
     questions,
+    restated,
     results,
     scores,
     settings,
@@ -27,6 +28,7 @@ from evidence.rules.contradiction import (
 MODULES = (
     identity,
     settings,
+    restated,
     devices,
     arithmetic,
     examples,

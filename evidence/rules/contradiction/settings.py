@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from evidence.records.effective import PLACES, agreements, effective_of, pointer_of, stated_elsewhere
 from evidence.records.facts import Document, Facts
-from evidence.records.values import found, same, value_at, where
+from evidence.records.values import found, same, where
 from evidence.run import layout
 from evidence.run.hashes import sha256_json
 from schemas.problems.problem import Problem
@@ -44,31 +43,8 @@ NOT_ONE_VALUE = Rule(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pair:
-    """One fact that two documents state.
-
-    Attributes:
-        declared: Pointer in the document that declares it.
-        effective: Pointer in the manifest.
-        if_stated: Compare only where both state a value; null leaves the choice to the program.
-    """
-
-    declared: str
-    effective: str
-    if_stated: bool = False
-
-
 _HELD_ELSEWHERE = frozenset({"memory.donate", "mesh.shard_params", "mesh.device"})
 """Keys with a check of their own: a compiler may decline the first two, the platform is held against the request."""
-
-PLAN_PAIRS = (
-    Pair(declared="/target/platform", effective="/devices/platform"),
-    Pair(declared="/target/name", effective="/devices/kind"),
-    Pair(declared="/target/memory_bytes", effective="/devices/memory_bytes", if_stated=True),
-    Pair(declared="/target/devices", effective="/devices/count"),
-    Pair(declared="/forced", effective="/training/forced"),
-)
 
 
 def declared_is_effective(facts: Facts) -> Iterator[Problem]:
@@ -163,11 +139,9 @@ def _other_number_of_examples(facts: Facts, document: Document, asked: int) -> I
 
 
 def plan_is_of_this_run(facts: Facts) -> Iterator[Problem]:
-    """Yield a problem for each fact of plan.json that the manifest or config.yaml states otherwise."""
+    """Yield a problem for a plan that was made for another configuration."""
     if facts.plan is None:
         return
-    if facts.manifest is not None:
-        yield from _of_other_run(facts, facts.plan)
     if facts.config is not None and facts.plan["config_sha256"] != sha256_json(facts.config):
         yield found(
             facts.folder,
@@ -177,20 +151,6 @@ def plan_is_of_this_run(facts: Facts) -> Iterator[Problem]:
             expected=sha256_json(facts.config),
             pointer="/config_sha256",
         )
-
-
-def _of_other_run(facts: Facts, plan: Document) -> Iterator[Problem]:
-    for pair in PLAN_PAIRS:
-        try:
-            declared, effective = value_at(plan, pair.declared), value_at(facts.manifest, pair.effective)
-        except KeyError:
-            continue  # Some groups of the manifest were never built.
-        if pair.if_stated and (declared is None or effective is None):
-            continue
-        if not same(declared, effective):
-            what = f"The manifest states {shown(effective)}; plan.json states {shown(declared)} at {pair.declared}."
-            expected = shown(declared)
-            yield found(facts.folder, OTHER_PLAN, layout.MANIFEST, what, expected=expected, pointer=pair.effective)
 
 
 CHECKS = (

@@ -56,7 +56,7 @@ def _remarks_of_the_end(view: ForeignRun) -> Iterator[Fact]:
     for reading in view.files.values():
         for one in reading.statements:
             value = one.value
-            if one.fact != "result.last_loss" or isinstance(value, str):
+            if one.fact != "result.last_loss" or value is None or isinstance(value, str):
                 continue
             if not any(loss is not None and agree(value, loss) for loss in losses):
                 yield Fact(name=one.fact, value=value, source=one.source)

@@ -141,7 +141,8 @@ def _problem(view: ForeignRun, first: Sequence[Statement], other: Sequence[State
 
 
 def _number(statement: Statement) -> float:
-    return float(statement.value) if not isinstance(statement.value, str) else 0.0
+    value = statement.value
+    return 0.0 if value is None or isinstance(value, str) else float(value)
 
 
 def _is_course(name: str, statements: Sequence[Statement]) -> bool:

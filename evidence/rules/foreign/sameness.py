@@ -142,7 +142,8 @@ def _ends(statement: Statement) -> tuple[float, float]:
 
 
 def _figure(statement: Statement) -> float:
-    return math.nan if isinstance(statement.value, str) else float(statement.value)
+    value = statement.value
+    return math.nan if value is None or isinstance(value, str) else float(value)
 
 
 def _meant(fact: Statement) -> tuple[str, str]:

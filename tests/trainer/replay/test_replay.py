@@ -1,7 +1,9 @@
 """Repeating a run: an honest one is identical in every bit; each way to forge one is found and located."""
 
 import json
+import os
 import shutil
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations
@@ -12,10 +14,13 @@ import pytest
 from forging import forged, manifest_of, rows_of
 from tasks import inputs_of
 
+from evidence.bundle.build import build_bundle
 from evidence.judge.judgement import report_of
 from evidence.proof.receipts import keep_receipt
+from evidence.proof.standing import proofs_of
 from evidence.records.ours import read_run
 from evidence.run import layout
+from evidence.run.hashes import sha256_file
 from schemas.problems.problem import ProblemError
 from schemas.validate import check_value
 from trainer.config.tree import (
@@ -38,12 +43,15 @@ from trainer.loop.train import Loop
 from trainer.model.params import params_sha256
 from trainer.objectives.data import Data as ReadData
 from trainer.recorder.progress import Watch
+from trainer.replay import repetition
 from trainer.replay.parts import drawn_segments, segments_of
 from trainer.replay.recorded import recorded
 from trainer.replay.repetition import Kept, Repeated, Repetition
 from trainer.replay.replay import ReplayRequest, replay
 from trainer.replay.states import States, frozen_of
+from trainer.replay.tolerance import Tolerance
 from trainer.run import RunRequest, run
+from trainproof.orders.replay import ReplayFlags, replayed
 
 ASKED = [{"id": f"q{n}", "prompt": f"What is {n} + {n}?", "expected": str(2 * n)} for n in range(6)]
 
@@ -86,7 +94,7 @@ class Shop:
     def repeated(self, folder: Path, *, is_exact: bool = True) -> list[Repeated]:
         """Return what came of each segment of a run, in order, from its start; those not reached are left out."""
         found = recorded(folder)
-        repetition = Repetition(
+        repeating = Repetition(
             run=found,
             task=self.task,
             steps=self.steps,
@@ -97,9 +105,9 @@ class Shop:
             progress=lambda done, total, loss: None,
         )
         for segment in found.segments:
-            if segment.number not in repetition.found:
-                list(repetition.repeat(segment))
-        return [repetition.found[number] for number in sorted(repetition.found)]
+            if segment.number not in repeating.found:
+                list(repeating.repeat(segment))
+        return [repeating.found[number] for number in sorted(repeating.found)]
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +165,7 @@ def asked(folder: Path, **more: Any) -> tuple[dict, int, list[dict]]:
 
 @pytest.fixture(autouse=True)
 def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRAINPROOF_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "own"))
 
 
 def test_an_honest_run_is_identical_from_the_seed_to_the_last_answer(honest: Path, tmp_path: Path):
@@ -363,3 +371,94 @@ def test_what_is_no_run_or_not_sealed_is_refused(copy: Path, tmp_path: Path):
     assert refusal(lambda: asked(tmp_path / "nothing"))[0] == 2
     (copy / layout.METRICS).unlink()
     assert refusal(lambda: asked(copy)) == (2, ["TP760 metrics.jsonl cannot be read, or is not there."])
+
+
+def test_another_processor_is_held_to_what_such_were_measured_to_give(copy: Path, shop: Shop):
+    rows = rows_of(copy)
+    for row in rows:
+        row["loss"] *= 1 + 1e-7
+    forged(copy, rows, states=dict.fromkeys((2, 3, 4, 6, 8), "ab" * 32), params={8: "cd" * 32})
+    assert {each.verdict for each in shop.repeated(copy, is_exact=False)} == {"within tolerance"}
+    assert shop.repeated(copy)[0].verdict == "different"
+    rows[4]["loss"] *= 1.001
+    forged(copy, rows)
+    came = shop.repeated(copy, is_exact=False)
+    assert [each.verdict for each in came] == ["within tolerance"] * 3 + ["different"]
+
+
+def test_another_learning_rate_is_outside_of_any_tolerance(copy: Path, shop: Shop):
+    slower = replace(shop.config, optimizer=replace(shop.config.optimizer, learning_rate=0.98e-2))
+    kept, state = other_training(shop, slower)
+    rows = with_times_of(rows_of(copy), [row | {"learning_rate": 1e-2} for row in kept.rows])
+    forged(copy, rows, states=kept.states, params={8: params_sha256(state.trained)})
+    [first] = shop.repeated(copy, is_exact=False)
+    assert first.verdict == "different"
+
+
+def test_time_that_is_over_leaves_what_was_covered(copy: Path):
+    receipt, code, _ = asked(copy, segments=9, items=0)
+    assert (code, receipt["covered"]["segments"][-1]["verdict"]) == (0, "identical")
+    code, said = refusal(lambda: asked(copy, items=0, minutes=0))
+    assert (code, said) == (3, ["TP760 The time was over before a segment was repeated."])
+
+
+def test_a_signal_ends_it_with_what_was_covered(copy: Path):
+    events: list[dict] = []
+
+    def tell(event: dict) -> None:
+        events.append(event)
+        if event["event"] == "step" and event["step"] == 5:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    receipt, code = replay(ReplayRequest(folder=copy, whole=True), lambda line: None, tell)
+    assert code == 5
+    assert receipt["result"] == "identical"
+    assert [(each["first_step"], each["last_step"], each["verdict"]) for each in receipt["covered"]["segments"]] == [
+        (0, 2, "identical"),
+        (2, 3, "identical"),
+        (3, 4, "identical"),
+        (4, 5, "identical"),
+        (5, 6, "not tried"),
+        (6, 8, "not tried"),
+    ]
+    assert receipt["said"] == (
+        "Replayed 3 of 5 segments (5 of 8 steps) and 6 of 12 answers: identical. It was stopped before its end."
+    )
+
+
+def test_a_bundle_is_unpacked_repeated_and_verified_by_its_receipt(
+    honest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    bundle, output = tmp_path / "honest.zip", tmp_path / "receipt.json"
+    build_bundle([honest], bundle)
+    flags = ReplayFlags(whole=False, segments=0, items=2, minutes=None, seed=5)
+    receipt, code = replayed(bundle, flags, output=output, quiet=True, lines=True)
+    assert code == 0
+    assert receipt["run_sha256"] == sha256_file(honest / layout.MANIFEST)
+    events = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [event["event"] for event in events if event["event"] not in ("step", "items")] == [
+        "planned",
+        "segment",
+        "done",
+    ]
+    assert events[-1] == {"event": "done", "result": "identical", "said": receipt["said"], "exit_code": 0}
+    assert json.loads(output.read_text())["said"] == receipt["said"]
+    [proof] = proofs_of(honest, receipt["run_sha256"])
+    assert (proof.by, proof.holds) == ("you", True)
+
+
+def test_on_another_processor_late_steps_are_not_judged(copy: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch):
+    """The table is cut to three steps, so that the run's eight reach beyond it."""
+    short = Tolerance(factor=1, least=1e-6, measured={"loss": ((3, 0.0),), "grad_norm": ((3, 0.0),)})
+    monkeypatch.setattr(repetition, "tolerance_of", lambda compute: short)
+    rows = rows_of(copy)
+    for row in rows[4:]:
+        row["loss"] *= 1.01
+    forged(copy, rows, states=dict.fromkeys((6, 8), "ab" * 32), params={8: "cd" * 32})
+    came = shop.repeated(copy, is_exact=False)
+    assert [each.verdict for each in came] == ["identical"] * 3 + ["not tried"] * 2
+    assert came[3].difference == repetition.TOO_FAR
+    rows[6]["tokens_seen"] += 1
+    rows[7]["tokens_seen"] += 1
+    forged(copy, rows)
+    assert shop.repeated(copy, is_exact=False)[-1].verdict == "different"

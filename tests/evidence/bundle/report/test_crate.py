@@ -62,7 +62,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     (runs[0] / "notes äö 1.txt").write_text("as they came\n", "utf-8")
     (runs[3] / "run_manifest.json").unlink()
-    return build_bundle(runs, folder / "all.zip", allow_partial=True).output
+    return build_bundle(runs, folder / "all.zip", allow_partial=True, with_unlisted=True).output
 
 
 def crate_of(path: Path) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def test_a_run_is_an_action(bundle: Path):
     assert {key: action[key] for key in ("@type", "name", "description", "startTime", "endTime", "actionStatus")} == {
         "@type": "CreateAction",
         "name": "Training run good",
-        "description": "A full run of demo on 1 × cpu.",
+        "description": "A full run of own-model on 1 × cpu.",
         "startTime": "2026-11-20T12:00:00.000+00:00",
         "endTime": "2026-11-20T12:00:26.000+00:00",
         "actionStatus": "http://schema.org/CompletedActionStatus",

@@ -275,3 +275,29 @@ def test_a_row_of_a_training_is_none_of_an_evaluation_whatever_its_file_is_calle
 def test_durations_and_counts_are_no_scores(tmp_path: Path) -> None:
     view = read_foreign(tools.write(tmp_path / "run", tools.hf_trainer()))
     assert {score.name for score in view.scores} == {"eval_accuracy", "eval_loss"}
+
+
+@pytest.mark.parametrize("number", [0, -1, 1e-300, 1e300, 10**400, True, "1e400"])
+def test_no_number_stops_the_reading(tmp_path: Path, number: object) -> None:
+    keys = ("eval_loss", "perplexity", "correct", "total", "accuracy", "train_runtime", "train_steps_per_second")
+    parts = {"a": {"accuracy": number, "n": number}, "b": {"accuracy": number, "n": 2}}
+    value = dict.fromkeys(keys, number) | {"by_category": parts, "precision": number, "recall": 1, "f1": number}
+    harness = {
+        "results": {"t": {"acc,none": number, "acc_stderr,none": 0.1}},
+        "n-samples": {"t": {"effective": number}},
+    }
+    sample = {"doc_id": number, "target": number, "filtered_resps": [number], "acc": number}
+    state = tools.trainer_state() | {"save_steps": number, "global_step": number, "max_steps": number}
+    files: tools.Folder = {
+        "results.json": json.dumps(value),
+        "lm/results_1.json": json.dumps(harness),
+        "lm/samples_t.jsonl": json.dumps(sample) + "\n",
+        "history.json": json.dumps({"loss": [number, 1.0], "accuracy": [1.0, number]}),
+        "trainer_state.json": json.dumps(state),
+        "evals.jsonl": json.dumps({"spec": {"eval_name": "x"}})
+        + "\n"
+        + json.dumps({"final_report": {"count": number}}),
+        "mllog.log": f":::MLLOG {json.dumps({'key': 'eval_accuracy', 'value': number, 'metadata': {'epoch_num': number}})}\n",
+    }
+    report = report_of(read_run(tools.write(tmp_path / "run", files)))
+    assert report.grade.name in ("measured", "partial", "contradictory", "template")

@@ -1,0 +1,140 @@
+"""What a person finds out who lies with care: lies in one place, with every derived figure, and told everywhere.
+
+Each lie is told in a copy of a real run, and every hash is made to fit. *Single*: one value. *Deep*: what follows from
+it is computed anew. *Wide*: configuration, manifest, log, plan and summary all say the same. Then a run that nobody
+trained, written from nothing, and absurd variants of it. Counted is what `check` says alone, and with `--replay` what
+repeating the whole run adds.
+
+    python benchmarks/adversary.py            # writes benchmarks/results/adversary.json
+    python benchmarks/adversary.py --replay   # repeats every lie that check does not find; minutes each
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
+sys.path.insert(0, str(Path(__file__).parent))
+
+from adversary_parts.forged import VARIANTS, forged_run
+from adversary_parts.lies import LIES, Values
+from leaves import Forger, Forgery
+
+from evidence.judge.judgement import report_of
+from evidence.records.ours import read_run
+
+REPOSITORY = Path(__file__).parents[1]
+RESULT = REPOSITORY / "benchmarks" / "results" / "adversary.json"
+RUN = "submission_runs/demo-smoke"
+DIFFERENT = 1
+"""Exit code of a replay that found a difference."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """One lie, and what was said of it."""
+
+    family: str
+    name: str
+    grade: str
+    codes: tuple[str, ...]
+    replay: bool | None
+    """Whether repeating the run found it; None: not tried."""
+
+
+def told_lies(root: Path, *, with_replay: bool) -> Iterator[Told]:
+    """Yield every lie about the real run."""
+    forger = Forger(REPOSITORY / RUN, root / Path(RUN).name)
+    known = codes_of(forger.folder)[1]
+    if with_replay and replay_differs(forger.folder):
+        message = f"{RUN} itself cannot be repeated here, so that no lie can be told from it."
+        raise SystemExit(message)
+    for family, name, tell in LIES:
+        folder = write(forger, tell)
+        grade, codes = codes_of(folder)
+        new = tuple(sorted(set(codes) - set(known)))
+        replayed = replay_differs(folder) if with_replay and not new else None
+        yield Told(family=family, name=name, grade=grade, codes=new, replay=replayed)
+
+
+def forgeries(root: Path) -> Iterator[Told]:
+    """Yield the run that nobody trained, and its absurd variants."""
+    for name, changes in VARIANTS.items():
+        grade, codes = codes_of(forged_run(root, name, changes))
+        yield Told(family="forged", name=name, grade=grade, codes=codes, replay=None)
+
+
+def write(forger: Forger, tell: Callable[[Values], None]) -> Path:
+    """Tell a lie in the copy and make every hash fit."""
+    forger.restore()
+    original = forger.values
+    forger.values = deepcopy(original)
+    tell(forger.values)
+    forger._reseal(forger.values, Forgery(file="all", what="told"))
+    forger.values = original
+    return forger.folder
+
+
+def codes_of(folder: Path) -> tuple[str, tuple[str, ...]]:
+    """Return the grade of a run, and the codes of its errors and warnings."""
+    report = report_of(read_run(folder))
+    return report.grade.name, tuple(sorted({each.code for each in report.findings if each.severity != "note"}))
+
+
+def replay_differs(folder: Path) -> bool:
+    """Return whether `trainproof replay --all` says that the run is not what it states.
+
+    A replay that was refused, or that failed for another reason, found nothing.
+    """
+    command = [sys.executable, "-m", "trainproof", "replay", str(folder), "--all", "--json"]
+    done = subprocess.run(command, capture_output=True, check=False)
+    if done.returncode != DIFFERENT:
+        return False
+    answer = json.loads(done.stdout)
+    return bool(answer.get("result") == "different")
+
+
+def counted(told: list[Told]) -> dict[str, Any]:
+    """Return how many of each family were found, and which were not."""
+    result = {}
+    for family in dict.fromkeys(each.family for each in told):
+        ours = [each for each in told if each.family == family]
+        found = [each for each in ours if each.codes]
+        tried = [each for each in ours if each.replay is not None]
+        result[family] = {
+            "lies": len(ours),
+            "found": len(found),
+            "above_consistent": sum(each.grade == "verified" for each in ours),
+            "replay_tried": len(tried),
+            "replay_found": sum(bool(each.replay) for each in tried),
+            "not_found": [each.name for each in ours if not each.codes and not each.replay],
+            "found_by": {each.name: list(each.codes) for each in found},
+        }
+    return result
+
+
+def main() -> None:
+    """Tell, forge, count, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--replay", action="store_true")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name)
+        told = [*told_lies(root, with_replay=asked.replay), *forgeries(root)]
+    result = {"run": RUN, "families": counted(told)}
+    for family, count in result["families"].items():
+        sys.stdout.write(f"{family:<8} {count['found']:>3} of {count['lies']:>3} found; not: {count['not_found']}\n")
+    RESULT.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The lies that `adversary.py` tells, and the run that nobody trained."""

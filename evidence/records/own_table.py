@@ -1,0 +1,188 @@
+"""The table of what a run of trainproof states more than once: each fact with every place that states it.
+
+Rules that check formulas have files of their own; a fact that is only repeated gets a line here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from evidence.records.facts import Document, Facts
+from evidence.records.foreign.view import Source
+from evidence.records.statements import Kind, Statement
+from evidence.records.values import value_at
+from evidence.run import layout
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a fact stands: in a document, or in the field of an event of the log."""
+
+    document: str
+    """Name of the file."""
+    at: str
+    """Pointer in a document; in the log, `event/field`."""
+    if_stated: bool = False
+    """Whether null says nothing."""
+
+    @property
+    def event(self) -> tuple[str, str]:
+        """Event and field of a place in the log."""
+        event, _, field = self.at.partition("/")
+        return event, field
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fact:
+    """One fact of a run: the place that leads, and those that repeat it."""
+
+    name: str
+    leads: Place
+    also: tuple[Place, ...]
+
+
+def _manifest(at: str) -> Place:
+    return Place(document=layout.MANIFEST, at=at, if_stated=True)
+
+
+def _logged(at: str) -> Place:
+    return Place(document=layout.LOG, at=at)
+
+
+def _planned(at: str, *, if_stated: bool = False) -> Place:
+    return Place(document=layout.PLAN, at=at, if_stated=if_stated)
+
+
+def _summary(at: str) -> Place:
+    return Place(document=layout.EVAL_SUMMARY, at=at, if_stated=True)
+
+
+TABLE = (
+    Fact(
+        name="device.platform",
+        leads=_manifest("/devices/platform"),
+        also=(_planned("/target/platform"), _logged("devices_chosen/platform")),
+    ),
+    Fact(name="device.kind", leads=_manifest("/devices/kind"), also=(_planned("/target/name"),)),
+    Fact(
+        name="device.memory_bytes",
+        leads=_manifest("/devices/memory_bytes"),
+        also=(_planned("/target/memory_bytes", if_stated=True),),
+    ),
+    Fact(
+        name="device.count",
+        leads=_manifest("/devices/count"),
+        also=(_planned("/target/devices"), _logged("devices_chosen/count")),
+    ),
+    Fact(name="run.forced", leads=_manifest("/training/forced"), also=(_planned("/forced"),)),
+    Fact(name="plan.need_bytes", leads=_planned("/need_bytes", if_stated=True), also=(_logged("planned/need_bytes"),)),
+    Fact(
+        name="result.compile_seconds",
+        leads=_manifest("/result/compile_seconds"),
+        also=(_logged("compiled/compile_seconds"),),
+    ),
+    Fact(name="model.family", leads=_manifest("/model/family"), also=(_logged("compiled/family"),)),
+    Fact(
+        name="model.weights_sha256",
+        leads=_manifest("/model/weights_sha256"),
+        also=(_logged("compiled/weights_sha256"),),
+    ),
+    Fact(
+        name="training.state_bytes",
+        leads=_manifest("/training/donation/state_bytes"),
+        also=(_logged("compiled/state_bytes"),),
+    ),
+    Fact(
+        name="training.aliased_bytes",
+        leads=_manifest("/training/donation/aliased_bytes"),
+        also=(_logged("compiled/aliased_bytes"),),
+    ),
+    Fact(
+        name="result.train_seconds", leads=_manifest("/result/train_seconds"), also=(_logged("trained/train_seconds"),)
+    ),
+    Fact(
+        name="result.peak_memory_bytes",
+        leads=_manifest("/result/peak_memory_bytes"),
+        also=(_logged("trained/peak_memory_bytes"),),
+    ),
+    Fact(
+        name="evaluation.set_sha256", leads=_summary("/eval_set/sha256"), also=(_logged("evaluated/eval_set_sha256"),)
+    ),
+    Fact(
+        name="evaluation.params_sha256",
+        leads=_summary("/checkpoint/params_sha256"),
+        also=(_logged("evaluated/params_sha256"),),
+    ),
+)
+"""Every fact that documents and log repeat."""
+
+
+def pairs_of(facts: Facts) -> Iterator[tuple[Statement, Statement]]:
+    """Yield each repetition of a fact: what the leading place says of it, and what the other one says."""
+    for fact in TABLE:
+        for lead in _said(facts, fact.name, fact.leads):
+            for place in fact.also:
+                for other in _said(facts, fact.name, place):
+                    yield lead, other
+    yield from _settings(facts)
+
+
+def _said(facts: Facts, name: str, place: Place) -> Iterator[Statement]:
+    if place.document == layout.LOG:
+        event, field = place.event
+        for line, record in enumerate(facts.log or (), start=1):
+            if record["event"] == event and field in record["fields"]:
+                yield _statement(name, record["fields"][field], layout.LOG, place.at, line=line)
+        return
+    document = _document(facts, place.document)
+    try:
+        value = None if document is None else value_at(document, place.at)
+    except KeyError:
+        return  # Some groups of the manifest were never built.
+    if document is not None and not (place.if_stated and value is None):
+        yield _statement(name, value, place.document, place.at)
+
+
+def _settings(facts: Facts) -> Iterator[tuple[Statement, Statement]]:
+    """Yield each setting that the command line gave, which wins over every file, beside config.yaml's."""
+    command = facts.manifest["command"] if facts.manifest is not None else []
+    given = {}
+    for index, word in enumerate(command):
+        text = command[index + 1] if word == "--set" and index + 1 < len(command) else word.removeprefix("--set=")
+        if word.startswith("--set") and "=" in text:
+            key, _, value = text.partition("=")
+            given[key] = (index + (word == "--set"), value)
+    for key, (index, text) in given.items():
+        pointer = "/" + key.replace(".", "/")
+        for lead in _said(facts, f"setting.{key}", Place(document=layout.CONFIG, at=pointer)):
+            value = _value(text)
+            if not isinstance(value, dict | list):
+                pointer = f"/command/{index}"
+                yield lead, _statement(lead.fact, value, layout.MANIFEST, pointer, kind="declared")
+
+
+def _value(text: str) -> object:
+    """Return the value that a setting's text names: JSON if it is JSON, else the text itself."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _document(facts: Facts, name: str) -> Document | None:
+    documents = {
+        layout.MANIFEST: facts.manifest,
+        layout.CONFIG: facts.config,
+        layout.PLAN: facts.plan,
+        layout.EVAL_SUMMARY: facts.eval_summary,
+    }
+    return documents[name]
+
+
+def _statement(
+    name: str, value: object, file: str, pointer: str, *, line: int | None = None, kind: Kind = "effective"
+) -> Statement:
+    scalar = value if value is None or isinstance(value, str | int | float | bool) else json.dumps(value)
+    return Statement(fact=name, value=scalar, source=Source(file=file, line=line, pointer=pointer), kind=kind)

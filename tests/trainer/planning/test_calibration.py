@@ -1,0 +1,162 @@
+"""Plans that are narrowed by measured runs: real ones, trained here in a second."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tasks import inputs_of
+
+from evidence.run import layout
+from evidence.targets.table import target_of
+from schemas.problems.problem import ProblemError
+from schemas.problems.render import as_text
+from trainer.config.tree import Batch, Config, Data, Limits, Mesh, Model
+from trainer.planning import calibration
+from trainer.planning.ask import Asking
+from trainer.planning.calibration import Measured, measured_on, narrowed_answers
+from trainer.planning.measured_runs import measured_of
+from trainer.planning.step_time import predicted_step
+from trainer.planning.this_machine import this_machine
+from trainer.recorder.progress import Watch
+from trainer.run import RunRequest, run
+from trainproof.orders.calibrate import calibrated
+
+SMALL = Config(
+    name="measured",
+    model=Model(name="tiny-gpt2"),
+    data=Data(max_length=64),
+    batch=Batch(microbatch_size=2),
+    mesh=Mesh(device="cpu", devices=1),
+    limits=Limits(steps=6),
+)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of six steps on this CPU."""
+    config = replace(SMALL, recording=replace(SMALL.recording, log_every_steps=1))
+    folder = tmp_path_factory.mktemp("runs") / "first"
+    with Watch(quiet=True) as watch:
+        assert run(RunRequest(config=config, folder=folder, command=["trainproof", "train"]), watch) == 0
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Nothing of the user's own is read or written."""
+    monkeypatch.setenv("TRAINPROOF_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def step_on_this_machine(config: Config):
+    """Return how long a step is said to take here, and the answers it is said from."""
+    task, _ = inputs_of(config)
+    target = this_machine(config)
+    answers = Asking(platform="cpu", available_bytes=target.memory_bytes).programs(task, None)
+    return predicted_step(task, target, answers, measured=measured_on("cpu", ["cpu"]))
+
+
+def test_a_measured_run_gives_plans_of_this_machine_a_time(trained: Path):
+    assert step_on_this_machine(SMALL).band is None
+    answer = calibrated([trained.parent])
+    assert [each["run"] for each in answer["used"]] == ["first"]
+    step = step_on_this_machine(SMALL)
+    rows = [json.loads(line)["step_seconds"] for line in (trained / layout.METRICS).read_text().splitlines()]
+    observed = sorted(rows[1:])[len(rows[1:]) // 2]
+    assert step.band is not None
+    assert step.band.likely == pytest.approx(observed, rel=1e-3)
+    assert step.band.low <= 0.9 * observed * 1.001
+    assert step.band.high >= 1.1 * observed * 0.999
+    assert "narrowed by 1 run on " in step.because
+    assert step.because.endswith(": first")
+    # Twice the tokens are twice the operations, or a little more.
+    longer = step_on_this_machine(replace(SMALL, batch=Batch(microbatch_size=4)))
+    assert longer.band is not None
+    assert 1.9 < longer.band.likely / step.band.likely < 2.2
+
+
+def test_a_band_is_never_narrower_than_what_was_measured():
+    task, _ = inputs_of(SMALL)
+    chip = target_of("tpu-v5e-1")
+    answers = Asking(platform="tpu", available_bytes=chip.memory_bytes).programs(task, None)
+    plain = predicted_step(task, chip, answers)
+    assert plain.band is not None
+    runs = [measured(f"run-{number}", step_ratio=ratio) for number, ratio in enumerate((0.7, 1.0, 1.6))]
+    calibration.keep(runs)
+    found = predicted_step(task, chip, answers, measured=measured_on("tpu", chip.device_kinds))
+    assert found.band is not None
+    assert found.band.low <= 0.7 * plain.band.likely
+    assert found.band.high >= 1.6 * plain.band.likely
+    assert "narrowed by 3 runs on TPU v5 lite: run-0, run-1, run-2" in found.because
+    # The same runs say nothing of another kind of device.
+    assert measured_on("gpu", ["Tesla T4"]) == ()
+
+
+def measured(name: str, *, step_ratio: float = 1.0, memory_ratio: float | None = None) -> Measured:
+    return Measured(
+        run=name,
+        device="TPU v5 lite",
+        step_ratio=step_ratio,
+        memory_ratio=memory_ratio,
+        method=None if memory_ratio is None else "closed_form",
+    )
+
+
+def test_the_error_of_a_need_is_what_was_measured_once_three_runs_were():
+    task, _ = inputs_of(SMALL)
+    answers = Asking(platform="tpu", available_bytes=2**34).programs(task, None)
+    ratios = [measured(f"run-{number}", memory_ratio=ratio) for number, ratio in enumerate((0.98, 1.0, 1.03))]
+    assert [each.error_fraction for each in narrowed_answers(answers, ratios[:2])] == [0.08] * len(answers)
+    assert [each.error_fraction for each in narrowed_answers(answers, ratios)] == [0.04] * len(answers)
+    # Runs that were far off widen it.
+    far = [*ratios, measured("far", memory_ratio=1.2)]
+    assert {each.error_fraction for each in narrowed_answers(answers, far)} == {0.21}
+
+
+def changed(trained: Path, folder: Path, change: Callable[[dict], None]) -> Path:
+    """Return a copy of a run whose manifest was changed."""
+    shutil.copytree(trained, folder)
+    path = folder / layout.MANIFEST
+    manifest = json.loads(path.read_text())
+    change(manifest)
+    path.write_text(json.dumps(manifest))
+    return folder
+
+
+def test_a_contradictory_run_and_one_of_too_few_rows_are_not_used(trained: Path, tmp_path: Path):
+    lied = changed(trained, tmp_path / "first", lambda manifest: manifest["training"].update(steps_done=5000))
+    assert str(measured_of(lied)).startswith("its grade is contradictory: ")
+    short = tmp_path / "short"
+    with Watch(quiet=True) as watch:
+        run(RunRequest(config=replace(SMALL, limits=Limits(steps=2)), folder=short, command=["trainproof"]), watch)
+    assert measured_of(short) == "it has fewer than 3 rows of metrics.jsonl after the first"
+    with pytest.raises(ProblemError) as caught:
+        calibrated([lied, short])
+    assert caught.value.exit_code == 2
+    assert "No run is of use: " in as_text(caught.value.problems)
+    assert calibration.known() == ()
+
+
+def test_what_was_learned_is_replaced_shown_and_forgotten(trained: Path, cache: Path):
+    calibrated([trained])
+    calibrated([trained])
+    [kept] = calibration.known()
+    assert (kept.run, kept.method) == ("first", "compiler")
+    assert kept.memory_ratio == pytest.approx(1.0, abs=0.02)
+    assert calibration.forget()
+    assert not calibration.forget()
+    assert calibration.known() == ()
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", '[{"run": "a"}]'])
+def test_a_calibration_that_was_spoiled_is_named_with_the_way_out(text: str, cache: Path):
+    cache.mkdir()
+    (cache / calibration.FILE).write_text(text)
+    with pytest.raises(ProblemError) as caught:
+        measured_on("cpu", ["cpu"])
+    assert caught.value.exit_code == 2
+    assert "error TP746" in as_text(caught.value.problems)
+    assert "trainproof plan --calibrate --forget" in as_text(caught.value.problems)

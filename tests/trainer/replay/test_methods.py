@@ -1,0 +1,120 @@
+"""Every method, objective and way to make a step: a recorded run is repeated bit for bit, from its start and its state.
+
+The run is written by the trainer, and repeated by programs that are compiled anew.
+"""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tasks import inputs_of
+
+from evidence.run import layout
+from trainer.config.tree import (
+    Batch,
+    Checkpoint,
+    Config,
+    Data,
+    Evaluation,
+    Limits,
+    Memory,
+    Mesh,
+    Method,
+    Model,
+    Objective,
+    Optimizer,
+    Precision,
+    Recording,
+)
+from trainer.loop.steps import compiled_steps
+from trainer.loop.stop import StopRequest
+from trainer.recorder.progress import Watch
+from trainer.replay.recorded import recorded
+from trainer.replay.repetition import Repetition
+from trainer.replay.states import States, frozen_of
+from trainer.run import RunRequest, run
+
+BASE = Config(
+    name="method",
+    model=Model(name="tiny-gpt2"),
+    data=Data(max_length=64),
+    optimizer=Optimizer(learning_rate=1e-2),
+    batch=Batch(microbatch_size=2),
+    memory=Memory(remat="none", loss_chunk_tokens=None),
+    mesh=Mesh(device="cpu", devices=1),
+    checkpoint=Checkpoint(save_every_steps=2, keep=9),
+    recording=Recording(chain_every_steps=1),
+    evaluation=Evaluation(eval_set=None),
+    limits=Limits(steps=4),
+)
+
+WAYS = {
+    "full, Adafactor, remat, chunks, buckets": replace(
+        BASE,
+        data=Data(max_length=128, buckets=2),
+        optimizer=Optimizer(name="adafactor", learning_rate=1e-2),
+        memory=Memory(remat="layer", loss_chunk_tokens=64),
+    ),
+    "full, bfloat16 with stochastic rounding, several devices, accumulation": replace(
+        BASE,
+        precision=Precision(params="bfloat16", compute="bfloat16"),
+        mesh=Mesh(device="cpu", devices=4),
+        batch=Batch(microbatch_size=1, accumulation_steps=2),
+    ),
+    "full, float16 with loss scale, packing": replace(
+        BASE, data=Data(max_length=64, packing=True), precision=Precision(compute="float16")
+    ),
+    "lora with dropout beside nf4": replace(
+        BASE,
+        method=Method(kind="lora", rank=2, dropout=0.1, base="nf4"),
+        precision=Precision(params="bfloat16"),
+        memory=Memory(remat="layer", loss_chunk_tokens=None),
+    ),
+    "lora beside int8": replace(
+        BASE,
+        method=Method(kind="lora", rank=2, base="int8"),
+        precision=Precision(params="bfloat16"),
+        memory=Memory(remat="layer", loss_chunk_tokens=None),
+    ),
+    "dpo with a reference, full": replace(BASE, objective=Objective(kind="dpo")),
+    "dpo with lora": replace(BASE, objective=Objective(kind="dpo"), method=Method(kind="lora", rank=2)),
+}
+
+
+def with_pairs(config: Config, folder: Path) -> Config:
+    if config.objective.kind != "dpo":
+        return config
+    path = folder / "pairs.jsonl"
+    pairs = [{"prompt": f"{n} + 1?", "chosen": f"It is {n + 1}.", "rejected": "I do not know."} for n in range(9)]
+    path.write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
+    return replace(config, data=replace(config.data, dataset=str(path)))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_it_is_repeated_bit_for_bit(way: str, tmp_path: Path):
+    config = with_pairs(WAYS[way], tmp_path)
+    with Watch(quiet=True) as watch:
+        assert run(RunRequest(config=config, folder=tmp_path / "run", command=["trainproof"]), watch) == 0
+    found = recorded(tmp_path / "run")
+    task, data = inputs_of(config)
+    states = States(run=found, task=task, frozen=frozen_of(task))
+    repetition = Repetition(
+        run=found,
+        task=task,
+        steps=compiled_steps(task, data.source.lengths_in_use),
+        source=data.source,
+        states=states,
+        stop=StopRequest(max_minutes=None),
+        is_exact=True,
+        progress=lambda done, total, loss: None,
+    )
+    assert [(each.first_step, each.last_step) for each in found.segments] == [(0, 1), (1, 2), (2, 3), (3, 4)]
+    assert sorted(found.params) == [0, 4]
+    # From the start to the end, then the third segment once more from its checkpoint.
+    came = [each for segment in found.segments for each in repetition.repeat(segment)]
+    assert [(each.verdict, each.difference) for each in came] == [("identical", "")] * 4
+    again = list(repetition.repeat(found.segments[2]))
+    assert [(each.segment.number, each.verdict) for each in again] == [(2, "identical")]
+    assert states.remarks == []
+    assert (tmp_path / "run" / layout.CHECKPOINTS / "2").is_dir()

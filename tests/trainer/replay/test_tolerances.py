@@ -1,0 +1,31 @@
+"""The table of tolerances is what the benchmark measured, and allows more only where more was seen."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainer.replay.tolerance import tolerance_of
+
+BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
+sys.path.insert(0, str(BENCHMARKS))
+
+import replay_tolerance  # noqa: E402 - a script of that folder
+
+
+def test_the_table_follows_from_the_measurements():
+    measured = json.loads(replay_tolerance.RESULT.read_text())["measured"]
+    assert json.loads(replay_tolerance.TABLE.read_text()) == replay_tolerance.table_of(measured)
+
+
+@pytest.mark.parametrize("compute", ["float32", "bfloat16", "float16"])
+def test_more_steps_allow_more_up_to_the_end_of_the_table(compute: str):
+    tolerance = tolerance_of(compute)
+    for field in ("loss", "grad_norm"):
+        allowed = [tolerance.allowed(field, steps=steps) for steps in (1, 5, 20, 60, 1000)]
+        assert allowed == sorted(allowed)
+        assert (
+            allowed[-1] == allowed[-2] == max(tolerance.least, tolerance.factor * dict(tolerance.measured[field])[60])
+        )
+    assert tolerance.allowed("reward_margin", steps=1) == tolerance.allowed("loss", steps=1)

@@ -1,0 +1,130 @@
+"""Runs held against what is predicted of them, so that later plans on the same kind of device say it more narrowly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any, cast
+
+from jax.sharding import AbstractMesh, Mesh
+
+from evidence.judge.judgement import report_of
+from evidence.records.ours import Run, read_existing_run
+from evidence.targets.table import target_of_kind
+from evidence.targets.target import Target
+from schemas.problems.problem import ProblemError
+from trainer.config.tree import Config, config_of
+from trainer.loop.mesh import AXIS
+from trainer.loop.task import Task
+from trainer.methods.model import model_of
+from trainer.model.files.known import planned_source
+from trainer.objectives import objective_of
+from trainer.planning.ask import Asking
+from trainer.planning.calibration import Measured, device_of
+from trainer.planning.duration.operations import step_operations
+from trainer.planning.step_time import moved_bytes, unmeasured_band
+
+FEWEST_ROWS = 3
+"""Rows of metrics.jsonl after the first, whose step is slower, that a step's time is taken from."""
+
+USED = ("verified", "consistent", "measured")
+"""Grades of runs that are believed: nothing in them contradicts them."""
+
+PREDICTED = ("compiler", "closed_form")
+
+
+def measured_of(folder: Path) -> Measured | str:
+    """Return a run held against what is predicted of it, or why it is of no use here.
+
+    Raises:
+        ProblemError: exit code 2; there is no such folder.
+    """
+    run = read_existing_run(folder)
+    if (why := unusable(run)) is not None:
+        return why
+    assert run.manifest is not None, "a run of a good grade has its manifest"
+    assert run.config is not None, "a run of a good grade has its configuration"
+    manifest = run.manifest
+    config = config_of(run.config)
+    seconds = step_seconds_of(run)
+    if config.data.buckets > 1 or seconds is None:
+        few = f"it has fewer than {FEWEST_ROWS} rows of metrics.jsonl after the first"
+        return few if seconds is None else "its steps have several lengths (data.buckets)"
+    try:
+        likely = likely_seconds(config, manifest["devices"])
+    except ProblemError as error:
+        return error.problems[0].what
+    ratio, method = memory_ratio(run.plan, manifest["result"].get("peak_arrays"))
+    devices = manifest["devices"]
+    return Measured(
+        run=manifest["run_id"],
+        device=device_of(devices["platform"], devices["kind"], manifest["environment"]),
+        step_ratio=round(seconds / likely, 6),
+        memory_ratio=ratio,
+        method=method,
+    )
+
+
+def unusable(run: Run) -> str | None:
+    """Return why a run's figures teach nothing, None where they do."""
+    report = report_of(run)
+    if report.grade.name not in USED or run.manifest is None or run.config is None:
+        first = f": {report.findings[0].what}" if report.findings else ""
+        return f"its grade is {report.grade.name}{first}"
+    if run.manifest["training"] is None:
+        return "it has no compiled step"
+    return None
+
+
+def step_seconds_of(run: Run) -> float | None:
+    """Return the median time of a step, the first row left out; None where there are too few rows."""
+    times = [float(row["step_seconds"]) for row in run.metrics().values[1:]]
+    return median(times) if len(times) >= FEWEST_ROWS else None
+
+
+def likely_seconds(config: Config, devices: dict[str, Any]) -> float:
+    """Return the likely time of a run's step, as it is predicted where nothing was measured.
+
+    Args:
+        config: the run's.
+        devices: the manifest's group of that name.
+
+    Raises:
+        ProblemError: exit code 2; the model's shapes are not to be had any more.
+    """
+    target = as_target(devices)
+    mesh = AbstractMesh((devices["count"],), (AXIS,))
+    model = model_of(config, planned_source(config.model.name, config.model.revision))
+    task = Task(config=config, model=model, objective=objective_of(config), mesh=cast(Mesh, mesh))
+    asking = Asking(platform=target.platform, available_bytes=target.memory_bytes, why_not="a run is looked back at")
+    train = next(answer for answer in asking.programs(task, None) if answer.name == "train")
+    moved = float(moved_bytes(train, config.batch.accumulation_steps))
+    band, _ = unmeasured_band(task, target, flops=step_operations(task) / task.mesh.size, moved=moved)
+    return band.likely
+
+
+def as_target(devices: dict[str, Any]) -> Target:
+    """Return the target that a manifest's devices are: of the table, or one whose speed nobody knows."""
+    known = target_of_kind(devices["kind"], devices["count"])
+    return known or Target(
+        name=devices["kind"],
+        title=devices["kind"],
+        platform=devices["platform"],
+        device_kinds=(devices["kind"],),
+        devices=devices["count"],
+        memory_bytes=devices["memory_bytes"],
+        memory_source="the run's manifest",
+        memory_bandwidth=None,
+        peak_flops={},
+        element_types=(),
+    )
+
+
+def memory_ratio(plan: dict[str, Any] | None, observed: dict[str, Any] | None) -> tuple[float | None, str | None]:
+    """Return the observed peak over the planned one of the same program, and how that was planned; None: unknown."""
+    programs: Sequence[dict[str, Any]] = (plan or {}).get("programs", [])
+    for program in programs:
+        if observed is not None and program["name"] == observed["program"] and program["method"] in PREDICTED:
+            return round(observed["bytes"] / program["peak_bytes"], 6), program["method"]
+    return None, None

@@ -1,0 +1,126 @@
+"""How long a step takes on a target: by the roofline of its figures, narrowed by runs that were measured there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from evidence.rules.spending.band import Band
+from evidence.targets.target import Target
+from trainer.loop.task import Task
+from trainer.planning.ask import ProgramAnswer
+from trainer.planning.calibration import Measured, said_of
+from trainer.planning.duration.exchange import GATHERS, exchanged_bytes
+from trainer.planning.duration.operations import step_operations
+from trainer.planning.duration.roofline import LIKELY_EFFICIENCY, floor_seconds, narrowed, step_band
+from trainer.planning.estimate.workload import ITEM_BYTES, count_of
+
+NOMINAL_FLOPS = 1e9
+"""Operations a second that a device of unknown speed is measured against; alone they say nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictedStep:
+    """One optimizer step on one device of a target."""
+
+    band: Band | None
+    """Its time. None: the device's speed is not known, and none of its runs was measured."""
+    flops: float
+    """Floating-point operations."""
+    moved_bytes: float
+    """Bytes read from and written to main memory, at least."""
+    because: str
+    """What decides, and what the band is from."""
+
+
+def predicted_step(
+    task: Task,
+    target: Target,
+    programs: Sequence[ProgramAnswer],
+    *,
+    measured: Sequence[Measured] = (),
+    operations: float | None = None,
+) -> PredictedStep:
+    """Return how long a step takes, what one device moves and computes in it, and what decides.
+
+    Args:
+        task: what is trained.
+        target: where.
+        programs: what its programs need; `train` among them.
+        measured: runs on the same kind of device.
+        operations: of one step over all devices. None: they are counted.
+    """
+    flops = (step_operations(task) if operations is None else operations) / task.mesh.size
+    train = next(program for program in programs if program.name == "train")
+    moved = float(moved_bytes(train, task.config.batch.accumulation_steps))
+    band, because = unmeasured_band(task, target, flops=flops, moved=moved)
+    if measured:
+        band = narrowed(band, [each.step_ratio for each in measured])
+        because = f"{because}; {said_of(measured)}"
+    elif not is_known(task, target):
+        return PredictedStep(band=None, flops=flops, moved_bytes=moved, because="the device's speed is not known")
+    else:
+        because += f"; {LIKELY_EFFICIENCY:.0%} of them is likely, and no measured step has narrowed the band"
+    return PredictedStep(band=band, flops=flops, moved_bytes=moved, because=because)
+
+
+def is_known(task: Task, target: Target) -> bool:
+    """Return whether a target's speed in a run's element type is known."""
+    return task.config.precision.compute in target.peak_flops and target.memory_bandwidth is not None
+
+
+def unmeasured_band(task: Task, target: Target, *, flops: float, moved: float) -> tuple[Band, str]:
+    """Return the time of a step where nothing was measured, and what decides it.
+
+    Of a device of unknown speed it is what the step would take at `NOMINAL_FLOPS`: only its ratio to a measured time
+    means something.
+
+    Args:
+        task: what is trained.
+        target: where.
+        flops: operations of one device.
+        moved: bytes that it reads and writes.
+    """
+    peak, bandwidth = target.peak_flops.get(task.config.precision.compute), target.memory_bandwidth
+    if peak is None or bandwidth is None:
+        return step_band(flops / NOMINAL_FLOPS), f"{flops:.3g} operations"
+    linked = linked_bytes(task)
+    floor = floor_seconds(
+        flops=flops,
+        peak_flops=peak,
+        moved_bytes=moved,
+        bandwidth=bandwidth,
+        linked_bytes=linked,
+        link_bandwidth=target.interconnect,
+    )
+    limits = {"arithmetic": flops / peak, "memory": moved / bandwidth}
+    said = f"{flops:.3g} operations in {flops / peak:.3g} s, {moved:.3g} bytes in {moved / bandwidth:.3g} s"
+    if linked and target.interconnect is not None:
+        limits["the link between devices"] = linked / target.interconnect
+        said += f", {linked:.3g} bytes between devices in {linked / target.interconnect:.3g} s"
+    return step_band(floor), f"{max(limits, key=lambda name: limits[name])} decides: {said} at the device's peaks"
+
+
+def linked_bytes(task: Task) -> float:
+    """Return the bytes that one device receives from the others in a step, in the type that is computed in."""
+    item = ITEM_BYTES[task.config.precision.compute]
+    return exchanged_bytes(
+        weights_bytes=item * count_of(task.model.base),
+        gradients_bytes=item * count_of(task.model.trained),
+        devices=task.mesh.size,
+        microbatches=task.config.batch.accumulation_steps,
+        divided=task.config.mesh.shard_params,
+        gathers=GATHERS if task.config.memory.remat == "layer" else GATHERS - 1,
+    )
+
+
+def moved_bytes(train: ProgramAnswer, microbatches: int) -> int:
+    """Return the bytes that one device reads and writes of its memory in a step, at least.
+
+    The state is read and written once; parameters are read in the forward, the recomputed and the backward pass of each
+    microbatch; what is kept besides is written and read.
+    """
+    state = sum(part.bytes for part in train.parts if part.name in ("params", "opt_state"))
+    weights = sum(part.bytes for part in train.parts if part.name in ("params", "frozen"))
+    rest = train.peak_bytes - state - sum(part.bytes for part in train.parts if part.name == "frozen")
+    return 2 * state + microbatches * (3 * weights + 2 * max(rest, 0))
