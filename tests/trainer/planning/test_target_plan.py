@@ -16,6 +16,7 @@ from evidence.targets.table import target_of, targets
 from schemas.problems.problem import ProblemError
 from schemas.validate import check_value
 from trainer.config.tree import Batch, Config, Data, Evaluation, Limits, Memory, Model, Optimizer, Precision
+from trainer.loop.program import train_program
 from trainer.methods.model import model_of
 from trainer.model.files.known import known_source
 from trainer.planning import ask, target_plan
@@ -198,6 +199,18 @@ def test_the_operations_of_a_step_are_eight_for_each_parameter_and_token():
     # 2 forward, 4 backward, 2 recomputed; scores of attention are 2 % more at this length, and the head is not
     # computed again by its own layer.
     assert step_operations(subject.task) == pytest.approx(8 * 2_506_172_416 * 4 * 512, rel=0.06)
+
+
+def test_every_device_computes_as_much_as_one_alone_and_the_step_is_traced_once_for_all(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    config = replace(GEMMA, model=Model(name="tiny-gpt2"), batch=Batch(microbatch_size=3), data=Data(max_length=64))
+    eight = subject_of(config, target_of("kaggle-tpu-v5e-8")).task
+    program = train_program(eight)  # tiny-gpt2 has two layers: nothing is drawn out
+    traced = operations(program.function.trace(*program.arguments, **program.settings).jaxpr)
+    assert step_operations(eight) == traced
+    monkeypatch.setattr("trainer.planning.duration.operations.train_program", None)
+    assert step_operations(subject_of(config, target_of("tpu-v5e-1")).task) == traced / 8
 
 
 @pytest.fixture(scope="module")

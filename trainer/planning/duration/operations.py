@@ -4,32 +4,51 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
+from functools import lru_cache
+from typing import Any, cast
 
+import jax
+from jax.sharding import AbstractMesh
+
+from trainer.config.tree import Config, Mesh
+from trainer.loop.mesh import AXIS
 from trainer.loop.program import train_program
 from trainer.loop.task import Task
 from trainer.methods.model import model_of
+from trainer.model.files.source import ModelSource
+from trainer.objectives import objective_of
 
 
 def step_operations(task: Task) -> float:
     """Return the floating-point operations of one optimizer step, over all devices.
 
-    Only products of matrices count, 2 for each multiplication with its addition, recomputed ones each time. Layers are
-    alike, so a step with one layer and a step with two say what one layer takes.
+    Only products of matrices count, 2 for each multiplication with its addition, recomputed ones each time. Each device
+    computes its own sequences, as many as every other, so the step of one device says what all of them compute.
     """
-    layers = task.model.source.spec.layers
-    one = operations(_traced(task, min(1, layers)))
+    config = task.config
+    return task.mesh.size * _of_one_device(replace(config, name="", mesh=Mesh()), task.model.source)
+
+
+@lru_cache(maxsize=64)
+def _of_one_device(config: Config, source: ModelSource) -> float:
+    """Return the operations of a step on a device of its own; traced once for all machines of a table.
+
+    Layers are alike, so a step with one layer and a step with two say what one layer takes.
+    """
+    layers = source.spec.layers
+    one = operations(_traced(config, source, min(1, layers)))
     if layers == 1:
         return one
-    two = operations(_traced(task, 2))
+    two = operations(_traced(config, source, 2))
     return one + (layers - 1) * (two - one)
 
 
-def _traced(task: Task, layers: int) -> Any:
-    """Return the traced step of a model's first layers."""
-    source = task.model.source
+def _traced(config: Config, source: ModelSource, layers: int) -> Any:
+    """Return the traced step of a model's first layers on one device."""
     fewer = replace(source, spec=replace(source.spec, blocks=source.spec.blocks[:layers]))
-    program = train_program(replace(task, model=model_of(task.config, fewer)))
+    mesh = cast(jax.sharding.Mesh, AbstractMesh((1,), (AXIS,)))
+    task = Task(config=config, model=model_of(config, fewer), objective=objective_of(config), mesh=mesh)
+    program = train_program(task)
     return program.function.trace(*program.arguments, **program.settings).jaxpr
 
 
