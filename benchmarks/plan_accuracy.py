@@ -4,8 +4,8 @@
 
 Every part is stored at once in benchmarks/results/plan_accuracy.json, and a stored one is not compiled again; delete
 its key to have it anew. What the closed form says is taken from benchmarks/results/memory_estimate.json, which
-benchmarks/memory_estimate.py makes. Nothing here has run on an accelerator: whole programs are those of the compiler. Six runs on this CPU are held against
-what was observed.
+benchmarks/memory_estimate.py makes. Nothing here has run on an accelerator: whole programs are those
+of the compiler. Six runs on this CPU are held against what was observed.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ PARTIAL_EVALUATION = Rule(
 )
 
 NO_CHAIN = Rule(
-    "TP530",
+    "TP531",
     "No chain",
     "A run whose configuration states how often the chain is written has written one; without it nobody can hold its "
     "states against a repetition.",

@@ -26,7 +26,7 @@ def every_setting_is_stated(facts: Facts) -> Iterator[Problem]:
     if facts.config is None or facts.manifest is None:
         return
     config = facts.config
-    version = config.get("schema_version", facts.manifest["schema_version"])
+    version = str(config.get("schema_version") or facts.manifest["schema_version"])
     yield from first_few(
         found(facts.folder, NOT_WHOLE, layout.CONFIG, f"{'.'.join(keys)} is not stated.", pointer=pointer_to(keys[:-1]))
         for keys, since in _since().items()

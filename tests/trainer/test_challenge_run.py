@@ -244,7 +244,7 @@ def test_the_words_for_a_terminal(folder: Path):
     assert lines[:5] == [
         "run: CANNOT BE TRUE.",
         "  stated  0.980 (95 % interval 0.895 to 0.996, 50 items) on eval_v1",
-        "  found   0.000 (95 % interval 0.000 to 0.562, 3 items) on 3 generated, seed 3",
+        "  found   0.000 (95 % interval 0.000 to 0.561, 3 items) on 3 generated, seed 3",
         f"  {chance}: it cannot be.",
         "  2 stated answers given again: 0 identical, 0 within tolerance, 2 different.",
     ]

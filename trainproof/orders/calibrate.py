@@ -13,7 +13,6 @@ from schemas.problems.words import counted
 from trainer.planning import calibration
 from trainer.planning.calibration import Measured
 from trainer.planning.measured_runs import measured_of
-from trainproof.verbs.options import RUNS
 
 NOTHING_MEASURED = Rule(
     "TP747",
@@ -27,14 +26,14 @@ def calibrated(runs: Sequence[Path]) -> dict[str, Any]:
     """Hold runs against what is predicted of them, keep them for later plans, and return what came of each.
 
     Args:
-        runs: run folders, or folders of them. Empty: all of `submission_runs`.
+        runs: run folders, or folders of them.
 
     Raises:
         ProblemError: exit code 2; there is no such folder, or not one of the runs is of use.
     """
     used: list[Measured] = []
     left: list[dict[str, str]] = []
-    for folder in folders_of(runs or [RUNS]):
+    for folder in folders_of(runs):
         found = measured_of(folder)
         if isinstance(found, Measured):
             used.append(found)
@@ -42,9 +41,7 @@ def calibrated(runs: Sequence[Path]) -> dict[str, Any]:
             left.append({"run": str(folder), "because": found})
     if not used:
         reasons = "; ".join(f"{each['run']}: {each['because']}" for each in left) or "there is no run in it"
-        problem = problem_of(
-            NOTHING_MEASURED, file=", ".join(map(str, runs or [RUNS])), what=f"No run is of use: {reasons}"
-        )
+        problem = problem_of(NOTHING_MEASURED, file=", ".join(map(str, runs)), what=f"No run is of use: {reasons}")
         raise ProblemError([problem], exit_code=2)
     file = calibration.keep(used)
     return {"file": str(file), "used": [each.document() for each in used], "left_out": left}

@@ -11,7 +11,7 @@ import typer
 
 from evidence.run.extras import need
 from evidence.run.write import as_json_text
-from trainproof.verbs.options import AsJson, Settings
+from trainproof.verbs.options import RUNS, AsJson, Settings
 
 ExplainOom = Annotated[
     str | None,
@@ -53,7 +53,7 @@ def plan(
         _explain(explain_oom, config=config, settings=settings or (), as_json=as_json)
         return
     if calibrate:
-        _calibrate(runs or [], forget=forget, as_json=as_json)
+        _calibrate(runs or [RUNS], forget=forget, as_json=as_json)
         return
     if runs or forget:
         message = "Runs and --forget are for --calibrate."

@@ -288,6 +288,7 @@ def test_no_number_stops_the_reading(tmp_path: Path, number: object) -> None:
     }
     sample = {"doc_id": number, "target": number, "filtered_resps": [number], "acc": number}
     state = tools.trainer_state() | {"save_steps": number, "global_step": number, "max_steps": number}
+    measured = {"key": "eval_accuracy", "value": number, "metadata": {"epoch_num": number}}
     files: tools.Folder = {
         "results.json": json.dumps(value),
         "lm/results_1.json": json.dumps(harness),
@@ -297,7 +298,7 @@ def test_no_number_stops_the_reading(tmp_path: Path, number: object) -> None:
         "evals.jsonl": json.dumps({"spec": {"eval_name": "x"}})
         + "\n"
         + json.dumps({"final_report": {"count": number}}),
-        "mllog.log": f":::MLLOG {json.dumps({'key': 'eval_accuracy', 'value': number, 'metadata': {'epoch_num': number}})}\n",
+        "mllog.log": f":::MLLOG {json.dumps(measured)}\n",
     }
     report = report_of(read_run(tools.write(tmp_path / "run", files)))
     assert report.grade.name in ("measured", "partial", "contradictory", "template")
