@@ -69,7 +69,7 @@ def lies(result: dict[str, Any]) -> list[str]:
         "",
         "**`check` alone does not find** whoever writes a whole run anew, with care: what the folder says of itself",
         "and what ships with trainproof (built-in data, items, start weights, published sizes, chips) then agree. That",
-        "is why a folder is *consistent* at best. It does not find these:",
+        "is why a folder is *consistent* at best. Found neither so nor by a replay, where one was tried:",
         "",
     ]
     for family, count in result["families"].items():
