@@ -59,13 +59,12 @@ class Forger:
         self._bytes = {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
         self.values: dict[str, Any] = {}
         for name, content in self._bytes.items():
-            text = content.decode("utf-8")
             if name in ROWS:
-                self.values[name] = [json.loads(line) for line in text.splitlines()]
+                self.values[name] = [json.loads(line) for line in content.decode("utf-8").splitlines()]
             elif name == layout.CONFIG:
-                self.values[name] = yaml.safe_load(text)
+                self.values[name] = yaml.safe_load(content)
             elif name in DOCUMENTS:
-                self.values[name] = json.loads(text)
+                self.values[name] = json.loads(content)
 
     def forgeries(self) -> Iterator[Forgery]:
         """Yield every change of this run, in a fixed order."""
@@ -91,7 +90,7 @@ class Forger:
         values = deepcopy(self.values)
         if forgery.what == "file removed":
             (self.folder / forgery.file).unlink()
-            values.pop(forgery.file)
+            values.pop(forgery.file, None)
         elif forgery.path:
             value = values[forgery.file]
             change(value[forgery.line - 1] if forgery.line else value, forgery.path, forgery.what)

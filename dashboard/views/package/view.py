@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -231,7 +232,13 @@ def _verify() -> None:
         return
     with trying("The bundle could not be verified"):
         try:
-            verdict.show(_verdict_on(given), given.name)
+            found = _verdict_on(given)
+            verdict.show(found, given.name)
+            if found.ok:
+                markup.note("To have its training repeated, and its model questioned, where the zip lies:")
+                path = shlex.quote(given.name)
+                commands = (f"replay {path} --minutes 5", f"challenge {path} --generate 50 --seed 7")
+                st.code("\n".join(f"trainproof {command}" for command in commands), language=None)
         except ProblemError as error:
             problems.show(error.problems)
 

@@ -1,7 +1,7 @@
 """Tokens that their issuers mark by a prefix: one line each, with the prefix and what follows it.
 
-Prefixes are those that the issuers document. The lists of gitleaks and detect-secrets were looked through for kinds
-that are missing here; their rules ask for context that a line of a log does not have, so the shapes are stated anew.
+Prefixes are those that the issuers document. Rule sets of secret scanners ask for context that a line of a log does not
+have, so the shapes are stated here.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def test_a_secret_blocks_and_is_masked_in_the_copy_alone(opened: Open, root: Pat
 
 
 def test_the_checklist_looks_again_when_any_file_changed_whatever_its_time_says(opened: Open, root: Path) -> None:
-    original = write_run(root, "alpha") / "original" / "deep" / "a.txt"
+    original = write_run(root, "alpha") / "receipts" / "deep" / "a.txt"
     original.parent.mkdir(parents=True)
     original.write_text("x" * len(SECRET))
     app = opened(state.PACKAGE, runs="alpha")
@@ -218,6 +218,17 @@ def test_an_uploaded_bundle_is_verified_once(opened: Open, root: Path, monkeypat
     assert "not valid" in said(app.run())
     app.get("file_uploader")[0].upload("two.zip", CASES["bomb"](), "application/zip").run()
     assert verified == [CASES["climbs"](), CASES["bomb"]()]
+
+
+def test_of_a_bundle_that_holds_the_commands_that_repeat_it_are_shown(opened: Open, root: Path) -> None:
+    bundle = build_bundle([write_run(root, "alpha")], root.parent / "whole.zip").output
+    app = opened(state.PACKAGE, part="Verify")
+    app.get("file_uploader")[0].upload("of a stranger.zip", bundle.read_bytes(), "application/zip").run()
+    (commands,) = app.code
+    assert commands.value.splitlines() == [
+        "trainproof replay 'of a stranger.zip' --minutes 5",
+        "trainproof challenge 'of a stranger.zip' --generate 50 --seed 7",
+    ]
 
 
 def hostile() -> bytes:
