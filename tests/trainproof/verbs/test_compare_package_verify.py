@@ -37,7 +37,7 @@ def test_the_command_of_the_seed_documents(capsys: pytest.CaptureFixture[str]):
     assert lines[0].startswith("bundles/m37_v1.zip: ")
     assert lines[0].endswith(" files, verified.")
     assert lines[1] == "  m37_v1: consistent"
-    assert lines[3] == f"  zip SHA-256    {hashlib.sha256(path.read_bytes()).hexdigest()}"
+    assert lines[-1] == f"  zip SHA-256    {hashlib.sha256(path.read_bytes()).hexdigest()}"
 
 
 def test_underscores_in_flags(capsys: pytest.CaptureFixture[str]):
