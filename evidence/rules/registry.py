@@ -224,7 +224,7 @@ def _base(facts: Facts) -> int | None:
         return None
     if ((facts.config or {}).get("method") or {}).get("base", "plain") != "plain":
         return None
-    added = 0 if facts.training["method"] == "full" else facts.model["trainable_parameters"]
+    added = facts.model["trainable_parameters"] if facts.training["method"] in {"lora", "qlora"} else 0
     return int(facts.model["parameters"] - added)
 
 

@@ -368,7 +368,7 @@ def test_only_the_newest_checkpoints_are_kept(tmp_path: Path):
 
 @pytest.mark.parametrize("baseline", [True, False])
 def test_the_evaluation(baseline: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    import trainer.evaluation.evaluator as module
+    import trainer.evaluation.asking as module
 
     asked = []
     real = module.generate

@@ -50,7 +50,7 @@ def test_every_folder_is_imported_whole_and_graded_as_before(case: str, tmp_path
         return
     made = imported(case, tmp_path)
     kept = {str(path.relative_to(source)): path.read_bytes() for path in source.rglob("*") if path.is_file()}
-    weights = {name for name in kept if name.endswith(".pt")}
+    weights = {name for name in kept if name.endswith((".pt", ".safetensors"))}
     copies = made.path / "original"
     assert {str(p.relative_to(copies)): p.read_bytes() for p in copies.rglob("*") if p.is_file()} == {
         name: content for name, content in kept.items() if name not in weights

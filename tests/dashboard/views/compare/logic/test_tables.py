@@ -69,8 +69,8 @@ def test_settings_of_a_run_without_documents(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("peak", "remark"),
     [
-        (1_700_000, "Observed is +6 % of the plan, within its known error."),
-        (3_200_000, "Observed is +100 % of the plan."),
+        (1_700_000, "Observed is +6.2 % of the plan, within its known error."),
+        (3_200_000, "Observed is +100.0 % of the plan."),
     ],
 )
 def test_the_plan_beside_what_was_observed(peak: int, remark: str) -> None:
