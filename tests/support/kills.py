@@ -62,7 +62,7 @@ checkpoint: {save_every_steps: 5}
 evaluation: {eval_set: eval_v1, max_new_tokens: 4, batch_size: 50}
 limits: {steps: 20}
 """
-RECORDED = ("start", "set", "update", "document", "text", "metric", "log", "sync", "record_result", "seal")
+RECORDED = ("start", "set", "update", "document", "text", "metric", "link", "log", "sync", "record_result", "seal")
 BLOCK = 20
 """Kills after which a whole run is timed again."""
 Call = tuple[str, list[Any], dict[str, Any]]
