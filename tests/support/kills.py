@@ -26,6 +26,7 @@ import struct
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -89,9 +90,10 @@ def count_rows(told: Told) -> None:
     """Make every writer of this process tell of a row as soon as `append` has returned."""
     append = RowWriter.append
 
-    def counted(self: RowWriter, row: dict[str, Any]) -> None:
-        append(self, row)
+    def counted(self: RowWriter, row: dict[str, Any]) -> bytes:
+        line = append(self, row)
         told.add(Path(self._file.name).name)
+        return line
 
     RowWriter.append = counted
 
@@ -128,9 +130,9 @@ def record(config: Path, folder: Path, into: Path) -> None:
             self.rows: list[dict[str, Any]] = []
             calls.append(("rows", [path.name, self.rows], {}))
 
-        def append(self, row: dict[str, Any]) -> None:
-            super().append(row)
+        def append(self, row: dict[str, Any]) -> bytes:
             self.rows.append(row)
+            return super().append(row)
 
     for name in RECORDED:
         setattr(Recording, name, recorded(name))
@@ -165,6 +167,8 @@ def forked(work: Callable[[], int]) -> int:
         os.dup2(silence, 1)
         code = work()
     finally:
+        if sys.exc_info()[0] is not None:
+            traceback.print_exc()  # nothing above would: the child ends here
         os._exit(code)  # no clean-up of the parent's in the child
 
 

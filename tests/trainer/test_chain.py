@@ -52,6 +52,10 @@ def errors_of(folder: Path) -> list[str]:
     return [problem.what for problem in report_of(read_run(folder)).findings if problem.severity == "error"]
 
 
+def codes_of(folder: Path) -> list[str]:
+    return [problem.code for problem in report_of(read_run(folder)).findings if problem.severity == "error"]
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of six steps with a checkpoint at the third."""
@@ -155,7 +159,7 @@ def test_a_thousand_tamperings_are_found_by_the_chain_alone(whole: Path, tmp_pat
     folder = tmp_path / "run"
     shutil.copytree(whole, folder, ignore=shutil.ignore_patterns(layout.CHECKPOINTS))
     kept = {name: (folder / name).read_bytes() for name in (layout.CHAIN, layout.METRICS)}
-    draw = random.Random(20)
+    draw, codes = random.Random(20), set()
     for _ in range(1000):
         done = tamper(folder, draw)
         read = read_run(folder)
@@ -163,8 +167,10 @@ def test_a_thousand_tamperings_are_found_by_the_chain_alone(whole: Path, tmp_pat
         said = [problem for check in rules.CHECKS for problem in check(facts)]
         said += [problem for problem in read.row_problems() if problem.severity == "error"]
         assert said, done
+        codes |= {problem.code for problem in said}
         for name, content in kept.items():
             (folder / name).write_bytes(content)
+    assert codes >= {"TP324", "TP325", "TP326", "TP327"}
     assert [problem for check in rules.CHECKS for problem in check(facts_of(read_run(folder)))] == []
 
 
@@ -207,4 +213,5 @@ def test_a_chain_that_was_left_out_is_missed(whole: Path, tmp_path: Path):
         artifact |= {"sha256": sha256_file(path), "bytes": path.stat().st_size}
     (folder / layout.MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
     assert errors_of(folder) == ["The folder has no chain.jsonl; config.yaml states recording.chain_every_steps."]
+    assert codes_of(folder) == ["TP531"]
     assert report_of(read_run(folder)).grade.name == "measured"

@@ -1,5 +1,6 @@
 """The plan of a run from the programs that it calls: compiled once, before a weight is read or a folder claimed."""
 
+import gc
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from trainer.loop.steps import Steps
 from trainer.planning.compiled_answers import compiled_answers, summed_answers
 from trainer.planning.devices import Devices, choose_devices
 from trainer.planning.plan import plan_run
+from trainer.recorder.memory import live_bytes
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
 
@@ -34,6 +36,7 @@ TOO_LARGE = (
 @pytest.fixture
 def compiled() -> Iterator[Counter]:
     """What the compiler is asked for meanwhile, by the names of functions."""
+    jax.clear_caches()  # Another test of this process may have compiled the same.
     names: Counter[str] = Counter()
 
     def listen(event: str, seconds: float, **fields) -> None:
@@ -70,6 +73,8 @@ def test_each_program_is_compiled_once_and_planned_from(
     config: Config, order_of: Callable[..., RunRequest], compiled: Counter
 ):
     order = order_of(replace(config, evaluation=replace(config.evaluation, eval_set="eval_v1")))
+    gc.collect()
+    of_others = live_bytes(jax.devices("cpu")[:1])  # Another test of this process may still hold some.
     assert carried_out(order) == 0
     ours = ("drawn", "<lambda>", "train_step", "decode")
     assert {name: compiled[f"jit({name})"] for name in ours} == dict.fromkeys(ours, 1)
@@ -81,7 +86,7 @@ def test_each_program_is_compiled_once_and_planned_from(
     # What was counted while it ran is what its compiler had said.
     observed = json.loads((order.folder / layout.MANIFEST).read_text())["result"]["peak_arrays"]
     assert observed["program"] == "train"
-    assert observed["bytes"] == pytest.approx(plan["need_bytes"], rel=0.02)
+    assert observed["bytes"] - of_others == pytest.approx(plan["need_bytes"], rel=0.02)
 
 
 def test_what_is_far_too_large_is_refused_without_a_compiler(
