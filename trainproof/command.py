@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import os
 import sys
+from types import TracebackType
+from typing import Self
 
 import typer
 
@@ -79,7 +81,8 @@ def main(arguments: list[str] | None = None) -> None:
     given = sys.argv[1:] if arguments is None else arguments
     try:
         try:
-            app([dashed(argument) for argument in given])
+            with MistakesNamed(given):
+                app([dashed(argument) for argument in given])
         finally:
             sys.stdout.flush()
     except ProblemError as error:
@@ -89,6 +92,27 @@ def main(arguments: list[str] | None = None) -> None:
         raise SystemExit(error.exit_code) from None
     except OSError as error:
         raise SystemExit(_refused_by_system(error)) from None
+
+
+class MistakesNamed:
+    """While it is open, an error that nobody foresaw becomes a problem with a code; its traceback is kept in a file."""
+
+    def __init__(self, arguments: list[str]) -> None:
+        """Name the command by its verb."""
+        self._command = " ".join(["trainproof", *arguments[:1]])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        from schemas.problems.problem import ProblemError
+
+        if isinstance(error, Exception) and not isinstance(error, (ProblemError, OSError)):
+            from schemas.problems.mistake import STOPPED, mistake_of
+
+            raise ProblemError([mistake_of(error, self._command)], exit_code=STOPPED) from error
 
 
 def _refused_by_system(error: OSError) -> int:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
+import psutil
 import pytest
 from synthetic import write_run
 
+from trainer.objectives.supervised import Supervised
 from trainproof import neighbours
+from trainproof.command import main
 
 REPOSITORY = Path(__file__).parents[2]
 PROGRAM = (sys.executable, "-m", "trainproof")
@@ -100,3 +105,50 @@ def test_the_folder_of_runs_is_given_as_other_verbs_have_it(tmp_path: Path) -> N
     assert ran("runs", "--root", tmp_path)[:2] == ran("runs", tmp_path)[:2]
     code, _, errors = ran("runs", tmp_path, "--root", tmp_path)
     assert (code, b"was given twice" in errors) == (2, True)
+
+
+TRAIN = ["train", "--config", str(REPOSITORY / "trainer/configs/tiny.yaml"), "--device", "cpu"]
+
+
+def test_an_error_while_the_programs_are_traced_is_named_and_its_traceback_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def mistaken(*arguments: object) -> None:
+        message = "add got incompatible shapes: (4, 127), (4, 128)\nand more"
+        raise TypeError(message)
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(Supervised, "loss_sums", mistaken)
+    with pytest.raises(SystemExit) as ended:
+        main([*TRAIN, "--output", str(tmp_path / "run"), "--set", "evaluation.eval_set=null"])
+    [kept] = tmp_path.glob("trainproof-error-*.txt")
+    assert ended.value.code == 4
+    assert not (tmp_path / "run").exists()
+    said = capsys.readouterr().err
+    assert said.endswith(
+        "error TP799: trainproof train: It stopped on an error inside trainproof: TypeError: add got incompatible "
+        "shapes: (4, 127), (4, 128).\n"
+        "  This is a mistake of the program, not of the configuration.\n"
+        f"  Next: Report it with {kept}, which holds the traceback, and the command as you typed it.\n"
+    )
+    assert "Traceback" not in said
+    assert kept.read_text("utf-8").startswith("Traceback")
+    assert "in mistaken" in kept.read_text("utf-8")
+
+
+def test_training_that_is_stopped_while_it_is_planned_leaves_nothing(tmp_path: Path) -> None:
+    """The first line said is about the compiler; what is killed then has no folder, and started nothing that stays."""
+    for how in (signal.SIGINT, signal.SIGKILL):
+        started = subprocess.Popen(
+            [*PROGRAM, *TRAIN, "--output", str(tmp_path / "run")], stderr=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert started.stdout is not None
+        with started:
+            assert any(b"compiling the programs of the run" in line for line in iter(started.stdout.readline, b""))
+            children = psutil.Process(started.pid).children(recursive=True)
+            started.send_signal(how)
+            said = started.communicate(timeout=60)[1]
+        assert started.returncode == (130 if how == signal.SIGINT else -how)
+        assert (how != signal.SIGINT) or said == b"train was stopped before it began; nothing was written.\n"
+        assert psutil.wait_procs(children, timeout=60)[1] == []
+        assert not (tmp_path / "run").exists()

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 
+from schemas.problems.mistake import first_line
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import Rule, problem_of
 from trainer.loop.run_programs import RunPrograms, compiled_run
@@ -27,7 +28,7 @@ from trainer.planning.spending import spending_of
 from trainer.planning.subject import Subject, counted_tokens
 from trainer.planning.target_plan import finding
 from trainer.planning.this_machine import as_target
-from trainer.recorder.failure import FAILED, first_line, is_out_of_memory
+from trainer.recorder.failure import FAILED, is_out_of_memory
 
 FAR_TOO_LARGE = 2.0
 """Times the memory that a device has: from there on the sums refuse alone. Their largest error is a quarter."""

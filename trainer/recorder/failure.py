@@ -15,10 +15,11 @@ from dataclasses import dataclass
 
 import jax
 
+from schemas.problems.mistake import INTERNAL, STOPPED, first_line
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
 
-FAILED = 4
+FAILED = STOPPED
 INTERRUPTED = 5
 
 STOPPED_AT_ONCE = Rule(
@@ -38,12 +39,6 @@ OUT_OF_MEMORY = Rule(
     "Out of memory",
     "The plan is an estimate; plan.json in the run folder says what it counted.",
     "Apply a change that plan.json lists under changes, largest saving first.",
-)
-INTERNAL = Rule(
-    "TP799",
-    "Error in trainproof",
-    "This is a mistake of the program, not of the configuration.",
-    "Report it with log.jsonl of the run folder, whose last line holds the traceback.",
 )
 
 
@@ -144,6 +139,7 @@ def internal(error: BaseException, file: str) -> Failure:
         INTERNAL,
         file=file,
         what=f"The run stopped on an error inside trainproof: {type(error).__name__}: {first_line(error)}",
+        next="Report it with log.jsonl of the run folder, whose last line holds the traceback.",
     )
     return Failure(
         status="failed",
@@ -152,9 +148,3 @@ def internal(error: BaseException, file: str) -> Failure:
         problems=(problem,),
         traceback="".join(traceback.format_exception(error)),
     )
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text, or its kind if it has none."""
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__

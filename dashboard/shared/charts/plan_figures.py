@@ -31,6 +31,8 @@ _KINDS: Mapping[str, Kind] = {
     "opt_state": "opt_state",
     "gradients": "gradients",
     "activations": "activations",
+    "layer_inside": "activations",
+    "layer_inputs": "activations",
     "logits": "logits",
     "key_value_cache": "cache",
     "cache": "cache",

@@ -7,6 +7,7 @@ never while the page is drawn, so that a page is never slower for it.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -138,15 +139,35 @@ def _running(
                 planning.cancel(root, config, question.options)
                 st.session_state[_STOPPED] = _stopped() | {digest}
                 st.rerun()
-    if found.output:
-        markup.note(found.output.splitlines()[-1][-_SHOWN:])
+    if said := last_said(found.output):
+        markup.note(said)
+
+
+def last_said(output: str) -> str:
+    """Return the last line that the program itself printed, empty where it has said nothing yet.
+
+    Libraries in C++ print lines such as `I0000 00:00:1795478164.347840 30512 stub.cc:31] …`, which help nobody here.
+    """
+    lines = [line for line in output.splitlines() if line.strip() and not _OF_LIBRARY.match(line)]
+    return lines[-1][-_SHOWN:] if lines else ""
+
+
+def why_not(output: str) -> str:
+    """Return why the program gave no answer: its own problems where it named some, else all that was printed."""
+    lines = [line for line in output.splitlines() if not _OF_LIBRARY.match(line)]
+    first = next((number for number, line in enumerate(lines) if _PROBLEM.match(line)), 0)
+    return "\n".join(lines[first:])
+
+
+_PROBLEM = re.compile(r"(error|warning|note) TP\d{3}: ")
+_OF_LIBRARY = re.compile(r"[IWEF]\d{4} [\d:.]+\s+\d+ |WARNING: All log messages before absl")
 
 
 def _failed(found: Asked) -> None:
     code = "was stopped" if found.exit_code is None else f"ended with exit code {found.exit_code}"
     markup.note(f"The check gave no answer: it {code}.")
-    if found.output:
-        st.code(found.output, language=None, wrap_lines=True)
+    if said := why_not(found.output):
+        st.code(said, language=None, wrap_lines=True)
 
 
 def _again(root: Path, config: Mapping[str, Any], question: Question, key: str, digest: str, *, asking: bool) -> None:

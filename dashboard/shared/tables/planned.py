@@ -116,7 +116,8 @@ def problems(plan: Plan) -> list[Problem]:
 def _memory(plan: Plan) -> str:
     target = f"{number_at(plan, 'target', 'devices') or 1:.0f} × {text_at(plan, 'target', 'name') or 'unknown device'}"
     how = METHODS.get(text_at(plan, "method") or "", METHODS["closed_form"])
-    return f"{size(number_at(plan, 'available_bytes'))} available on {target}; {how}."
+    each = "each of " if (number_at(plan, "target", "devices") or 1) > 1 else ""
+    return f"{size(number_at(plan, 'available_bytes'))} available on {each}{target}; {how}."
 
 
 def _time(plan: Plan) -> str:

@@ -38,6 +38,9 @@ PROGRAMS: Mapping[str, str] = {
 PARTS: Mapping[str, str] = {
     "params": "parameters",
     "opt_state": "optimizer state",
+    "layer_inside": "activations in a layer",
+    "layer_inputs": "inputs of layers",
+    "second_state": "second copy of the state",
     "key_value_cache": "key-value cache",
     "cache": "key-value cache",
 }

@@ -12,16 +12,13 @@ from dashboard.shared.config.missing_names import absent
 from dashboard.shared.parts import asking, config_form, gate, markup, plan_answer, problems, source_box
 from dashboard.shared.parts.asking import Options, Question
 from dashboard.shared.session import state
-from dashboard.views.plan.parts import pictures
+from dashboard.views.plan.parts import pictures, target_box
+from dashboard.views.plan.parts.target_box import Chosen
 from evidence.bundle.secrets.masking import visible
-from evidence.targets.table import target_names
 from launch.asking import Asked
 from launch.jobs import program
 from launch.jobs.folder import CONFIG
 from schemas.validate import check_value
-
-FIRST_TARGET = "kaggle-tpu-v5e-8"
-"""The target that is planned for first: it costs nothing."""
 
 WHERE: Options = ("--where", "--quick")
 
@@ -32,7 +29,8 @@ def page() -> None:
     gate.viewer_note()
     with st.container(horizontal=True, vertical_alignment="bottom"):
         source = source_box.choose()
-        target = _target()
+        target = target_box.choose()
+        target_box.add_own(target)
         if source is not None and st.button("Open in Launch", icon=":material/play_circle:"):
             state.go(state.LAUNCH, source=source.key, **_changes())
     if source is None:
@@ -46,36 +44,23 @@ def page() -> None:
     _answers(source.key, form.with_defaults(edited), target)
 
 
-def _target() -> str:
-    names = list(target_names())
-    return st.selectbox(
-        "On",
-        names,
-        index=names.index(FIRST_TARGET),
-        key="on",
-        bind="query-params",
-        width=280,
-        help="A machine of the table of targets. `trainproof plan --on FILE.yaml` plans for one of your own.",
-    )
-
-
 def _changes() -> dict[str, list[str]]:
     stated = st.query_params.get_all(config_form.SET)
     return {config_form.SET: stated} if stated else {}
 
 
-def questions(target: str) -> tuple[Question, ...]:
+def questions(target: Chosen) -> tuple[Question, ...]:
     """Return what is asked for a target, the quick answers first."""
-    on = ("--on", target)
+    on = ("--on", target.on)
     return (
-        Question(options=(*on, "--quick"), said=f"Adding up from formulas for {target}", before=on),
+        Question(options=(*on, "--quick"), said=f"Adding up from formulas for {target.name}", before=on),
         Question(options=WHERE, said="Adding up for every target"),
         Question(options=(*on, "--grid", "--quick"), said="Adding up for every batch and length"),
-        Question(options=on, said=f"Compiling for {target}"),
+        Question(options=on, said=f"Compiling for {target.name}"),
     )
 
 
-def _answers(source: str, config: Mapping[str, Any], target: str) -> None:
+def _answers(source: str, config: Mapping[str, Any], target: Chosen) -> None:
     found = [*check_value(form.KIND, config, file=CONFIG), *absent(config, file=CONFIG)]
     sound = not any(problem.severity == "error" for problem in found)
     asked = questions(target)
@@ -85,12 +70,12 @@ def _answers(source: str, config: Mapping[str, Any], target: str) -> None:
     if plan is not None:
         plan_answer.head(plan)
     elif sound:
-        markup.empty("Planning", f"Whether {config.get('name', 'it')} fits on {target} stands here in a moment.")
+        markup.empty("Planning", f"Whether {config.get('name', 'it')} fits on {target.name} stands here in a moment.")
     asking.show(state.root(), config, asked, key="plan", allowed=sound)
     problems.show(found)
     left, right = st.columns(2, gap="large")
     with left:
-        _where(known[where], target)
+        _where(known[where], target, plan)
     with right:
         _sizes(known[sizes], config)
     if plan is not None:
@@ -99,10 +84,10 @@ def _answers(source: str, config: Mapping[str, Any], target: str) -> None:
         _command(config, target)
 
 
-def _where(found: Asked, target: str) -> None:
+def _where(found: Asked, target: Chosen, plan: Mapping[str, Any] | None) -> None:
     if found.answer is not None:
         st.header("Where can I run this?", anchor=False)
-        pictures.targets(found.answer, chosen=target)
+        pictures.targets(found.answer, chosen=target.name, plan=plan)
 
 
 def _sizes(found: Asked, config: Mapping[str, Any]) -> None:
@@ -124,10 +109,11 @@ def _details(plan: Mapping[str, Any], source: str, config: Mapping[str, Any]) ->
     plan_answer.findings(plan)
 
 
-def _command(config: Mapping[str, Any], target: str) -> None:
+def _command(config: Mapping[str, Any], target: Chosen) -> None:
     name = f"{config.get('name', 'run')}.yaml"
-    st.caption("The same in a terminal, with the configuration saved there")
-    st.code(visible(program.shown(["plan", "--config", name, "--on", target])), language=None, wrap_lines=True)
+    files = "the configuration and your machine" if target.path else "the configuration"
+    st.caption(f"The same in a terminal, with {files} saved there")
+    st.code(visible(program.shown(["plan", "--config", name, "--on", target.shown])), language=None, wrap_lines=True)
 
 
 page()

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -28,9 +29,10 @@ def command(config: Path, *flags: str) -> list[str]:
     return [sys.executable, "-m", "trainproof", "plan", "--config", str(config), *flags]
 
 
-def ran(config: Path, *flags: str) -> "subprocess.CompletedProcess[str]":
+def ran(config: Path, *flags: str, before: Sequence[str] = ()) -> "subprocess.CompletedProcess[str]":
     env = {**os.environ, "TRAINPROOF_CACHE": str(config.parent / "cache"), "JAX_PLATFORMS": "cpu"}
-    return subprocess.run(command(config, *flags), env=env, capture_output=True, text=True, check=False, timeout=300)
+    asked = [*before, *command(config, *flags)]
+    return subprocess.run(asked, env=env, capture_output=True, text=True, check=False, timeout=300)
 
 
 def test_an_unknown_target_is_answered_with_the_nearest_names(config: Path):
@@ -66,6 +68,34 @@ def test_one_configuration_is_shown_on_all_targets(config: Path):
     assert answer.returncode == 0
     assert [line.split()[0] for line in answer.stdout.splitlines()[1:3]] == ["kaggle-tpu-v5e-8", "tpu-v5e-1"]
     assert len(answer.stdout.splitlines()) == 18
+
+
+@pytest.mark.parametrize(
+    ("flags", "what"),
+    [
+        (("--set", "model.name=nobody/nothing"), "nobody/nothing"),
+        (
+            ("--set", "data.max_length=100000"),
+            "data.max_length is 100000; HuggingFaceTB/SmolLM2-135M has 8192 positions.",
+        ),
+    ],
+)
+def test_a_configuration_that_cannot_be_built_is_refused_in_words(config: Path, flags: tuple[str, ...], what: str):
+    answer = ran(config, "--on", "t4", "--quick", *flags)
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert "error TP" in answer.stderr
+    assert what in answer.stderr
+    assert "Next: " in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+@pytest.mark.compiler("tpu")
+def test_one_core_is_enough_for_a_compiler(config: Path):
+    one_core = ["taskset", "-c", str(min(os.sched_getaffinity(0)))]
+    answer = ran(config, "--on", "tpu-v5e-1", "--set", "model.name=tiny-gpt2", "--json", before=one_core)
+    assert answer.returncode == 0
+    plan = json.loads(answer.stdout)
+    assert {each["name"]: each["method"] for each in plan["programs"]}["train"] in {"compiler", "extrapolated"}
 
 
 @pytest.mark.compiler("tpu")

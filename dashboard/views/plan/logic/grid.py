@@ -94,6 +94,17 @@ def most_tokens(found: Grid) -> Cell | None:
     return max(fitting, key=lambda cell: (cell.batch * cell.length, cell.length), default=None)
 
 
+def is_in(found: Grid, batch: int | None, length: int | None) -> bool:
+    """Return whether a size is one of the map's."""
+    return batch in found.batches and length in found.lengths
+
+
+def method_of(found: Grid) -> str:
+    """Return how all needs of the map are known, empty where they differ."""
+    methods = {cell.method for cell in found.cells.values()}
+    return methods.pop() if len(methods) == 1 else ""
+
+
 def in_one_sentence(found: Grid) -> str:
     """Return what the map says: `Most tokens that fit in a microbatch: 16 × 512 tokens = 8,192, 13.97 GiB`."""
     best = most_tokens(found)
@@ -184,7 +195,7 @@ def _hover(cell: Cell | None) -> str:
 
 def _frame(figure: go.Figure, found: Grid, colours: Palette, chosen: tuple[int | None, int | None]) -> None:
     batch, length = chosen
-    if batch in found.batches and length in found.lengths:
+    if batch is not None and length is not None and is_in(found, batch, length):
         row, column = found.batches.index(batch), found.lengths.index(length)
         figure.add_shape(
             type="rect",

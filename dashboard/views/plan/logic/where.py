@@ -48,10 +48,22 @@ class Place:
         return None if self.need is None or not self.limit else self.need / self.limit
 
 
-def places(answer: Mapping[str, Any] | None) -> list[Place]:
-    """Return the targets of an answer, those that can run it first, and of these the emptiest first."""
-    found = [_place(one) for one in objects_at(answer, "where")[:MOST_TARGETS]]
-    return sorted(found, key=lambda one: (_ORDER.index(one.verdict), one.fraction is None, one.fraction or 0.0))
+def places(
+    answer: Mapping[str, Any] | None, *, plan: Mapping[str, Any] | None = None, chosen: str = "?"
+) -> list[Place]:
+    """Return the targets of an answer, those that can run it first, and of these the emptiest first.
+
+    Args:
+        answer: Of `--where`.
+        plan: The plan for one machine, which knows it better than the answer, or knows one that is not in the table.
+        chosen: The name of that machine.
+    """
+    found = {one.name: one for one in map(_place, objects_at(answer, "where")[:MOST_TARGETS])}
+    if plan is not None:
+        found[chosen] = _place({**plan, **_times(plan), "target": chosen, "title": text_at(plan, "target", "title")})
+    return sorted(
+        found.values(), key=lambda one: (_ORDER.index(one.verdict), one.fraction is None, one.fraction or 0.0)
+    )
 
 
 def in_one_sentence(found: Sequence[Place]) -> str:
@@ -64,6 +76,17 @@ def in_one_sentence(found: Sequence[Place]) -> str:
     free = [one.name for one in fitting if one.week is not None]
     quota = f" Free within a weekly quota: {', '.join(free)}." if free else ""
     return f"It fits on {len(fitting)} of {len(found)} targets.{quota}"
+
+
+def known_by(found: Sequence[Place], chosen: str) -> str:
+    """Return how needs are known: `Added up from formulas; t4: read from the compiled program.`; empty if unsaid."""
+    others = {one.method for one in found if one.name != chosen and one.method}
+    own = next((one.method for one in found if one.name == chosen), "")
+    if len(others) != 1:
+        return ""
+    [method] = others
+    said = f"{method[:1].upper()}{method[1:]}"
+    return f"{said}; {chosen}: {own}." if own and own != method else f"{said}."
 
 
 def rows(found: Sequence[Place]) -> list[tuple[str, ...]]:
@@ -163,6 +186,12 @@ def _add_bars(figure: go.Figure, found: Sequence[Place], heights: Sequence[int],
         hovertext=[_hover(one) for one in found],
         hoverinfo="text",
     )
+
+
+def _times(plan: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what a plan says of time, which the answer of `--where` has beside the memory."""
+    stated = plan.get("time")
+    return stated if isinstance(stated, Mapping) else {}
 
 
 def _place(one: Mapping[str, Any]) -> Place:

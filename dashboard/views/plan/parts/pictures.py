@@ -12,15 +12,23 @@ from dashboard.views.plan.logic import grid, where
 from schemas.reading.values import number_at
 
 
-def targets(answer: Mapping[str, Any], *, chosen: str) -> None:
-    """Draw where the configuration can run, and the same as a table."""
-    found = where.places(answer)
+def targets(answer: Mapping[str, Any], *, chosen: str, plan: Mapping[str, Any] | None = None) -> None:
+    """Draw where the configuration can run, and the same as a table.
+
+    Args:
+        answer: Of `--where`.
+        chosen: The target that the rest of the page is about.
+        plan: Of that target, which may be surer than the answer, or of a machine that the table has not.
+    """
+    found = where.places(answer, plan=plan, chosen=chosen)
     if not found:
         markup.note("The answer names no target.")
         return
     said = where.in_one_sentence(found)
     markup.note(said)
     plotted.show(where.bars(found, plotted.colours(), chosen=chosen), key="where", alt=said)
+    if known := where.known_by(found, chosen):
+        st.caption(known)
     table = st.expander("The same as a table", type="compact", key="where table", on_change="rerun")
     if table.open:
         with table:
@@ -38,4 +46,6 @@ def sizes(answer: Mapping[str, Any], config: Mapping[str, Any]) -> None:
     chosen = (number_at(config, "batch", "microbatch_size"), number_at(config, "data", "max_length"))
     batch, length = (None if one is None else int(one) for one in chosen)
     plotted.show(grid.heat_map(found, plotted.colours(), chosen=(batch, length)), key="sizes", alt=said)
-    st.caption("✓ fits · ! tight · ✕ does not fit. The thick line: all sizes below it fit. The dotted frame: yours.")
+    yours = " The dotted frame: yours." if grid.is_in(found, batch, length) else ""
+    how = f" All {grid.method_of(found)}." if grid.method_of(found) else ""
+    st.caption(f"✓ fits · ! tight · ✕ does not fit. The thick line: all sizes below it fit.{yours}{how}")

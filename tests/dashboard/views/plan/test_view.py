@@ -13,10 +13,11 @@ from streamlit.testing.v1 import AppTest
 from dashboard.shared.config import configs, form
 from dashboard.shared.parts import asking
 from dashboard.shared.session import state
-from launch import planning
+from launch import own_targets, planning
 from launch.asking import Asked
 
 ON = ("--on", "kaggle-tpu-v5e-8")
+OWN = Path(__file__).parents[3] / "cases" / "documents" / "valid" / "target.own_gpu.yaml"
 
 
 def tiny(**changed: object) -> dict[str, object]:
@@ -149,3 +150,45 @@ def test_what_a_surer_answer_says_too_is_not_asked() -> None:
     sure = asking.Question(options=(), said="")
     answered = {(): Asked(state="answered"), ("--quick",): Asked(state="none")}
     assert asking.open_questions([quick, sure], answered) == [sure]
+
+
+LIBRARIES = """WARNING: All log messages before absl::InitializeLog() is called are written to STDERR
+I0000 00:00:1795478164.347840   30512 cudart_stub.cc:31] Could not find cuda drivers on your machine.
+Traceback (most recent call last):
+  RuntimeError: Unable to load CUDA. Is it installed?
+"""
+ABSENT = "error TP701: --device: No tpu device was found; JAX sees only: cpu.\n  Next: Use --device auto."
+
+
+def test_of_what_libraries_print_only_the_programs_own_words_are_shown(opened: Open, root: Path) -> None:
+    put_answer(root, tiny(), (*ON, "--quick"), None, code=3, output=LIBRARIES + ABSENT)
+    app = opened(state.PLAN, source="tiny.yaml")
+    assert ABSENT in [block.value for block in app.code]
+    assert asking.last_said(LIBRARIES.splitlines()[1]) == ""
+    assert asking.last_said(f"t4: compiling train\n{LIBRARIES.splitlines()[1]}") == "t4: compiling train"
+    assert "Unable to load CUDA" in asking.why_not(LIBRARIES), "without a problem of our own, all of it is shown"
+
+
+def test_a_machine_of_ones_own_is_offered_planned_for_and_stands_among_the_others(opened: Open, root: Path) -> None:
+    name = own_targets.keep(root, OWN.read_bytes(), file="mine.yaml")
+    [path] = own_targets.own_targets(root).values()
+    stated = plan_document()
+    stated["target"] |= {"title": "the card under my desk", "table_name": name, "devices": 1}
+    put_answer(root, tiny(), ("--on", str(path.resolve())), stated)
+    put_answer(root, tiny(), ("--where", "--quick"), where_document())
+    app = opened(state.PLAN, source="tiny.yaml", on=f"own {name}")
+    assert "Yes, it fits on the card under my desk" in said(app)
+    assert "It fits on 10 of 19 targets." in said(app)
+    assert "trainproof plan --config tiny.yaml --on my-4060ti.yaml" in [block.value for block in app.code]
+
+
+def test_a_file_given_on_the_page_is_kept_and_chosen_or_what_is_wrong_is_said(opened: Open, root: Path) -> None:
+    app = opened(state.PLAN, source="tiny.yaml")
+    [given] = app.get("file_uploader")
+    given.set_value(("mine.yaml", OWN.read_bytes().replace(b"devices: 1", b"devices: 0"), "text/yaml")).run()
+    assert "/devices" in said(app)
+    assert own_targets.own_targets(root) == {}
+    app.get("file_uploader")[0].set_value(("mine.yaml", OWN.read_bytes(), "text/yaml")).run()
+    assert list(own_targets.own_targets(root)) == ["my-4060ti"]
+    assert app.selectbox(key="on").value == "own my-4060ti"
+    assert "Whether tiny fits on my-4060ti stands here in a moment." in said(app)

@@ -74,3 +74,23 @@ def test_of_a_thousand_targets_some_are_drawn() -> None:
 def test_the_whole_table_is_drawn() -> None:
     found = where.places(where_document())
     assert len(where.bars(found, LIGHT).data[0].x) == len(found) == 18
+
+
+def test_a_plan_takes_the_place_of_its_row_and_one_for_an_own_machine_gets_a_row() -> None:
+    plan = {"verdict": "tight", "need_bytes": 9 * where.GIB, "available_bytes": 9 * where.GIB, "method": "compiler"}
+    plan["time"] = {"hours": {"low": 1, "likely": 2, "high": 3}}
+    found = {one.name: one for one in where.places(THREE, plan=plan, chosen="full")}
+    assert len(found) == 4
+    assert (found["full"].verdict, found["full"].fraction) == ("tight", 1.0)
+    assert found["full"].hours is not None
+    assert found["full"].hours.likely == 2
+    assert [one.name for one in where.places(THREE, plan=plan, chosen="mine")].count("mine") == 1
+    assert len(where.places(THREE, plan={"time": "soon"}, chosen="mine")) == 5
+
+
+def test_how_needs_are_known_is_said_of_all_and_of_the_chosen_one() -> None:
+    rows = {"where": [{"target": name, "method": "closed_form"} for name in ("a", "b")]}
+    assert where.known_by(where.places(rows), "a") == "Added up from formulas."
+    compiled = where.places(rows, plan={"method": "compiler"}, chosen="a")
+    assert where.known_by(compiled, "a") == "Added up from formulas; a: read from the compiled program."
+    assert where.known_by(where.places({"where": [{"target": "a"}]}), "a") == ""
