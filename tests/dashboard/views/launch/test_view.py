@@ -204,7 +204,7 @@ def test_the_answer_of_a_plan_is_shown_with_what_would_make_it_smaller(opened: O
     text = said(app)
     assert "does not fit" in text
     assert "28.00 GiB needed on each device ± 25 %" in text
-    assert "15.75 GiB available on 8 × TPU v5e; read from the compiled program." in text
+    assert "15.75 GiB available on each of 8 × TPU v5e; read from the compiled program." in text
     assert "&lt;b&gt;tokens&lt;/b&gt; × words" in text
     assert "memory.donate=true" in text
     assert "Check again" in labels(app)
