@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -21,7 +21,7 @@ from trainer.config.tree import Config, document_of
 from trainer.data.prompts import Asked
 from trainer.planning.compile.buffers import Buffer, ProgramMemory, is_complete, read_memory
 from trainer.planning.compile.files import ANSWER, ENDED, OUTPUT
-from trainer.planning.compile.machines import V5E_1, V5E_8, Cards, Chips, Machine
+from trainer.planning.compile.machines import V5E_1, V5E_8, Cards, Chips, Machine, Processors
 
 __all__ = ["V5E_1", "V5E_8", "Answer", "Chips", "Compiler", "CompilerError", "Question", "compile_ahead"]
 
@@ -149,6 +149,8 @@ class Compiler:
         if is_complete(folder):
             in_one_piece = isinstance(question.machine, Cards)
             memory = read_memory(folder)
+            if isinstance(question.machine, Processors):
+                memory = of_processors(memory)
             return Answer(memory=memory, need_bytes=None, said="", seconds=seconds, in_one_piece=in_one_piece)
         return _answer_in(folder, seconds, limit_seconds)
 
@@ -168,6 +170,14 @@ class Compiler:
                     start_new_session=True,
                 )
         return self._process
+
+
+def of_processors(memory: ProgramMemory) -> ProgramMemory:
+    """Return the memory of a program for a CPU as `loop/program.py` counts it when the program is about to run.
+
+    A CPU's runtime sets all temporaries aside as one piece; constants lie in the code.
+    """
+    return replace(memory, peak_bytes=memory.allocated_bytes - memory.constants_bytes)
 
 
 def _tell(process: subprocess.Popen[bytes], line: str) -> None:
