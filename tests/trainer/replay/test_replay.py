@@ -408,7 +408,7 @@ def test_a_signal_ends_it_with_what_was_covered(copy: Path):
     def tell(event: dict) -> None:
         events.append(event)
         if event["event"] == "step" and event["step"] == 5:
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGTERM)
 
     receipt, code = replay(ReplayRequest(folder=copy, whole=True), lambda line: None, tell)
     assert code == 5

@@ -34,7 +34,7 @@ def toolbar(listing: Listing) -> Look:
             "Search",
             key="q",
             bind="query-params",
-            placeholder="gemma grade:verified loss<1.2",
+            placeholder="gemma grade:consistent loss<1.2",
             icon=":material/search:",
             help=_HELP,
         )
