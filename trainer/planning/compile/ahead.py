@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -79,7 +79,7 @@ class Answer:
     seconds: float
 
     in_one_piece: bool = False
-    """Whether the device's memory is given out for a whole program at once, gaps and all, as a GPU's is."""
+    """Whether the device's memory is given out for a whole program at once, gaps and all, as a GPU's and a CPU's is."""
 
     @property
     def peak_bytes(self) -> int:
@@ -147,10 +147,8 @@ class Compiler:
         seconds = time.perf_counter() - began
         _wait(process, time.perf_counter() + GRACE_SECONDS, (folder / ENDED).is_file)
         if is_complete(folder):
-            in_one_piece = isinstance(question.machine, Cards)
+            in_one_piece = isinstance(question.machine, Cards | Processors)
             memory = read_memory(folder)
-            if isinstance(question.machine, Processors):
-                memory = of_processors(memory)
             return Answer(memory=memory, need_bytes=None, said="", seconds=seconds, in_one_piece=in_one_piece)
         return _answer_in(folder, seconds, limit_seconds)
 
@@ -170,14 +168,6 @@ class Compiler:
                     start_new_session=True,
                 )
         return self._process
-
-
-def of_processors(memory: ProgramMemory) -> ProgramMemory:
-    """Return the memory of a program for a CPU as `loop/program.py` counts it when the program is about to run.
-
-    A CPU's runtime sets all temporaries aside as one piece; constants lie in the code.
-    """
-    return replace(memory, peak_bytes=memory.allocated_bytes - memory.constants_bytes)
 
 
 def _tell(process: subprocess.Popen[bytes], line: str) -> None:

@@ -51,8 +51,6 @@ class ProgramMemory:
     """Of the allocated bytes, the program's arguments: a train step's state and batch."""
     aliased_bytes: int
     """Of the arguments, what the program's results are written into: a donated state."""
-    constants_bytes: int
-    """Of the allocated bytes, what stands in the program itself."""
     largest: tuple[Buffer, ...]
     """What is in use at the peak besides the arguments, largest first; from one MiB on."""
 
@@ -76,7 +74,6 @@ def read_memory(folder: Path) -> ProgramMemory:
         allocated_bytes=allocated.fixed_bytes + allocated.shared_bytes,
         arguments_bytes=allocated.arguments_bytes,
         aliased_bytes=allocated.aliased_bytes,
-        constants_bytes=allocated.constants_bytes,
         largest=tuple(sorted((each for each in live if each.bytes >= LARGE_BYTES), key=lambda each: -each.bytes)),
     )
 
@@ -107,7 +104,6 @@ class _Allocations:
     """In use from the program's begin to its end."""
     arguments_bytes: int = 0
     aliased_bytes: int = 0
-    constants_bytes: int = 0
     shared_bytes: int = 0
     placed: list[_Placed]
 
@@ -124,7 +120,6 @@ def _allocations(text: str) -> _Allocations:
                 found.shared_bytes += size
             elif color == 0 and "thread-local" not in rest:
                 found.fixed_bytes += size
-                found.constants_bytes += size if rest.startswith(" constant") else 0
                 if "parameter" in rest:
                     found.arguments_bytes += size
                     found.aliased_bytes += size if "maybe-live-out" in rest else 0
