@@ -5,11 +5,13 @@ Parameters never exist twice: random ones are drawn in place, read ones are put 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import jax
 import optax
 
+from trainer.config.tree import Optimizer
 from trainer.loop.loss_scale import first_loss_scale, is_scaled
 from trainer.loop.mesh import state_shardings
 from trainer.loop.optimizer import build_optimizer
@@ -36,14 +38,43 @@ def shardings_of(tree: Any) -> Any:
 
 def state_shapes(task: Task) -> TrainState:
     """Return the shapes, types and shardings of a run's state; nothing is computed."""
-    state: TrainState = placed(jax.eval_shape(lambda trained: first_state_of(task, trained), task.model.trained), task)
+    state: TrainState = placed(unplaced_state(task), task)
+    return state
+
+
+def unplaced_state(task: Task) -> TrainState:
+    """Return the shapes and types of a run's state, wherever it lies."""
+    config = task.config
+    shapes = tuple(task.model.trained.items())
+    return _state_of_shapes(config.optimizer, config.limits.steps, shapes, scaled=is_scaled(config.precision))
+
+
+@lru_cache(maxsize=64)
+def _state_of_shapes(
+    optimizer: Optimizer, steps: int, shapes: tuple[tuple[str, jax.ShapeDtypeStruct], ...], *, scaled: bool
+) -> TrainState:
+    """Return the state that an optimizer makes of parameters, as shapes.
+
+    Kept, because optimizers trace a function for each array, and a plan asks for the same state once for each program,
+    machine and change that it looks at.
+    """
+
+    def begun(trained: Params) -> TrainState:
+        return _begun(optimizer, steps, trained, scaled=scaled)
+
+    state: TrainState = jax.eval_shape(begun, dict(shapes))
     return state
 
 
 def first_state_of(task: Task, trained: Params) -> TrainState:
     """Return the state before a run's first step."""
-    scale = first_loss_scale() if is_scaled(task.config.precision) else None
-    return first_state(trained, optimizer_of(task), scale)
+    config = task.config
+    return _begun(config.optimizer, config.limits.steps, trained, scaled=is_scaled(config.precision))
+
+
+def _begun(optimizer: Optimizer, steps: int, trained: Params, *, scaled: bool) -> TrainState:
+    scale = first_loss_scale() if scaled else None
+    return first_state(trained, build_optimizer(optimizer, steps=steps), scale)
 
 
 def optimizer_of(task: Task) -> optax.GradientTransformation:

@@ -9,8 +9,9 @@ from typing import Any
 from trainer.config.load import setting_value
 from trainer.config.seed_names import set_at
 from trainer.config.tree import Config, config_of, document_of
-from trainer.planning.ask import Asking, ProgramAnswer
+from trainer.planning.ask import Asking
 from trainer.planning.changes import Change
+from trainer.planning.program_answer import ProgramAnswer
 from trainer.planning.subject import Subject
 from trainer.planning.verdict import WORST_FIRST, Verdict, worst
 
@@ -19,9 +20,6 @@ MOST_SETS = 4
 
 FREE = ("memory.donate",)
 """Settings that cost nothing: whoever changes anything had better have them too."""
-
-SURE_FRACTION = 0.7
-"""The largest error of a sum is 26 %: below this share of the memory no compiler need be asked about a program."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +63,7 @@ def advice(
         say: takes lines about progress.
         changes: those of a configuration that the target can compute.
     """
-    quick, asking = asking.quick(), replace(asking, sure_fraction=SURE_FRACTION)
+    quick, asking = asking.quick(), asking.brief()
     alone = changes(subject.task.config)
     summed = [(change, tuple(_programs(subject, change.config, quick))) for change in alone]
     enough: list[tuple[Change, ...]] = [

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 from trainer.data.prompts import Asked
 from trainer.loop.task import Task
 from trainer.methods.model import model_of
 from trainer.planning.compile.ahead import Answer, Compiler, CompilerError, Question
-from trainer.planning.compile.buffers import Buffer
 from trainer.planning.compile.cache import keep, kept, key_of
-from trainer.planning.compile.machines import Machine, to_install
+from trainer.planning.compile.machines import Machine, Processors, to_install
+from trainer.planning.division import divided
 from trainer.planning.estimate import Part, error_of, estimates, total_bytes
-from trainer.planning.estimate.workload import bytes_of, workload_of
-from trainer.planning.verdict import Verdict, Way, verdict
+from trainer.planning.estimate.export import export_parts
+from trainer.planning.program_answer import COMPILED_ERROR, ProgramAnswer
+from trainer.planning.verdict import Way
 
-COMPILED_ERROR = 0.02
-"""The public failure: 28.12 GiB by the compiler, 28.59 on the chip."""
 EXTRAPOLATED_ERROR = 0.23
 """Beyond the compiler's own: what few layers beside occupied memory say of the whole.
 
@@ -29,55 +26,20 @@ devices few layers keep 20 % less: these run ahead of each other over as many la
 CARD_ERROR = 0.05
 """A card's compiler cannot time its kernels without the card, and may choose others there."""
 
+FAR_TOO_LARGE = 2.0
+"""Times the memory that a device has: from there on the sums refuse alone. Their largest error is a quarter."""
+
+SURE_FRACTION = {"cpu": 0.45, "gpu": 0.7, "tpu": 0.7}
+"""Below this share of the memory a sum is sure enough; the largest errors of sums are 26 %, and of a CPU's a half."""
+
+NOT_RUN = {
+    "start": "the state comes from a checkpoint",
+    "export": "exporting is a command of its own",
+}
+"""Why a program is summed and not compiled, where the compiler of the run's own device was at hand."""
+
 FEW_LAYERS = 3
 NAMED_BUFFERS = 8
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProgramAnswer:
-    """What one program of a run needs of each device."""
-
-    name: str
-    way: Way
-    peak_bytes: int
-    available_bytes: int | None
-    error_fraction: float
-    because: str
-    seconds: float | None
-    """How long the compiler took. None: it was not asked."""
-    parts: tuple[Part, ...]
-    buffers: tuple[Buffer, ...] = ()
-    aliased_fraction: float | None = None
-    """Of the state that a compiled step replaces, what it reuses. None: not seen, or another program."""
-    opt_state_ratio: float | None = None
-    """Optimizer state among a compiled step's arguments over what the declared optimizer keeps. None: as above."""
-
-    @property
-    def verdict(self) -> Verdict:
-        """Whether the program fits."""
-        return verdict(self.peak_bytes, self.available_bytes, self.error_fraction, self.way)
-
-    def document(self) -> dict[str, Any]:
-        """Return the program as plan.json has it."""
-        return {
-            "name": self.name,
-            "on": "device",
-            "verdict": self.verdict,
-            "method": self.way,
-            "peak_bytes": self.peak_bytes,
-            "available_bytes": self.available_bytes,
-            "error_fraction": self.error_fraction,
-            "because": self.because,
-            "seconds": self.seconds,
-            "parts": parts_document(self.parts),
-            "buffers": [asdict(buffer) for buffer in self.buffers],
-        }
-
-
-def parts_document(parts: tuple[Part, ...]) -> list[dict[str, Any]]:
-    """Return parts as plan.json has them, largest first."""
-    ordered = sorted((part for part in parts if part.bytes), key=lambda part: -part.bytes)
-    return [{"name": part.name, "bytes": part.bytes, "because": part.because} for part in ordered]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +60,13 @@ class Asking:
     sure_fraction: float = 0.0
     """Below this share of the memory a sum is sure enough, and no compiler is asked. 0: it always is."""
 
+    longest: int | None = None
+    """Tokens of the longest sequences that the rows need. None: as long as they may be."""
+
+    def brief(self) -> Asking:
+        """Return the asking that compiles only what a sum is not sure of."""
+        return replace(self, sure_fraction=SURE_FRACTION[self.platform])
+
     def quick(self) -> Asking:
         """Return the asking that compiles nothing."""
         return replace(self, machine=None, why_not=self.why_not or "only formulas were asked for")
@@ -113,14 +82,13 @@ class Asking:
 
     def program(self, name: str, task: Task, asked: Asked | None, parts: tuple[Part, ...]) -> ProgramAnswer:
         """Return what one program needs."""
-        if self.machine is None or self.compiler is None:
-            return self._summed(name, parts, self.why_not)
-        if total_bytes(parts) <= self.sure_fraction * (self.available_bytes or 0):
-            return self._summed(name, parts, f"below {self.sure_fraction:.0%} of the memory a sum is sure")
+        if why_not := self._why_not_asked(name, parts):
+            return self._summed(name, parts, why_not)
         answer = None
         try:
             layers = task.model.source.spec.layers
-            if not self.exact and layers > 2 * FEW_LAYERS:
+            # On this machine the whole is what `train` compiles, and a CPU's compiler keeps much of every layer.
+            if not self.exact and layers > 2 * FEW_LAYERS and not isinstance(self.machine, Processors):
                 answer = self.extrapolated(name, task, asked, parts)
             if answer is None or answer.verdict == "tight":
                 answer = self._compiled(name, task, asked, parts)
@@ -129,6 +97,20 @@ class Asking:
                 return answer
             return self._summed(name, parts, one_line(str(error)))
         return answer
+
+    def _why_not_asked(self, name: str, parts: tuple[Part, ...]) -> str:
+        """Return why the compiler is not asked about a program, an empty text where it is."""
+        need, available = total_bytes(parts), self.available_bytes or 0
+        if self.machine is None or self.compiler is None:
+            return self.why_not or "no compiler was asked"
+        if need <= self.sure_fraction * available:
+            return f"below {self.sure_fraction:.0%} of the memory a sum is sure"
+        if isinstance(self.machine, Processors):
+            if name in NOT_RUN and name != "start":
+                return NOT_RUN[name]
+            if need > FAR_TOO_LARGE * available:
+                return f"more than {FAR_TOO_LARGE:g} times the memory is not compiled"
+        return ""
 
     def _summed(self, name: str, parts: tuple[Part, ...], why_not: str) -> ProgramAnswer:
         """Return what the closed form says."""
@@ -146,9 +128,20 @@ class Asking:
     def _compiled(self, name: str, task: Task, asked: Asked | None, parts: tuple[Part, ...]) -> ProgramAnswer:
         """Return what the compiler says of the whole program."""
         beside = resident_bytes(name, parts)
-        answer = self._answer(name, task, asked, layers=0, occupied=beside)
+        answers = [self._answer(each, task, asked, layers=0, occupied=beside) for each in self._compiled_as(name, task)]
+        answer = max(answers, key=lambda each: each.peak_bytes)
         found = self._of(name, answer, parts, "compiler", "the whole program was compiled")
         return with_step_read(found, answer, parts, occupied=beside)
+
+    def _compiled_as(self, name: str, task: Task) -> tuple[str, ...]:
+        """Return the names in `loop/program.py` of what `train` compiles for a program, on this machine as it does."""
+        if not isinstance(self.machine, Processors):
+            return (name,)
+        if name == "start" and (task.model.adapters or not task.model.reads_weights):
+            return ("draw", "start")
+        if name == "train" and self.longest in task.lengths[:-1]:
+            return (f"train_{self.longest}",)
+        return (name,)
 
     def extrapolated(self, name: str, task: Task, asked: Asked | None, parts: tuple[Part, ...]) -> ProgramAnswer:
         """Return what the compiler says of the first layers, beside memory occupied as the others would."""
@@ -169,7 +162,7 @@ class Asking:
 
     def _of(self, name: str, answer: Answer, parts: tuple[Part, ...], way: Way, because: str) -> ProgramAnswer:
         """Return an answer of the compiler, its bytes divided into parts as the sums divide them."""
-        error = COMPILED_ERROR if self.platform == "tpu" else CARD_ERROR
+        error = CARD_ERROR if self.platform == "gpu" else COMPILED_ERROR
         if way == "extrapolated":
             error += EXTRAPOLATED_ERROR
         return ProgramAnswer(
@@ -239,50 +232,6 @@ def resident_bytes(name: str, parts: tuple[Part, ...]) -> int:
     return sum(part.bytes for part in parts if part.name in beside)
 
 
-def export_parts(task: Task, platform: str) -> tuple[Part, ...]:
-    """Return what making the plain model needs: its parameters, and adapters until they are merged into them."""
-    work = workload_of(task, platform=platform)
-    plain = bytes_of(task.model.base) // work.shards
-    merged = max(math.prod(shape.shape) * 4 for shape in task.model.base.values()) if task.model.adapters else 0
-    return (
-        Part(name="params", bytes=plain, because="the plain model"),
-        Part(name="adapters", bytes=bytes_of(task.model.trained) // work.shards if merged else 0, because="adapters"),
-        Part(name="merging", bytes=merged // work.shards, because="the largest array in float32 while it is merged"),
-    )
-
-
-KEPT_WHOLE = ("params", "frozen", "opt_state", "batch", "adapters")
-"""Parts that are exact: arrays of known shape that are there from begin to end."""
-
-
-def divided(peak: int, parts: tuple[Part, ...]) -> tuple[Part, ...]:
-    """Return parts that add up to a compiled peak: arrays of known shape as they are, the rest in proportion.
-
-    A peak of 100 with params of 60 and temporaries summed as 30 and 20 has 60, 24 and 16.
-    """
-    exact = [part for part in parts if part.name in KEPT_WHOLE]
-    loose = [part for part in parts if part.name not in KEPT_WHOLE and part.bytes]
-    left = peak - total_bytes(tuple(exact))
-    if left < 0 or not loose:
-        rest = Part(name="temporaries", bytes=max(left, 0), because="what the compiler keeps besides")
-        whole = tuple(_fitted(peak, exact)) if left < 0 else (*exact, rest)
-        return tuple(part for part in whole if part.bytes)
-    summed = total_bytes(tuple(loose))
-    shared = [replace(part, bytes=part.bytes * left // summed) for part in loose]
-    lost = left - sum(part.bytes for part in shared)
-    shared[0] = replace(shared[0], bytes=shared[0].bytes + lost)
-    return tuple(part for part in (*exact, *shared) if part.bytes)
-
-
-def _fitted(peak: int, parts: list[Part]) -> Iterator[Part]:
-    """Yield parts cut so that they add up to a peak below their sum."""
-    left = peak
-    for part in parts:
-        taken = min(part.bytes, left)
-        left -= taken
-        yield replace(part, bytes=taken)
-
-
 def one_line(text: str) -> str:
     """Return a text as one line that fits into a document."""
     return " ".join(text.split())[:400] or "no reason was given"
@@ -291,5 +240,5 @@ def one_line(text: str) -> str:
 def no_compiler(platform: str) -> str:
     """Return why a platform's compiler is not asked, and what brings it."""
     if platform == "cpu":
-        return "a CPU's memory is added up"
+        return "a CPU of another machine is not compiled for"
     return f"the {platform.upper()} compiler is not installed ({to_install(platform)})"

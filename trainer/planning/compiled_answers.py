@@ -11,14 +11,10 @@ from trainer.loop.program import Compiled
 from trainer.loop.run_programs import RunPrograms
 from trainer.loop.state import state_shapes
 from trainer.loop.task import Task
-from trainer.planning.ask import COMPILED_ERROR, Asking, ProgramAnswer, divided, resident_bytes
+from trainer.planning.ask import NOT_RUN, Asking, resident_bytes
 from trainer.planning.devices import Devices
-
-NOT_RUN = {
-    "start": "the state comes from a checkpoint",
-    "export": "exporting is a command of its own",
-}
-"""Why a program is summed and not compiled, where the compiler was at hand."""
+from trainer.planning.division import divided
+from trainer.planning.program_answer import COMPILED_ERROR, ProgramAnswer
 
 
 def summed_answers(task: Task, devices: Devices, *, asked: Asked | None) -> list[ProgramAnswer]:

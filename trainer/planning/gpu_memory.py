@@ -9,6 +9,8 @@ import os
 import shutil
 import subprocess
 
+from evidence.targets.target import Target
+
 FRACTION = "XLA_CLIENT_MEM_FRACTION"
 OLDER_FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 """The same under its earlier name; JAX refuses to start where both are set."""
@@ -57,3 +59,10 @@ def gpu_memories() -> list[int]:
     except (OSError, subprocess.SubprocessError):
         return []
     return [int(line) * MIB for line in answer.split() if line.isdecimal()]
+
+
+def available_bytes(target: Target) -> int | None:
+    """Return what a run may use of one device: of a card, what is left when CUDA has taken its own."""
+    if target.memory_bytes is None or target.platform != "gpu":
+        return target.memory_bytes
+    return target.memory_bytes - CUDA_BYTES

@@ -15,12 +15,12 @@ from trainer.config.tree import document_of
 from trainer.data.prompts import Asked
 from trainer.loop.task import Task
 from trainer.planning.advice import deciding
-from trainer.planning.ask import ProgramAnswer, parts_document
 from trainer.planning.changes import smaller_runs
 from trainer.planning.compiled_answers import summed_answers
 from trainer.planning.devices import REFUSED, Devices
 from trainer.planning.element_types import element_types_of
 from trainer.planning.estimate import estimate, total_bytes
+from trainer.planning.program_answer import ProgramAnswer, parts_document
 from trainer.planning.verdict import verdict, worst
 from trainer.recorder.recorder import Recorder, now
 

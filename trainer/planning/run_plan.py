@@ -17,21 +17,19 @@ from schemas.problems.rule import Rule, problem_of
 from trainer.loop.run_programs import RunPrograms, compiled_run
 from trainer.loop.task import Task
 from trainer.objectives.data import Data
-from trainer.planning.ask import ProgramAnswer
+from trainer.planning.ask import FAR_TOO_LARGE
 from trainer.planning.calibration import Measured, measured_on, narrowed_answers
 from trainer.planning.compiled_answers import compiled_answers, summed_answers
 from trainer.planning.devices import REFUSED, Devices
 from trainer.planning.duration.operations import operations
 from trainer.planning.out_of_memory.read import READERS
 from trainer.planning.plan import DOES_NOT_FIT, advice, does_not_fit, plan_run, refuse_what_does_not_fit
+from trainer.planning.program_answer import ProgramAnswer
 from trainer.planning.spending import spending_of
 from trainer.planning.subject import Subject, counted_tokens
 from trainer.planning.target_plan import finding
 from trainer.planning.this_machine import as_target
 from trainer.recorder.failure import FAILED, is_out_of_memory
-
-FAR_TOO_LARGE = 2.0
-"""Times the memory that a device has: from there on the sums refuse alone. Their largest error is a quarter."""
 
 MAIN_MEMORIES = ("tpu", "gpu")
 """What a plan is about; a core has small memories besides."""

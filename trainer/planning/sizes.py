@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from trainer.config.tree import Config
-from trainer.planning.advice import SURE_FRACTION, deciding
-from trainer.planning.ask import Asking, ProgramAnswer
+from trainer.planning.advice import deciding
+from trainer.planning.ask import Asking
 from trainer.planning.changes import fewest_sequences
+from trainer.planning.program_answer import ProgramAnswer
 from trainer.planning.subject import Subject
 
 LARGEST = 4096
@@ -25,7 +26,7 @@ def largest_microbatch(subject: Subject, asking: Asking, *, say: Callable[[str],
 
     The sums say where to look; the compiler is asked there, and the step is halved until it has answered on both sides.
     """
-    quick, asking = asking.quick(), replace(asking, sure_fraction=SURE_FRACTION)
+    quick, asking = asking.quick(), asking.brief()
     each = fewest_sequences(subject.task.config)  # sizes are counted in pairs where the objective compares two
     guess = _bisected(lambda size: _fits(_at(subject, quick, size=each * size)), 1, LARGEST)
     found, refused = 0, LARGEST + 1

@@ -17,7 +17,6 @@ from schemas.problems.problem import Problem
 from trainer.loop.disk import bytes_of as state_bytes_of
 from trainer.loop.disk import most_at_once
 from trainer.loop.state import state_shapes
-from trainer.planning.ask import ProgramAnswer
 from trainer.planning.calibration import Measured
 from trainer.planning.duration.roofline import step_band
 from trainer.planning.duration.session import (
@@ -31,6 +30,7 @@ from trainer.planning.duration.session import (
     weeks_needed,
 )
 from trainer.planning.estimate.workload import bytes_of
+from trainer.planning.program_answer import ProgramAnswer
 from trainer.planning.step_time import PredictedStep, predicted_step
 from trainer.planning.subject import Subject
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from evidence.rules.spending.band import Band
 from evidence.targets.target import Target
 from trainer.loop.task import Task
-from trainer.planning.ask import ProgramAnswer
 from trainer.planning.calibration import Measured, said_of
 from trainer.planning.duration.exchange import GATHERS, exchanged_bytes
 from trainer.planning.duration.operations import step_operations
 from trainer.planning.duration.roofline import LIKELY_EFFICIENCY, floor_seconds, narrowed, step_band
 from trainer.planning.estimate.workload import ITEM_BYTES, count_of
+from trainer.planning.program_answer import ProgramAnswer
 
 NOMINAL_FLOPS = 1e9
 """Operations a second that a device of unknown speed is measured against; alone they say nothing."""

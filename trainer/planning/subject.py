@@ -30,6 +30,9 @@ from trainer.planning.devices import TOO_FEW
 CHARACTERS_A_TOKEN = 3.5
 """Assumed where a model's tokenizer is not here: English text has 3.5 to 4.5 characters a token, numbers fewer."""
 
+ASSUMED_FROM_ROWS = 2_000
+"""Generated rows that an assumption is made of; more of the same generator say the same."""
+
 PACKED_FRACTION = 0.95
 """Share of real tokens assumed of packed sequences."""
 
@@ -51,11 +54,13 @@ class Subject:
     task: Task
     asked: Asked | None
     tokens: Tokens
+    longest: int | None = None
+    """Tokens of the longest sequences that the rows need, of `task.lengths`. None: the rows were not counted."""
     warnings: tuple[Problem, ...] = ()
 
     def changed(self, config: Config) -> Subject:
         """Return the run under another configuration of the same model, on the same devices."""
-        return Subject(task=self.task.changed(config), asked=self.asked, tokens=self.tokens, warnings=self.warnings)
+        return replace(self, task=self.task.changed(config))
 
 
 def subject_of(config: Config, target: Target, *, say: Callable[[str], None] = lambda line: None) -> Subject:
@@ -73,7 +78,7 @@ def subject_of(config: Config, target: Target, *, say: Callable[[str], None] = l
         raise ProblemError(too_long, exit_code=2)
     say("reading the rows")
     read = _read(replace(config, mesh=type(config.mesh)()))
-    return Subject(task=task, asked=read.asked, tokens=read.tokens, warnings=read.warnings)
+    return Subject(task=task, asked=read.asked, tokens=read.tokens, longest=read.longest, warnings=read.warnings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +87,7 @@ class Read:
 
     asked: Asked | None
     tokens: Tokens
+    longest: int | None = None
     warnings: tuple[Problem, ...] = ()
 
 
@@ -99,7 +105,12 @@ def _read(config: Config) -> Read:
     data = read_data(config, model, objective_of(config), problems, devices=1)
     if problems or data is None:
         raise ProblemError(problems, exit_code=2)
-    return Read(asked=data.asked, tokens=counted_tokens(config, data), warnings=data.warnings)
+    return Read(
+        asked=data.asked,
+        tokens=counted_tokens(config, data),
+        longest=max(data.source.lengths_in_use),
+        warnings=data.warnings,
+    )
 
 
 def devices_used(config: Config, target: Target) -> int:
@@ -149,7 +160,8 @@ def assumed_tokens(config: Config) -> Tokens:
     Raises:
         ProblemError: exit code 2; the rows cannot be read.
     """
-    _, rows = read_training_rows(config)
+    few = min(config.data.generated_rows, ASSUMED_FROM_ROWS)
+    _, rows = read_training_rows(replace(config, data=replace(config.data, generated_rows=few)))
     longest = config.data.max_length
     counts = np.minimum(assumed_count([text_of(row) for row in rows]), longest)
     fraction = PACKED_FRACTION if config.data.packing else float(counts.mean() / longest)

@@ -15,14 +15,15 @@ from schemas.catalog import VERSION
 from schemas.problems.problem import Gathering, Problem
 from schemas.problems.render import as_text
 from trainer.config.tree import Config, document_of
-from trainer.planning.advice import SURE_FRACTION, advice, deciding
-from trainer.planning.ask import Asking, ProgramAnswer, no_compiler, parts_document
+from trainer.planning.advice import advice, deciding
+from trainer.planning.ask import Asking, no_compiler
 from trainer.planning.calibration import measured_on, narrowed_answers
 from trainer.planning.changes import Change, changes_of
 from trainer.planning.compile.ahead import Compiler
 from trainer.planning.compile.machines import machine_of
 from trainer.planning.element_types import refuse_absent_types
-from trainer.planning.gpu_memory import CUDA_BYTES
+from trainer.planning.gpu_memory import CUDA_BYTES, available_bytes
+from trainer.planning.program_answer import ProgramAnswer, parts_document
 from trainer.planning.sizes import grid, largest_microbatch
 from trainer.planning.spending import spending_of
 from trainer.planning.subject import Subject, devices_used, subject_of
@@ -91,20 +92,14 @@ def asking_for(target: Target, subject: Subject, wish: Wish) -> Iterator[Asking]
         limit_seconds=wish.limit_seconds,
         say=wish.say,
         why_not=why_not,
-        sure_fraction=SURE_FRACTION if wish.brief else 0.0,
+        longest=subject.longest,
     )
+    plain = plain.brief() if wish.brief else plain
     if machine is None:
         yield plain
         return
     with Compiler() as compiler:
         yield replace(plain, machine=machine, compiler=compiler)
-
-
-def available_bytes(target: Target) -> int | None:
-    """Return what a run may use of one device: of a card, what is left when CUDA has taken its own."""
-    if target.memory_bytes is None or target.platform != "gpu":
-        return target.memory_bytes
-    return target.memory_bytes - CUDA_BYTES
 
 
 def document(subject: Subject, target: Target, programs: list[ProgramAnswer]) -> dict[str, Any]:

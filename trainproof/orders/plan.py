@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -49,7 +50,7 @@ def answer_of(flags: PlanFlags) -> dict[str, Any]:
     if flags.on is None or flags.on == THIS_MACHINE:
         from trainer.planning.this_machine import this_machine
 
-        return planned(config, this_machine(config), flags)
+        return cached_here(config, this_machine(config), flags)
     return cached(config, target_of(flags.on), flags)
 
 
@@ -66,6 +67,38 @@ def cached(config: Config, target: Target, flags: PlanFlags) -> dict[str, Any]:
     plan = planned(config, target, flags)
     keep(f"answer-{key}", plan)
     return plan
+
+
+def cached_here(config: Config, target: Target, flags: PlanFlags) -> dict[str, Any]:
+    """Return the plan for this machine: the one kept of the same question, held against the memory that is free now.
+
+    It is made anew where that changes a verdict, and where what it advises follows from the memory.
+    """
+    anytime = replace(target, memory_bytes=None, memory_source="", disk_bytes=None)
+    asked = question(config, anytime, flags) | {"here": repr(anytime), "processors": os.cpu_count()}
+    asked |= {"xla_flags": os.environ.get("XLA_FLAGS", "")}
+    key = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+    if (known := kept(f"answer-{key}")) is not None and (renewed := with_memory_of_now(known, target)) is not None:
+        return renewed
+    plan = planned(config, target, flags)
+    if not flags.grid and not flags.max_batch:
+        keep(f"answer-{key}", plan)
+    return plan
+
+
+def with_memory_of_now(plan: dict[str, Any], target: Target) -> dict[str, Any] | None:
+    """Return a plan that was kept under the memory and the disk that are free now, None where it must be made anew."""
+    from trainer.planning.gpu_memory import available_bytes
+    from trainer.planning.verdict import verdict
+
+    available, free = available_bytes(target), target.disk_bytes or 0
+    programs = [each | {"available_bytes": available} for each in plan["programs"]]
+    now = [verdict(each["peak_bytes"], available, each["error_fraction"], each["method"]) for each in programs]
+    if plan["advice"] or now != [each["verdict"] for each in programs] or plan["disk"]["need_bytes"] > free:
+        return None
+    machine = plan["target"] | {"memory_bytes": available, "memory_source": target.memory_source}
+    disk = plan["disk"] | {"available_bytes": target.disk_bytes}
+    return plan | {"available_bytes": available, "programs": programs, "target": machine, "disk": disk}
 
 
 def planned(config: Config, target: Target, flags: PlanFlags) -> dict[str, Any]:

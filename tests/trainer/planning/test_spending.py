@@ -6,10 +6,11 @@ import pytest
 
 from evidence.targets.table import target_of
 from trainer.config.tree import Batch, Checkpoint, Config, Data, Limits, Memory, Mesh, Model, Precision
-from trainer.planning.ask import ProgramAnswer, with_step_read
+from trainer.planning.ask import with_step_read
 from trainer.planning.compile.ahead import Answer
 from trainer.planning.compile.buffers import ProgramMemory
-from trainer.planning.estimate.part import Part
+from trainer.planning.part import Part
+from trainer.planning.program_answer import ProgramAnswer
 from trainer.planning.target_plan import Wish, plan_for
 
 MIB = 2**20

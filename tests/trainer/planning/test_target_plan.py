@@ -20,9 +20,10 @@ from trainer.loop.program import train_program
 from trainer.methods.model import model_of
 from trainer.model.files.known import known_source
 from trainer.planning import ask, target_plan
-from trainer.planning.ask import Asking, divided
+from trainer.planning.ask import Asking
 from trainer.planning.compile.ahead import Compiler
 from trainer.planning.compile.machines import V5E_1, machine_of
+from trainer.planning.division import divided
 from trainer.planning.duration.operations import operations, step_operations
 from trainer.planning.estimate import Part, estimates
 from trainer.planning.subject import subject_of

@@ -21,7 +21,7 @@ from trainer.config.tree import Config, document_of
 from trainer.data.prompts import Asked
 from trainer.planning.compile.buffers import Buffer, ProgramMemory, is_complete, read_memory
 from trainer.planning.compile.files import ANSWER, ENDED, OUTPUT
-from trainer.planning.compile.machines import V5E_1, V5E_8, Cards, Chips, Machine
+from trainer.planning.compile.machines import V5E_1, V5E_8, Cards, Chips, Machine, Processors
 
 __all__ = ["V5E_1", "V5E_8", "Answer", "Chips", "Compiler", "CompilerError", "Question", "compile_ahead"]
 
@@ -79,7 +79,7 @@ class Answer:
     seconds: float
 
     in_one_piece: bool = False
-    """Whether the device's memory is given out for a whole program at once, gaps and all, as a GPU's is."""
+    """Whether the device's memory is given out for a whole program at once, gaps and all, as a GPU's and a CPU's is."""
 
     @property
     def peak_bytes(self) -> int:
@@ -147,7 +147,7 @@ class Compiler:
         seconds = time.perf_counter() - began
         _wait(process, time.perf_counter() + GRACE_SECONDS, (folder / ENDED).is_file)
         if is_complete(folder):
-            in_one_piece = isinstance(question.machine, Cards)
+            in_one_piece = isinstance(question.machine, Cards | Processors)
             memory = read_memory(folder)
             return Answer(memory=memory, need_bytes=None, said="", seconds=seconds, in_one_piece=in_one_piece)
         return _answer_in(folder, seconds, limit_seconds)

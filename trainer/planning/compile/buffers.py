@@ -13,8 +13,12 @@ from pathlib import Path
 
 ASSIGNMENT = "after_optimizations-buffer-assignment.txt"
 LIVE_RANGE = "after_optimizations-live-range.txt"
-COMPLETE = ("after_optimizations_after_buffer_assignment.txt", "gpu_after_optimizations-memory-usage-report.txt")
-"""Ends of the names of what XLA writes; one of the last comes when the reports are complete (of a TPU, of a GPU)."""
+COMPLETE = (
+    "after_optimizations_after_buffer_assignment.txt",
+    "gpu_after_optimizations-memory-usage-report.txt",
+    "cpu_after_optimizations-memory-usage-report.txt",
+)
+"""Ends of the names of what XLA writes; one comes when the reports are complete (of a TPU, of a GPU, of a CPU)."""
 
 _ALLOCATION = re.compile(r"allocation \d+: size (\d+),(?: color (\d+),)?(?: page \d+)?(.*)")
 _VALUE = re.compile(r" value: <\d+ (\S+?)(\{[\d,]*\})?(?: \(phi\))? @\d+> \(size=(\d+),offset=(\d+)\): (.*)")

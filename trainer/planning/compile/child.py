@@ -40,7 +40,9 @@ FLAGS = "--xla_dump_to={} --xla_dump_hlo_as_text --xla_dump_hlo_pass_re="
 
 
 def devices_of(machine: dict[str, Any]) -> list[Any]:
-    """Return the devices of an order, which can be compiled for and nothing else."""
+    """Return the devices of an order; those of other machines can be compiled for and nothing else."""
+    if machine["platform"] == "cpu":
+        return list(jax.devices("cpu"))
     from jax.experimental import topologies
 
     if machine["platform"] == "gpu":
@@ -102,7 +104,7 @@ def carry_out(order: dict[str, Any]) -> None:
     output = os.open(folder / OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for stream in (1, 2):
         os.dup2(output, stream)
-    os.environ["XLA_FLAGS"] = FLAGS.format(folder)
+    os.environ["XLA_FLAGS"] = f"{order['machine'].get('flags', '')} {FLAGS.format(folder)}"
     try:
         answer = compile_ordered(order)
     except jax.errors.JaxRuntimeError as error:

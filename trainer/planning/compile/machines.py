@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from typing import Any
 
+from evidence.targets.table import THIS_MACHINE
 from evidence.targets.target import Target
 
 TPU_PACKAGE = "libtpu"
@@ -42,7 +44,22 @@ class Cards:
         return {"platform": "gpu", **asdict(self)}
 
 
-Machine = Chips | Cards
+@dataclass(frozen=True, kw_only=True)
+class Processors:
+    """The processors of this machine, which JAX takes for so many devices."""
+
+    devices: int
+    count: int
+    """Processors that one program is divided over."""
+    flags: str
+    """XLA's, as this process has them: they decide how many devices there are."""
+
+    def order(self) -> dict[str, Any]:
+        """Return what the compiling process is told."""
+        return {"platform": "cpu", **asdict(self)}
+
+
+Machine = Chips | Cards | Processors
 
 V5E_1 = Chips(topology="v5e:1x1", devices=1, chips_per_host=(1, 1, 1))
 V5E_8 = Chips(topology="v5e:2x4", devices=8)
@@ -50,6 +67,8 @@ V5E_8 = Chips(topology="v5e:2x4", devices=8)
 
 def machine_of(target: Target, *, devices: int) -> Machine | None:
     """Return how a target's compiler is asked, None where its table says nothing of it or it is not installed."""
+    if target.platform == "cpu" and target.name == THIS_MACHINE:
+        return Processors(devices=devices, count=os.cpu_count() or 1, flags=os.environ.get("XLA_FLAGS", ""))
     if target.compiler is None or not has_compiler(target.platform):
         return None
     if target.platform == "tpu":

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
-import jax
-
-from trainer.config.tree import Config
 from trainer.loop.loss_scale import is_scaled
-from trainer.loop.optimizer import build_optimizer
-from trainer.loop.step import in_float32
-from trainer.planning.estimate.part import Part
 from trainer.planning.estimate.workload import Workload, bits_of, bytes_of, count_of
+from trainer.planning.part import Part
 
 FLOAT32_BYTES = 4
 TABLES = ("tokens.table", "head.table")
@@ -22,7 +16,7 @@ TABLES = ("tokens.table", "head.table")
 
 def state_parts(work: Workload) -> tuple[Part, ...]:
     """Return what params and opt_state need all the time."""
-    opt_bytes = opt_state_bytes(work.config, work.trained) // work.shards
+    opt_bytes = work.opt_state_bytes // work.shards
     each = opt_bytes * work.shards / max(count_of(work.trained), 1)
     opt_state = Part(
         name="opt_state",
@@ -51,13 +45,6 @@ def second_state_parts(work: Workload) -> tuple[Part, ...]:
         return ()
     again = sum(part.bytes for part in state_parts(work) if part.name in ("params", "opt_state"))
     return (Part(name="second_state", bytes=again, because="not donated: old and new state together"),)
-
-
-def opt_state_bytes(config: Config, params: Mapping[str, Any]) -> int:
-    """Return the bytes of opt_state over all devices, from the shapes that the optimizer itself would make."""
-    optimizer = build_optimizer(config.optimizer, steps=config.limits.steps)
-    state = jax.eval_shape(lambda tree: optimizer.init(in_float32(tree)), dict(params))
-    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
 
 
 def all_gradients(work: Workload) -> Part | None:

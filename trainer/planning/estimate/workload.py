@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import jax
+
 from trainer.config.tree import Config
+from trainer.loop.state import unplaced_state
 from trainer.loop.task import Task
 from trainer.model.spec import ModelSpec
 
@@ -24,6 +28,8 @@ class Workload:
     frozen: Mapping[str, Any]
     reference: Mapping[str, Any]
     """The first parameters, kept beside those which learn; empty where the loss asks for none."""
+    opt_state_bytes: int
+    """Of what the optimizer keeps, over all devices."""
     shards: int
     """Devices that the state is divided over."""
     on_cpu: bool
@@ -80,6 +86,7 @@ def workload_of(task: Task, *, platform: str) -> Workload:
         trained=task.model.trained,
         frozen=task.model.frozen,
         reference=task.reference,
+        opt_state_bytes=opt_state_bytes(task),
         shards=task.mesh.size if config.mesh.shard_params else 1,
         on_cpu=platform == "cpu",
         sequences=sequences,
@@ -87,6 +94,12 @@ def workload_of(task: Task, *, platform: str) -> Workload:
         chunk_tokens=chunk_tokens,
         bytes_per_token=sum(array.size * array.dtype.itemsize for array in arrays.values()) // tokens,
     )
+
+
+def opt_state_bytes(task: Task) -> int:
+    """Return the bytes of opt_state over all devices, from the shapes that the optimizer itself would make."""
+    leaves = jax.tree.leaves(unplaced_state(task).opt_state)
+    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves)
 
 
 def bytes_of(params: Mapping[str, Any]) -> int:
