@@ -57,14 +57,9 @@ def plan(
     if calibrate:
         _calibrate(runs or [RUNS], forget=forget, as_json=as_json)
         return
-    if forget:
-        message = "--forget is for --calibrate."
-        raise typer.BadParameter(message)
-    if runs:
-        message = f"'{runs[0]}' is read with --calibrate only. {FROM_A_CONFIGURATION}"
-        raise typer.BadParameter(message)
-    if config is None:
-        message = f"Missing option '--config'. {FROM_A_CONFIGURATION}"
+    if forget or runs or config is None:
+        what = f"'{runs[0]}' is for --calibrate." if runs else "--forget is for --calibrate." if forget else ""
+        message = f"{what or 'Missing option --config.'} {FROM_A_CONFIGURATION}"
         raise typer.BadParameter(message)
     need("plan", "train")
     from trainer.loop.stop import ending_at_once

@@ -6,6 +6,6 @@ the run tells the rest. The bounds are chosen from `benchmarks/honest_runs.py`, 
 
 from __future__ import annotations
 
-from evidence.rules.envelope import curves, machine, times
+from evidence.rules.envelope import curves, machine, software, times
 
-CHECKS = (*curves.CHECKS, *machine.CHECKS, *times.CHECKS)
+CHECKS = (*curves.CHECKS, *machine.CHECKS, *software.CHECKS, *times.CHECKS)
