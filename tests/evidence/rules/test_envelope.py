@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +87,8 @@ def test_a_day_that_cannot_be_is_unusual(tmp_path: Path, days: int) -> None:
     assert "TP442" in {each.code for each in check_run(read_run(run))}
 
 
+OURS = {"code": {"version": version("trainproof")}}
+"""What other versions need is not known here."""
 QUANTUM = {"requested": "tpu", "platform": "tpu", "kind": "Quantum v9", "list": [{"id": 0, "kind": "Quantum v9"}]}
 
 
@@ -93,8 +96,12 @@ QUANTUM = {"requested": "tpu", "platform": "tpu", "kind": "Quantum v9", "list": 
     ("manifest", "code", "said"),
     [
         ({"code": {"version": "99.0"}}, "TP444", "made by trainproof 99.0; this is"),
-        ({"environment": {"python": "2.7"}}, "TP444", "does not run on python 2.7 (at least 3.11)."),
-        ({"environment": {"packages": {"jax": "0.9.99"}}}, "TP444", "does not run on jax 0.9.99 (at least 0.10)."),
+        ({**OURS, "environment": {"python": "2.7"}}, "TP444", "does not run on python 2.7 (at least 3.11)."),
+        (
+            {**OURS, "environment": {"packages": {"jax": "0.9.99"}}},
+            "TP444",
+            "does not run on jax 0.9.99 (at least 0.10).",
+        ),
         ({"devices": QUANTUM}, "TP445", "the devices are called 'Quantum v9'."),
     ],
     ids=["version to come", "old python", "old jax", "chip of no maker"],
