@@ -8,7 +8,7 @@ memory-estimate.md` says what, and benchmarks/memory_estimate.py holds the sums 
 
 from __future__ import annotations
 
+from trainer.planning.estimate.part import ERROR_FRACTION, Part, error_of, total_bytes
 from trainer.planning.estimate.programs import estimate, estimates
-from trainer.planning.part import ERROR_FRACTION, Part, error_of, total_bytes
 
 __all__ = ["ERROR_FRACTION", "Part", "error_of", "estimate", "estimates", "total_bytes"]
