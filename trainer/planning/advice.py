@@ -76,8 +76,19 @@ def advice(
     found = []
     for number, each in enumerate(sets[:MOST_SETS], 1):
         say(f"verifying {number} of {min(len(sets), MOST_SETS)} changes: {', '.join(_settings(each))}")
-        found.append(Advised(changes=each, programs=tuple(_programs(subject, each[-1].config, asking))))
+        found.append(verified(subject, each, asking.open_ended()))
+    for number, advised in enumerate(found):
+        if any(other.verdict == "fits" for other in found):
+            break
+        if advised.verdict == "tight":
+            say(f"settling {', '.join(_settings(advised.changes))}")
+            found[number] = verified(subject, advised.changes, asking)
     return sorted(found, key=lambda advised: WORST_FIRST[::-1].index(advised.verdict))
+
+
+def verified(subject: Subject, changes: tuple[Change, ...], asking: Asking) -> Advised:
+    """Return what is known of the run with these changes, the last of which has the whole configuration."""
+    return Advised(changes=changes, programs=tuple(_programs(subject, changes[-1].config, asking)))
 
 
 def gathered(subject: Subject, quick: Asking, *, changes: Callable[[Config], list[Change]]) -> tuple[Change, ...]:

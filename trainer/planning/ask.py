@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from trainer.config.tree import Evaluation
 from trainer.data.prompts import Asked
 from trainer.loop.task import Task
 from trainer.methods.model import model_of
@@ -15,15 +16,10 @@ from trainer.planning.division import divided
 from trainer.planning.estimate.export import export_parts
 from trainer.planning.estimate.part import Part, error_of, total_bytes
 from trainer.planning.estimate.programs import estimates
+from trainer.planning.few_layers import FEW_LAYERS, Anchor, anchor_of, whole_from
 from trainer.planning.program_answer import COMPILED_ERROR, ProgramAnswer
 from trainer.planning.verdict import Way
 
-EXTRAPOLATED_ERROR = 0.23
-"""Beyond the compiler's own: what few layers beside occupied memory say of the whole.
-
-Large models on one chip were within 5 %, the step of SmolLM2-135M 10 % and small decoding 24 % apart, and of several
-devices few layers keep 20 % less: these run ahead of each other over as many layers as there are.
-"""
 CARD_ERROR = 0.05
 """A card's compiler cannot time its kernels without the card, and may choose others there."""
 
@@ -39,7 +35,6 @@ NOT_RUN = {
 }
 """Why a program is summed and not compiled, where the compiler of the run's own device was at hand."""
 
-FEW_LAYERS = 3
 NAMED_BUFFERS = 8
 
 
@@ -60,13 +55,20 @@ class Asking:
     """Why no compiler is asked."""
     sure_fraction: float = 0.0
     """Below this share of the memory a sum is sure enough, and no compiler is asked. 0: it always is."""
-
+    settles: bool = True
+    """Whether the whole of a program is compiled where few layers leave open whether it fits."""
+    anchors: dict[str, Anchor] = field(default_factory=dict)
+    """Programs whose whole was compiled: what is said of the same programs of changed runs is corrected by them."""
     longest: int | None = None
     """Tokens of the longest sequences that the rows need. None: as long as they may be."""
 
     def brief(self) -> Asking:
         """Return the asking that compiles only what a sum is not sure of."""
         return replace(self, sure_fraction=SURE_FRACTION[self.platform])
+
+    def open_ended(self) -> Asking:
+        """Return the asking that leaves open what few layers leave open."""
+        return replace(self, settles=False)
 
     def quick(self) -> Asking:
         """Return the asking that compiles nothing."""
@@ -85,19 +87,19 @@ class Asking:
         """Return what one program needs."""
         if why_not := self._why_not_asked(name, parts):
             return self._summed(name, parts, why_not)
-        answer = None
+        answer = whole = None
         try:
             layers = task.model.source.spec.layers
             # On this machine the whole is what `train` compiles, and a CPU's compiler keeps much of every layer.
             if not self.exact and layers > 2 * FEW_LAYERS and not isinstance(self.machine, Processors):
                 answer = self.extrapolated(name, task, asked, parts)
-            if answer is None or answer.verdict == "tight":
-                answer = self._compiled(name, task, asked, parts)
+            if answer is None or (answer.verdict == "tight" and self.settles):
+                whole = self._compiled(name, task, asked, parts)
         except CompilerError as error:
-            if answer is not None:
-                return answer
-            return self._summed(name, parts, one_line(str(error)))
-        return answer
+            return answer or self._summed(name, parts, one_line(str(error)))
+        if answer is not None and whole is not None:
+            self.anchors.setdefault(name, anchor_of(answer, whole, parts))
+        return whole or answer or self._summed(name, parts, "no compiler was asked")
 
     def _why_not_asked(self, name: str, parts: tuple[Part, ...]) -> str:
         """Return why the compiler is not asked about a program, an empty text where it is."""
@@ -157,15 +159,21 @@ class Asking:
         occupied = others + resident_bytes(name, less)
         answer = self._answer(name, task, asked, layers=FEW_LAYERS, occupied=occupied)
         layers = source.spec.layers
+        whole = whole_from(answer.peak_bytes, parts, self.anchors.get(name))
         because = f"{FEW_LAYERS} of {layers} layers were compiled beside {others:,} bytes that the others take"
-        found = self._of(name, answer, parts, "extrapolated", because)
+        found = self._of(name, answer, parts, "extrapolated", because + whole.because)
+        found = replace(
+            found,
+            peak_bytes=whole.bytes,
+            error_fraction=round(found.error_fraction + whole.error_fraction, 4),
+            parts=divided(whole.bytes, parts),
+            few_bytes=answer.peak_bytes,
+        )
         return with_step_read(found, answer, less, occupied=occupied)
 
     def _of(self, name: str, answer: Answer, parts: tuple[Part, ...], way: Way, because: str) -> ProgramAnswer:
         """Return an answer of the compiler, its bytes divided into parts as the sums divide them."""
         error = CARD_ERROR if self.platform == "gpu" else COMPILED_ERROR
-        if way == "extrapolated":
-            error += EXTRAPOLATED_ERROR
         return ProgramAnswer(
             name=name,
             way=way,
@@ -186,9 +194,11 @@ class Asking:
         """
         assert self.machine is not None, "the caller has looked"
         assert self.compiler is not None, "the caller has looked"
+        # What is evaluated changes no train step, so that such changes are answered by what is known of it.
+        config = replace(task.config, evaluation=Evaluation()) if name == "train" else task.config
         question = Question(
             program=name,
-            config=task.config,
+            config=config,
             machine=self.machine,
             asked=asked if name == "decode" else None,
             layers=layers,

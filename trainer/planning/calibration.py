@@ -16,7 +16,7 @@ from evidence.run.write import write_json
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import Rule, problem_of
 from trainer.planning.compile.cache import folder
-from trainer.planning.estimate.part import ERROR_FRACTION
+from trainer.planning.estimate.part import ERROR_FRACTION, SHARDED_ERROR_FRACTION
 from trainer.planning.program_answer import COMPILED_ERROR, ProgramAnswer
 from trainer.recorder.environment import environment
 
@@ -30,6 +30,9 @@ ENOUGH_FOR_MEMORY = 3
 
 MEMORY_WITHIN = 0.01
 """Another run of the same kind is this near to the ones that were measured."""
+
+UNMEASURED = (COMPILED_ERROR, ERROR_FRACTION, SHARDED_ERROR_FRACTION)
+"""Errors that stand for a compiler or a sum in general; what was measured on the device takes their place."""
 
 UNREADABLE = Rule(
     "TP746",
@@ -138,7 +141,7 @@ def narrowed_answers(answers: Sequence[ProgramAnswer], measured: Sequence[Measur
 def with_measured_error(answer: ProgramAnswer, measured: Sequence[Measured]) -> ProgramAnswer:
     """Return an answer with the error that was measured of others that were found in the same way."""
     ratios = [each.memory_ratio for each in measured if each.memory_ratio is not None and each.method == answer.way]
-    if len(ratios) < ENOUGH_FOR_MEMORY or answer.error_fraction not in (COMPILED_ERROR, ERROR_FRACTION):
+    if len(ratios) < ENOUGH_FOR_MEMORY or answer.error_fraction not in UNMEASURED:
         return answer
     most = max(abs(ratio - 1) for ratio in ratios)
     because = f"{answer.because}; {len(ratios)} runs on this kind of device were within {most:.1%}"

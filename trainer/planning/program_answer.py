@@ -32,6 +32,9 @@ class ProgramAnswer:
     opt_state_ratio: float | None = None
     """Optimizer state among a compiled step's arguments over what the declared optimizer keeps. None: as above."""
 
+    few_bytes: int | None = None
+    """What the first layers were said to need beside occupied memory. None: they were not asked about."""
+
     @property
     def verdict(self) -> Verdict:
         """Whether the program fits."""
