@@ -118,6 +118,10 @@ TPU_CASES = (
         chips=V5E_8,
     ),
     Case(model="gemma-2b", settings=f"{ADAFACTOR} {BF16} {shaped(128, 256)}", chips=V5E_8),  # submission_tpu.yaml
+    Case(model="gemma-2b", settings=f"{ADAFACTOR} {shaped(128, 256)}", chips=V5E_8),
+    Case(model="gemma-2b", settings=f"precision.compute=bfloat16 {shaped(128, 256)}", chips=V5E_8),
+    Case(model="gemma-2b", settings=f"precision.compute=bfloat16 {BF16} {shaped(128, 256)}", chips=V5E_8),
+    Case(model="gemma-2b", settings=f"precision.compute=bfloat16 {shaped(128, 128)}", chips=V5E_8),
 )
 SMALL = shaped(128, 16)
 CPU_CASES = tuple(

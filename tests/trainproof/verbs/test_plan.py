@@ -56,6 +56,24 @@ def test_a_plan_says_whether_it_fits_how_long_it_takes_and_answers_again_from_wh
     assert json.loads(ran(config, "--on", "kaggle-tpu-v5e-8", "--quick", "--json").stdout)["need_bytes"] == 1
 
 
+def test_what_was_kept_is_shown_without_loading_jax(config: Path):
+    flags = ("plan", "--config", str(config), "--on", "kaggle-tpu-v5e-8", "--quick")
+    answers = []
+    for _ in range(2):
+        program = (
+            "import sys; from trainproof.command import main\n"
+            f"try: main({list(flags)!r})\n"
+            "finally: sys.stderr.write('loaded ' + str('jax' in sys.modules))"
+        )
+        env = {**os.environ, "TRAINPROOF_CACHE": str(config.parent / "cache"), "JAX_PLATFORMS": "cpu"}
+        command = [sys.executable, "-c", program]
+        answers.append(subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=300))
+    first, again = answers
+    assert first.stdout == again.stdout
+    assert first.stderr.endswith("loaded True")
+    assert again.stderr.endswith("loaded False")
+
+
 def test_what_fits_nowhere_ends_with_3(config: Path):
     answer = ran(config, "--on", "t4", "--quick", "--set", "batch.microbatch_size=4096")
     assert answer.returncode == 3
