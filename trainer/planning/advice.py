@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from trainer.config.load import setting_value
 from trainer.config.seed_names import set_at
 from trainer.config.tree import Config, config_of, document_of
+from trainer.data.prompts import Asked
+from trainer.loop.task import Task
 from trainer.planning.ask import Asking
 from trainer.planning.changes import Change
+from trainer.planning.expected import expected, ratios_of
 from trainer.planning.program_answer import ProgramAnswer
 from trainer.planning.subject import Subject
 from trainer.planning.verdict import WORST_FIRST, Verdict, worst
@@ -53,34 +56,75 @@ def deciding(programs: tuple[ProgramAnswer, ...] | list[ProgramAnswer]) -> Progr
 
 
 def advice(
-    subject: Subject, asking: Asking, *, say: Callable[[str], None], changes: Callable[[Config], list[Change]]
+    subject: Subject,
+    asking: Asking,
+    *,
+    programs: Sequence[ProgramAnswer],
+    say: Callable[[str], None],
+    changes: Callable[[Config], list[Change]],
 ) -> list[Advised]:
     """Return sets of settings with which the run fits, the cheapest first, then what helps without being enough.
 
+    A set is chosen by sums, corrected by what the compiler said of the run itself, and verified by first layers. One
+    is compiled whole where no set is sure without: the first that may fit.
+
     Args:
         subject: the run that does not fit.
-        asking: whom to ask; sets are chosen by sums and verified by its compiler.
+        asking: whom to ask.
+        programs: what the programs of this run need.
         say: takes lines about progress.
         changes: those of a configuration that the target can compute.
     """
-    quick, asking = asking.quick(), asking.brief()
-    alone = changes(subject.task.config)
-    summed = [(change, tuple(_programs(subject, change.config, quick))) for change in alone]
+    ratios = ratios_of(programs, _programs(subject, subject.task.config, asking.quick()))
+    quick = _Corrected(asking=asking.quick(), ratios=ratios)
+    asking = asking.brief()
+    few = replace(asking, whole=False, sure_fraction=asking.sure_fraction / max(1.0, 1.0, *ratios.values()))
+    sets = _sets_to_verify(subject, quick, changes=changes)
+    found = []
+    for number, each in enumerate(sets, 1):
+        say(f"verifying {number} of {len(sets)} changes: {', '.join(_settings(each))}")
+        found.append(Advised(changes=each, programs=tuple(_programs(subject, each[-1].config, few))))
+    if not any(advised.verdict == "fits" for advised in found):
+        for place, advised in enumerate(found):
+            if advised.verdict == "tight":
+                say(f"verifying by the whole program: {', '.join(_settings(advised.changes))}")
+                config = advised.changes[-1].config
+                found[place] = replace(advised, programs=tuple(_programs(subject, config, replace(few, whole=True))))
+                break
+    return sorted(found, key=lambda advised: WORST_FIRST[::-1].index(advised.verdict))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Corrected:
+    """Sums, corrected by what the compiler said of the run that is to be changed."""
+
+    asking: Asking
+    ratios: Mapping[str, float]
+
+    def programs(self, task: Task, asked: Asked | None) -> list[ProgramAnswer]:
+        """Return what every program of a run may be expected to need."""
+        return expected(self.asking.programs(task, asked), self.ratios)
+
+
+def _sets_to_verify(
+    subject: Subject, quick: _Corrected, *, changes: Callable[[Config], list[Change]]
+) -> list[tuple[Change, ...]]:
+    """Return the sets with which a run may be expected to fit: single changes, and several together."""
+    need = deciding(_programs(subject, subject.task.config, quick)).peak_bytes
+    summed = [(change, _programs(subject, change.config, quick)) for change in changes(subject.task.config)]
     enough: list[tuple[Change, ...]] = [
-        (change,) for change, programs in summed if worst(each.verdict for each in programs) in ("fits", "tight")
+        (change,)
+        for change, programs in summed
+        if worst(each.verdict for each in programs) in ("fits", "tight") and deciding(programs).peak_bytes < need
     ]
     sets: list[tuple[Change, ...]] = _one_of_each_kind(enough)
     together = gathered(subject, quick, changes=changes)
     if together and not any(set(_settings(together)) == set(_settings(each)) for each in sets):
         sets = [together, *sets] if not sets else [*sets, together]
-    found = []
-    for number, each in enumerate(sets[:MOST_SETS], 1):
-        say(f"verifying {number} of {min(len(sets), MOST_SETS)} changes: {', '.join(_settings(each))}")
-        found.append(Advised(changes=each, programs=tuple(_programs(subject, each[-1].config, asking))))
-    return sorted(found, key=lambda advised: WORST_FIRST[::-1].index(advised.verdict))
+    return sets[:MOST_SETS]
 
 
-def gathered(subject: Subject, quick: Asking, *, changes: Callable[[Config], list[Change]]) -> tuple[Change, ...]:
+def gathered(subject: Subject, quick: _Corrected, *, changes: Callable[[Config], list[Change]]) -> tuple[Change, ...]:
     """Return changes that suffice together by the sums, gathered from the cheapest on; empty where none do.
 
     A change that saves nothing beside the earlier ones is left out.
@@ -103,7 +147,7 @@ def gathered(subject: Subject, quick: Asking, *, changes: Callable[[Config], lis
             return pruned(subject, tuple(taken), quick)
 
 
-def pruned(subject: Subject, changes: tuple[Change, ...], quick: Asking) -> tuple[Change, ...]:
+def pruned(subject: Subject, changes: tuple[Change, ...], quick: _Corrected) -> tuple[Change, ...]:
     """Return what is needed of changes that suffice together: each that costs something is left out where it may be."""
     needed = list(changes)
     for change in changes[:-1]:
@@ -128,7 +172,7 @@ def applied(config: Config, settings: list[str]) -> Config:
     return config_of(document)
 
 
-def _programs(subject: Subject, config: Config, asking: Asking) -> list[ProgramAnswer]:
+def _programs(subject: Subject, config: Config, asking: Asking | _Corrected) -> list[ProgramAnswer]:
     """Return what the programs of a changed run need."""
     changed = subject.changed(config)
     return asking.programs(changed.task, changed.asked)

@@ -53,6 +53,8 @@ class Asking:
     compiler: Compiler | None = None
     exact: bool = False
     """Compile every program whole."""
+    whole: bool = True
+    """Compile a program whole where its first layers leave open whether it fits."""
     limit_seconds: float = 600.0
     say: Callable[[str], None] = field(default=lambda line: None)
     why_not: str = ""
@@ -90,7 +92,7 @@ class Asking:
             # On this machine the whole is what `train` compiles, and a CPU's compiler keeps much of every layer.
             if not self.exact and layers > 2 * FEW_LAYERS and not isinstance(self.machine, Processors):
                 answer = self.extrapolated(name, task, asked, parts)
-            if answer is None or answer.verdict == "tight":
+            if answer is None or (self.whole and answer.verdict == "tight"):
                 answer = self._compiled(name, task, asked, parts)
         except CompilerError as error:
             if answer is not None:
