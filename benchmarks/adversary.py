@@ -1,9 +1,9 @@
 """What a person finds out who lies with care: lies in one place, with every derived figure, and told everywhere.
 
-Each lie is told in a copy of a real run, and every hash is made to fit. *Single*: one value. *Deep*: what follows from
-it is computed anew. *Wide*: configuration, manifest, log, plan and summary all say the same. Then a run that nobody
-trained, written from nothing, and absurd variants of it. Counted is what `check` says alone, and with `--replay` what
-repeating the whole run adds.
+Each lie is told in a copy of a real run, and every hash, the chain's too, is made to fit. *Single*: one value. *Deep*:
+what follows from it is computed anew. *Wide*: configuration, manifest, log, plan and summary all say the same. Then a
+run that nobody trained, written from nothing, and absurd variants of it. Counted is what `check` says alone, and with
+`--replay` what repeating the whole run adds.
 
     python benchmarks/adversary.py            # writes benchmarks/results/adversary.json
     python benchmarks/adversary.py --replay   # repeats every lie that check does not find; minutes each
@@ -30,6 +30,8 @@ from leaves import Forger, Forgery
 
 from evidence.judge.judgement import report_of
 from evidence.records.ours import read_run
+from evidence.run import layout
+from evidence.run.chain import Chain
 
 REPOSITORY = Path(__file__).parents[1]
 RESULT = REPOSITORY / "benchmarks" / "results" / "adversary.json"
@@ -78,9 +80,26 @@ def write(forger: Forger, tell: Callable[[Values], None]) -> Path:
     original = forger.values
     forger.values = deepcopy(original)
     tell(forger.values)
+    chain_again(forger.folder, forger.values)
     forger._reseal(forger.values, Forgery(file="all", what="told"))
     forger.values = original
     return forger.folder
+
+
+def chain_again(folder: Path, values: Values) -> None:
+    """Make the chain anew over the rows as they are told; what it states of states stays, nobody computed others."""
+    chain = Chain()
+    rows = [json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in values[layout.METRICS]]
+    written = 0
+    for line in (folder / layout.CHAIN).read_text("utf-8").splitlines():
+        entry = json.loads(line)
+        for row in rows[written : entry["rows"]]:
+            chain.row(row)
+        written = max(written, entry["rows"])
+        stated = ("step", "data_position", "state_sha256", "params_sha256")
+        chain.entry(**{key: entry[key] for key in stated})
+    (folder / layout.CHAIN).write_text("".join(json.dumps(entry) + "\n" for entry in chain.entries), "utf-8")
+    values[layout.MANIFEST]["chain"] = chain.document()
 
 
 def codes_of(folder: Path) -> tuple[str, tuple[str, ...]]:

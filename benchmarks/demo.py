@@ -1,7 +1,7 @@
 """What the demo's runs reach and how long they take, gathered from finished runs of `demo.yaml` and `demo_lora.yaml`.
 
-Every figure comes from the runs' own evidence, so it can be traced; runs that are not graded consistent or measured are
-refused. LoRA runs are told by their manifest and gathered apart. Writes benchmarks/results/demo.json.
+Every figure comes from the runs' own evidence, so it can be traced; runs that are not graded verified, consistent or
+measured are refused. LoRA runs are told by their manifest and gathered apart. Writes benchmarks/results/demo.json.
 
     python benchmarks/demo.py submission_runs/demo-full submission_runs/first-lora [more runs, of other seeds]
 """
@@ -24,7 +24,7 @@ def figures_of(folder: Path) -> dict[str, Any]:
     """Return the figures of one run."""
     run = read_run(folder)
     grade = report_of(run).grade.name
-    if grade not in ("consistent", "measured") or run.manifest is None or run.eval_summary is None:
+    if grade not in ("verified", "consistent", "measured") or run.manifest is None or run.eval_summary is None:
         message = f"{folder} is {grade}; its figures are no results"
         raise SystemExit(message)
     summary, manifest = run.eval_summary, run.manifest

@@ -34,7 +34,7 @@ from evidence.targets.table import target_of
 from trainer.config.tree import config_of
 from trainer.planning.ask import Asking
 from trainer.planning.compile.ahead import Compiler, CompilerError
-from trainer.planning.estimate import estimates
+from trainer.planning.estimate.programs import estimates
 from trainer.planning.target_plan import Wish, plan_for
 from trainer.recorder.environment import environment
 

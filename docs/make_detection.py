@@ -100,7 +100,7 @@ def honest(result: dict[str, Any]) -> list[str]:
         "## Real runs",
         "",
         f"{result['runs']} tiny runs with drawn settings were trained. {unusual} of them have a finding of",
-        "plausibility (TP434 to TP443) or differ from the registry (TP381 to TP387).",
+        "plausibility (TP434 to TP445) or differ from the registry (TP381 to TP387).",
         "",
     ]
 

@@ -92,6 +92,17 @@ def right(row: dict[str, Any]) -> None:
     row["finish_reason"], row["output_tokens"] = "stop", 9
 
 
+def right_in_its_tokens(row: dict[str, Any]) -> None:
+    """Make an answer the expected one, and leave how long it is, its tokens and how it ended as they were."""
+    row["output_text"] = f"<answer>{row['expected']}</answer>"
+
+
+def gradient_norms(values: Values) -> None:
+    """Raise every gradient norm by a hundredth, in float32."""
+    for row in values[METRICS]:
+        row["grad_norm"] = float(np.float32(row["grad_norm"] * 1.01))
+
+
 def relabelled(key: str, value: str) -> Callable[[dict[str, Any]], None]:
     """Return a change of the label of an item."""
     return lambda row: row.update({key: value})
@@ -162,7 +173,14 @@ LIES: tuple[tuple[str, str, Tell], ...] = (
     ("deep", "losses of a far better model", losses(lambda all_: [loss / 100 for loss in all_], deep=True)),
     ("deep", "losses of 600", losses(lambda all_: [600 - at for at in range(len(all_))], deep=True)),
     ("deep", "last loss lowered", losses(lambda all_: [*all_[:-1], all_[-1] * 0.9], deep=True)),
+    ("deep", "gradient norms a hundredth higher", gradient_norms),
     ("deep", "every answer right", answers(right)),
+    ("deep", "every answer right in as many tokens", answers(right_in_its_tokens)),
+    (
+        "deep",
+        "one answer right in as many tokens",
+        answers(lambda row: right_in_its_tokens(row) if row["id"].endswith("-007") else None),
+    ),
     ("deep", "baseline raised", answers(right, files=(BASELINE,))),
     ("deep", "other categories in both files", answers(relabelled("category", "arithmetic"), files=BOTH)),
     ("deep", "all items easy in both files", answers(relabelled("difficulty", "easy"), files=BOTH)),

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from evidence.records.foreign import rules
-from evidence.records.foreign.view import ForeignRun, Source
+from evidence.records.foreign.statement import Source
+from evidence.records.foreign.view import ForeignRun
 from evidence.records.ours import read_run
 from evidence.records.theirs import entries, is_weights, read_foreign
 from evidence.run import layout

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from evidence.records.facts import Document, Facts
-from evidence.records.foreign.view import Source
-from evidence.records.statements import Kind, Statement
+from evidence.records.foreign.statement import Kind, Source, Statement
 from evidence.records.values import value_at
 from evidence.run import layout
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from evidence.rules import (
     completeness,
     contradiction,
-    device_limits,
     envelope,
     hygiene,
     imported,
@@ -21,7 +20,6 @@ CHECKS = (
     *contradiction.CHECKS,
     *registry.CHECKS,
     *plausibility.CHECKS,
-    *device_limits.CHECKS,
     *envelope.CHECKS,
     *completeness.CHECKS,
     *left_out.CHECKS,

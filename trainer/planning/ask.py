@@ -12,8 +12,9 @@ from trainer.planning.compile.ahead import Answer, Compiler, CompilerError, Ques
 from trainer.planning.compile.cache import keep, kept, key_of
 from trainer.planning.compile.machines import Machine, Processors, to_install
 from trainer.planning.division import divided
-from trainer.planning.estimate import Part, error_of, estimates, total_bytes
 from trainer.planning.estimate.export import export_parts
+from trainer.planning.estimate.part import Part, error_of, total_bytes
+from trainer.planning.estimate.programs import estimates
 from trainer.planning.program_answer import COMPILED_ERROR, ProgramAnswer
 from trainer.planning.verdict import Way
 

@@ -16,7 +16,7 @@ from evidence.run.write import write_json
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import Rule, problem_of
 from trainer.planning.compile.cache import folder
-from trainer.planning.part import ERROR_FRACTION
+from trainer.planning.estimate.part import ERROR_FRACTION
 from trainer.planning.program_answer import COMPILED_ERROR, ProgramAnswer
 from trainer.recorder.environment import environment
 

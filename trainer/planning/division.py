@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from trainer.planning.estimate import Part, total_bytes
+from trainer.planning.estimate.part import Part, total_bytes
 
 KEPT_WHOLE = ("params", "frozen", "opt_state", "batch", "adapters")
 """Parts that are exact: arrays of known shape that are there from begin to end."""

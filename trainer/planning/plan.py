@@ -8,9 +8,7 @@ from typing import Any
 from evidence.run import layout
 from evidence.run.hashes import sha256_json
 from schemas.catalog import VERSION
-from schemas.problems.formats import size
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import Rule, problem_of
+from schemas.problems.problem import ProblemError
 from trainer.config.tree import document_of
 from trainer.data.prompts import Asked
 from trainer.loop.task import Task
@@ -19,20 +17,12 @@ from trainer.planning.changes import smaller_runs
 from trainer.planning.compiled_answers import summed_answers
 from trainer.planning.devices import REFUSED, Devices
 from trainer.planning.element_types import element_types_of
-from trainer.planning.estimate import estimate, total_bytes
+from trainer.planning.estimate.part import total_bytes
+from trainer.planning.estimate.programs import estimate
 from trainer.planning.program_answer import ProgramAnswer, parts_document
+from trainer.planning.refusal import does_not_fit, in_words
 from trainer.planning.verdict import verdict, worst
 from trainer.recorder.recorder import Recorder, now
-
-DOES_NOT_FIT = Rule(
-    "TP710", "Does not fit", "The planned memory exceeds what each device has.", "Apply a change that is named."
-)
-
-NAMED_PARTS = 4
-"""Parts named in a refusal."""
-
-HOW = {"closed_form": "summed", "compiler": "compiled", "extrapolated": "extrapolated"}
-"""How a need was found, in a word."""
 
 
 def plan_run(
@@ -108,59 +98,8 @@ def refuse_what_does_not_fit(plan: dict[str, Any], *, model: str) -> None:
         raise ProblemError([does_not_fit(plan, model=model)], exit_code=REFUSED)
 
 
-def in_words(plan: dict[str, Any]) -> str:
-    """Return the plan as one line."""
-    how = HOW[plan["method"]]
-    need = f"needs about {size(plan['need_bytes'])} on each device ({how}, within {plan['error_fraction']:.0%})"
-    if plan["available_bytes"] is None:
-        return f"{need}; the device does not say what it has"
-    verdicts = {
-        "fits": "it fits",
-        "tight": "it is tight and may not fit",
-        "does_not_fit": "it does not fit",
-    }
-    return f"{need}, of {size(plan['available_bytes'])}: {verdicts[plan['verdict']]}"
-
-
 def record_plan(recorder: Recorder, plan: dict[str, Any]) -> None:
     """Write down the plan, and warn of a run that may run out of memory."""
     recorder.document(layout.PLAN, plan)
     level = "warning" if plan["verdict"] in ("tight", "does_not_fit") else "info"
     recorder.log(level, "planned", in_words(plan), need_bytes=plan["need_bytes"])
-
-
-def does_not_fit(plan: dict[str, Any], *, model: str, can_force: bool = True) -> Problem:
-    """Return the refusal of a run that needs more memory than each device has.
-
-    Args:
-        plan: `plan.json`.
-        model: of the run.
-        can_force: whether it could be started all the same; what a compiler has refused cannot.
-    """
-    target = plan["target"]
-    largest = ", ".join(f"{part['name']} {size(part['bytes'])}" for part in plan["parts"][:NAMED_PARTS])
-    over = plan["need_bytes"] - plan["available_bytes"]
-    return problem_of(
-        DOES_NOT_FIT,
-        file=model,
-        what=(
-            f"The run needs about {size(plan['need_bytes'])} on each device; {target['name']} has "
-            f"{size(plan['available_bytes'])} ({target['memory_source']}), so it is "
-            f"{size(over)} over."
-        ),
-        why=f"Largest parts: {largest}.",
-        next=advice(plan["changes"]) + (" Or start it all the same with --force." if can_force else ""),
-    )
-
-
-def advice(changes_found: list[dict[str, Any]]) -> str:
-    """Return what to change: the settings that suffice alone, else the largest savings to combine."""
-    enough = [change for change in changes_found if change["fits"]]
-    shown = (enough or changes_found)[:3]
-    listed = "; ".join(f"--set {change['set']} saves {size(change['saves_bytes'])}" for change in shown)
-    if enough:
-        enough_alone = "each is enough alone" if len(shown) > 1 else "that is enough"
-        return f"{listed}; {enough_alone}."
-    if shown:
-        return f"{listed}; none is enough alone, so combine them."
-    return "Use a smaller model or a larger device."

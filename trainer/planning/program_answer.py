@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from trainer.planning.compile.buffers import Buffer
-from trainer.planning.part import Part
+from trainer.planning.estimate.part import Part
 from trainer.planning.verdict import Verdict, Way, verdict
 
 COMPILED_ERROR = 0.02

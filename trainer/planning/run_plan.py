@@ -23,8 +23,9 @@ from trainer.planning.compiled_answers import compiled_answers, summed_answers
 from trainer.planning.devices import REFUSED, Devices
 from trainer.planning.duration.operations import operations
 from trainer.planning.out_of_memory.read import READERS
-from trainer.planning.plan import DOES_NOT_FIT, advice, does_not_fit, plan_run, refuse_what_does_not_fit
+from trainer.planning.plan import plan_run, refuse_what_does_not_fit
 from trainer.planning.program_answer import ProgramAnswer
+from trainer.planning.refusal import DOES_NOT_FIT, advice, does_not_fit
 from trainer.planning.spending import spending_of
 from trainer.planning.subject import Subject, counted_tokens
 from trainer.planning.target_plan import finding

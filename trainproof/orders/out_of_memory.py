@@ -35,7 +35,7 @@ def explained(source: str, *, config: Path | None, settings: Sequence[str]) -> d
         return explanation(failure)
     need("plan --config", "train")
     from trainer.config.load import load_config
-    from trainer.planning.out_of_memory.configuration import account_of
+    from trainer.planning.accounting import account_of
 
     return explanation(failure, account_of(load_config(config, settings=settings), failure))
 

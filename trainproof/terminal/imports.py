@@ -10,7 +10,8 @@ from evidence.judge.record import Record
 from evidence.judge.report import RunReport
 from evidence.records.figures import Figures
 from evidence.records.foreign.course import loss_series
-from evidence.records.foreign.view import Fact, ForeignRun
+from evidence.records.foreign.statement import Fact
+from evidence.records.foreign.view import ForeignRun
 from evidence.records.importing import Imported
 from evidence.records.ours import Run, read_run
 from schemas.problems import formats

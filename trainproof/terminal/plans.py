@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from schemas.problems.formats import size
-from trainer.planning.plan import NAMED_PARTS, in_words
+from trainer.planning.refusal import NAMED_PARTS, in_words
 
 GIB = 2**30
 WORDS = {

@@ -28,6 +28,8 @@ Runs = Annotated[
     list[Path] | None, typer.Argument(help="With --calibrate: runs, or folders of them. Default: submission_runs.")
 ]
 
+FROM_A_CONFIGURATION = "A plan needs --config FILE; --set changes any key, as in --set model.name=google/gemma-2b."
+
 
 def plan(
     config: Annotated[Path | None, typer.Option(help="Configuration file.")] = None,
@@ -55,11 +57,9 @@ def plan(
     if calibrate:
         _calibrate(runs or [RUNS], forget=forget, as_json=as_json)
         return
-    if runs or forget:
-        message = "Runs and --forget are for --calibrate."
-        raise typer.BadParameter(message)
-    if config is None:
-        message = "Missing option '--config'."
+    if forget or runs or config is None:
+        what = f"'{runs[0]}' is for --calibrate." if runs else "--forget is for --calibrate." if forget else ""
+        message = f"{what or 'Missing option --config.'} {FROM_A_CONFIGURATION}"
         raise typer.BadParameter(message)
     need("plan", "train")
     from trainer.loop.stop import ending_at_once

@@ -19,7 +19,8 @@ from dashboard.shared.tables.headline import Figure
 from evidence.bundle.secrets.masking import masked
 from evidence.records.foreign.course import course_of, loss_series
 from evidence.records.foreign.keys import is_score
-from evidence.records.foreign.view import Fact, ForeignRun, MetricRow
+from evidence.records.foreign.statement import Fact
+from evidence.records.foreign.view import ForeignRun, MetricRow
 from evidence.rules.foreign.figures import figures_of
 from schemas.catalog.row_fields import number_names
 from schemas.problems import formats

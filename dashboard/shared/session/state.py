@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 DEFAULT_ROOT = "submission_runs"
 _HERE, _ARRIVED = "page that is drawn", "page was just come to"
@@ -80,4 +81,9 @@ def leave(name: str) -> None:
 
 def go(page: Page, /, **parameters: str | Sequence[str]) -> NoReturn:
     """Open a page with these parameters in its address."""
+    # A part of this page that draws itself again by the clock may ask for that until the browser knows of the new page.
+    # Answered after the new page, it would clear that; parts that are not kept are not answered.
+    context = get_script_run_ctx()
+    if context is not None:
+        context.fragment_storage.clear()
     st.switch_page(page.file, query_params=parameters)

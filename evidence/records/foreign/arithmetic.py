@@ -10,8 +10,7 @@ from typing import Any
 from evidence.records.foreign.keys import SHARES_OF_RIGHT_ANSWERS, plain
 from evidence.records.foreign.numbers import agree
 from evidence.records.foreign.score_names import metric_and_scope
-from evidence.records.foreign.view import Source
-from evidence.records.statements import Scope, Statement
+from evidence.records.foreign.statement import Scope, Source, Statement
 
 _RIGHT = ("correct", "num_correct", "n_correct", "correct_count", "total_correct", "correct_answers", "right")
 _ALL = (

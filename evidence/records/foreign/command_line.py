@@ -8,7 +8,7 @@ from typing import Any
 
 from evidence.records.foreign.keys import RESULTS, TEXT_FACTS, fact_of
 from evidence.records.foreign.numbers import finite, number_of
-from evidence.records.foreign.view import Scalar
+from evidence.records.foreign.statement import Scalar
 
 _NAMES = ("args", "argv", "command", "cmd", "command_line", "commandline", "sys_argv")
 _LONGEST = 20_000

@@ -22,9 +22,9 @@ from evidence.records.foreign.keys import (
     plain,
 )
 from evidence.records.foreign.numbers import finite, number_of
+from evidence.records.foreign.statement import Fact, Scalar, Source, Statement
 from evidence.records.foreign.template import EXAMPLE_KEY, UNFILLED
-from evidence.records.foreign.view import Fact, MetricRow, Scalar, Score, Source
-from evidence.records.statements import Statement
+from evidence.records.foreign.view import MetricRow, Score
 from schemas.problems.problem import Lines, pointer_to
 
 Path = tuple[str | int, ...]

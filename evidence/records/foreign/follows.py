@@ -8,8 +8,8 @@ from itertools import pairwise
 from evidence.records.foreign.clock import time_of
 from evidence.records.foreign.course import course_of, loss_series
 from evidence.records.foreign.keys import is_timing
-from evidence.records.foreign.view import ForeignRun, MetricRow, Source
-from evidence.records.statements import Statement
+from evidence.records.foreign.statement import Source, Statement
+from evidence.records.foreign.view import ForeignRun, MetricRow
 from schemas.problems.words import counted
 
 _FEWEST = 3

@@ -10,7 +10,8 @@ from typing import Any
 
 from evidence.records.foreign.keys import metric_of
 from evidence.records.foreign.numbers import NUMBER, finite, number_of
-from evidence.records.foreign.view import FileReading, MetricRow, Source
+from evidence.records.foreign.statement import Source
+from evidence.records.foreign.view import FileReading, MetricRow
 from schemas.problems.problem import Lines, pointer_to
 
 KERAS = "Keras"

@@ -12,8 +12,8 @@ from evidence.records.foreign.keys import SCORE_KEYS, plain
 from evidence.records.foreign.numbers import finite
 from evidence.records.foreign.predictions import text_of
 from evidence.records.foreign.score_names import metric_and_scope
-from evidence.records.foreign.view import FileReading, Prediction, Source
-from evidence.records.statements import Statement
+from evidence.records.foreign.statement import Source, Statement
+from evidence.records.foreign.view import FileReading, Prediction
 from schemas.problems.problem import Lines, pointer_to
 from schemas.problems.words import counted
 

@@ -11,8 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from evidence.records.foreign.numbers import finite
+from evidence.records.foreign.statement import Fact, Scalar, Source
 from evidence.records.foreign.text import Line
-from evidence.records.foreign.view import Fact, MetricRow, Scalar, Score, Source
+from evidence.records.foreign.view import MetricRow, Score
 from schemas.problems.problem import pointer_to
 
 MARK = ":::MLLOG"

@@ -11,13 +11,13 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 
-from evidence.records.foreign.console.lines import key_value, score_of
+from evidence.records.foreign.key_value import key_value, score_of
 from evidence.records.foreign.keys import plain
 from evidence.records.foreign.numbers import number_of
 from evidence.records.foreign.score_names import metric_and_scope
+from evidence.records.foreign.statement import Scalar, Scope, Source, Statement
 from evidence.records.foreign.text import Line, Text
-from evidence.records.foreign.view import FileReading, Scalar, Source
-from evidence.records.statements import Scope, Statement
+from evidence.records.foreign.view import FileReading
 
 _CARD = re.compile(r"^(?:readme|model[-_ ]?card)(?:\.md|\.markdown)$", re.IGNORECASE)
 

@@ -10,8 +10,8 @@ from evidence.records.foreign.keys import plain
 from evidence.records.foreign.numbers import finite
 from evidence.records.foreign.predictions import text_of
 from evidence.records.foreign.score_names import metric_and_scope
-from evidence.records.foreign.view import Fact, FileReading, Prediction, Score, Source
-from evidence.records.statements import Statement
+from evidence.records.foreign.statement import Fact, Source, Statement
+from evidence.records.foreign.view import FileReading, Prediction, Score
 
 OPENAI_EVALS = "OpenAI evals"
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from evidence.records.foreign.keys import plain
-from evidence.records.foreign.view import Prediction, Source
+from evidence.records.foreign.statement import Source
+from evidence.records.foreign.view import Prediction
 from schemas.problems.problem import Lines
 
 _ID = [

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from evidence.records.foreign.keys import SCORE_KEYS, plain
+from evidence.records.foreign.statement import Scope
 from evidence.records.foreign.view import Score
-from evidence.records.statements import Scope
 
 _SPLITS = {
     **dict.fromkeys(("eval", "val", "valid", "validation", "dev", "evaluation"), "eval"),

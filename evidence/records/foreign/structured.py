@@ -24,9 +24,10 @@ from evidence.records.foreign.lm_eval import is_samples, read_samples, results_o
 from evidence.records.foreign.numbers import finite
 from evidence.records.foreign.openai_evals import is_record, read_record
 from evidence.records.foreign.predictions import predictions_in, predictions_of
+from evidence.records.foreign.statement import Fact, Source
 from evidence.records.foreign.template import is_example_name, remark_of, unfilled
 from evidence.records.foreign.text import Text
-from evidence.records.foreign.view import Fact, FileReading, MetricRow, Source
+from evidence.records.foreign.view import FileReading, MetricRow
 from schemas.problems.problem import Lines, Problem, unknown_lines
 from schemas.problems.rule import first_few, problem_of
 from schemas.problems.words import counted, shown

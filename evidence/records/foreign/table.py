@@ -10,8 +10,8 @@ from dataclasses import replace
 from evidence.records.foreign.follows import follows
 from evidence.records.foreign.keys import SCORE_KEYS, is_timing
 from evidence.records.foreign.score_names import identity, metric_and_scope
-from evidence.records.foreign.view import Fact, ForeignRun, MetricRow
-from evidence.records.statements import Kind, Scope, Statement, stated
+from evidence.records.foreign.statement import Fact, Kind, Scope, Statement, stated
+from evidence.records.foreign.view import ForeignRun, MetricRow
 
 MOST_OF_A_SERIES = 20_000
 """Scores of one series of rows that are looked at."""

@@ -11,9 +11,10 @@ from pathlib import Path, PurePosixPath
 from evidence.records.foreign import rules
 from evidence.records.foreign.keys import TEXT_FACTS, fact_of, is_score, metric_of, plain
 from evidence.records.foreign.numbers import finite, number_of
+from evidence.records.foreign.statement import Fact, Source
 from evidence.records.foreign.structured import HF_TRAINER, read_json_file
 from evidence.records.foreign.text import Text, read_text
-from evidence.records.foreign.view import Fact, FileReading, MetricRow, Score, Source
+from evidence.records.foreign.view import FileReading, MetricRow, Score
 from schemas.problems.problem import Problem
 from schemas.problems.rule import problem_of
 from schemas.problems.words import listed

@@ -5,54 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
 
+from evidence.records.foreign.statement import Fact, How, Source, Statement
 from schemas.problems.problem import Problem
-
-if TYPE_CHECKING:
-    from evidence.records.statements import Statement
-
-Scalar = str | int | float | bool
-How = Literal["stated", "inferred"]
-"""stated: the source says it in so many words. inferred: it follows from what the source says; a note says how."""
 
 _PLACES = ("step", "epoch", "learning_rate")
 _RESULTS = ("result.last_loss", "result.mean_loss", "result.best_loss", "result.first_loss", "result.loss")
 _ABOUT_A_RUN = ("model.", "training.", "dataset.", "result.", "run.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Source:
-    """Where something stands."""
-
-    file: str
-    """Path inside the folder, with forward slashes."""
-    line: int | None = None
-    """Line, counted from 1. None: the file has no lines (event files), or the value's line is not known."""
-    pointer: str | None = None
-    """JSON Pointer inside a document, or the tag inside an event file. None: the line says enough."""
-
-    def __str__(self) -> str:
-        """Return the source as messages show it: `trainer_state.json at /max_steps (line 9)`, `train.log line 3`."""
-        if self.pointer is None:
-            return f"{self.file} line {self.line}" if self.line else self.file
-        return f"{self.file} at {self.pointer}" + (f" (line {self.line})" if self.line else "")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fact:
-    """One thing that a source states about the run."""
-
-    name: str
-    """What it is about, in our words: `model.name`, `training.steps_planned`, `result.mean_loss`."""
-    value: Scalar
-    """The value, as the source has it."""
-    source: Source
-    """Where it stands."""
-    how: How = "stated"
-    """Whether it is stated or inferred."""
-    note: str | None = None
-    """How it was inferred, or what must be known to read it. None: nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)

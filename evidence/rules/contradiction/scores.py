@@ -88,6 +88,7 @@ def outputs_are_whole(facts: Facts) -> Iterator[Problem]:
     limit = facts.eval_summary["generation"]["max_new_tokens"] if facts.eval_summary else None
     for file, rows in _prediction_files(facts):
         yield from first_few(_odd_outputs(facts, file, rows, limit))
+        yield from first_few(_texts_of_one_answer(facts, file, rows))
 
 
 def _prediction_files(facts: Facts) -> Iterator[tuple[str, Sequence[Document]]]:
@@ -141,6 +142,19 @@ def _odd_outputs(facts: Facts, file: str, rows: Sequence[Document], limit: int |
         else:
             continue
         yield found(facts.folder, ODD_OUTPUT, file, what, line=line, pointer=f"/{key}")
+
+
+def _texts_of_one_answer(facts: Facts, file: str, rows: Sequence[Document]) -> Iterator[Problem]:
+    """Yield each row whose tokens are those of another row, and whose text is not: one tokenizer decodes both."""
+    first: dict[tuple[str, str], Document] = {}
+    for line, row in enumerate(rows, start=1):
+        ids = row.get("output_token_ids")
+        if not ids:
+            continue
+        other = first.setdefault((ids, row["finish_reason"]), row)
+        if other["output_text"] != row["output_text"]:
+            what = f"{row['id']} has the very tokens of {other['id']} and another text."
+            yield found(facts.folder, ODD_OUTPUT, file, what, line=line, pointer="/output_text")
 
 
 def _strange_trace(row: Document) -> tuple[str, str] | None:

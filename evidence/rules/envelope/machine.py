@@ -8,7 +8,7 @@ import numpy as np
 
 from evidence.records.facts import Facts
 from evidence.records.values import found
-from evidence.rules.device_limits import target_of
+from evidence.rules.envelope.device_limits import target_of
 from evidence.run import layout
 from schemas.problems.formats import size
 from schemas.problems.problem import Problem

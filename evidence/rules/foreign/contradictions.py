@@ -11,8 +11,9 @@ from evidence.records.foreign import rules
 from evidence.records.foreign.course import course_of, loss_series
 from evidence.records.foreign.follows import interval_of
 from evidence.records.foreign.numbers import agree
+from evidence.records.foreign.statement import Fact, Scalar
 from evidence.records.foreign.table import table_of
-from evidence.records.foreign.view import Fact, ForeignRun, MetricRow, Scalar
+from evidence.records.foreign.view import ForeignRun, MetricRow
 from evidence.rules.foreign.answers import against_answers
 from evidence.rules.foreign.finding import found_at
 from evidence.rules.foreign.pairs import contradicting_pairs

@@ -11,8 +11,8 @@ import numpy as np
 
 from evidence.records.figures import Figures
 from evidence.records.foreign.course import course_of
-from evidence.records.foreign.view import Fact, ForeignRun, MetricRow
-from evidence.records.statements import stated
+from evidence.records.foreign.statement import Fact, stated
+from evidence.records.foreign.view import ForeignRun, MetricRow
 from evidence.rules.foreign.contradictions import is_finished
 from evidence.rules.foreign.sameness import same_fact
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from evidence.records.foreign.view import ForeignRun, Source
+from evidence.records.foreign.statement import Source
+from evidence.records.foreign.view import ForeignRun
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule, problem_of
 

@@ -12,8 +12,8 @@ from dataclasses import replace
 from itertools import combinations
 
 from evidence.records.foreign import rules
+from evidence.records.foreign.statement import Statement
 from evidence.records.foreign.view import ForeignRun
-from evidence.records.statements import Statement
 from evidence.rules.foreign.finding import found_at
 from evidence.rules.foreign.sameness import contradict, is_comparable
 from schemas.problems.problem import Problem

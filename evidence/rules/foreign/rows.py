@@ -10,7 +10,8 @@ from evidence.records.foreign import rules
 from evidence.records.foreign.course import goes_on
 from evidence.records.foreign.keys import is_timing, split_name
 from evidence.records.foreign.numbers import agree
-from evidence.records.foreign.view import ForeignRun, MetricRow, Source
+from evidence.records.foreign.statement import Source
+from evidence.records.foreign.view import ForeignRun, MetricRow
 from evidence.rules.foreign.finding import found_at
 from schemas.problems.problem import Problem
 from schemas.problems.rule import first_few

@@ -11,8 +11,7 @@ import re
 
 from evidence.records.foreign.keys import plain
 from evidence.records.foreign.numbers import agree, decimals
-from evidence.records.foreign.view import Scalar
-from evidence.records.statements import Statement
+from evidence.records.foreign.statement import Scalar, Statement
 
 SECONDS_MAY_DIFFER = 0.1
 """Share by which two durations of one run may differ: clocks start and stop at different moments."""

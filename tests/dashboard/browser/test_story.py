@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from browser import serving, settled
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, WebSocketRoute, expect
+from streamlit.proto.BackMsg_pb2 import BackMsg
 from synthetic import STARTED, write_run
 
 from evidence.bundle.verify import verify_bundle
@@ -227,6 +228,41 @@ def test_a_page_follows_a_run_at_work_and_notices_its_end(tmp_path: Path, page: 
         # A killed run changes no file of its own; only its lock is free now.
         expect(page.locator(".tp-sign", has_text="interrupted")).to_be_visible()
         expect(page.get_by_role("button", name="Resume")).to_be_visible()
+
+
+def test_a_part_that_asks_late_does_not_clear_the_next_page(tmp_path: Path, page: Page) -> None:
+    root = tmp_path / "runs"
+    folder = write_run(root, "alpha", steps=40, status="running")
+    by_the_clock: list[bytes] = []
+    sockets: list[WebSocketRoute] = []
+
+    def relay(socket: WebSocketRoute) -> None:
+        server = socket.connect_to_server()
+        sockets.append(server)
+
+        def to_server(message: str | bytes) -> None:
+            assert isinstance(message, bytes)
+            if BackMsg.FromString(message).rerun_script.is_auto_rerun:
+                by_the_clock.append(message)
+            server.send(message)
+
+        socket.on_message(to_server)
+
+    page.route_web_socket("**/_stcore/stream", relay)
+    with serving(root, tmp_path) as address, RunLock(folder):
+        page.goto(f"{address}/run?run=alpha")
+        expect(page.get_by_text("20 of 40 steps, loss")).to_be_visible()
+        for _ in range(600):
+            if by_the_clock:
+                break
+            page.wait_for_timeout(50)
+        page.get_by_role("button", name="Compare", exact=True).click()
+        for _ in range(60):
+            sockets[-1].send(by_the_clock[-1])
+            page.wait_for_timeout(10)
+        expect(page.locator("h1", has_text="Compare")).to_be_visible()
+        settled(page)
+        expect(page.locator("h1", has_text="Compare")).to_be_visible()
 
 
 def test_from_an_empty_folder_one_click_starts_a_smoke_run_and_it_finishes(

@@ -15,7 +15,7 @@ sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 
 from adversary_parts.forged import VARIANTS, forged_run
 
-UNNAMED = {"as told", "an unknown commit", "version 99", "jax 0.0.1 on Python 2.7", "a chip of no table"}
+UNNAMED = {"as told", "an unknown commit"}
 """What a folder cannot contradict: these need somebody outside."""
 
 

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +85,35 @@ def test_a_day_that_cannot_be_is_unusual(tmp_path: Path, days: int) -> None:
     started = datetime(2026, 11, 20, 12, tzinfo=UTC) + timedelta(days=days)
     run = write_run(tmp_path, "run", started=started)
     assert "TP442" in {each.code for each in check_run(read_run(run))}
+
+
+OURS = {"code": {"version": version("trainproof")}}
+"""What other versions need is not known here."""
+QUANTUM = {"requested": "tpu", "platform": "tpu", "kind": "Quantum v9", "list": [{"id": 0, "kind": "Quantum v9"}]}
+
+
+@pytest.mark.parametrize(
+    ("manifest", "code", "said"),
+    [
+        ({"code": {"version": "99.0"}}, "TP444", "made by trainproof 99.0; this is"),
+        ({**OURS, "environment": {"python": "2.7"}}, "TP444", "does not run on python 2.7 (at least 3.11)."),
+        (
+            {**OURS, "environment": {"packages": {"jax": "0.9.99"}}},
+            "TP444",
+            "does not run on jax 0.9.99 (at least 0.10).",
+        ),
+        ({"devices": QUANTUM}, "TP445", "the devices are called 'Quantum v9'."),
+    ],
+    ids=["version to come", "old python", "old jax", "chip of no maker"],
+)
+def test_software_and_chips_that_do_not_go_together_are_unusual(
+    tmp_path: Path, manifest: dict[str, object], code: str, said: str
+) -> None:
+    unusual = [each for each in check_run(read_run(write_run(tmp_path, "run", manifest=manifest))) if each.code == code]
+    assert [each.severity for each in unusual] == ["warning"]
+    assert said in unusual[0].what
+    plain = check_run(read_run(write_run(tmp_path, "plain")))
+    assert {"TP444", "TP445"}.isdisjoint(each.code for each in plain)
 
 
 def test_no_real_run_of_the_sample_is_unusual() -> None:

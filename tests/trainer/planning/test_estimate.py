@@ -16,8 +16,9 @@ from trainer.loop.task import Task
 from trainer.methods.model import Model, model_of
 from trainer.model.files.source import resolve
 from trainer.objectives import objective_of
-from trainer.planning.estimate import ERROR_FRACTION, Part, estimate, estimates, total_bytes
 from trainer.planning.estimate.layer import scores_bytes
+from trainer.planning.estimate.part import ERROR_FRACTION, Part, total_bytes
+from trainer.planning.estimate.programs import estimate, estimates
 
 GIB = 2**30
 GEMMA_2B = json.loads(Path("benchmarks/models.json").read_text())["gemma-2b"]

@@ -19,7 +19,8 @@ from trainer.methods.model import model_of
 from trainer.model.files.source import resolve
 from trainer.objectives import objective_of
 from trainer.planning.duration.roofline import floor_seconds
-from trainer.planning.estimate import estimate, total_bytes
+from trainer.planning.estimate.part import total_bytes
+from trainer.planning.estimate.programs import estimate
 
 GIB = 2**30
 HOUR = 3600.0

@@ -20,7 +20,7 @@ from trainer.methods.model import model_of
 from trainer.model.files.source import resolve
 from trainer.objectives import objective_of
 from trainer.planning.devices import Devices
-from trainer.planning.estimate import ERROR_FRACTION
+from trainer.planning.estimate.part import ERROR_FRACTION
 from trainer.planning.plan import plan_run, refuse_what_does_not_fit
 from trainer.planning.verdict import verdict
 

@@ -9,7 +9,7 @@ from trainer.config.tree import Batch, Checkpoint, Config, Data, Limits, Memory,
 from trainer.planning.ask import with_step_read
 from trainer.planning.compile.ahead import Answer
 from trainer.planning.compile.buffers import ProgramMemory
-from trainer.planning.part import Part
+from trainer.planning.estimate.part import Part
 from trainer.planning.program_answer import ProgramAnswer
 from trainer.planning.target_plan import Wish, plan_for
 

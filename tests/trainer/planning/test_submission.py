@@ -15,7 +15,8 @@ from trainer.loop.task import Task
 from trainer.methods.model import model_of
 from trainer.model.files.source import resolve
 from trainer.objectives import objective_of
-from trainer.planning.estimate import ERROR_FRACTION, estimate, total_bytes
+from trainer.planning.estimate.part import ERROR_FRACTION, total_bytes
+from trainer.planning.estimate.programs import estimate
 from trainer.planning.target_plan import Wish, plan_for
 from trainer.planning.verdict import verdict
 

@@ -25,7 +25,8 @@ from trainer.planning.compile.ahead import Compiler
 from trainer.planning.compile.machines import V5E_1, machine_of
 from trainer.planning.division import divided
 from trainer.planning.duration.operations import operations, step_operations
-from trainer.planning.estimate import Part, estimates
+from trainer.planning.estimate.part import Part
+from trainer.planning.estimate.programs import estimates
 from trainer.planning.subject import subject_of
 from trainer.planning.target_plan import Wish, plan_for
 from trainer.planning.verdict import verdict, worst

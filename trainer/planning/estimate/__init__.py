@@ -5,10 +5,3 @@ has to exist at one moment: the state that is always there (`state.py`), a layer
 cache of an answer. What compilers do with these was read from their buffer assignments; `docs/decisions/
 memory-estimate.md` says what, and benchmarks/memory_estimate.py holds the sums against the compilers.
 """
-
-from __future__ import annotations
-
-from trainer.planning.estimate.programs import estimate, estimates
-from trainer.planning.part import ERROR_FRACTION, Part, error_of, total_bytes
-
-__all__ = ["ERROR_FRACTION", "Part", "error_of", "estimate", "estimates", "total_bytes"]

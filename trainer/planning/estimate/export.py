@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from trainer.loop.task import Task
+from trainer.planning.estimate.part import Part
 from trainer.planning.estimate.workload import bytes_of, workload_of
-from trainer.planning.part import Part
 
 
 def export_parts(task: Task, platform: str) -> tuple[Part, ...]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from trainer.model.spec import ModelSpec
+from trainer.planning.estimate.part import Part
 from trainer.planning.estimate.workload import Workload
-from trainer.planning.part import Part
 
 FLOAT32_BYTES = 4
 

@@ -6,6 +6,7 @@ from trainer.data.prompts import Asked
 from trainer.generate.decode import padded
 from trainer.loop.task import Task
 from trainer.planning.estimate.layer import inside_part, kept_part, scores_bytes, whole_layer_bytes
+from trainer.planning.estimate.part import Part, total_bytes
 from trainer.planning.estimate.state import (
     all_gradients,
     second_state_parts,
@@ -14,7 +15,6 @@ from trainer.planning.estimate.state import (
     update_parts,
 )
 from trainer.planning.estimate.workload import Workload, count_of, workload_of
-from trainer.planning.part import Part, total_bytes
 
 FLOAT32_BYTES = 4
 Parts = tuple[Part, ...]

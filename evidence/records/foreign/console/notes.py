@@ -6,13 +6,15 @@ import re
 from dataclasses import dataclass, field
 
 from evidence.records.foreign.console.banner import pieces_of, trained_of
-from evidence.records.foreign.console.lines import Bar, key_value, score_of
+from evidence.records.foreign.console.lines import Bar
 from evidence.records.foreign.keras import epoch_of, figures_of_line
+from evidence.records.foreign.key_value import key_value, score_of
 from evidence.records.foreign.keys import OF_EVALUATION, is_of_evaluation, is_of_no_use
 from evidence.records.foreign.mllog import MARK, MLPERF, event_of, facts_of, row_of, score_of_event
 from evidence.records.foreign.numbers import finite, number_of
+from evidence.records.foreign.statement import Fact, Scalar, Source
 from evidence.records.foreign.text import Line
-from evidence.records.foreign.view import Fact, MetricRow, Scalar, Score, Source
+from evidence.records.foreign.view import MetricRow, Score
 
 _DEVICE = re.compile(r"\b(Tpu|Cuda|Rocm|Gpu|Cpu)Device\(id=\d+|\bTFRT_(CPU)_\d+")
 _DEVICE_LIST = re.compile(r"\[((?:\w+Device\([^()]*(?:\([^()]*\)[^()]*)*\)(?:,\s*)?)+)\]")

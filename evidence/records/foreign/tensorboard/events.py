@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from evidence.records.foreign import rules
 from evidence.records.foreign.keys import metric_of
 from evidence.records.foreign.numbers import finite
+from evidence.records.foreign.statement import Source
 from evidence.records.foreign.tensorboard.tfrecord import BrokenRecordError, Field, fields, records
-from evidence.records.foreign.view import FileReading, MetricRow, Source
+from evidence.records.foreign.view import FileReading, MetricRow
 from schemas.problems.problem import Problem
 from schemas.problems.rule import problem_of
 

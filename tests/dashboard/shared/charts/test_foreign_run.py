@@ -7,7 +7,8 @@ import pytest
 
 from dashboard.shared.charts import foreign_run
 from dashboard.shared.reading.series import Series
-from evidence.records.foreign.view import FileReading, ForeignRun, MetricRow, Source
+from evidence.records.foreign.statement import Source
+from evidence.records.foreign.view import FileReading, ForeignRun, MetricRow
 from evidence.records.theirs import read_foreign
 
 CASES = Path(__file__).parents[3] / "cases" / "foreign"

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from evidence.records.foreign.course import course_of
-from evidence.records.foreign.view import MetricRow, Source
+from evidence.records.foreign.statement import Source
+from evidence.records.foreign.view import MetricRow
 from evidence.records.ours import read_run
 from evidence.records.theirs import read_foreign
 from evidence.rules.foreign.figures import Figures, figures_of

@@ -1,6 +1,7 @@
 """What a program's kept answer leaves out of its key does not change the program: read from the traced programs."""
 
 from dataclasses import replace
+from typing import Any
 
 import jax
 import pytest
@@ -16,7 +17,7 @@ from trainer.objectives import objective_of
 from trainer.planning.compile.cache import NO_PART_OF
 
 BASE = Config(model=Model(name="demo"), data=Data(max_length=32), batch=Batch(microbatch_size=2))
-OTHERS = {
+OTHERS: dict[str, Any] = {
     "batch": Batch(microbatch_size=4, accumulation_steps=2),
     "data": Data(max_length=64, packing=True),
     "evaluation": Evaluation(batch_size=1, max_new_tokens=4),
@@ -31,7 +32,8 @@ def traced(config: Config, name: str) -> str:
     mesh = build_mesh(jax.devices("cpu")[:1])
     task = Task(config=config, model=model, objective=objective_of(config), mesh=mesh)
     program = programs_of(task, asked=Asked(prompts=8, longest_tokens=8))[name]
-    return program.function.trace(*program.arguments, **program.settings).lower().as_text()
+    text: str = program.function.trace(*program.arguments, **program.settings).lower().as_text()
+    return text
 
 
 @pytest.mark.parametrize("name", NO_PART_OF)

@@ -10,11 +10,47 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from evidence.records.foreign.view import Fact, Scalar, Source
+Scalar = str | int | float | bool
+How = Literal["stated", "inferred"]
+"""stated: the source says it in so many words. inferred: it follows from what the source says; a note says how."""
 
 Kind = Literal["declared", "effective", "measured", "remark"]
 """declared: what was asked for. effective: what a program says it used. measured: what a run gave. remark: what a
 person wrote about it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Where something stands."""
+
+    file: str
+    """Path inside the folder, with forward slashes."""
+    line: int | None = None
+    """Line, counted from 1. None: the file has no lines (event files), or the value's line is not known."""
+    pointer: str | None = None
+    """JSON Pointer inside a document, or the tag inside an event file. None: the line says enough."""
+
+    def __str__(self) -> str:
+        """Return the source as messages show it: `trainer_state.json at /max_steps (line 9)`, `train.log line 3`."""
+        if self.pointer is None:
+            return f"{self.file} line {self.line}" if self.line else self.file
+        return f"{self.file} at {self.pointer}" + (f" (line {self.line})" if self.line else "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fact:
+    """One thing that a source states about the run."""
+
+    name: str
+    """What it is about, in our words: `model.name`, `training.steps_planned`, `result.mean_loss`."""
+    value: Scalar
+    """The value, as the source has it."""
+    source: Source
+    """Where it stands."""
+    how: How = "stated"
+    """Whether it is stated or inferred."""
+    note: str | None = None
+    """How it was inferred, or what must be known to read it. None: nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +99,7 @@ class Statement:
     """Where it stands."""
     kind: Kind = "effective"
     """Who says it."""
-    how: Literal["stated", "inferred"] = "stated"
+    how: How = "stated"
     """Whether the source says it in so many words."""
     scope: Scope = field(default_factory=Scope)
     """What it is of; of settings, of the run."""

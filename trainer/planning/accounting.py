@@ -22,7 +22,8 @@ from trainer.methods.model import model_of
 from trainer.model.files.source import resolve
 from trainer.objectives import objective_of
 from trainer.planning.changes import smaller_runs
-from trainer.planning.estimate import ERROR_FRACTION, Part, estimate, total_bytes
+from trainer.planning.estimate.part import ERROR_FRACTION, Part, total_bytes
+from trainer.planning.estimate.programs import estimate
 from trainer.planning.estimate.workload import ITEM_BYTES
 from trainer.planning.out_of_memory.account import Account, AccountPart
 from trainer.planning.out_of_memory.advice import Change
