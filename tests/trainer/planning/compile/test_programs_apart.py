@@ -22,7 +22,7 @@ OTHERS: dict[str, Any] = {
     "data": Data(max_length=64, packing=True),
     "evaluation": Evaluation(batch_size=1, max_new_tokens=4),
     "limits": Limits(steps=7),
-    "optimizer": Optimizer(name="sgd"),
+    "optimizer": Optimizer(name="adafactor"),
 }
 
 
