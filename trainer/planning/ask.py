@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from trainer.config.tree import Evaluation
 from trainer.data.prompts import Asked
 from trainer.loop.task import Task
 from trainer.methods.model import model_of
@@ -194,11 +193,9 @@ class Asking:
         """
         assert self.machine is not None, "the caller has looked"
         assert self.compiler is not None, "the caller has looked"
-        # What is evaluated changes no train step, so that such changes are answered by what is known of it.
-        config = replace(task.config, evaluation=Evaluation()) if name == "train" else task.config
         question = Question(
             program=name,
-            config=config,
+            config=task.config,
             machine=self.machine,
             asked=asked if name == "decode" else None,
             layers=layers,

@@ -2,52 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from trainer.config.tree import Config
 from trainer.planning.advice import deciding
 from trainer.planning.ask import Asking
 from trainer.planning.changes import fewest_sequences
-from trainer.planning.program_answer import ProgramAnswer
+from trainer.planning.expected import expected, ratios_of
+from trainer.planning.program_answer import COMPILED_ERROR, ProgramAnswer
 from trainer.planning.subject import Subject
 
 LARGEST = 4096
 """Sequences of a microbatch beyond which nobody looks."""
 GRID_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 GRID_LENGTHS = (128, 256, 512, 1024, 2048, 4096)
-MOST_ASKED = 5
+MOST_ASKED = 4
 """Sizes that a compiler is asked about in one search."""
+CLOSE_ENOUGH = 16
+"""A refused size that is larger by no more than one of so many parts ends the search: each answer takes a minute."""
+MOST_CONFIRMED = 12
+"""Cells of a grid that a compiler is asked about."""
+CONFIRM_SECONDS = 240.0
+"""For all of these together."""
 
 
-def largest_microbatch(subject: Subject, asking: Asking, *, say: Callable[[str], None]) -> dict[str, Any] | None:
+def largest_microbatch(
+    subject: Subject, asking: Asking, *, programs: Sequence[ProgramAnswer], say: Callable[[str], None]
+) -> dict[str, Any] | None:
     """Return the largest microbatch that fits at the configuration's length, None where not even one sequence does.
 
-    The sums say where to look; the compiler is asked there, and the step is halved until it has answered on both sides.
+    The sums say where to look, corrected by each answer of the compiler, which compiles whole programs there.
+
+    Args:
+        subject: the run.
+        asking: whom to ask.
+        programs: what the programs of the run need as it is.
+        say: takes lines about progress.
     """
-    quick, asking = asking.quick(), asking.brief()
+    quick, asking = asking.quick(), replace(asking.brief(), exact=True)
     each = fewest_sequences(subject.task.config)  # sizes are counted in pairs where the objective compares two
-    guess = _bisected(lambda size: _fits(_at(subject, quick, size=each * size)), 1, LARGEST)
+    ratios = ratios_of(programs, _at(subject, quick, size=subject.task.config.batch.microbatch_size))
     found, refused = 0, LARGEST + 1
-    size, step = max(guess, 1), max(guess // 8, 1)  # a step grows until there are answers on both sides
-    answers: dict[int, ProgramAnswer] = {}
+    best: ProgramAnswer | None = None
     for _ in range(MOST_ASKED):
+        if refused - found <= max(1, found // CLOSE_ENOUGH):
+            break
+        if found and refused <= LARGEST:
+            size = (found + refused) // 2
+        else:
+            # Where nothing more is expected to fit, the next size is asked about all the same: it is to be refused.
+            size = _bisected(partial(_may_fit, subject, quick, ratios, each), found + 1, refused - 1) or found + 1
         say(f"trying {each * size} sequences of {subject.task.config.data.max_length} tokens")
-        answers[size] = _at(subject, asking, size=each * size)
-        if _fits(answers[size]):
-            found = size
-            size = size + step if refused > LARGEST else (found + refused) // 2
-            step *= 2
+        answers = _at(subject, asking, size=each * size)
+        ratios |= ratios_of(answers, _at(subject, quick, size=each * size))
+        answer = deciding(answers)
+        if _fits(answer):
+            found, best = size, answer
         else:
             refused = size
-            size = max(size - step, 1) if found == 0 else (found + refused) // 2
-            step *= 2
-        if size in answers:
-            break
-    if not found:
+    if best is None:
         return None
-    best = answers[found]
     return {
         "microbatch_size": each * found,
         "max_length": subject.task.config.data.max_length,
@@ -56,25 +74,40 @@ def largest_microbatch(subject: Subject, asking: Asking, *, say: Callable[[str],
     }
 
 
-def grid(subject: Subject, asking: Asking) -> dict[str, Any]:
-    """Return which microbatches fit at which lengths, by the sums: a table of dozens of programs in seconds."""
+def _may_fit(subject: Subject, quick: Asking, ratios: Mapping[str, float], each: int, size: int) -> bool:
+    """Return whether so many sequences, or pairs, may be expected to fit."""
+    sums = _at(subject, quick, size=each * size)
+    return _fits(deciding(expected(sums, ratios, error_fraction=COMPILED_ERROR)))
+
+
+def grid(subject: Subject, asking: Asking, *, say: Callable[[str], None]) -> dict[str, Any]:
+    """Return which microbatches fit at which lengths: by the sums, and by the compiler at the line between the two.
+
+    Args:
+        subject: the run.
+        asking: whom to ask.
+        say: takes lines about progress.
+    """
     longest = subject.task.model.source.spec.max_positions
     lengths = [length for length in GRID_LENGTHS if length <= longest] or [longest]
     sizes = [size for size in GRID_SIZES if size % fewest_sequences(subject.task.config) == 0]
-    cells = []
-    for length in lengths:
-        for size in sizes:
-            answer = _at(subject, asking, size=size, length=length)
-            cells.append(
-                {
-                    "microbatch_size": size,
-                    "max_length": length,
-                    "verdict": answer.verdict,
-                    "method": answer.way,
-                    "need_bytes": answer.peak_bytes,
-                    "error_fraction": answer.error_fraction,
-                }
-            )
+    quick = asking.quick()
+    found = {
+        (length, size): deciding(_at(subject, quick, size=size, length=length)) for length in lengths for size in sizes
+    }
+    if asking.machine is not None:
+        confirm(found, subject, asking, say=say)
+    cells = [
+        {
+            "microbatch_size": size,
+            "max_length": length,
+            "verdict": answer.verdict,
+            "method": answer.way,
+            "need_bytes": answer.peak_bytes,
+            "error_fraction": answer.error_fraction,
+        }
+        for (length, size), answer in found.items()
+    ]
     return {
         "microbatch_sizes": sizes,
         "max_lengths": lengths,
@@ -83,13 +116,58 @@ def grid(subject: Subject, asking: Asking) -> dict[str, Any]:
     }
 
 
-def _at(subject: Subject, asking: Asking, *, size: int, length: int | None = None) -> ProgramAnswer:
-    """Return the deciding program of the run with another microbatch."""
+def confirm(
+    found: dict[tuple[int, int], ProgramAnswer], subject: Subject, asking: Asking, *, say: Callable[[str], None]
+) -> None:
+    """Ask the compiler about the largest size that fits at each length, and about the next where that is open.
+
+    Args:
+        found: what the sums say by length and size, ascending; replaced by what the compiler says.
+        subject: the run.
+        asking: whom to ask.
+        say: takes lines about progress.
+    """
+    until = time.perf_counter() + CONFIRM_SECONDS
+    asked: set[tuple[int, int]] = set()
+    while len(asked) < MOST_CONFIRMED and (cell := open_cell(found, asked)) is not None:
+        if (left := until - time.perf_counter()) < 1:
+            say(f"the rest is added up: {CONFIRM_SECONDS:.0f} s are over")
+            return
+        length, size = cell
+        say(f"confirming {size} sequences of {length} tokens")
+        brief = replace(asking.brief(), exact=True, limit_seconds=min(left, asking.limit_seconds))
+        found[cell] = deciding(_at(subject, brief, size=size, length=length))
+        asked.add(cell)
+
+
+def open_cell(
+    found: Mapping[tuple[int, int], ProgramAnswer], asked: Collection[tuple[int, int]]
+) -> tuple[int, int] | None:
+    """Return the next cell to ask about, None where nothing is open.
+
+    Of each length the largest size that fits comes first; then, where these are known, the next size that is tight.
+    """
+    rows: dict[int, list[tuple[int, int]]] = {}
+    for cell in found:
+        rows.setdefault(cell[0], []).append(cell)
+    above = []
+    for row in rows.values():
+        fitting = [place for place, cell in enumerate(row) if _fits(found[cell])]
+        last = fitting[-1] if fitting else -1
+        if last >= 0 and row[last] not in asked:
+            return row[last]
+        if last + 1 < len(row) and found[row[last + 1]].verdict == "tight" and row[last + 1] not in asked:
+            above.append(row[last + 1])
+    return above[0] if above else None
+
+
+def _at(subject: Subject, asking: Asking, *, size: int, length: int | None = None) -> list[ProgramAnswer]:
+    """Return the programs of the run with another microbatch."""
     config: Config = subject.task.config
     config = replace(config, batch=replace(config.batch, microbatch_size=size))
     if length is not None:
         config = replace(config, data=replace(config.data, max_length=length))
-    return deciding(asking.programs(subject.changed(config).task, subject.asked))
+    return asking.programs(subject.changed(config).task, subject.asked)
 
 
 def _fits(answer: ProgramAnswer) -> bool:

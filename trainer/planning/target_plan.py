@@ -70,13 +70,14 @@ def plan_for(config: Config, target: Target, wish: Wish) -> dict[str, Any]:
         )
         plan |= {"time": spent.time, "disk": spent.disk, "findings": [finding(each) for each in spent.findings]}
         if wish.advice and plan["verdict"] in ("does_not_fit", "tight"):
-            sets = advice(subject, asking, say=wish.say, changes=partial(computable_changes, target))
+            could = partial(computable_changes, target)
+            sets = advice(subject, asking, say=wish.say, changes=could)
             plan["advice"] = [each.document(plan["need_bytes"]) for each in sets]
             plan["changes"] = [single(each, plan) for each in plan["advice"] if len(each["set"]) == 1]
         if wish.max_batch:
-            plan["max_batch"] = largest_microbatch(subject, asking, say=wish.say)
+            plan["max_batch"] = largest_microbatch(subject, asking, programs=programs, say=wish.say)
         if wish.grid:
-            plan["grid"] = grid(subject, asking.quick())
+            plan["grid"] = grid(subject, asking, say=wish.say)
     return plan
 
 

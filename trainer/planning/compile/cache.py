@@ -23,6 +23,15 @@ VERSIONS = ("jax", "jaxlib", "flax", "optax", "libtpu", "jax-cuda12-pjrt", "jax-
 NO_PART_OF_A_PROGRAM = ("name", "mode", "checkpoint", "recording", "seed")
 """Groups of a configuration that no program depends on."""
 
+NO_PART_OF = {
+    "draw": ("batch", "data", "evaluation"),
+    "start": ("batch", "data", "evaluation"),
+    "train": ("evaluation",),
+    "decode": ("batch", "data", "limits", "optimizer"),
+    "export": ("batch", "data", "evaluation", "limits", "optimizer"),
+}
+"""Groups that one program does not depend on either: a change of the evaluation leaves the train step as it was."""
+
 
 def folder() -> Path:
     """Return where answers are kept: `$TRAINPROOF_CACHE`, else the user's cache folder."""
@@ -33,7 +42,8 @@ def folder() -> Path:
 
 def key_of(question: dict[str, Any]) -> str:
     """Return the name under which an answer is kept: a hash of the question, versions and the program's own source."""
-    config = {key: value for key, value in question["config"].items() if key not in NO_PART_OF_A_PROGRAM}
+    nothing_to_it = (*NO_PART_OF_A_PROGRAM, *NO_PART_OF[question["program"].partition("_")[0]])
+    config = {key: value for key, value in question["config"].items() if key not in nothing_to_it}
     everything = {**question, "config": config, "versions": versions(), "source": source_digest()}
     return hashlib.sha256(json.dumps(everything, sort_keys=True).encode()).hexdigest()
 

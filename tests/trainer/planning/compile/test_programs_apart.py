@@ -1,0 +1,48 @@
+"""What a program's kept answer leaves out of its key does not change the program: read from the traced programs."""
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import pytest
+
+from trainer.config.tree import Batch, Config, Data, Evaluation, Limits, Model, Optimizer
+from trainer.data.prompts import Asked
+from trainer.loop.mesh import build_mesh
+from trainer.loop.program import programs_of
+from trainer.loop.task import Task
+from trainer.methods.model import model_of
+from trainer.model.files.known import planned_source
+from trainer.objectives import objective_of
+from trainer.planning.compile.cache import NO_PART_OF
+
+BASE = Config(model=Model(name="demo"), data=Data(max_length=32), batch=Batch(microbatch_size=2))
+OTHERS: dict[str, Any] = {
+    "batch": Batch(microbatch_size=4, accumulation_steps=2),
+    "data": Data(max_length=64, packing=True),
+    "evaluation": Evaluation(batch_size=1, max_new_tokens=4),
+    "limits": Limits(steps=7),
+    "optimizer": Optimizer(name="adafactor"),
+}
+
+
+def traced(config: Config, name: str) -> str:
+    """Return a program as JAX traces it, with the shapes that it is called with."""
+    model = model_of(config, planned_source(config.model.name, config.model.revision))
+    mesh = build_mesh(jax.devices("cpu")[:1])
+    task = Task(config=config, model=model, objective=objective_of(config), mesh=mesh)
+    program = programs_of(task, asked=Asked(prompts=8, longest_tokens=8))[name]
+    text: str = program.function.trace(*program.arguments, **program.settings).lower().as_text()
+    return text
+
+
+@pytest.mark.parametrize("name", NO_PART_OF)
+def test_a_group_that_is_no_part_of_a_program_leaves_it_as_it_is(name: str):
+    plain = traced(BASE, name)
+    for group in NO_PART_OF[name]:
+        assert traced(replace(BASE, **{group: OTHERS[group]}), name) == plain, group
+
+
+def test_a_group_that_is_part_of_a_program_changes_it():
+    assert traced(replace(BASE, batch=OTHERS["batch"]), "train") != traced(BASE, "train")
+    assert traced(replace(BASE, evaluation=OTHERS["evaluation"]), "decode") != traced(BASE, "decode")
