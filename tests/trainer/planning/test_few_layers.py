@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainer.planning.estimate.part import SHARDED_ERROR_FRACTION, Part, error_of, total_bytes
+from trainer.planning.estimate.part import ERROR_FRACTION, SHARDED_ERROR_FRACTION, Part, error_of, total_bytes
 from trainer.planning.few_layers import ANCHORED_ERROR, EXTRAPOLATED_ERROR, Anchor, whole_from
 
 GIB = 2**30
@@ -50,3 +50,9 @@ def test_no_whole_that_was_compiled_is_outside_the_band(name: str) -> None:
     corrected = whole_from(few, parts, anchor)
     assert abs(whole / corrected.bytes - 1) <= ANCHORED_ERROR
     assert corrected.error_fraction == (0.0 if name == "as it is" else ANCHORED_ERROR)
+
+
+def test_one_device_gathers_nothing() -> None:
+    one = (*parts_of(12, gathered=False), Part(name="gathered_weights", bytes=0, because="one device"))
+    assert error_of(one, None) == ERROR_FRACTION
+    assert whole_from(9 * GIB, one).bytes == 9 * GIB

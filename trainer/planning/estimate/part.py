@@ -44,5 +44,5 @@ def error_of(parts: tuple[Part, ...], available_bytes: int | None) -> float:
 
 
 def is_sharded(parts: tuple[Part, ...]) -> bool:
-    """Return whether weights are gathered from other devices while the program runs."""
-    return any(part.name == "gathered_weights" for part in parts)
+    """Return whether weights are gathered from other devices, or unpacked from codes, while the program runs."""
+    return any(part.name == "gathered_weights" and part.bytes for part in parts)
