@@ -206,7 +206,8 @@ def run_figures(
 def with_program(figures: RunFigures, subject: Subject, programs: list[ProgramAnswer]) -> RunFigures:
     """Return the figures with what the step's arrays and the compiled step say: donation, optimizer, equal shares."""
     task = subject.task
-    leaves = jax.tree.leaves(state_shapes(task))
+    shapes = state_shapes(task)
+    leaves = jax.tree.leaves(shapes)
     whole = [math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves]
     on_each = [math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf in leaves]
     train = next(program for program in programs if program.name == "train")
@@ -221,6 +222,7 @@ def with_program(figures: RunFigures, subject: Subject, programs: list[ProgramAn
         alias_bytes=None if aliased is None else round(aliased * sum(on_each)),
         optimizer=task.config.optimizer.name,
         opt_state_bytes=None if ratio is None or declared is None else round(ratio * declared),
+        opt_state_arrays=len(jax.tree.leaves(shapes.opt_state)),
         opt_state_bytes_declared=declared,
         whole_state_bytes=sum(whole),
         bytes_per_device=(sum(on_each),) * task.mesh.size,

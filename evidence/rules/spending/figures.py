@@ -50,6 +50,8 @@ class RunFigures:
     optimizer: str | None = None
     opt_state_bytes: int | None = None
     """Of the compiled step's arguments, on one device."""
+    opt_state_arrays: int = 0
+    """Arrays of the optimizer's state, each of which a compiler pads."""
     opt_state_bytes_declared: int | None = None
     """What the declared optimizer keeps for the trained parameters, on one device."""
     bytes_per_device: tuple[int, ...] = ()

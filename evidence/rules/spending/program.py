@@ -33,9 +33,10 @@ OTHER_OPTIMIZER = Rule(
 REUSED_AT_LEAST = 0.98
 """Share of the state that a donating step reuses; scalars and counters may be copied."""
 BYTES_WITHIN = 0.02
-"""Compilers pad small arrays."""
 OF_THE_STATE = 0.01
-"""Adafactor's many small arrays are padded by more than their own size; another optimizer is off by far more."""
+TILE_BYTES = 4096
+"""A TPU keeps the smallest array as a tile of 8 × 128 numbers of four bytes: so much more may each of Adafactor's many
+small arrays take. Another optimizer is off by far more."""
 COMPILE_SHARE = 0.1
 """Share of a run's time from which on compiling again is a warning."""
 
@@ -68,7 +69,8 @@ def optimizer_is_the_declared_one(figures: RunFigures, target: Target) -> Iterat
     found, declared = figures.opt_state_bytes, figures.opt_state_bytes_declared
     if found is None or declared is None:
         return
-    if abs(found - declared) <= max(declared * BYTES_WITHIN, (figures.state_bytes or 0) * OF_THE_STATE, 4096):
+    padding = TILE_BYTES * max(figures.opt_state_arrays, 1)
+    if abs(found - declared) <= max(declared * BYTES_WITHIN, (figures.state_bytes or 0) * OF_THE_STATE, padding):
         return
     yield problem_of(
         OTHER_OPTIMIZER,

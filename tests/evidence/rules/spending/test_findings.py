@@ -150,6 +150,14 @@ def test_the_public_failure_said_adafactor_and_ran_adamw():
     assert findings(replace(run, opt_state_bytes=5_002_000), T4X2) == ()
 
 
+def test_small_arrays_are_padded_to_tiles():
+    """SmolLM2-135M under Adafactor on a TPU: 819 arrays, most of one number or one row, 4.6 MiB where 1.5 are kept."""
+    run = replace(QUIET, optimizer="adafactor", opt_state_bytes=4_823_000, opt_state_bytes_declared=1_573_000)
+    assert only(findings(run, T4X2)).code == "TP739"
+    assert findings(replace(run, opt_state_arrays=819), T4X2) == ()
+    assert only(findings(replace(run, opt_state_arrays=819, opt_state_bytes=8_000_000), T4X2)).code == "TP739"
+
+
 def test_one_device_of_eight_holds_everything():
     held = (14 * GIB, *[0] * 7)
     run = replace(QUIET, devices=8, bytes_per_device=held)
