@@ -113,16 +113,22 @@ def finding_lines(plan: dict[str, Any]) -> list[str]:
 
 
 def grid_lines(table: dict[str, Any]) -> list[str]:
-    """Return sizes as a table: fits +, tight ~, does not fit -, with the need in GiB."""
+    """Return sizes as a table: fits +, tight ~, does not fit -, with the need in GiB; a star where it was compiled."""
     cells = {(cell["max_length"], cell["microbatch_size"]): cell for cell in table["cells"]}
-    lines = ["Need in GiB by microbatch (across) and length (down): + fits, ~ tight, - does not fit"]
+    some_compiled = any(cell["method"] == "compiler" for cell in table["cells"])
+    how = "; * compiled, the others added up" if some_compiled else ""
+    lines = [f"Need in GiB by microbatch (across) and length (down): + fits, ~ tight, - does not fit{how}"]
     lines.append(f"{'':>8}" + "".join(f"{count:>10}" for count in table["microbatch_sizes"]))
     for length in table["max_lengths"]:
         row = [cells[length, count] for count in table["microbatch_sizes"]]
-        lines.append(
-            f"{length:>8}" + "".join(f"{cell['need_bytes'] / GIB:>8.2f} {MARKS[cell['verdict']]}" for cell in row)
-        )
+        lines.append(f"{length:>8}" + "".join(grid_cell(cell) for cell in row))
     return lines
+
+
+def grid_cell(cell: dict[str, Any]) -> str:
+    """Return one size of the table in ten letters: `   14.43* +`."""
+    star = "*" if cell["method"] == "compiler" else " "
+    return f"{cell['need_bytes'] / GIB:>7.2f}{star} {MARKS[cell['verdict']]}"
 
 
 def where_text(rows: Sequence[dict[str, Any]]) -> str:
