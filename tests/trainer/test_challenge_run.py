@@ -239,12 +239,12 @@ def test_the_command_takes_a_bundle_and_keeps_a_receipt(
 
 def test_the_words_for_a_terminal(folder: Path):
     forge_answers(folder, lambda number, row: row if number == 0 else right_answer(row))
-    lines = challenge_text(challenged(folder, generate=3, again=2)).splitlines()
+    lines = challenge_text(challenged(folder, generate=3, again=50)).splitlines()
     chance = "Were the stated score true, so low a one on items as hard would have a chance of 0.00017, below 0.001"
     assert lines[:5] == [
         "run: CANNOT BE TRUE.",
         "  stated  0.980 (95 % interval 0.895 to 0.996, 50 items) on eval_v1",
         "  found   0.000 (95 % interval 0.000 to 0.561, 3 items) on 3 generated, seed 3",
         f"  {chance}: it cannot be.",
-        "  2 stated answers given again: 0 identical, 0 within tolerance, 2 different.",
+        "  50 stated answers given again: 1 identical, 0 within tolerance, 49 different.",
     ]
