@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from evidence.records.foreign.keys import SCORE_KEYS, plain
+from evidence.records.foreign.keys import BEST_OF_EVALUATION, SCORE_KEYS, plain
 from evidence.records.foreign.statement import Scope
 from evidence.records.foreign.view import Score
 
@@ -71,10 +71,15 @@ def metric_and_scope(name: str, file: str, *, checkpoint: str | None = None) -> 
     """
     parts = [part for part in name.split(".") if part]
     at = next((index for index, part in enumerate(parts) if _split_off(part)[1] in SCORE_KEYS), len(parts) - 1)
-    split, metric = _split_off(parts[at])
+    best_of = BEST_OF_EVALUATION.fullmatch(parts[at]) if parts else None
+    split, metric = _split_off(best_of.group("rest") if best_of else parts[at])
     groups = [part for index, part in enumerate(parts) if index != at]
     split = split or next((_SPLITS[part] for part in groups if part in _SPLITS), "") or _split_of(file)
-    best = metric.startswith("best_") or any(part == "best" for part in (*groups, *_words(file, drop=False)))
+    best = (
+        bool(best_of)
+        or metric.startswith("best_")
+        or any(part == "best" for part in (*groups, *_words(file, drop=False)))
+    )
     words = ({word for part in groups for word in part.split("_") if word} - _GENERIC) | _words(file)
     time, numbered = _TIME.search(file), _NUMBERED.search(file)
     return _SAME.get(metric.removeprefix("best_"), metric.removeprefix("best_")), Scope(

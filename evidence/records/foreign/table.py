@@ -156,9 +156,21 @@ def _reaches(rows: list[MetricRow], end: dict[str, float | None]) -> bool:
     """Return whether the last of some rows stands where the last of all rows does."""
     for place in ("step", "epoch"):
         own, last = _places(rows, place), end[place]
+        if place == "step" and _counts_itself(rows, own):
+            return True
         if own and last is not None:
             return max(own) >= 0.98 * last
     return True
+
+
+def _counts_itself(rows: list[MetricRow], steps: list[float]) -> bool:
+    """Return whether a metric of MLflow counts its own values, 0, 1, 2: of such a count, other metrics know nothing."""
+    is_tracked = "/metrics/" in rows[0].source.file if rows else False
+    return (
+        is_tracked
+        and len(steps) > 1
+        and steps in ([float(n) for n in range(len(steps))], [float(n + 1) for n in range(len(steps))])
+    )
 
 
 def _places(rows: tuple[MetricRow, ...] | list[MetricRow], place: str) -> list[float]:

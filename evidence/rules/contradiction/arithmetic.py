@@ -101,6 +101,18 @@ def dataset_adds_up(facts: Facts) -> Iterator[Problem]:
         if stated != rows:
             meaning = "the manifest's dataset.rows + dataset.generated_rows"
             yield _wrong(facts, layout.FIRST_EXAMPLES, "/counts/rows", stated, rows, meaning)
+        yield from _tokens(facts, dataset, facts.first_examples["counts"])
+
+
+def _tokens(facts: Facts, dataset: Document, counts: Document) -> Iterator[Problem]:
+    """Yield a problem where one pass over plain rows has other tokens than their prompts and completions together."""
+    config = facts.config or {}
+    is_plain = (config.get("data") or {}).get("kind", "rows") == "rows"
+    is_supervised = (config.get("objective") or {}).get("kind", "supervised") == "supervised"
+    right = counts["prompt_tokens"] + counts["supervised_tokens"]
+    if dataset.get("tokens") not in (None, right) and is_plain and is_supervised and not counts["truncated_rows"]:
+        meaning = "prompt_tokens + supervised_tokens of all rows"
+        yield _wrong(facts, layout.MANIFEST, "/dataset/tokens", dataset["tokens"], right, meaning)
 
 
 def code_identity_is_whole(facts: Facts) -> Iterator[Problem]:

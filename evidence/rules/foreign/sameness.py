@@ -12,6 +12,7 @@ import re
 from evidence.records.foreign.keys import plain
 from evidence.records.foreign.numbers import agree, decimals
 from evidence.records.foreign.statement import Scalar, Statement
+from evidence.registry.known_models import parameters_by_short_name
 
 SECONDS_MAY_DIFFER = 0.1
 """Share by which two durations of one run may differ: clocks start and stop at different moments."""
@@ -51,6 +52,7 @@ _KEY_OF_A_LINE = {"training.batch_size": "batch_size"}
 _OF_THE_TRAINING = {
     *("training", "train", "trainer", "training_args", "training_arguments", "args", "arguments", "config"),
     *("hyperparameters", "hparams", "params", "parameters", "settings", "optimizer", "optim", "scheduler", "run"),
+    "init_args",
     *("value", "metrics", "results", "result", "summary", "final", "model", "batch"),
 }
 """Groups whose values are of the training as a whole; another group (`data`, `critic`, `stage_1`) speaks for itself."""
@@ -229,7 +231,12 @@ def _are_other_models(one: str, two: str) -> bool:
     Example:
         >>> _are_other_models("gpt2", "gpt2-math-sft"), _are_other_models("gpt2", "gemma-2b")
         (False, True)
+        >>> _are_other_models("gpt2", "gpt2-xl")
+        True
     """
+    published = {parameters_by_short_name(one), parameters_by_short_name(two)}
+    if None not in published and len(published) > 1:
+        return True
     families = [{family for family in _FAMILIES if family in re.sub(r"[-_.]", "", name)} for name in (one, two)]
     sizes = [set(_SIZE.findall(name)) for name in (one, two)]
     return any(left and right and not left & right for left, right in (families, sizes))

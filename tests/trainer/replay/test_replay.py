@@ -331,6 +331,18 @@ def test_edited_answers_and_edited_start_are_found(copy: Path):
     assert "1 answer is not the model's: q2" in receipt["said"]
 
 
+def test_another_way_of_asking_is_found(copy: Path):
+    path = copy / layout.EVAL_SUMMARY
+    summary = json.loads(path.read_text("utf-8"))
+    summary["generation"]["prompt_template"] = "Q: {prompt}\nA:"
+    path.write_text(json.dumps(summary), "utf-8")
+    forged(copy)
+    receipt, code, _ = asked(copy, segments=0, items=1)
+    assert code == 1
+    assert any(each.startswith("generation.prompt_template is ") for each in receipt["covered"]["start"]["differences"])
+    assert receipt["covered"]["items"]["trained"] == 1
+
+
 def refusal(act: Callable[[], Any]) -> tuple[int, list[str]]:
     with pytest.raises(ProblemError) as caught:
         act()
