@@ -15,7 +15,7 @@ from evidence.records.foreign.key_value import key_value, score_of
 from evidence.records.foreign.keys import plain
 from evidence.records.foreign.numbers import number_of
 from evidence.records.foreign.score_names import metric_and_scope
-from evidence.records.foreign.score_table import ScoreTable
+from evidence.records.foreign.score_table import CourseTable, ScoreTable
 from evidence.records.foreign.statement import Scalar, Scope, Source, Statement
 from evidence.records.foreign.text import Line, Text
 from evidence.records.foreign.view import FileReading
@@ -96,7 +96,7 @@ def read_card(text: Text, file: str) -> FileReading:
 
 def _statements(text: Text, file: str) -> Iterator[Statement]:
     in_code = elsewhere = in_results = False
-    table = ScoreTable()
+    table, course = ScoreTable(), CourseTable()
     for line in text.lines():
         if line.text.lstrip().startswith("```"):
             in_code = not in_code
@@ -107,6 +107,11 @@ def _statements(text: Text, file: str) -> Iterator[Statement]:
             continue
         in_results = in_results or _RESULTS.search(line.text) is not None
         said = re.sub(r"[*`_]{2,}|`", "", line.text).strip()
+        if measured := course.values(said):
+            source = Source(file=file, line=line.number)
+            for name, value in measured.items():
+                yield Statement(fact=f"figure.{name}", value=value, source=source, kind="remark")
+            continue
         if scored := table.score(said):
             name, value, words = scored
             metric, scope = metric_and_scope(name, file)

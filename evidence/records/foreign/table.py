@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from evidence.records.foreign.follows import follows
-from evidence.records.foreign.keys import SCORE_KEYS, is_timing
+from evidence.records.foreign.keys import SCORE_KEYS, is_timing, split_name
 from evidence.records.foreign.score_names import identity, metric_and_scope
 from evidence.records.foreign.statement import Fact, Kind, Scope, Statement, stated
 from evidence.records.foreign.view import ForeignRun, MetricRow
@@ -23,6 +23,8 @@ _CHIPS = re.compile(
 )
 """Names of chips as they stand in the names of devices."""
 
+_AT_STEP = re.compile(r"^figure\..* at step \d")
+
 _KINDS: dict[str, Kind] = {"configuration": "declared"}
 
 
@@ -32,7 +34,7 @@ def table_of(view: ForeignRun) -> tuple[Statement, ...]:
     own = (one for reading in view.files.values() for one in reading.statements)
     of_file = {name: _scope_of_file(view, name) for name, reading in view.files.items() if reading.scores}
     scores = _with_training([*_scores(view, of_file), *_score_rows(view)])
-    everything = (*facts, *own, *scores, *follows(view))
+    everything = (*facts, *own, *scores, *follows(view), *_at_steps(view))
     return (*everything, *(chip for one in everything if (chip := _chip(one)) is not None))
 
 
@@ -145,6 +147,17 @@ def _score_rows(view: ForeignRun) -> Iterator[Statement]:
                     scope=scope,
                     series=f"{file} {name}",
                 )
+
+
+def _at_steps(view: ForeignRun) -> Iterator[Statement]:
+    """Yield what rows measured at the steps of which a card states the same."""
+    told = {one.fact for reading in view.files.values() for one in reading.statements if _AT_STEP.search(one.fact)}
+    for row in view.metrics if told else ():
+        for name, value in row.values.items():
+            fact = f"figure.{split_name(name)} at step {row.values.get('step') or 0:g}"
+            if fact in told and value is not None:
+                series = f"{row.source.file} {fact}"
+                yield Statement(fact=fact, value=value, source=row.source, kind="measured", series=series)
 
 
 def _is_score(name: str) -> bool:

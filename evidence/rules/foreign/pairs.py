@@ -153,7 +153,7 @@ def _problem(view: ForeignRun, first: Sequence[Statement], other: Sequence[State
     if two.told or (len(other) > 1 and two.series and len(first) == 1):
         one, two, first, other = two, one, other, first
     ends_early = two.fact == "training.steps_done" and one.low is not None and _number(two) > one.low
-    name = two.fact.removeprefix("score.")
+    name = two.fact.removeprefix("score.").removeprefix("figure.")
     if one.told:
         what = f"{name} is {shown(two.value)} in {two.source}; {one.told}."
         return found_at(view, two.source, rules.ENDS_EARLY if ends_early else rules.STATED_TWICE, what)

@@ -93,6 +93,8 @@ def contradict(one: Statement, two: Statement) -> bool:
         return all(each.is_range or not _meant(each)[0] for each in (one, two)) and _apart(one, two)
     if name.startswith("score."):
         return not same_score(_figure(one), _figure(two))
+    if name.startswith("figure.") and " at step " in name:
+        return not same_score(_figure(one), _figure(two))
     if name == "evaluation.items":
         return _figure(one) != _figure(two)
     if _meant(one) != _meant(two):

@@ -181,7 +181,13 @@ def test_an_honest_run_is_identical_from_the_seed_to_the_last_answer(honest: Pat
     ]
     assert {each["verdict"] for each in receipt["covered"]["segments"]} == {"identical"}
     assert receipt["covered"]["start"] == {"verdict": "identical", "differences": []}
-    assert receipt["covered"]["items"] == {"drawn": 12, "identical": 12, "within_tolerance": 0, "different": 0}
+    assert receipt["covered"]["items"] == {
+        "drawn": 12,
+        "identical": 12,
+        "within_tolerance": 0,
+        "different": 0,
+        "trained": 6,
+    }
     assert check_value("receipt", receipt, file="receipt") == []
     assert [event["number"] for event in events if event["event"] == "segment"] == [0, 1, 2, 3, 4]
     assert keep_receipt(receipt).is_file()
