@@ -12,6 +12,7 @@ from synthetic import write_run
 
 from evidence.index.check import check_paths
 from evidence.index.runs import RunIndex
+from evidence.judge.report_forms import report_text
 from evidence.proof.receipts import keep_receipt, own_receipts, run_sha256
 from evidence.run.layout import MANIFEST, RECEIPTS
 
@@ -129,3 +130,9 @@ def test_a_receipt_is_as_bad_as_its_worst_part(run: Path) -> None:
     document["covered"]["items"] = {"drawn": 100, "identical": 40, "within_tolerance": 0, "different": 60}
     keep_receipt(document)
     assert grade(run)[0] == "consistent"
+
+
+def test_a_report_says_who_verified_a_run(run: Path) -> None:
+    keep_receipt(receipt(run))
+    said = "  Checked by you on 2026-11-23: 5 of 5 segments are identical.\n"
+    assert report_text(check_paths([run])) == f"{run}  verified\n{said}1 run: 1 verified; nothing found.\n"
