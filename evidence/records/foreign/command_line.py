@@ -50,6 +50,22 @@ def settings_of(value: Any) -> Iterator[tuple[str, Scalar, str]]:
             yield name, number, key
 
 
+_ECHOED = re.compile(
+    r"^(?:\++|\$) +((?:\S*/)?(?:python3?|accelerate|torchrun|deepspeed|axolotl|llamafactory-cli)\b.*)$"
+)
+
+
+def echoed(text: str) -> str:
+    """Return the command that a shell printed before it ran it (`set -x`); empty where a line is none.
+
+    Example:
+        >>> echoed("+ python train.py --lr 1e-4"), echoed("+ 3 more")
+        ('python train.py --lr 1e-4', '')
+    """
+    found = _ECHOED.match(text.strip())
+    return found.group(1) if found else ""
+
+
 _NAMESPACE = re.compile(r"\bNamespace\((.*)\)\s*$")
 _ARGUMENT = re.compile(r"(?:^|,\s*)(\w+)=('[^']*'|\"[^\"]*\"|[^,()\[\]{}]+)(?=,\s*\w+=|$)")
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from evidence.records.foreign.key_value import key_value, score_of
 from evidence.records.foreign.keys import plain
+from evidence.records.foreign.model_index import of_model_index
 from evidence.records.foreign.numbers import number_of
 from evidence.records.foreign.score_names import metric_and_scope
 from evidence.records.foreign.score_table import CourseTable, ScoreTable
@@ -85,7 +86,7 @@ def is_card(name: str) -> bool:
 
 def read_card(text: Text, file: str) -> FileReading:
     """Return what a README says of the run, as statements to be compared."""
-    statements = list(_statements(text, file))
+    statements = [*_statements(text, file), *of_model_index(text, file)]
     values: dict[tuple[str, Scope], set[Scalar | None]] = defaultdict(set)
     for one in statements:
         values[one.fact, one.scope].add(one.value)

@@ -107,6 +107,7 @@ def _split_off(part: str) -> tuple[str, str]:
 def _split_of(file: str) -> str:
     """Return the split that a file's own name tells: `test_results.json` is of test."""
     named = {_SPLITS[word] for word in _pieces(file.rpartition("/")[2]) if word in _SPLITS}
+    named = named - {"eval"} or named  # `eval_test.json` is an evaluation, of test.
     return named.pop() if len(named) == 1 else ""
 
 

@@ -157,7 +157,13 @@ def _meant(fact: Statement) -> tuple[str, str]:
     of_group = "" if not name.startswith(("training.", "result.", "run.status")) or group in _OF_THE_TRAINING else group
     if group.isdigit() or fact.source.file.endswith("trainer_state.json"):
         of_group = ""  # An item of a list, and a document of known shape.
-    return of_group, (plain(key) or _KEY_OF_A_LINE.get(name, "")) if name in _BY_KEY else ""
+    return of_group, (plain(key) or _key_of_a_line(fact)) if name in _BY_KEY else ""
+
+
+def _key_of_a_line(fact: Statement) -> str:
+    """Return the key of a statement that has no place in a document; a card calls the seed of its training so."""
+    is_seed_of_card = fact.fact == "training.seed" and fact.kind == "remark"
+    return "seed" if is_seed_of_card else _KEY_OF_A_LINE.get(fact.fact, "")
 
 
 def _same(name: str, left: Scalar | frozenset[str] | None, right: Scalar | frozenset[str] | None) -> bool:

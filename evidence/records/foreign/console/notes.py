@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 
-from evidence.records.foreign.command_line import namespace_of, settings_of
+from evidence.records.foreign.command_line import echoed, namespace_of, settings_of
 from evidence.records.foreign.console.banner import pieces_of, trained_of
 from evidence.records.foreign.console.lines import Bar
 from evidence.records.foreign.keras import epoch_of, figures_of_line
@@ -88,7 +88,8 @@ def note_words(line: Line, log: Log) -> None:
         for piece in pieces_of(line.text):
             if fact := key_value(piece):
                 log.fact(fact[0], fact[1], line)
-    for name, given, key in settings_of(namespace_of(line.text)) if "Namespace(" in line.text else ():
+    printed = namespace_of(line.text) if "Namespace(" in line.text else echoed(line.text)
+    for name, given, key in settings_of(printed) if printed else ():
         source = replace(log.source(line), pointer=f"/{key}")
         log.facts.setdefault((name, given), Fact(name=name, value=given, source=source))
     _note_device(line, log)
