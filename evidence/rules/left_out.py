@@ -24,6 +24,7 @@ LEFT_OUT = Rule(
 )
 
 OF_CODE = ("committed_at", "source")
+OF_DATASET = ("sequences", "tokens")
 OF_EVENTS = {
     "run_started": ("run_id",),
     "devices_chosen": ("platform", "count"),
@@ -50,6 +51,9 @@ def nothing_is_left_out(facts: Facts) -> Iterator[Problem]:
     if absent := _absent(facts.manifest["code"], OF_CODE):
         what = f"{layout.MANIFEST} does not state {listed(absent, last='and')} of the code."
         yield found(facts.folder, LEFT_OUT, layout.MANIFEST, what, pointer="/code")
+    if absent := _absent(facts.manifest["dataset"], OF_DATASET):
+        what = f"{layout.MANIFEST} does not state {listed(absent, last='and')} of the dataset."
+        yield found(facts.folder, LEFT_OUT, layout.MANIFEST, what, pointer="/dataset")
     if "effective" not in facts.manifest:
         what = f"{layout.MANIFEST} does not state what came of each setting (effective)."
         yield found(facts.folder, LEFT_OUT, layout.MANIFEST, what)

@@ -94,6 +94,21 @@ def test_tokens_of_a_pass_are_those_of_the_rows(forger: Forger) -> None:
     assert "TP306" in found(forger, lambda values: values[layout.MANIFEST]["dataset"].update(tokens=99))
 
 
+@pytest.mark.parametrize("key", ["tokens", "sequences"])
+def test_the_size_of_a_pass_is_not_left_out(forger: Forger, key: str) -> None:
+    """Left out alone it once ended the check with a KeyError."""
+    assert found(forger, lambda values: values[layout.MANIFEST]["dataset"].pop(key)) == {"TP525"}
+
+
+def test_compiling_took_as_long_as_the_plan_says(forger: Forger) -> None:
+    def shorter(values: dict[str, Any]) -> None:
+        values[layout.MANIFEST]["result"]["compile_seconds"] /= 10
+        compiled = next(each for each in values[layout.LOG] if each["event"] == "compiled")
+        compiled["fields"]["compile_seconds"] /= 10
+
+    assert found(forger, shorter) == {"TP306"}
+
+
 def test_arrays_are_as_large_as_the_program_was_compiled_to_need(forger: Forger) -> None:
     def fewer(values: dict[str, Any]) -> None:
         values[layout.MANIFEST]["result"]["peak_arrays"]["bytes"] //= 2

@@ -72,3 +72,23 @@ def test_evaluations_of_two_splits_differ_rightly(tmp_path: Path) -> None:
         for name, (right, share) in counted.items()
     }
     assert contradictions_in(tmp_path, files) == []
+
+
+@pytest.mark.parametrize(
+    ("names", "shift", "found"),
+    [
+        (("run_a.log", "run_b.log"), 0.1, False),
+        (("seed1.log", "seed2.log"), 0.1, False),
+        (("train.log", "console.log"), 0.1, True),
+    ],
+)
+def test_logs_of_two_runs_have_no_row_in_common(
+    tmp_path: Path, names: tuple[str, str], shift: float, found: bool
+) -> None:
+    rows = "".join(f"step {i} | loss: {3 - i / 50 + shift:.4f}\n" for i in range(1, 60))
+    assert bool(contradictions_in(tmp_path, {names[0]: ROWS, names[1]: rows})) == found
+
+
+def test_two_logs_that_share_rows_are_of_one_run(tmp_path: Path) -> None:
+    other = ROWS.replace("step 30 | loss: 2.4000", "step 30 | loss: 2.1000")
+    assert contradictions_in(tmp_path, {"run_a.log": ROWS, "run_b.log": other})
