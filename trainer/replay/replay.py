@@ -14,6 +14,7 @@ from trainer.inputs import read_inputs
 from trainer.loop.steps import compiled_steps
 from trainer.loop.stop import StopRequest
 from trainer.loop.task import Task
+from trainer.model.files.source import of_somebody_else
 from trainer.objectives.data import Data
 from trainer.planning.devices import Devices, choose_devices
 from trainer.recorder.failure import explain_full_device
@@ -136,7 +137,8 @@ def place_of(run: Recorded, request: ReplayRequest) -> Place:
     try:
         task, data = read_inputs(config, devices)
     except ProblemError as error:
-        raise ProblemError(error.problems, exit_code=REFUSED) from error
+        unread = error if request.model else of_somebody_else(error)
+        raise ProblemError(unread.problems, exit_code=REFUSED) from error
     if problems := other_data(run, data):
         raise ProblemError(problems, exit_code=REFUSED)
     return Place(devices=devices, task=task, data=data, fitness=fitness)

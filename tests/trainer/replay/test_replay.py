@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from forging import forged, manifest_of, rows_of
 from tasks import inputs_of
 
@@ -365,6 +366,17 @@ def test_other_devices_and_other_data_are_refused(copy: Path, tmp_path: Path):
     code, said = refusal(lambda: asked(copy, dataset=str(tmp_path / "not-there.jsonl")))
     assert code == 3
     assert "not-there.jsonl" in said[0]
+
+
+def test_a_model_that_lies_elsewhere_is_asked_for_by_the_flag(copy: Path):
+    config = yaml.safe_load((copy / layout.CONFIG).read_text())
+    config["model"]["name"] = "/home/somebody/their-model"
+    (copy / layout.CONFIG).write_text(yaml.safe_dump(config))
+    with pytest.raises(ProblemError) as caught:
+        asked(copy)
+    [problem] = caught.value.problems
+    assert (caught.value.exit_code, problem.code) == (3, "TP040")
+    assert problem.next.endswith("name its folder with --model.")
 
 
 def test_what_is_no_run_or_not_sealed_is_refused(copy: Path, tmp_path: Path):
