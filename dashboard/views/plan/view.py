@@ -32,7 +32,8 @@ def page() -> None:
         target = target_box.choose()
         target_box.add_own(target)
         if source is not None and st.button("Open in Launch", icon=":material/play_circle:"):
-            state.go(state.LAUNCH, source=source.key, **_changes())
+            # Of the source the box there knows; a parameter that a box is bound to cannot be set.
+            state.go(state.LAUNCH, **_changes())
     if source is None:
         markup.empty("No configuration found", f"None in {configs.SHIPPED}, and no run has one.")
         return

@@ -138,6 +138,13 @@ def test_a_grid_has_a_cell_for_each_size_and_needs_grow_with_both():
         assert row == sorted(row)
 
 
+def test_the_configurations_own_size_is_a_cell_of_its_grid():
+    own = replace(GEMMA, batch=Batch(microbatch_size=200), data=replace(GEMMA.data, max_length=192))
+    plan = plan_for(own, target_of("tpu-v5e-1"), Wish(quick=True, grid=True, advice=False))
+    [cell] = [cell for cell in plan["grid"]["cells"] if (cell["microbatch_size"], cell["max_length"]) == (200, 192)]
+    assert cell["need_bytes"] == plan["need_bytes"]
+
+
 def test_more_devices_than_there_are_and_a_length_beyond_the_model_are_refused():
     with pytest.raises(ProblemError) as refused:
         subject_of(replace(GEMMA, mesh=replace(GEMMA.mesh, devices=3)), target_of("t4"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +18,9 @@ from schemas.reading.values import number_at, objects_at, text_at
 MOST_TARGETS = 40
 HEAD = ("Verdict", "Target", "Need", "Usable", "Time", "Of a session", "Of a week", "How it is known")
 _ORDER = tuple(VERDICTS)
-_FULLEST = 2.0
-"""A bar ends at twice the limit; its words say how far it would go on."""
+_FULLEST, _LIMIT_AND_A_BIT = 2.0, 1.2
+"""A bar ends at twice the limit; its words say how far it would go on. Where all are below it, the axis ends nearby."""
+_TICKS = [0, 50, 100, 150, 200]
 _ROW_PIXELS, _FRAME_PIXELS = 24, 84
 _NEED_PIXELS, _RIGHT_PIXELS = 96, 150
 """Where the columns of need and time end, right of the bars."""
@@ -78,6 +80,15 @@ def in_one_sentence(found: Sequence[Place]) -> str:
     return f"It fits on {len(fitting)} of {len(found)} targets.{quota}"
 
 
+def why_unsupported(found: Sequence[Place]) -> list[str]:
+    """Return for each reason who cannot run it: `t4, p100: precision.params is bfloat16, which it does not have`."""
+    reasons: dict[str, list[str]] = {}
+    for one in found:
+        if one.verdict == "unsupported" and one.because:
+            reasons.setdefault(re.sub(rf"\b{re.escape(one.name)}\b", "it", one.because), []).append(one.name)
+    return [f"{', '.join(names)}: {reason}" for reason, names in reasons.items()]
+
+
 def known_by(found: Sequence[Place], chosen: str) -> str:
     """Return how needs are known: `Added up from formulas; t4: read from the compiled program.`; empty if unsaid."""
     others = {one.method for one in found if one.name != chosen and one.method}
@@ -131,7 +142,7 @@ def bars(found: Sequence[Place], colours: Palette, *, chosen: str | None = None)
             _say(figure, colours, _short(one.hours.likely), at=height, shift=_RIGHT_PIXELS)
     _say(figure, colours, "GiB", at=0.9, shift=_NEED_PIXELS)
     _say(figure, colours, "time", at=0.9, shift=_RIGHT_PIXELS)
-    figure.update_xaxes(title_text="% of what is usable", range=[0, 100 * _FULLEST], tickvals=[0, 50, 100, 150, 200])
+    figure.update_xaxes(title_text="% of what is usable", range=[0, 100 * _end(found)], tickvals=_TICKS)
     figure.update_yaxes(
         tickvals=heights,
         ticktext=[f"<b>{label(one.name)}</b>" if one.name == chosen else label(one.name) for one in found],
@@ -140,6 +151,12 @@ def bars(found: Sequence[Place], colours: Palette, *, chosen: str | None = None)
     )
     figure.update_layout(margin_r=_RIGHT_PIXELS + 4, margin_t=34)
     return figure
+
+
+def _end(found: Sequence[Place]) -> float:
+    """Return where the axis ends, as a multiple of the limit."""
+    fullest = max(((one.fraction or 0.0) * (1 + one.error) for one in found), default=0.0)
+    return _LIMIT_AND_A_BIT if fullest <= _LIMIT_AND_A_BIT else _FULLEST
 
 
 def _heights(found: Sequence[Place]) -> tuple[list[int], dict[str, int]]:

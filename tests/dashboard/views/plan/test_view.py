@@ -125,6 +125,17 @@ def test_advice_goes_into_the_form_the_address_and_launch(opened: Open, root: Pa
     assert yaml.safe_load(app.run().code[-1].value)["optimizer"]["name"] == "adafactor"
 
 
+def test_launch_and_plan_lead_to_each_other_with_the_same_configuration(opened: Open) -> None:
+    app = press(opened(state.PLAN, source="tiny.yaml", set="limits.steps=7"), "Open in Launch")
+    assert "Runs keep going if you close this page." in said(app)
+    assert app.selectbox(key="source").value == "tiny.yaml"
+    assert yaml.safe_load(app.code[-1].value)["limits"]["steps"] == 7
+    app = press(app, "Where else does it fit?")
+    assert "Says what a run needs on a device that you do not have yet." in said(app)
+    assert app.selectbox(key="source").value == "tiny.yaml"
+    assert app.query_params["set"] == "limits.steps=7"
+
+
 def test_a_link_shows_the_same_configuration_and_target(opened: Open, root: Path) -> None:
     changed = form.changed(tiny(), {("limits", "steps"): 7, ("optimizer", "learning_rate"): 0.5})
     put_answer(root, changed, ("--on", "t4"), too_large())

@@ -41,6 +41,23 @@ def test_bars_are_in_percent_of_what_is_usable_and_verdicts_differ_in_pattern_an
     assert list(figure["layout"]["yaxis"]["ticktext"]) == ["kaggle-empty", "<b>full</b>", "large", "absent"]
 
 
+def test_the_axis_ends_near_the_limit_where_nothing_goes_beyond_it() -> None:
+    small = where.bars(where.places(answer(place("a", "fits", 4, 16, 1))), LIGHT).to_plotly_json()
+    assert list(small["layout"]["xaxis"]["range"]) == [0, 120]
+    large = where.bars(where.places(answer(place("a", "does_not_fit", 40, 16, 1))), LIGHT).to_plotly_json()
+    assert list(large["layout"]["xaxis"]["range"]) == [0, 200]
+
+
+def test_why_a_target_is_unsupported_is_said_once_for_all_of_them() -> None:
+    rows = [
+        place(name, "unsupported", None, 16, None)
+        | {"because": f"precision.params is bfloat16, which {name} does not have."}
+        for name in ("t4", "kaggle-t4x2")
+    ]
+    found = where.places(answer(*rows, place("a", "fits", 4, 16, 1)))
+    assert where.why_unsupported(found) == ["t4, kaggle-t4x2: precision.params is bfloat16, which it does not have."]
+
+
 def test_the_sentence_counts_and_names_what_is_free() -> None:
     assert where.in_one_sentence(where.places(THREE)) == (
         "It fits on 2 of 4 targets. Free within a weekly quota: kaggle-empty."
