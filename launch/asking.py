@@ -16,6 +16,7 @@ No process is ended by an id that was read from a file: the one who waits looks 
 from __future__ import annotations
 
 import hashlib
+import shutil
 import subprocess
 import sys
 import threading
@@ -126,6 +127,16 @@ def cancel(folder: Path) -> None:
     """
     if asked(folder, is_answer=bool).state == "running":
         write_text(folder / _CANCELLED, "")
+
+
+def forget(folder: Path) -> None:
+    """Remove a question with its answer; one that is being answered is left alone.
+
+    Raises:
+        OSError: It could not be removed.
+    """
+    if folder.is_dir() and asked(folder, is_answer=bool).state != "running":
+        shutil.rmtree(folder)
 
 
 def main(folder: Path, working_folder: Path, limit_seconds: float, arguments: Sequence[str]) -> None:

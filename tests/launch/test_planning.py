@@ -113,3 +113,26 @@ def test_one_that_nobody_wants_any_more_ends_with_all_it_started(
     waiting.join()
     assert planning.planning(tmp_path, CONFIG).state == "cancelled"
     assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+def test_another_planner_or_a_compiler_installed_since_is_asked_anew(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program(monkeypatch, "print('{\"need_bytes\": 9}')")
+    answer(folder, tmp_path)
+    assert planning.planning(tmp_path, CONFIG).state == "answered"
+    installed = planning.version
+    monkeypatch.setattr(planning, "version", lambda name: "1.0" if name == "libtpu" else installed(name))
+    planning.planner.cache_clear()
+    assert planning.planning(tmp_path, CONFIG).state == "none"
+    monkeypatch.undo()
+    planning.planner.cache_clear()
+    assert planning.planning(tmp_path, CONFIG).state == "answered"
+
+
+def test_a_forgotten_answer_was_never_asked_for(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(monkeypatch, "print('{\"need_bytes\": 9}')")
+    answer(folder, tmp_path)
+    planning.forget(tmp_path, CONFIG)
+    assert planning.planning(tmp_path, CONFIG) == asking.Asked(state="none")
+    planning.forget(tmp_path, CONFIG)

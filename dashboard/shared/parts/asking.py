@@ -120,8 +120,11 @@ def _progress(
         _again(root, config, wanted[next_to_ask(states) or 0], key, digest, asking=asking)
     elif next_to_ask(states) is not None:
         markup.note(_NOT_ASKED if not gate.may_operate() else "Not checked: fix the problems first.")
-    else:
-        _again(root, config, wanted[-1], key, digest, asking=asking)
+    elif asking and st.button("Check again", icon=":material/refresh:", help=_AGAIN):
+        with trying("The memory could not be checked again"):
+            for one in questions:
+                planning.forget(root, config, one.options)
+        st.rerun()
 
 
 _NOT_ASKED = "Not checked yet. An operator who opens this page has it checked."

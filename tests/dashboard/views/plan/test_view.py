@@ -53,6 +53,18 @@ def test_each_answer_is_drawn_when_it_is_there(opened: Open, root: Path) -> None
     assert "Check again" in labels(app)
 
 
+def test_all_answers_are_asked_for_again(opened: Open, root: Path) -> None:
+    for options, document in (
+        (ON, plan_document()),
+        (("--where", "--quick"), where_document()),
+        ((*ON, "--grid", "--quick"), grid_document()),
+    ):
+        put_answer(root, tiny(), options, document)
+    app = press(opened(state.PLAN, source="tiny.yaml"), "Check again")
+    assert "Whether tiny fits on kaggle-tpu-v5e-8 stands here in a moment." in said(app)
+    assert plotted(app) == 0
+
+
 def test_a_planted_answer_is_not_shown(opened: Open, root: Path) -> None:
     folder = put_answer(root, tiny(), (*ON, "--quick"), plan_document())
     (folder / "seal").write_text("0" * 64)
