@@ -20,6 +20,9 @@ from schemas.reading.yaml_text import write_yaml
 TIME_LIMIT_SECONDS = 900.0
 """What takes longer is stopped; a model on a slow disk may take minutes to be looked at."""
 
+WATCHED_SECONDS = 150.0
+"""What no page has looked at for so long is not wanted any more; a page in the background looks once a minute."""
+
 _PLANS = "plans"
 _COMPILING = ("jax", "jaxlib", "flax", "optax", "libtpu", "jax-cuda12-plugin", "jax-cuda12-pjrt", "jax-cuda13-pjrt")
 _ANSWERS = ("need_bytes", "where", "grid")
@@ -54,7 +57,12 @@ def ask(root: Path, config: Mapping[str, Any], options: Sequence[str] = ()) -> N
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / CONFIG, write_yaml(dict(config)))
     arguments = ["plan", "--config", str(folder / CONFIG), *options, "--json"]
-    asking.ask(folder, arguments, limit_seconds=TIME_LIMIT_SECONDS)
+    asking.ask(folder, arguments, limit_seconds=TIME_LIMIT_SECONDS, watched_seconds=WATCHED_SECONDS)
+
+
+def watch(root: Path, config: Mapping[str, Any], options: Sequence[str] = ()) -> None:
+    """Note that somebody waits for the answer, so that planning goes on."""
+    asking.watch(folder_of(root, config, options))
 
 
 def cancel(root: Path, config: Mapping[str, Any], options: Sequence[str] = ()) -> None:

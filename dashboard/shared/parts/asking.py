@@ -134,6 +134,7 @@ def _running(
     root: Path, config: Mapping[str, Any], question: Question, found: Asked, *, share: float, digest: str
 ) -> None:
     """Draw how far a question is, and the button that ends it."""
+    planning.watch(root, config, question.options)
     said = f"{question.said}, {duration(round(found.seconds or 0))}"
     with st.container(horizontal=True, vertical_alignment="center"):
         st.progress(share, text=said)
