@@ -23,7 +23,7 @@ from schemas.problems.formats import percent, size
 from schemas.reading.values import objects_at, text_at
 
 MOST_PROGRAMS, MOST_PARTS = 8, 12
-_ROW_PIXELS, _FRAME_PIXELS = 74, 76
+_ROW_PIXELS, _FRAME_PIXELS = 80, 80
 _BEYOND = 6.0
 """A limit this many times the largest program is named, not drawn: the programs would be slivers beside it."""
 _RIGHT = 0.8

@@ -13,6 +13,8 @@ from schemas.problems.formats import duration
 _HEIGHT, _HEIGHT_OF_TWO = 150, 236
 _SMALL = 0.25
 """Where the whole takes a smaller share of the picture, its parts get a picture of their own, or they were slivers."""
+_NAMED = 0.15
+"""A part of a smaller share is named by the legend alone: in a narrow window its name would have no room."""
 _UPPER, _LOWER = (0.68, 1.0), (0.0, 0.24)
 """Where the parts and the limits stand, as shares of the height."""
 _TOO_SMALL = 0.02
@@ -57,9 +59,10 @@ def session(found: Sequence[Part], within: Sequence[Limit], colours: Palette) ->
 
 
 def _add_parts(figure: go.Figure, found: Sequence[Part], divisor: float, colours: Palette) -> None:
-    begin = 0.0
+    begin, whole = 0.0, sum(part.seconds.likely for part in found)
     for part in found:
-        _add_part(figure, part, begin / divisor, divisor, colours)
+        is_named = part.seconds.likely >= _NAMED * whole
+        _add_part(figure, part, begin / divisor, divisor, colours, is_named=is_named)
         begin += part.seconds.likely
 
 
@@ -100,7 +103,7 @@ def _add_band(figure: go.Figure, whole: Band, divisor: float, colours: Palette, 
     )
 
 
-def _add_part(figure: go.Figure, part: Part, begin: float, divisor: float, colours: Palette) -> None:
+def _add_part(figure: go.Figure, part: Part, begin: float, divisor: float, colours: Palette, *, is_named: bool) -> None:
     fill = colours.times[part.name]
     likely = part.seconds.likely
     band = f"{duration(part.seconds.low)} to {duration(part.seconds.high)}"
@@ -111,7 +114,7 @@ def _add_part(figure: go.Figure, part: Part, begin: float, divisor: float, colou
         y=[0],
         width=0.6,
         marker={"color": fill, "line": {"color": colours.paper, "width": 1}},
-        text=[part.name],
+        text=[part.name if is_named else ""],
         textposition="inside",
         insidetextanchor="middle",
         textangle=0,

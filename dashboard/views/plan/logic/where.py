@@ -24,6 +24,8 @@ _TICKS = [0, 50, 100, 150, 200]
 _ROW_PIXELS, _FRAME_PIXELS = 24, 84
 _NEED_PIXELS, _RIGHT_PIXELS = 96, 150
 """Where the columns of need and time end, right of the bars."""
+_TOP = 0.4
+"""Where words above the rows stand; what is beyond the end of the axis, at 0.5, is not drawn."""
 _HOUR_SECONDS = 3600.0
 GIB = 2**30
 
@@ -131,7 +133,7 @@ def bars(found: Sequence[Place], colours: Palette, *, chosen: str | None = None)
     rows = len(found) + len(headings)
     figure = new_figure(colours, height=_FRAME_PIXELS + _ROW_PIXELS * rows)
     _add_bars(figure, found, heights, colours)
-    limit_line(figure, colours, at=100, rows=(0.5 - rows, 0.4), words="usable")
+    limit_line(figure, colours, at=100, rows=(0.5 - rows, _TOP), words="usable")
     for verdict, height in headings.items():
         count = sum(one.verdict == verdict for one in found)
         _say(figure, colours, f"<b>{VERDICTS[verdict].symbol} {verdict}</b> ({count})", at=height, shift=0, left=True)
@@ -140,8 +142,8 @@ def bars(found: Sequence[Place], colours: Palette, *, chosen: str | None = None)
             _say(figure, colours, _need(one), at=height, shift=_NEED_PIXELS)
         if one.hours is not None and one.verdict in {"fits", "tight"}:
             _say(figure, colours, _short(one.hours.likely), at=height, shift=_RIGHT_PIXELS)
-    _say(figure, colours, "GiB", at=0.9, shift=_NEED_PIXELS)
-    _say(figure, colours, "time", at=0.9, shift=_RIGHT_PIXELS)
+    _say(figure, colours, "GiB", at=_TOP, shift=_NEED_PIXELS, above=True)
+    _say(figure, colours, "time", at=_TOP, shift=_RIGHT_PIXELS, above=True)
     figure.update_xaxes(title_text="% of what is usable", range=[0, 100 * _end(found)], tickvals=_TICKS)
     figure.update_yaxes(
         tickvals=heights,
@@ -228,7 +230,9 @@ def _place(one: Mapping[str, Any]) -> Place:
     )
 
 
-def _say(figure: go.Figure, colours: Palette, text: str, *, at: float, shift: int, left: bool = False) -> None:
+def _say(
+    figure: go.Figure, colours: Palette, text: str, *, at: float, shift: int, left: bool = False, above: bool = False
+) -> None:
     """Write into the column that ends so many pixels right of the bars, or at their beginning."""
     figure.add_annotation(
         x=0 if left else 1,
@@ -237,8 +241,11 @@ def _say(figure: go.Figure, colours: Palette, text: str, *, at: float, shift: in
         text=text,
         showarrow=False,
         xanchor="left" if left else "right",
+        yanchor="bottom" if above else "middle",
         xshift=4 if left else shift,
         font={"color": colours.ink if left else colours.quiet, "size": 12},
+        # In a narrow window a heading reaches over the line of what is usable.
+        bgcolor=colours.paper if left else None,
         borderpad=0,
     )
 

@@ -41,6 +41,13 @@ def test_bars_are_in_percent_of_what_is_usable_and_verdicts_differ_in_pattern_an
     assert list(figure["layout"]["yaxis"]["ticktext"]) == ["kaggle-empty", "<b>full</b>", "large", "absent"]
 
 
+def test_the_columns_of_need_and_time_are_headed_within_the_axis() -> None:
+    layout = where.bars(where.places(THREE), LIGHT).to_plotly_json()["layout"]
+    heads = [note for note in layout["annotations"] if note["text"] in {"GiB", "time"}]
+    assert len(heads) == 2
+    assert all(note["y"] < layout["yaxis"]["range"][1] for note in heads), "Plotly drops words beyond the range"
+
+
 def test_the_axis_ends_near_the_limit_where_nothing_goes_beyond_it() -> None:
     small = where.bars(where.places(answer(place("a", "fits", 4, 16, 1))), LIGHT).to_plotly_json()
     assert list(small["layout"]["xaxis"]["range"]) == [0, 120]
