@@ -23,7 +23,7 @@ from schemas.problems.formats import percent, size
 from schemas.reading.values import objects_at, text_at
 
 MOST_PROGRAMS, MOST_PARTS = 8, 12
-_ROW_PIXELS, _FRAME_PIXELS = 80, 80
+_ROW_PIXELS, _FRAME_PIXELS, _ABOVE_PIXELS = 80, 92, 12
 _BEYOND = 6.0
 """A limit this many times the largest program is named, not drawn: the programs would be slivers beside it."""
 _RIGHT = 0.8
@@ -115,6 +115,7 @@ def memory(found: Sequence[Program], colours: Palette, *, observed: float | None
         anchor = "center" if observed < _RIGHT * right else "right"
         said = f"observed {size(observed)}"
         _add_observed(figure, colours, at=observed / divisor, rows=len(found), words=said, anchor=anchor)
+    figure.update_layout(margin_t=24 + _ABOVE_PIXELS)
     figure.update_xaxes(title_text=f"{unit} on each device", range=[0, 1.04 * right / divisor], rangemode="tozero")
     figure.update_yaxes(
         tickvals=[-row for row in range(len(found))],
@@ -223,6 +224,8 @@ def _say_limits(
             x=one.limit / divisor if is_drawn else 1,
             xref="x" if is_drawn else "paper",
             y=0.5 - row if is_drawn else _CHILD_AT - row,
+            # Above the words of the first program, which begin at the left and may reach so far.
+            yshift=_ABOVE_PIXELS if is_drawn and row == 0 else 0,
             text=f"usable {size(one.limit)}",
             showarrow=False,
             yanchor="bottom" if is_drawn else "middle",

@@ -68,6 +68,18 @@ def next_to_ask(states: Sequence[State]) -> int | None:
     return None
 
 
+def is_coming(root: Path, config: Mapping[str, Any], questions: Sequence[Question]) -> bool:
+    """Return whether an answer is being looked for, or will be by itself: nothing has failed or was cancelled."""
+    known = answers(root, config, questions)
+    return (
+        "failed" not in {found.state for found in known.values()} and _digest(root, config, questions) not in _stopped()
+    )
+
+
+def _digest(root: Path, config: Mapping[str, Any], questions: Sequence[Question]) -> str:
+    return str(planning.folder_of(root, config, questions[-1].options))
+
+
 def show(root: Path, config: Mapping[str, Any], questions: Sequence[Question], *, key: str, allowed: bool) -> None:
     """Draw how far the questions are, what can be done about it, and why there is no answer.
 
@@ -81,7 +93,7 @@ def show(root: Path, config: Mapping[str, Any], questions: Sequence[Question], *
     known = answers(root, config, questions)
     wanted = open_questions(questions, known)
     _end_others(root, config, questions, key=key)
-    digest = str(planning.folder_of(root, config, questions[-1].options))
+    digest = _digest(root, config, questions)
     since, when = st.session_state.get(_SINCE, ("", 0.0))
     st.session_state[_SINCE] = (digest, when if since == digest else time.monotonic())
     st.session_state[_FRESH] = True

@@ -15,16 +15,14 @@ from dashboard.shared.parts import config_form, markup, plotted, problems
 from dashboard.shared.tables import forecast, plan_time, planned
 from dashboard.shared.words.verdicts import VERDICTS, verdict_at
 from schemas.problems.formats import duration, percent, size
-from schemas.reading.values import number_at
 
 _LARGEST = 8
 
 
 def head(plan: Mapping[str, Any]) -> None:
     """Draw the answer in a sentence, and its figures below."""
-    need, error = number_at(plan, "need_bytes"), number_at(plan, "error_fraction")
-    said = f"{size(need)} needed on each device" + (f" ± {error * 100:.0f} %" if error is not None else "")
     verdict = verdict_at(plan, "verdict")
+    said = "" if verdict == "unsupported" else planned.need_in_words(plan)
     lines = "".join(f'<p class="tp-sub">{markup.safe(line)}</p>' for line in planned.figures_in_words(plan))
     st.html(
         f'<p class="tp-answer">{markup.safe(planned.sentence(plan))}</p>'

@@ -63,7 +63,7 @@ def places(
         chosen: The name of that machine.
     """
     found = {one.name: one for one in map(_place, objects_at(answer, "where")[:MOST_TARGETS])}
-    if plan is not None:
+    if plan is not None and not (chosen in found and verdict_at(plan, "verdict") == "unsupported"):
         found[chosen] = _place({**plan, **_times(plan), "target": chosen, "title": text_at(plan, "target", "title")})
     return sorted(
         found.values(), key=lambda one: (_ORDER.index(one.verdict), one.fraction is None, one.fraction or 0.0)
@@ -219,7 +219,7 @@ def _place(one: Mapping[str, Any]) -> Place:
         name=name,
         title=text_at(one, "title") or name,
         verdict=verdict_at(one, "verdict"),
-        need=bytes_at(one, "need_bytes"),
+        need=bytes_at(one, "need_bytes") or None,
         limit=bytes_at(one, "available_bytes"),
         error=min(1.0, max(0.0, number_at(one, "error_fraction") or 0.0)),
         hours=band_at(one, "hours"),
@@ -256,8 +256,10 @@ def _need(one: Place) -> str:
 
 
 def _short(hours: float) -> str:
-    """Return a time in few letters: `5.2 h`, `12 min`."""
-    return f"{hours:,.1f} h" if hours >= 1 else f"{hours * 60:.0f} min"
+    """Return a time in few letters: `5.2 h`, `12 min`, `8 s`."""
+    if hours >= 1:
+        return f"{hours:,.1f} h"
+    return f"{hours * 60:.0f} min" if hours * 60 >= 1 else f"{hours * _HOUR_SECONDS:.0f} s"
 
 
 def _hover(one: Place) -> str:

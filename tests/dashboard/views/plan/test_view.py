@@ -77,8 +77,26 @@ def test_why_there_is_no_answer_is_said(opened: Open, root: Path) -> None:
     put_answer(root, tiny(), (*ON, "--quick"), None, code=2, output="error TP001: no <b>such</b> key")
     app = opened(state.PLAN, source="tiny.yaml")
     assert "The check gave no answer: it ended with exit code 2." in said(app)
+    assert "stands here in a moment" not in said(app)
     assert "error TP001: no <b>such</b> key" in [block.value for block in app.code]
     assert "Check again" in labels(app)
+
+
+def test_what_a_device_does_not_compute_is_said_without_figures_that_there_are_not(opened: Open, root: Path) -> None:
+    finding = {
+        "code": "TP730",
+        "severity": "error",
+        "what": "precision.params is bfloat16, which it has not.",
+        "next": "x",
+    }
+    document = plan_document(verdict="unsupported", need_bytes=0, parts=[], programs=[], time=None, findings=[finding])
+    put_answer(root, tiny(), ON, document)
+    put_answer(root, tiny(), ("--where", "--quick"), where_document())
+    app = opened(state.PLAN, source="tiny.yaml")
+    assert "does not compute what the configuration asks for." in said(app)
+    assert "precision.params is bfloat16, which it has not." in said(app)
+    assert "0 B needed" not in said(app)
+    assert "What is the memory for?" not in [header.value for header in app.header]
 
 
 def test_one_that_runs_says_how_far_it_is_and_can_be_cancelled(

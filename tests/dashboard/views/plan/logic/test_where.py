@@ -112,6 +112,19 @@ def test_a_plan_takes_the_place_of_its_row_and_one_for_an_own_machine_gets_a_row
     assert len(where.places(THREE, plan={"time": "soon"}, chosen="mine")) == 5
 
 
+def test_a_plan_that_knows_no_need_leaves_the_row_with_its_reason() -> None:
+    unsupported = place("t4", "unsupported", None, 16, None) | {"because": "no bfloat16"}
+    [found] = where.places(answer(unsupported), plan={"verdict": "unsupported", "need_bytes": 0}, chosen="t4")
+    assert (found.because, found.need) == ("no bfloat16", None)
+    figure = where.bars([found], LIGHT).to_plotly_json()
+    assert not [note for note in figure["layout"]["annotations"] if "0.00" in note["text"]]
+
+
+def test_a_run_of_seconds_takes_seconds() -> None:
+    figure = where.bars(where.places(answer(place("a", "fits", 4, 16, 6 / 3600))), LIGHT).to_plotly_json()
+    assert "6 s" in [note["text"] for note in figure["layout"]["annotations"]]
+
+
 def test_how_needs_are_known_is_said_of_all_and_of_the_chosen_one() -> None:
     rows = {"where": [{"target": name, "method": "closed_form"} for name in ("a", "b")]}
     assert where.known_by(where.places(rows), "a") == "Added up from formulas."
