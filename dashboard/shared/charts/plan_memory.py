@@ -23,7 +23,7 @@ from schemas.problems.formats import percent, size
 from schemas.reading.values import objects_at, text_at
 
 MOST_PROGRAMS, MOST_PARTS = 8, 12
-_ROW_PIXELS, _FRAME_PIXELS, _ABOVE_PIXELS = 80, 92, 12
+_ROW_PIXELS, _FRAME_PIXELS, _ABOVE_PIXELS, _LINE_PIXELS = 80, 92, 12, 14
 _BEYOND = 6.0
 """A limit this many times the largest program is named, not drawn: the programs would be slivers beside it."""
 _RIGHT = 0.8
@@ -107,6 +107,7 @@ def memory(found: Sequence[Program], colours: Palette, *, observed: float | None
     figure = new_figure(colours, height=_FRAME_PIXELS + _ROW_PIXELS * len(found))
     _add_programs(figure, found, colours, divisor)
     _add_parts(figure, found, colours, divisor)
+    is_above = found[0].limit is not None and found[0].limit <= _BEYOND * largest
     for row, one in enumerate(found):
         if one.limit is not None and one.limit <= _BEYOND * largest:
             _add_limit(figure, colours, at=one.limit / divisor, row=row)
@@ -114,8 +115,9 @@ def memory(found: Sequence[Program], colours: Palette, *, observed: float | None
     if observed is not None:
         anchor = "center" if observed < _RIGHT * right else "right"
         said = f"observed {size(observed)}"
-        _add_observed(figure, colours, at=observed / divisor, rows=len(found), words=said, anchor=anchor)
-    figure.update_layout(margin_t=24 + _ABOVE_PIXELS)
+        shift = _ABOVE_PIXELS + (_LINE_PIXELS if is_above else 0)
+        _add_observed(figure, colours, at=observed / divisor, rows=len(found), words=said, anchor=anchor, shift=shift)
+    figure.update_layout(margin_t=24 + _ABOVE_PIXELS + (_LINE_PIXELS if observed is not None and is_above else 0))
     figure.update_xaxes(title_text=f"{unit} on each device", range=[0, 1.04 * right / divisor], rangemode="tozero")
     figure.update_yaxes(
         tickvals=[-row for row in range(len(found))],
@@ -236,17 +238,19 @@ def _say_limits(
         )
 
 
-def _add_observed(figure: go.Figure, colours: Palette, *, at: float, rows: int, words: str, anchor: str) -> None:
+def _add_observed(
+    figure: go.Figure, colours: Palette, *, at: float, rows: int, words: str, anchor: str, shift: int
+) -> None:
     figure.add_shape(
         type="line", x0=at, x1=at, y0=0.5 - rows, y1=0.5, line={"color": colours.ink, "width": 2, "dash": "dot"}
     )
     figure.add_annotation(
         x=at,
-        y=0.5 - rows,
+        y=0.5,
         text=words,
         showarrow=False,
         xanchor=anchor,
-        yanchor="top",
-        yshift=-14,
+        yanchor="bottom",
+        yshift=shift,
         font={"color": colours.ink},
     )

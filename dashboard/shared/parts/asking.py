@@ -162,9 +162,9 @@ def _running(
 def last_said(output: str) -> str:
     """Return the last line that the program itself printed, empty where it has said nothing yet.
 
-    Libraries in C++ print lines such as `I0000 00:00:1795478164.347840 30512 stub.cc:31] …`, which help nobody here.
+    It says `t4: compiling train`; compilers print lines of any form, also tracebacks, which help nobody here.
     """
-    lines = [line for line in output.splitlines() if line.strip() and not _OF_LIBRARY.match(line)]
+    lines = [line for line in output.splitlines() if _PROGRESS.match(line)]
     return lines[-1][-_SHOWN:] if lines else ""
 
 
@@ -176,6 +176,7 @@ def why_not(output: str) -> str:
 
 
 _PROBLEM = re.compile(r"(error|warning|note) TP\d{3}: ")
+_PROGRESS = re.compile(r"(?!\w*(Error|Exception|Warning): )[\w.-]+: [a-z]")
 _OF_LIBRARY = re.compile(r"[IWEF]\d{4} [\d:.]+\s+\d+ |WARNING: All log messages before absl")
 
 

@@ -103,11 +103,11 @@ def test_one_that_runs_says_how_far_it_is_and_can_be_cancelled(
     opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cancelled: list[tuple[str, ...]] = []
-    running = Asked(state="running", output="compiling 3 of 18 layers", seconds=42.0)
+    running = Asked(state="running", output="t4: compiling 3 of 18 layers", seconds=42.0)
     monkeypatch.setattr(planning, "planning", lambda root, config, options=(): running)
     monkeypatch.setattr(planning, "cancel", lambda root, config, options=(): cancelled.append(tuple(options)))
     app = opened(state.PLAN, source="tiny.yaml")
-    assert "compiling 3 of 18 layers" in said(app)
+    assert "t4: compiling 3 of 18 layers" in said(app)
     assert "Cancel" in labels(app)
     press(app, "Cancel")
     assert cancelled == [(*ON, "--quick")]
@@ -206,6 +206,10 @@ def test_of_what_libraries_print_only_the_programs_own_words_are_shown(opened: O
     app = opened(state.PLAN, source="tiny.yaml")
     assert ABSENT in [block.value for block in app.code]
     assert asking.last_said(LIBRARIES.splitlines()[1]) == ""
+    assert asking.last_said(LIBRARIES) == "", "no traceback, and nothing that it ends with"
+    assert asking.last_said("my-4060ti: reading the rows\n  learning/runtime/libtpu_init_utils.cc:370\n") == (
+        "my-4060ti: reading the rows"
+    )
     assert asking.last_said(f"t4: compiling train\n{LIBRARIES.splitlines()[1]}") == "t4: compiling train"
     assert "Unable to load CUDA" in asking.why_not(LIBRARIES), "without a problem of our own, all of it is shown"
 
