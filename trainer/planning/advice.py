@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from schemas.problems.problem import ProblemError
 from trainer.config.load import setting_value
 from trainer.config.seed_names import set_at
 from trainer.config.tree import Config, config_of, document_of
@@ -121,13 +122,21 @@ def pruned(subject: Subject, changes: tuple[Change, ...], quick: Asking) -> tupl
         if _kind(change) in FREE:
             continue
         others = [each for each in needed if each is not change]
-        config = applied(subject.task.config, _settings(tuple(others)))
-        if worst(program.verdict for program in _programs(subject, config, quick)) == "fits":
+        if _fits(subject, applied(subject.task.config, _settings(tuple(others))), quick):
             needed = others
     return tuple(
         replace(change, config=applied(subject.task.config, _settings(tuple(needed[: number + 1]))))
         for number, change in enumerate(needed)
     )
+
+
+def _fits(subject: Subject, config: Config, quick: Asking) -> bool:
+    """Return whether a changed run fits by the sums; one that cannot be built, as full training in float16, does not."""
+    try:
+        programs = _programs(subject, config, quick)
+    except ProblemError:
+        return False
+    return worst(program.verdict for program in programs) == "fits"
 
 
 def applied(config: Config, settings: list[str]) -> Config:
