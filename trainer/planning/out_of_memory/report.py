@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Memory = Literal["tpu", "vmem", "smem", "gpu", "cpu", "host"]
-"""tpu: a TPU's main memory (HBM). vmem, smem: the small memories inside a TPU core. gpu: a GPU's. cpu: main memory, where
-the CPU is the device that computes. host: main memory, beside a device or of a process that was ended."""
+"""tpu: a TPU's main memory (HBM). vmem, smem: the small memories inside a TPU core. gpu: a GPU's. cpu: main memory of
+a CPU that computes. host: main memory, beside a device or of a process that was ended."""
 
 When = Literal["compile", "start", "run"]
 """compile, start: the program was refused before it began, by its compiler or by itself. run: an allocation failed."""
