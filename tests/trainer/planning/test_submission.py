@@ -51,13 +51,13 @@ def test_a_step_has_the_tokens_that_the_stated_hours_rest_on(task: Task):
 
 
 def test_the_readme_says_what_the_plan_says():
-    """Memory, hours and share of the week; from a few layers the compiler's plan takes the sum too, since it is more."""
+    """Memory, hours and share of the week; a plan from a few compiled layers takes the sum too, since it is more."""
     config = load_config(Path("trainer/configs/submission_tpu.yaml"))
     plan = plan_for(config, target_of("kaggle-tpu-v5e-8"), Wish(quick=True, advice=False))
     said = " ".join(Path("README.md").read_text("utf-8").split())
     stated = re.search(
-        r"about ([\d.]+) of ([\d.]+) GiB on each of the eight chips, ([\d.]+) to ([\d.]+) hours, (\d+) to (\d+) % of the "
-        r"(\d+) hours of a week",
+        r"about ([\d.]+) of ([\d.]+) GiB on each of the eight chips, ([\d.]+) to ([\d.]+) hours, (\d+) to (\d+) % of "
+        r"the (\d+) hours of a week",
         said,
     )
     assert stated is not None
