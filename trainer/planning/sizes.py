@@ -83,7 +83,7 @@ def _may_fit(subject: Subject, quick: Asking, ratios: Mapping[str, float], each:
 def grid(subject: Subject, asking: Asking, *, say: Callable[[str], None]) -> dict[str, Any]:
     """Return which microbatches fit at which lengths: by the sums, and by the compiler at the line between the two.
 
-    The configuration's own microbatch and length are among them.
+    The configuration's own size and length are among them.
 
     Args:
         subject: the run.
@@ -92,10 +92,9 @@ def grid(subject: Subject, asking: Asking, *, say: Callable[[str], None]) -> dic
     """
     longest = subject.task.model.source.spec.max_positions
     config = subject.task.config
-    lengths = sorted({config.data.max_length, *(length for length in GRID_LENGTHS if length <= longest)})
-    sizes = sorted(
-        {config.batch.microbatch_size, *(size for size in GRID_SIZES if size % fewest_sequences(config) == 0)}
-    )
+    lengths = sorted({*(length for length in GRID_LENGTHS if length <= longest), config.data.max_length})
+    of_all = (size for size in GRID_SIZES if size % fewest_sequences(config) == 0)
+    sizes = sorted({*of_all, config.batch.microbatch_size})
     quick = asking.quick()
     found = {
         (length, size): deciding(_at(subject, quick, size=size, length=length)) for length in lengths for size in sizes

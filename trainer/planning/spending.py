@@ -81,7 +81,9 @@ def spending_of(
     disk = {
         "need_bytes": checkpoint * kept,
         "available_bytes": target.disk_bytes,
-        "because": f"{kept} checkpoints of {checkpoint:,} bytes, the one being written among them",
+        "because": f"a checkpoint of {checkpoint:,} bytes"
+        if kept == 1
+        else f"{kept} checkpoints of {checkpoint:,} bytes, the one being written among them",
     }
     parts = [] if step is None else session_parts(subject, target, step, checkpoint)
     time = None
