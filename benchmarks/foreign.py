@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
 import foreign_tools as tools
+from foreign_parts.fourth_plants import FOURTH, HONEST_FOURTH
 from foreign_parts.last_plants import THIRD, grpo
 from foreign_parts.more_plants import SECOND, lightning
 from foreign_parts.plants import FIRST
@@ -20,8 +21,11 @@ from foreign_parts.plants import FIRST
 from evidence.judge.judgement import report_of
 from evidence.records.ours import read_run
 
-AT_FIRST = {"first": 20, "second": 19, "third": 22}
-"""How many of each 26 were found when they were first counted, before anything was mended for them."""
+AT_FIRST = {"first": 20, "second": 19, "third": 22, "fourth": 27}
+"""How many of each 26, of the fourth 42, were found when first counted, before anything was mended for them."""
+
+ACCUSED_AT_FIRST = 2
+"""Honest folders of the fourth set that were accused then: a sweep, and LitGPT's microbatches beside its steps."""
 
 RESULT = Path(__file__).parent / "results" / "foreign.json"
 HONEST = ("hf_trainer", "lm_eval", "mlflow", "wandb", "axolotl", "llama_factory", "unsloth", "keras", "tensorboard")
@@ -51,12 +55,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", help="write benchmarks/results/foreign.json")
     asked = parser.parse_args()
-    honest = [lightning, grpo, *(getattr(tools, name) for name in (*HONEST, "mlperf", "openai_evals"))]
+    honest = [lightning, grpo, *(getattr(tools, name) for name in (*HONEST, "mlperf", "openai_evals")), *HONEST_FOURTH]
     accused = counted(honest)
-    sets = {"first": FIRST, "second": SECOND, "third": THIRD}
+    sets = {"first": FIRST, "second": SECOND, "third": THIRD, "fourth": FOURTH}
     result = {
         **{name: {"found_at_first": AT_FIRST[name], **counted(cases)} for name, cases in sets.items()},
-        "honest": {"folders": len(honest), "accused": accused["found"]},
+        "honest": {"folders": len(honest), "accused_at_first": ACCUSED_AT_FIRST, "accused": accused["found"]},
     }
     print(json.dumps(result, indent=2))
     if asked.write:

@@ -8,6 +8,7 @@ from typing import Any
 
 RESULT = Path(__file__).parents[1] / "benchmarks" / "results" / "rules.json"
 LIES = RESULT.with_name("adversary.json")
+FOREIGN = RESULT.with_name("foreign.json")
 HONEST = RESULT.with_name("honest_runs.json")
 PAGE = Path(__file__).parent / "detection.md"
 
@@ -19,11 +20,12 @@ def page() -> str:
     lines = [
         "# What is found, and what is not",
         "",
-        "Measured by `benchmarks/rules.py`, `benchmarks/adversary.py` and `benchmarks/honest_runs.py`; this page is",
-        "made from their results by `docs/make_detection.py`.",
+        "Measured by `benchmarks/rules.py`, `benchmarks/adversary.py`, `benchmarks/foreign.py` and",
+        "`benchmarks/honest_runs.py`; this page is made from their results by `docs/make_detection.py`.",
         "What each code means stands in [rules.md](rules.md).",
         "",
         *lies(json.loads(LIES.read_text(encoding="utf-8"))),
+        *foreign(json.loads(FOREIGN.read_text(encoding="utf-8"))),
         *honest(json.loads(HONEST.read_text(encoding="utf-8"))),
         "## Named changes of a valid run",
         "",
@@ -57,8 +59,9 @@ def lies(result: dict[str, Any]) -> list[str]:
         "## Who is found, and who is not",
         "",
         f"Lies about `{result['run']}`, every hash made to fit. *Single*: one value. *Deep*: what follows from it",
-        "is computed anew. *Wide*: told in every place that states it. *Forged*: a run that nobody trained, and",
-        "absurd variants of it. Named is what has an error or is called unusual; the latter leaves a run consistent.",
+        "is computed anew. *Wide*: told in every place that states it. *Again*: by somebody who had not seen the",
+        "first. *Forged*: a run that nobody trained, and absurd variants of it. Named is what has an error or is",
+        "called unusual; the latter leaves a run consistent.",
         "",
         "| lies | told | named by `check` | graded above consistent |",
         "|---|---|---|---|",
@@ -91,6 +94,32 @@ def lies(result: dict[str, Any]) -> list[str]:
     else:
         lines += ["wrote, which is less. With `--replay` the benchmark counts what repeating adds."]
     return [*lines, ""]
+
+
+def foreign(result: dict[str, Any]) -> list[str]:
+    """Return the part on folders of other tools: contradictions planted, and folders without one."""
+    lines = [
+        "## Folders of other tools",
+        "",
+        "Contradictions planted in folders of fourteen tools, one a folder (`benchmarks/foreign.py`). Each set was",
+        "written without a look at the readers and counted; then what a sound rule can find was mended.",
+        "",
+        "| set | planted | found at first | found now |",
+        "|---|---|---|---|",
+    ]
+    for name, count in result.items():
+        if "planted" in count:
+            lines.append(f"| {name} | {count['planted']} | {count['found_at_first']} | {count['found']} |")
+    missed = [name.replace("_", " ") for count in result.values() for name in count.get("missed", ())]
+    honest_ones = result["honest"]
+    lines += [
+        "",
+        f"Not found: {', '.join(missed)}.",
+        f"Of {honest_ones['folders']} honest folders {honest_ones['accused']} are accused;",
+        f"{honest_ones['accused_at_first']} were, before anything was mended.",
+        "",
+    ]
+    return lines
 
 
 def honest(result: dict[str, Any]) -> list[str]:

@@ -18,6 +18,7 @@ from trainer.config.load import load_config
 from trainer.config.tree import Config
 from trainer.data.encode import EncodedData, encode_rows
 from trainer.data.order import order_of_pass
+from trainer.data.render import prompt_of
 from trainer.data.rows import read_dataset, read_eval_set
 from trainer.data.shown import shown_row
 from trainer.inputs import read_inputs
@@ -42,7 +43,18 @@ def dataset_facts(name: str) -> dict[str, Any]:
     """Return rows, hash, and the hash of each row as the model sees it."""
     file = read_dataset(name)
     texts = [text_hash(text) for text in texts_of(encoded(file.rows, name))]
-    return {"rows": len(file.rows), "sha256": file.sha256, "texts": texts}
+    return {
+        "rows": len(file.rows),
+        "sha256": file.sha256,
+        "split": "all",
+        "duplicates": repeated(file.rows),
+        "texts": texts,
+    }
+
+
+def repeated(rows: Any) -> int:
+    """Return how many rows have the prompt of an earlier one."""
+    return len(rows) - len({prompt_of(row) for row in rows})
 
 
 def eval_set_facts(name: str) -> dict[str, Any]:
@@ -86,6 +98,7 @@ def generated_facts(name: str, count: int, seed: int) -> dict[str, Any]:
         "dataset": name,
         "generated_rows": count,
         "generator_seed": generator_seed(config),
+        "duplicates": repeated(rows),
         "counts": {key: data.counts[key] for key in ("rows", "prompt_tokens", "supervised_tokens")},
         "texts": {str(row): text_hash(text) for row, text in zip(first, texts, strict=True)},
     }
@@ -108,10 +121,28 @@ def texts_of(data: EncodedData, rows: list[int] | None = None) -> Iterator[str]:
         yield shown_row(data.encoded[row], tokenizer)["text"]
 
 
+def byte_of_character() -> dict[str, int]:
+    """Return the byte that each character of a byte-level alphabet stands for: itself where it can be seen."""
+    seen = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = [byte for byte in range(256) if byte not in seen]
+    return {chr(byte): byte for byte in seen} | {chr(256 + place): byte for place, byte in enumerate(others)}
+
+
+def tokens() -> list[str]:
+    """Return the bytes of every token of the built-in tokenizer in hexadecimal digits, by id.
+
+    Its alphabet is that of byte-level tokenizers, in which every byte is a character of its own.
+    """
+    tokenizer, characters = resolve("demo").tokenizer(), byte_of_character()
+    texts = [str(each) for each in tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))]
+    return [bytes(characters[char] for char in text).hex() for text in texts]
+
+
 def built_in(seeds: range = SEEDS) -> dict[str, Any]:
     """Return the whole registry."""
     return {
         "generator_seed_offset": GENERATOR_SEED_OFFSET,
+        "tokens": tokens(),
         "datasets": {name: dataset_facts(name) for name in DATASETS},
         "eval_sets": {name: eval_set_facts(name) for name in EVAL_SETS},
         "models": {name: model_facts(name, seeds) for name in MODELS},

@@ -24,7 +24,8 @@ def report_text(report: Report) -> str:
     """Return a report as the terminal shows it: each run with its findings, worst first, and one line at the end."""
     width = max((len(str(run.path)) for run in report.runs), default=0)
     parts = [
-        as_lines([f"{str(run.path).ljust(width)}  {_verdict(run)}"]) + as_text(run.findings) for run in report.runs
+        as_lines([f"{str(run.path).ljust(width)}  {_verdict(run)}", *_by_whom(run)]) + as_text(run.findings)
+        for run in report.runs
     ]
     for path in report.documents:
         found = [problem for problem in report.findings if problem.file == str(path)]
@@ -47,6 +48,11 @@ def report_as(report: Report, forms: Sequence[str]) -> str:
         "junit": lambda report: as_junit(report.all_findings),
     }
     return writers[forms[0]](report) if forms else report_text(report)
+
+
+def _by_whom(run: RunReport) -> list[str]:
+    """Return who verified a run, when and how much of it: the word is never shown without."""
+    return [f"  {run.grade.reasons[0]}"] if run.grade.name == "verified" else []
 
 
 def grades_text(reports: Sequence[RunReport]) -> str:

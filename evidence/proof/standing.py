@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from evidence.judge.grade import Grade
 from evidence.judge.judgement import report_of
@@ -17,6 +18,9 @@ from evidence.judge.report import RunReport
 from evidence.proof.receipts import receipt_line, receipts_of
 from evidence.proof.trust import trusted_signers
 from evidence.records.ours import Run
+
+NOTHING = "No step and no answer of the trained model was repeated, so that it says nothing of the run."
+_REPEATED = {"identical", "within tolerance"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,12 +32,14 @@ class Proof:
         made_at: When, as RFC 3339.
         said: What was done, how much of the run it covers and what came of it.
         holds: Whether it speaks for the run; a repetition that differs speaks against it.
+        repeats: Whether any of what the training made was repeated; else it speaks neither for nor against the run.
     """
 
     by: str | None
     made_at: str
     said: str
     holds: bool
+    repeats: bool = True
 
 
 def proofs_of(folder: Path, sha256: str) -> tuple[Proof, ...]:
@@ -48,7 +54,8 @@ def proofs_of(folder: Path, sha256: str) -> tuple[Proof, ...]:
             by="you" if is_own else next(iter(trusted_signers(path, Path(f"{path}.sig"))), None),
             made_at=receipt["made_at"],
             said=receipt_line(receipt),
-            holds=receipt["result"] != "different",
+            holds=not speaks_against(receipt),
+            repeats=repeats_something(receipt),
         )
         for path, receipt, is_own in receipts_of(folder, sha256)
     ]
@@ -65,11 +72,32 @@ def graded_with(grade: Grade, proofs: Sequence[Proof]) -> Grade:
     if grade.name != "consistent":
         return grade
     against = [_sentence(proof) for proof in proofs if proof.by and not proof.holds]
-    speaking = [_sentence(proof) for proof in proofs if proof.by and proof.holds]
+    speaking = [_sentence(proof) for proof in proofs if proof.by and proof.holds and proof.repeats]
+    silent = [f"{_sentence(proof)} {NOTHING}" for proof in proofs if proof.by and proof.holds and not proof.repeats]
     claims = [_claim(proof) for proof in proofs if not proof.by]
     if speaking and not against:
         return Grade(name="verified", reasons=(*speaking, *grade.reasons))
-    return Grade(name="consistent", reasons=(*against, *speaking, *grade.reasons, *claims))
+    return Grade(name="consistent", reasons=(*against, *speaking, *silent, *grade.reasons, *claims))
+
+
+def speaks_against(receipt: dict[str, Any]) -> bool:
+    """Return whether a receipt says that anything differs, in its result or in any part of it."""
+    covered = receipt["covered"]
+    parts = [covered.get("start", {}).get("verdict"), *(each["verdict"] for each in covered["segments"])]
+    return receipt["result"] == "different" or "different" in parts or covered["items"]["different"] > 0
+
+
+def repeats_something(receipt: dict[str, Any]) -> bool:
+    """Return whether a receipt covers any of what the training made: a step of it, or an answer of its model.
+
+    Answers before training, and a start, are given by whoever draws the same weights, and say nothing of the run.
+    """
+    tried = any(
+        each["verdict"] in _REPEATED and each["last_step"] > each["first_step"]
+        for each in receipt["covered"]["segments"]
+    )
+    items = receipt["covered"]["items"]
+    return tried or (items["drawn"] > 0 and (receipt["kind"] == "challenge" or items.get("trained", 0) > 0))
 
 
 def standing_of(run: Run) -> RunReport:

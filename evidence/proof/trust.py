@@ -22,13 +22,15 @@ from evidence.run.write import not_written, write_json
 from schemas.catalog import VERSION
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.visible import visible
-from schemas.problems.words import shown
+from schemas.problems.words import listed, shown
 from schemas.validate import read_document
 
 Kind = Literal["key", "time authority", "attestation root"]
 
 LONGEST_NAME = 100
 """Characters of a name on the list."""
+OUR_OWN = {"you", "github", "nobody"}
+"""Names that reasons of grades give to the reader, to workflows and to strangers; nobody else may have them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,9 +80,10 @@ def trust(file: Path, name: str, now: datetime) -> Trusted:
     Raises:
         ProblemError: Exit code 2: the file holds none of these, the name cannot be kept, or the list not be written.
     """
-    if not name.strip() or len(name) > LONGEST_NAME or visible(name) != name or "\n" in name:
+    is_taken = name.strip().casefold() in OUR_OWN
+    if not name.strip() or len(name) > LONGEST_NAME or visible(name) != name or "\n" in name or is_taken:
         what = f"{shown(name)} cannot be a name on the trust list."
-        expected = f"one line of at most {LONGEST_NAME} characters"
+        expected = f"one line of at most {LONGEST_NAME} characters, and not {listed(sorted(OUR_OWN), last='or')}"
         raise ProblemError(
             [refused(BAD_TRUST, "", what, expected=expected, next="Give another `--name`.")], exit_code=2
         )

@@ -118,6 +118,10 @@ TABLE = (
 """Every fact that documents and log repeat."""
 
 
+_OF_FLAGS = {"--smoke_steps": "limits.steps", "--smoke-steps": "limits.steps"}
+"""Settings that a flag of their own gives; `--set` wins over them."""
+
+
 def pairs_of(facts: Facts) -> Iterator[tuple[Statement, Statement]]:
     """Yield each repetition of a fact: what the leading place says of it, and what the other one says."""
     for fact in TABLE:
@@ -147,8 +151,11 @@ def _said(facts: Facts, name: str, place: Place) -> Iterator[Statement]:
 def _settings(facts: Facts) -> Iterator[tuple[Statement, Statement]]:
     """Yield each setting that the command line gave, which wins over every file, beside config.yaml's."""
     command = facts.manifest["command"] if facts.manifest is not None else []
-    given = {}
+    given: dict[str, tuple[int, str]] = {}
     for index, word in enumerate(command):
+        flag, _, beside = word.partition("=")
+        if flag in _OF_FLAGS and (beside or index + 1 < len(command)):
+            given.setdefault(_OF_FLAGS[flag], (index, beside or command[index + 1]))
         text = command[index + 1] if word == "--set" and index + 1 < len(command) else word.removeprefix("--set=")
         if word.startswith("--set") and "=" in text:
             key, _, value = text.partition("=")

@@ -7,7 +7,7 @@ again. The names are versioned: what has another content gets another name, so t
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -63,6 +63,20 @@ def item_hash(item: Mapping[str, Any]) -> str:
 def text_hash(text: str) -> str:
     """Return the hash of a rendered training row."""
     return sha256_lines([text])[:DIGITS]
+
+
+def spelled(ids: Sequence[int]) -> str | None:
+    """Return the text of tokens under the tokenizer of the built-in models; None where an id is of no token."""
+    tokens = _tokens()
+    if any(not 0 <= each < len(tokens) for each in ids):
+        return None
+    return b"".join(tokens[each] for each in ids).decode("utf-8", "replace")
+
+
+@cache
+def _tokens() -> tuple[bytes, ...]:
+    """Return the bytes of each token by its id; a token may hold a part of a character."""
+    return tuple(bytes.fromhex(each) for each in _facts()["tokens"])
 
 
 @cache

@@ -34,10 +34,22 @@ def parameters_of(name: str) -> int | None:
     return next(int(each["parameters"]) for known, each in known_models().items() if _folder(known) == folder)
 
 
+def parameters_by_short_name(name: str) -> int | None:
+    """Return the published parameter count of a model named without its owner; None where it is not known."""
+    short = {known.rpartition("/")[2]: known for known in _folders()}
+    return parameters_of(short.get(name.lower(), name))
+
+
 def vocabulary_of(name: str) -> int | None:
     """Return the rows of a known model's token table."""
     folder = folder_of(name)
     return None if folder is None else int(_config(folder)["vocab_size"])
+
+
+def family_of(name: str) -> str | None:
+    """Return the `model_type` of a known model; that of Gemma 3 without its images is `gemma3` too."""
+    folder = folder_of(name)
+    return None if folder is None else str(_config(folder)["model_type"]).removesuffix("_text")
 
 
 @cache

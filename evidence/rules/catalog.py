@@ -12,6 +12,7 @@ from evidence.rules import (
     left_out,
     plausibility,
     registry,
+    spelling,
     whole_config,
 )
 
@@ -19,6 +20,7 @@ CHECKS = (
     *integrity.CHECKS,
     *contradiction.CHECKS,
     *registry.CHECKS,
+    *spelling.CHECKS,
     *plausibility.CHECKS,
     *envelope.CHECKS,
     *completeness.CHECKS,

@@ -6,7 +6,7 @@ them, a run that follows the present version of the schemas is held to everythin
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from evidence.records.facts import Document, Facts
 from evidence.records.values import found
@@ -24,6 +24,7 @@ LEFT_OUT = Rule(
 )
 
 OF_CODE = ("committed_at", "source")
+OF_DATASET = ("sequences", "tokens")
 OF_EVENTS = {
     "run_started": ("run_id",),
     "devices_chosen": ("platform", "count"),
@@ -36,6 +37,11 @@ OF_EVENTS = {
 }
 """Fields of the events of every run."""
 OF_ROWS = ("padding_fraction",)
+OF_ANSWERS = ("output_token_ids", "fingerprint")
+"""Fields of an answer that has tokens."""
+CHAINED = 10
+"""Into how many parts the chain divides a run where `recording.chain_every_steps` does not say."""
+_WIDTH = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 def nothing_is_left_out(facts: Facts) -> Iterator[Problem]:
@@ -45,11 +51,21 @@ def nothing_is_left_out(facts: Facts) -> Iterator[Problem]:
     if absent := _absent(facts.manifest["code"], OF_CODE):
         what = f"{layout.MANIFEST} does not state {listed(absent, last='and')} of the code."
         yield found(facts.folder, LEFT_OUT, layout.MANIFEST, what, pointer="/code")
+    if absent := _absent(facts.manifest["dataset"], OF_DATASET):
+        what = f"{layout.MANIFEST} does not state {listed(absent, last='and')} of the dataset."
+        yield found(facts.folder, LEFT_OUT, layout.MANIFEST, what, pointer="/dataset")
     if "effective" not in facts.manifest:
         what = f"{layout.MANIFEST} does not state what came of each setting (effective)."
         yield found(facts.folder, LEFT_OUT, layout.MANIFEST, what)
     yield from first_few(_of_events(facts))
     yield from first_few(_of_rows(facts))
+    for file, answers in (
+        (layout.PREDICTIONS, facts.predictions),
+        (layout.BASELINE_PREDICTIONS, facts.baseline_predictions),
+    ):
+        yield from first_few(_of_answers(facts, file, answers or ()))
+    yield from first_few(_of_chain(facts), limit=1)
+    yield from _of_parameters(facts)
 
 
 def _of_events(facts: Facts) -> Iterator[Problem]:
@@ -64,6 +80,43 @@ def _of_rows(facts: Facts) -> Iterator[Problem]:
         if absent := _absent(row, OF_ROWS):
             what = f"The row of step {row['step']} does not state {listed(absent, last='and')}."
             yield found(facts.folder, LEFT_OUT, layout.METRICS, what, line=line)
+
+
+def _of_answers(facts: Facts, file: str, answers: Sequence[Document]) -> Iterator[Problem]:
+    for line, row in enumerate(answers, start=1):
+        if row["error"] is None and row["output_tokens"] and (absent := _absent(row, OF_ANSWERS)):
+            what = f"The answer {row['id']} does not state {listed(absent, last='and')}."
+            yield found(facts.folder, LEFT_OUT, file, what, line=line)
+
+
+def _of_chain(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem for each step at which the recorder enters the state and the chain has no entry."""
+    steps = ((facts.config or {}).get("limits") or {}).get("steps")
+    recording = (facts.config or {}).get("recording") or {}
+    if not facts.chain or facts.training is None or facts.manifest is None or not isinstance(steps, int):
+        return
+    first = facts.manifest["parent"]["step"] if facts.manifest["parent"] else 0
+    every, done = recording.get("chain_every_steps") or max(1, steps // CHAINED), facts.training["steps_done"]
+    there = {entry["step"] for entry in facts.chain}
+    between = (step for step in range(every, min(done, steps - 1) + 1, every) if step > first)
+    for step in (first, *between, done):
+        if step not in there:
+            what = f"{layout.CHAIN} has no entry at step {step}; the recorder enters the state every {every} steps."
+            yield found(facts.folder, LEFT_OUT, layout.CHAIN, what)
+
+
+def _of_parameters(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem where what was trained is small enough to be kept, and was not."""
+    most = ((facts.config or {}).get("recording") or {}).get("params_mib")
+    if facts.training is None or facts.model is None or facts.manifest is None or not isinstance(most, int):
+        return
+    dtypes = facts.model["dtypes"]
+    # Adapters are kept in float32, whatever their base is held in.
+    width = _WIDTH.get(dtypes.get("trained", dtypes["params"]), 4) if facts.training["method"] == "full" else 4
+    size, listed_there = facts.model["trainable_parameters"] * width, {a["path"] for a in facts.manifest["artifacts"]}
+    if size <= most << 20 and layout.TRAINED_PARAMS not in listed_there:
+        what = f"{layout.TRAINED_PARAMS} is not there: {size:,} bytes were trained, and {most} MiB are kept."
+        yield found(facts.folder, LEFT_OUT, layout.MANIFEST, what, pointer="/artifacts")
 
 
 def _absent(holder: Document, names: tuple[str, ...]) -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from evidence.records.facts import Document, Facts
 from evidence.records.values import found
 from evidence.registry import built_in
-from evidence.registry.known_models import parameters_of
+from evidence.registry.known_models import family_of, parameters_of
 from evidence.rules.contradiction.scores import answers_of
 from evidence.run import layout
 from schemas.problems.problem import Problem
@@ -37,8 +37,8 @@ OTHER_BUILT_IN_MODEL = Rule(
 )
 OTHER_SIZE = Rule(
     "TP384",
-    "Other size than published",
-    "The model's owner states how many parameters it has; every copy of it has as many.",
+    "Other size or family than published",
+    "The model's owner states its family and how many parameters it has; every copy of it has the same.",
     "Restore the manifest as the run wrote it, or name the model that was trained.",
 )
 OTHER_EXAMPLE = Rule(
@@ -66,14 +66,21 @@ _HASHES = ("sha256", "ids_sha256", "prompts_sha256", "expected_sha256")
 
 
 def dataset_is_the_built_in_one(facts: Facts) -> Iterator[Problem]:
-    """Yield a problem where the dataset has a built-in name and another hash or number of rows."""
+    """Yield a problem where the dataset has a built-in name and another hash, split, or number of rows or repetitions.
+
+    Generated rows may repeat each other; how many do is known of those in the table.
+    """
     stated = facts.manifest["dataset"] if facts.manifest else None
     known = built_in.dataset(stated["name"]) if stated else None
     if stated is None or known is None:
         return
-    for key in ("sha256", "rows"):
-        if stated[key] != known[key]:
-            right = shown(known[key])
+    right_ones = {key: known[key] for key in ("sha256", "rows", "split")}
+    table = _table(stated) if stated["generated_rows"] else known
+    if table and ((facts.config or {}).get("data") or {}).get("kind", "rows") == "rows":
+        right_ones["duplicates"] = table["duplicates"]
+    for key, value in right_ones.items():
+        if stated[key] != value:
+            right = shown(value)
             what = f"{stated['name']} is stated with {key} {shown(stated[key])}; the built-in one has {right}."
             pointer = f"/dataset/{key}"
             yield found(facts.folder, OTHER_DATASET, layout.MANIFEST, what, expected=right, pointer=pointer)
@@ -130,6 +137,16 @@ def model_has_its_published_size(facts: Facts) -> Iterator[Problem]:
             expected=f"{published:,}",
             pointer="/model/parameters",
         )
+
+
+def model_has_its_published_family(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem where a well-known model has another family than its own config.json states."""
+    if facts.model is None or (published := family_of(facts.model["name"])) is None:
+        return
+    stated = facts.model["family"]
+    if stated is not None and stated.removesuffix("_text") != published:
+        what = f"{facts.model['name']} is stated with the family {stated}; it is of {published}."
+        yield found(facts.folder, OTHER_SIZE, layout.MANIFEST, what, expected=published, pointer="/model/family")
 
 
 def examples_are_rows_of_the_dataset(facts: Facts) -> Iterator[Problem]:
@@ -248,6 +265,7 @@ CHECKS = (
     items_are_the_built_in_ones,
     model_is_the_built_in_one,
     model_has_its_published_size,
+    model_has_its_published_family,
     examples_are_rows_of_the_dataset,
     generated_rows_follow_from_the_seed,
     start_weights_follow_from_the_seed,

@@ -63,5 +63,12 @@ SECRETS = {
     "sendgrid key": "S" + f"G.{LETTERS[:22]}.{LETTERS}{LETTERS[:11]}",
     "docker token": "dckr" + f"_pat_{LETTERS[:27]}",
     "temporary aws key id": "ASI" + "AIOSFODNN7ABCDEFG",
+    "google client secret": "GOC" + f"SPX-{LETTERS[:28]}",
+    "google storage key": "GOO" + f"G1E{(LETTERS * 2)[:55]}",
+    "mailgun key": "mailgun: ke" + f"y-{HEX}",
+    "fireworks key": "f" + f"w_{LETTERS[:24]}",
+    "ngrok token": "ngrok config add-auth" + f"token {LETTERS[:27]}_{LETTERS[:21]}",
+    "netrc in a notebook": json.dumps(["machine api.wandb.ai\n", "  login user\n", f"  password {HEX}01234567\n"]),
+    "netrc in comments": f"# machine api.wandb.ai\n#   login user\n#   password {HEX}01234567",
     "token in utf-16": f"HF_TOKEN={HF}".encode("utf-16"),
 }

@@ -185,6 +185,17 @@ def identity(item: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def generation_of(settings: Evaluation, *, stop_token_id: int, prompt_template: str) -> dict[str, Any]:
+    """Return how a model is asked, as `eval_summary.json` states it."""
+    generation = {
+        "method": "greedy",
+        "max_new_tokens": settings.max_new_tokens,
+        "stop_token_id": stop_token_id,
+        "prompt_template": prompt_template,
+    }
+    return generation | {"sha256": sha256_json(generation)}
+
+
 def summary_of(
     trained: Answered,
     baseline: Answered | None,
@@ -196,12 +207,7 @@ def summary_of(
     prompt_template: str,
 ) -> dict[str, Any]:
     """Return the document `eval_summary.json`."""
-    generation = {
-        "method": "greedy",
-        "max_new_tokens": settings.max_new_tokens,
-        "stop_token_id": stop_token_id,
-        "prompt_template": prompt_template,
-    }
+    generation = generation_of(settings, stop_token_id=stop_token_id, prompt_template=prompt_template)
     complete = trained.evaluated.complete and (baseline is None or baseline.evaluated.complete)
     return {
         "schema_version": VERSION,
@@ -217,7 +223,7 @@ def summary_of(
             "prompts_sha256": sha256_lines(item["prompt"] for item in items.rows),
             "expected_sha256": sha256_lines(item["expected"] for item in items.rows),
         },
-        "generation": generation | {"sha256": sha256_json(generation)},
+        "generation": generation,
         **scored(trained),
         "baseline": None if baseline is None else scored(baseline),
     }

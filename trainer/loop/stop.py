@@ -68,18 +68,18 @@ class StopRequest:
 
 
 @contextmanager
-def ending_at_once(verb: str, *, how: str = "was stopped before it began") -> Iterator[None]:
+def ending_at_once(verb: str, *, how: str = "before it began; nothing was written") -> Iterator[None]:
     """End this process at Ctrl-C with exit code 130 and a sentence, as long as nothing has been written.
 
     Libraries that are being imported, or compile, do not survive an exception at any place, so there is none.
 
     Args:
-        verb: what the process does.
-        how: what is said of it.
+        verb: what is stopped.
+        how: the end of the sentence.
     """
 
     def end(number: int, frame: FrameType | None) -> None:
-        os.write(sys.stderr.fileno(), f"{verb} {how}; nothing was written.\n".encode())
+        os.write(sys.stderr.fileno(), f"{verb} was stopped {how}.\n".encode())
         remove_scratch()
         os._exit(128 + number)
 

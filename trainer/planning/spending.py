@@ -13,6 +13,7 @@ from evidence.rules.spending.band import Band
 from evidence.rules.spending.figures import RunFigures
 from evidence.rules.spending.findings import findings
 from evidence.targets.target import Target
+from schemas.problems.formats import size
 from schemas.problems.problem import Problem
 from trainer.loop.disk import bytes_of as state_bytes_of
 from trainer.loop.disk import most_at_once
@@ -81,7 +82,9 @@ def spending_of(
     disk = {
         "need_bytes": checkpoint * kept,
         "available_bytes": target.disk_bytes,
-        "because": f"{kept} checkpoints of {checkpoint:,} bytes, the one being written among them",
+        "because": f"a checkpoint of {size(checkpoint)}"
+        if kept == 1
+        else f"{kept} checkpoints of {size(checkpoint)}, the one being written among them",
     }
     parts = [] if step is None else session_parts(subject, target, step, checkpoint)
     time = None

@@ -71,7 +71,7 @@ def plan_for(config: Config, target: Target, wish: Wish) -> dict[str, Any]:
         plan |= {"time": spent.time, "disk": spent.disk, "findings": [finding(each) for each in spent.findings]}
         if wish.advice and plan["verdict"] in ("does_not_fit", "tight"):
             could = partial(computable_changes, target)
-            sets = advice(subject, asking, say=wish.say, changes=could)
+            sets = advice(subject, asking, need_bytes=plan["need_bytes"], say=wish.say, changes=could)
             plan["advice"] = [each.document(plan["need_bytes"]) for each in sets]
             plan["changes"] = [single(each, plan) for each in plan["advice"] if len(each["set"]) == 1]
         if wish.max_batch:

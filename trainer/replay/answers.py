@@ -27,6 +27,8 @@ class Answers:
     of: int = 0
     """Answers that the run states, before and after training."""
     found: list[Reanswered] = field(default_factory=list)
+    untrained: int = 0
+    """How many of these the parameters before the first step gave."""
 
     @property
     def different(self) -> list[Reanswered]:
@@ -41,6 +43,7 @@ class Answers:
             "identical": verdicts.count("identical"),
             "within_tolerance": verdicts.count("within tolerance"),
             "different": verdicts.count("different"),
+            "trained": len(verdicts) - self.untrained,
         }
 
 

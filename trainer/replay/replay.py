@@ -188,6 +188,7 @@ def carried_out(
         for difference in found.start:
             say(f"the start differs: {difference}")
         answer(found, run.baseline, states.params_of(start), request, place, seed, tell)
+        found.answers.untrained = len(found.answers.found)
     del start
     repetition = Repetition(
         run=run,

@@ -11,12 +11,14 @@ from evidence.run import layout
 from schemas.problems.words import shown
 from schemas.validate import read_document
 from trainer.data.shown import first_examples
+from trainer.evaluation.evaluate import generation_of
 from trainer.loop.record import model_group, training_group
 from trainer.loop.step import TrainState
 from trainer.loop.steps import Steps
 from trainer.loop.task import Task, without_reference
 from trainer.model.params import Params
 from trainer.objectives.data import Data
+from trainer.replay.answers import asking_of
 from trainer.replay.recorded import Recorded
 
 OF_THE_END = frozenset({"training.steps_done", "training.forced", "model.name", "model.revision", "dataset.name"})
@@ -51,6 +53,14 @@ def start_differences(
         f"{name} is {shown(stated)} in the run and {shown(found)} here"
         for name, stated, found in _differing(run.manifest, here)
     ]
+    if run.summary is not None and data.items is not None:
+        asking = asking_of(task, data)
+        how = generation_of(asking.settings, stop_token_id=asking.stop_token_id, prompt_template=asking.prompt_template)
+        said += [
+            f"generation.{name} is {shown(stated)} in the run and {shown(found)} here"
+            for name, stated, found in _unequal(run.summary["generation"], how)
+            if name != "sha256"
+        ]
     examples = read_document(run.folder / layout.FIRST_EXAMPLES, "first_examples").value
     count = run.config.recording.first_examples
     found = first_examples(data.encoded, data.first_rows(count), data.tokenizer, run_id=run.manifest["run_id"])

@@ -48,7 +48,7 @@ def verdict_on(path: Path, progress: Progress | None = None) -> Verdict:
 
 def build_text(report: BuildReport) -> str:
     """Return what was built, as the terminal shows it."""
-    lines = [f"{report.output}: {size(report.size_bytes)}, {report.files:,} files, verified."]
+    lines = [f"{report.output}: {size(report.size_bytes)}, {report.files:,} files; read back, it holds."]
     lines += [f"  {run.run_id}: {run.grade}" for run in report.runs]
     if report.partial:
         lines.append("  Labelled partial: it holds runs that are not results.")

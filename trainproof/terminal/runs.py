@@ -37,16 +37,15 @@ def runs_table(summaries: Sequence[RunSummary]) -> tuple[list[str], list[list[st
 
 
 def runs_text(summaries: Sequence[RunSummary]) -> str:
-    """Return the list of runs as aligned plain text, each broken run with its worst problem below the list."""
+    """Return the list of runs as aligned text; below it who verified a run, and the worst problem of a broken one."""
     heads, rows = runs_table(summaries)
     widths = [max(_width(row[column]) for row in [heads, *rows]) for column in range(len(heads))]
     lines = []
     for row in [heads, *rows]:
         cells = zip(heads, row, widths, strict=True)
         lines.append("  ".join(_padded(cell, width, right=head in _RIGHT) for head, cell, width in cells).rstrip())
-    broken = [summary for summary in summaries if summary.first_problem is not None]
-    lines += ["", *(_worst(summary) for summary in broken)] if broken else []
-    return as_lines(lines)
+    below = [line for summary in summaries for line in _below(summary)]
+    return as_lines([*lines, "", *below] if below else lines)
 
 
 def runs_json(summaries: Sequence[RunSummary]) -> list[dict[str, Any]]:
@@ -153,6 +152,12 @@ def _or_nothing(value: Any, write: Callable[[Any], str]) -> str:
     return NOTHING if value is None else write(value)
 
 
+def _below(summary: RunSummary) -> list[str]:
+    """Return what stands of a run below the list: who verified it, when and how much, and its worst problem."""
+    verified = [f"{summary.path.name}: {summary.reasons[0]}"] if summary.grade == "verified" else []
+    return [*verified, *([_worst(summary)] if summary.first_problem is not None else [])]
+
+
 def _worst(summary: RunSummary) -> str:
     problem = summary.first_problem
     assert problem is not None
@@ -216,6 +221,5 @@ def _print_table(summaries: Sequence[RunSummary]) -> None:
     for row in rows:
         table.add_row(*(Text(visible(cell)) for cell in row))
     console.print(table)
-    for summary in summaries:
-        if summary.first_problem is not None:
-            console.print(Text(visible(_worst(summary))))
+    for line in (line for summary in summaries for line in _below(summary)):
+        console.print(Text(visible(line)))

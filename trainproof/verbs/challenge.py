@@ -32,7 +32,7 @@ def challenge(
     need("challenge", "train")
     from trainer.loop.stop import ending_at_once
 
-    with ending_at_once("challenge", how="was stopped"):
+    with ending_at_once("challenge", how="and nothing was written"):
         from trainproof.orders.challenge import ChallengeFlags, challenged
 
         flags = ChallengeFlags(items=items, generate=generate, seed=seed, again=again, run_id=run_id, model=model)

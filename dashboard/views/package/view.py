@@ -157,7 +157,7 @@ def _make(folders: Sequence[Path], output: Path, *, allow_partial: bool, redact:
         return
     bar.empty()
     st.query_params["bundle"] = report.output.stem
-    markup.note(f"Built and verified: {report.output}, {formats.size(report.size_bytes)}, {report.files} files.")
+    markup.note(f"Built and read back: {report.output}, {formats.size(report.size_bytes)}, {report.files} files.")
     if report.redactions:
         masked = ", ".join(f"{one.path} ({one.count})" for one in report.redactions)
         markup.note(f"Masked in {counted(len(report.redactions), 'file')}: {masked}.")

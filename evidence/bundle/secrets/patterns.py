@@ -44,6 +44,9 @@ _DIGIT_AHEAD = rb"(?=[A-Za-z_-]*[0-9])"  # words joined by hyphens have none
 _NO_MASK = rb"(?!REDACTED)"  # what `evidence.bundle.secrets.redact` leaves behind
 _NO_PLACEHOLDER = rb"(?!\*|\$|<|\{|x{6}|None|null|true|false|os\.|getpass|REDACTED)"
 
+# Between two words of a file that stands in another one: in a notebook each line is a string, in YAML a comment.
+_GAP = rb"(?:\s|\\[nrt]|[\",#]){1,40}"
+
 HOME = "a home folder"
 PRIVATE_KEY = re.compile(
     rb"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-{0,5}"
@@ -68,7 +71,11 @@ def _detail(kind: str, anchors: tuple[bytes, ...], expression: bytes, harmless: 
 
 
 PATTERNS = (
-    _secret("a Hugging Face token", (b"hf_",), _START + rb"(?P<secret>hf_[A-Za-z0-9]{30,40})(?![A-Za-z0-9_])"),
+    _secret(
+        "a Hugging Face token",
+        (b"hf_",),
+        _START + rb"(?P<secret>hf_(?!(?P<one>[A-Za-z0-9])(?P=one){29})[A-Za-z0-9]{30,40})(?![A-Za-z0-9_])",
+    ),
     _secret("a Kaggle token", (b"kgat_",), rb"(?P<secret>KGAT_[A-Za-z0-9]{20,})"),
     _secret("a Kaggle key", (b'"key',), rb"\"key\\{0,8}\"\s*:\s*\\{0,8}\"(?P<secret>[0-9a-f]{32})\\{0,8}\""),
     _secret(
@@ -115,18 +122,32 @@ PATTERNS = (
     _secret("a Slack token", (b"xox",), rb"(?P<secret>xox[abeoprs]-[A-Za-z0-9-]{10,})"),
     _secret("a Slack webhook", (b"://",), rb"://(?P<secret>hooks\.slack\.com/services/[A-Za-z0-9/]{20,})"),
     _secret("a private key", (b"-----begin",), rb"(?P<secret>-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY)"),
+    _secret(
+        "an ngrok token",
+        (b"authtoken",),
+        rb"(?i:authtoken)\\{0,8}[\"']?\]?[ :=]+\\{0,8}[\"']?"
+        rb"(?P<secret>[A-Za-z0-9]{20,30}_[A-Za-z0-9]{20,24})(?![A-Za-z0-9])",
+    ),
     _secret("a package index token", (b"pypi-",), rb"(?P<secret>pypi-[\w-]{50,})"),
     _secret(
         "a password of a netrc file",
         (b"machine ",),
-        rb"machine\s+\S+\s+login\s+\S+\s+(?:account\s+\S+\s+)?password\s+"
+        rb"machine[ \t]+\S+"
+        + _GAP
+        + rb"login[ \t]+[^\s\"\\]+"
+        + _GAP
+        + rb"(?:account[ \t]+[^\s\"\\]+"
+        + _GAP
+        + rb")?password[ \t]+"
         + _NO_PLACEHOLDER
         + rb"(?P<secret>[^\s\"\\]{6,})",
     ),
     _secret(
         "a password in an address",
         (b"://",),
-        rb"://(?:[^\s/@:\"'<>]*:" + _NO_PLACEHOLDER + rb"(?P<secret>[^\s/@\"'<>]{3,})|(?P<alone>[\w-]{20,}))@",
+        rb"://(?!(?i:user(?:name)?:pass(?:word)?|login:password)@)(?:[^\s/@:\"'<>]*:"
+        + _NO_PLACEHOLDER
+        + rb"(?P<secret>[^\s/@\"'<>]{3,})|(?P<alone>[\w-]{20,}))@",
     ),
     _secret("an access token", (b"bearer ",), rb"(?i:bearer) +(?P<secret>(?=[\w.~+/=-]*[0-9])[\w.~+/=-]{20,})"),
     _secret(

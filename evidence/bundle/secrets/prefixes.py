@@ -36,6 +36,10 @@ PREFIXED: tuple[tuple[str, str, str], ...] = (
     ("a Postman key", "pmak-", r"[a-f0-9]{24}-[a-f0-9]{34}"),
     ("a Supabase token", "sbp_", r"[a-f0-9]{40}"),
     ("a RubyGems key", "rubygems_", r"[a-f0-9]{48}"),
+    ("a Google client secret", "gocspx-", r"[\w-]{24,}"),
+    ("a Google storage key", "goog1e", r"[A-Za-z0-9]{55}(?![A-Za-z0-9])"),
+    ("a Mailgun key", "key-", r"[a-f0-9]{32}(?![a-f0-9])"),
+    ("a Fireworks key", "fw_", r"(?=[A-Za-z]*[0-9])[A-Za-z0-9]{22,24}(?![A-Za-z0-9_])"),
     ("a temporary AWS key id", "asia", r"[A-Z0-9]{16}(?![A-Za-z0-9])"),
 )
 """What it is, the prefix in small letters, and the rest."""
@@ -51,4 +55,6 @@ SHAPED: tuple[tuple[str, str, str], ...] = (
 
 def cased(prefix: str) -> str:
     """Return the expression of a prefix: of small letters as they are, where the issuer uses others, those."""
-    return {"sg.": r"SG\.", "pmak-": "PMAK-", "asia": "ASIA"}.get(prefix, re.escape(prefix))
+    return {"sg.": r"SG\.", "pmak-": "PMAK-", "asia": "ASIA", "gocspx-": "GOCSPX-", "goog1e": "GOOG1E"}.get(
+        prefix, re.escape(prefix)
+    )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 
 _LARGEST = 4_102_444_800
 """Seconds since 1970 beyond which a number is no time of a run: the year 2100."""
+
+_DURATION = re.compile(r"(?:(\d{1,5}) days?, )?(\d{1,5}):(\d{2}):(\d{2}(?:\.\d+)?)")
 
 
 def time_of(value: object) -> datetime | None:
@@ -23,3 +26,17 @@ def time_of(value: object) -> datetime | None:
         return datetime.fromisoformat(value.strip())
     except ValueError:
         return None
+
+
+def seconds_of(value: object) -> float | None:
+    """Return a duration of the form `1 day, 2:03:04` or `0:10:10` in seconds; None for anything else.
+
+    Example:
+        >>> seconds_of("0:10:10"), seconds_of("1 day, 0:00:01"), seconds_of(12)
+        (610.0, 86401.0, None)
+    """
+    match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None:
+        return None
+    days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
+    return 86_400 * days + 3600 * hours + 60 * minutes + seconds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from evidence.records.foreign.arithmetic import from_counts, from_loss, from_parts, from_precision, from_speeds
@@ -21,6 +21,7 @@ from evidence.records.foreign.keys import (
     metric_of,
     plain,
 )
+from evidence.records.foreign.metric_rows import is_metric_row, is_trainer_summary, row_values
 from evidence.records.foreign.numbers import finite, number_of
 from evidence.records.foreign.statement import Fact, Scalar, Source, Statement
 from evidence.records.foreign.template import EXAMPLE_KEY, UNFILLED
@@ -83,8 +84,8 @@ class Found:
         pointer = pointer_to(path)
         return Source(file=self.file, line=self.lines(pointer), pointer=pointer)
 
-    def fact(self, name: str, value: Scalar, path: Path, **more: Any) -> None:
-        """Add a fact, unless it is a result of a form."""
+    def fact(self, name: str, value: Scalar, path: Path, *, flag: str | None = None, **more: Any) -> None:
+        """Add a fact, unless it is a result of a form; of a command line, the flag that states it."""
         if name in RESULTS and not self.results_too:
             self.withheld += 1
             return
@@ -99,7 +100,10 @@ class Found:
             pass  # A training's, also in the file of an evaluation.
         elif self.is_evaluation or any(is_of_evaluation(group) for group in groups):
             name = OF_EVALUATION.get(name, name)
-        self.facts.append(Fact(name=name, value=value, source=self.source(path), **more))
+        source = self.source(path)
+        if flag is not None:
+            source = replace(source, pointer=pointer_to((*path[:-1], f"--{flag}")))
+        self.facts.append(Fact(name=name, value=value, source=source, **more))
 
     def score(self, name: str, value: float, path: Path, checkpoint: str | None = None) -> None:
         """Add a score, unless the document is a form."""
@@ -137,8 +141,8 @@ def walk(value: Any, found: Found, path: Path = (), checkpoint: str | None = Non
 def _walk_group(item: Any, found: Found, place: Path, checkpoint: str | None) -> None:
     key = str(place[-1])
     if is_command(key, item):
-        for name, given in settings_of(item):
-            found.fact(name, given, place)
+        for name, given, key in settings_of(item):
+            found.fact(name, given, place, flag=key)
     elif not _OTHERS.search(plain(key)):
         walk(item, found, place, key if _CHECKPOINT.fullmatch(key) else checkpoint)
 
@@ -197,32 +201,6 @@ def is_evaluation(value: Any, file: str) -> bool:
 def is_model(value: Any) -> bool:
     """Return whether a document is a model's `config.json`, by its keys."""
     return isinstance(value, dict) and ("architectures" in value or "model_type" in value)
-
-
-def is_trainer_summary(value: dict[str, Any]) -> bool:
-    """Return whether a dict is what the Hugging Face Trainer writes at the end of training."""
-    return "train_runtime" in value or "train_samples_per_second" in value or "train_steps_per_second" in value
-
-
-def row_values(item: dict[str, Any]) -> dict[str, float | None]:
-    """Return the numbers of a row by our names; text that is a number counts, true and false do not."""
-    values: dict[str, float | None] = {}
-    counts_calls = any(key != "_step" and metric_of(key) == "step" for key in item)
-    for key, value in item.items():
-        if key == "_step" and counts_calls:
-            continue  # W&B counts calls of its logger there, and the steps of the training beside it.
-        number = number_of(value) if isinstance(value, str) else value
-        if isinstance(number, int | float) and not isinstance(number, bool):
-            values.setdefault(metric_of(key), finite(number))
-        elif value is None and "loss" in metric_of(key):
-            values.setdefault(metric_of(key), None)
-    return values
-
-
-def is_metric_row(values: dict[str, float | None]) -> bool:
-    """Return whether numbers are a row of training metrics: a place in the run and something measured there."""
-    place = {"step", "epoch"} & values.keys()
-    return bool(place) and len(values.keys() - {"step", "epoch", "time", "timestamp", "wall_time"}) > 0
 
 
 def _row_or_group(item: dict[str, Any], found: Found, path: Path, checkpoint: str | None) -> None:

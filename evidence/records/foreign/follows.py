@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from evidence.records.foreign.clock import time_of
 from evidence.records.foreign.course import course_of, loss_series
+from evidence.records.foreign.durations import times
 from evidence.records.foreign.keys import is_timing
-from evidence.records.foreign.statement import Source, Statement
+from evidence.records.foreign.statement import Statement
 from evidence.records.foreign.view import ForeignRun, MetricRow
 from schemas.problems.words import counted
 
@@ -42,7 +42,7 @@ def follows(view: ForeignRun) -> Iterator[Statement]:
     yield from _epochs(view)
     yield from _best_metric(view)
     yield from _header(view)
-    yield from _times(view)
+    yield from times(view)
     yield from _batches(view)
     yield from _planned(view)
 
@@ -157,8 +157,21 @@ def _epochs(view: ForeignRun) -> Iterator[Statement]:
                 source=last.source,
                 kind="measured",
                 low=epoch - 0.02 * max(1.0, epoch),
+                high=_last_epoch(rows) if name == "training.epochs_done" else None,
                 told=f"its rows go to epoch {epoch:g} ({last.source})",
             )
+
+
+def _last_epoch(rows: Sequence[MetricRow]) -> float | None:
+    """Return the epoch that a run reached at most, by rows of one file: one more interval of its log, and an epoch.
+
+    Trainers differ in whether they count the epoch that they are in.
+    """
+    epochs = [row.values["epoch"] or 0.0 for row in rows]
+    if len({row.source.file for row in rows}) > 1 or len(epochs) < _FEWEST:
+        return None
+    gap = max(two - one for one, two in pairwise(epochs))
+    return epochs[-1] + max(gap, 0.0) + 1.0
 
 
 def _best_metric(view: ForeignRun) -> Iterator[Statement]:
@@ -200,45 +213,6 @@ def _header(view: ForeignRun) -> Iterator[Statement]:
             high=1.02 * high + 1,
             told=f"{rows:g} examples in batches of {batch:g} over {epochs:g} epochs ({file}) are {high:g} steps",
         )
-
-
-def _times(view: ForeignRun) -> Iterator[Statement]:
-    """Yield how long a run took at most: from its start to its end, as one file states both."""
-    for file, reading in view.files.items():
-        named = {fact.name: fact for fact in reading.facts}
-        wall = named.get("run.wall_seconds")
-        if (
-            wall is not None
-            and isinstance(wall.value, int | float)
-            and (wall.source.pointer or "").endswith("_runtime")
-        ):
-            yield _at_most(float(wall.value), wall.source, f"W&B watched it for {wall.value:g} seconds ({wall.source})")
-        started, finished = named.get("run.started_at"), named.get("run.finished_at")
-        if started is None or finished is None:
-            continue
-        one, two = time_of(started.value), time_of(finished.value)
-        if one is None or two is None or (one.tzinfo is None) != (two.tzinfo is None):
-            continue
-        seconds = (two - one).total_seconds()
-        yield Statement(fact="run.seconds", value=seconds, source=finished.source, kind="measured", how="inferred")
-        began = f"it began at {started.value} ({started.source}) and ended at {finished.value}"
-        yield Statement(fact="run.seconds", value=0, source=started.source, low=0.0, told=began)
-        yield _at_most(seconds, finished.source, f"the run lasted {seconds:g} seconds from start to end ({file})")
-
-
-def _at_most(seconds: float, source: Source, told: str) -> Statement:
-    """Return that a training took no longer than what was around it; clocks start and stop at different moments."""
-    most = max(seconds, 0.0) * 1.1 + 60.0
-    return Statement(
-        fact="result.train_seconds",
-        value=seconds,
-        source=source,
-        kind="measured",
-        how="inferred",
-        low=0.0,
-        high=most,
-        told=told,
-    )
 
 
 def _batches(view: ForeignRun) -> Iterator[Statement]:

@@ -148,6 +148,11 @@ METRIC_KEYS = MappingProxyType(
 _RATE_OF_LIGHTNING = re.compile(r"lr_(?:adam|sgd|adafactor|lion|lamb|rmsprop)\w*")
 """`lr-AdamW`, as the learning rate monitor of Lightning calls it."""
 
+BEST_OF_EVALUATION = re.compile(
+    rf"best_(?P<rest>(?:eval|val|valid|validation|dev|test)_(?:{'|'.join(sorted(SCORE_KEYS))}|loss))"
+)
+"""The best value of several evaluations: `best_val_loss`, `best_eval_accuracy`."""
+
 _OF_GROUP = {"model", "dataset", "data", "optimizer", "git", "code", "training", "lora", "peft", "lora_config"}
 
 
@@ -246,6 +251,8 @@ def is_score(key: str) -> bool:
         (True, True, False, False)
     """
     name = plain(key.partition(",")[0])
+    if BEST_OF_EVALUATION.fullmatch(name):
+        return True
     for prefix in ("eval_", "test_", "val_", "predict_", "final_", "overall_", "mean_", "avg_", "best_"):
         if name.removeprefix(prefix) in SCORE_KEYS:
             return True

@@ -13,8 +13,10 @@ from dataclasses import replace
 
 from evidence.records.foreign.key_value import key_value, score_of
 from evidence.records.foreign.keys import plain
+from evidence.records.foreign.model_index import of_model_index
 from evidence.records.foreign.numbers import number_of
 from evidence.records.foreign.score_names import metric_and_scope
+from evidence.records.foreign.score_table import CourseTable, ScoreTable
 from evidence.records.foreign.statement import Scalar, Scope, Source, Statement
 from evidence.records.foreign.text import Line, Text
 from evidence.records.foreign.view import FileReading
@@ -43,14 +45,17 @@ _OF_SOMETHING_ELSE = re.compile(
 _NOT_SAID = re.compile(
     r"\b(?:base(?:line)?(?! model\b)|before|versus|vs|compared?|untrained|zero-shot|previous|targets?|goals?|expect\w*|"
     r"sota|paper|should|would|could|can|may|might|recommend\w*|requires?|minimum|at least|up to|e\.g|if|smoke|"
-    r"warm-?up|every|per epoch|first|next|after|original|another|other|inference|teacher|best|example|"
+    r"warm-?up|every|per epoch|first|next|after(?!\s+[\d,]+ )|original|another|other|inference|teacher|best|example|"
     r"default)\b|(?:\babout|\baround|\broughly|~|≈)\s*\**\d|<|>",
     re.IGNORECASE,
 )
 """Words of sentences that are of another run, of a wish, or of a part of the run."""
 
 _OF_A_TRAINING = re.compile(r"\b(?:train(?:ed|ing)?|fine-?tun(?:ed|ing|e)|ran|sft|grpo|dpo|lora)\b", re.IGNORECASE)
-_STEPS = re.compile(r"\b(\d[\d,]{0,9})\s+(?:optimi[sz]er |training |gradient |update |optimi[sz]ation )?steps\b", re.I)
+_STEPS = re.compile(
+    r"\b(\d[\d,]{0,9})\s+(?:(?:optimi[sz]er |training |gradient |update |optimi[sz]ation )?steps|iterations|iters)\b",
+    re.I,
+)
 _EPOCHS = re.compile(r"\bfor\s+\**(\d{1,4}(?:\.\d+)?)\**\s+(?:full )?epochs?\b", re.IGNORECASE)
 _CHIP = re.compile(
     r"\b(?:on|using|with)\s+(?:(?:an?|one|a single|the|\d+\s*[x×]?)\s+)?"
@@ -69,6 +74,8 @@ _EMPTY_WORDS = {
     *("our", "model", "this", "split", "in", "average", "mean", "strict", "total", "result", "results", "for", "at"),
 }
 
+_LOSS_OF_EVALUATION = re.compile(r"final[ _](?:val|validation|eval|evaluation)[ _]loss", re.IGNORECASE)
+
 _RESULTS = re.compile(r"achieves the following results on the evaluation set", re.IGNORECASE)
 
 
@@ -79,7 +86,7 @@ def is_card(name: str) -> bool:
 
 def read_card(text: Text, file: str) -> FileReading:
     """Return what a README says of the run, as statements to be compared."""
-    statements = list(_statements(text, file))
+    statements = [*_statements(text, file), *of_model_index(text, file)]
     values: dict[tuple[str, Scope], set[Scalar | None]] = defaultdict(set)
     for one in statements:
         values[one.fact, one.scope].add(one.value)
@@ -90,6 +97,7 @@ def read_card(text: Text, file: str) -> FileReading:
 
 def _statements(text: Text, file: str) -> Iterator[Statement]:
     in_code = elsewhere = in_results = False
+    table, course = ScoreTable(), CourseTable()
     for line in text.lines():
         if line.text.lstrip().startswith("```"):
             in_code = not in_code
@@ -100,6 +108,18 @@ def _statements(text: Text, file: str) -> Iterator[Statement]:
             continue
         in_results = in_results or _RESULTS.search(line.text) is not None
         said = re.sub(r"[*`_]{2,}|`", "", line.text).strip()
+        if measured := course.values(said):
+            source = Source(file=file, line=line.number)
+            for name, value in measured.items():
+                yield Statement(fact=f"figure.{name}", value=value, source=source, kind="remark")
+            continue
+        if scored := table.score(said):
+            name, value, words = scored
+            metric, scope = metric_and_scope(name, file)
+            source = Source(file=file, line=line.number)
+            scope = replace(scope, words=scope.words | words)
+            yield Statement(fact=f"score.{metric}", value=value, source=source, kind="remark", scope=scope)
+            continue
         yield from _of_line(Line(number=line.number, text=_cells(said)), file, of_evaluation=in_results)
 
 
@@ -115,7 +135,9 @@ def _of_line(line: Line, file: str, *, of_evaluation: bool) -> Iterator[Statemen
         return
     if score := _score(line.text):
         name, value, words = score
-        metric, scope = metric_and_scope(f"eval_{name}" if of_evaluation else name, file)
+        metric, scope = metric_and_scope(
+            f"eval_{name}" if of_evaluation and not name.startswith("eval_") else name, file
+        )
         scope = replace(scope, words=scope.words | words)
         yield Statement(fact=f"score.{metric}", value=value, source=source, kind="remark", scope=scope)
         return
@@ -140,6 +162,8 @@ def _score(text: str) -> tuple[str, float, frozenset[str]] | None:
         if (before is None) == (after is None):
             return None
         key, value = f"{before or after} on {on or ''}", f"{percent}%"
+    if _LOSS_OF_EVALUATION.fullmatch(key.strip()) and (number := number_of(value.split()[0] if value.split() else "")):
+        return "eval_loss", float(number), frozenset()
     if key.strip().lower() == "loss":
         number = number_of(value)
         return None if number is None else ("loss", float(number), frozenset())

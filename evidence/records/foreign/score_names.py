@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from evidence.records.foreign.keys import SCORE_KEYS, plain
+from evidence.records.foreign.keys import BEST_OF_EVALUATION, SCORE_KEYS, plain
 from evidence.records.foreign.statement import Scope
 from evidence.records.foreign.view import Score
 
@@ -71,10 +71,15 @@ def metric_and_scope(name: str, file: str, *, checkpoint: str | None = None) -> 
     """
     parts = [part for part in name.split(".") if part]
     at = next((index for index, part in enumerate(parts) if _split_off(part)[1] in SCORE_KEYS), len(parts) - 1)
-    split, metric = _split_off(parts[at])
+    best_of = BEST_OF_EVALUATION.fullmatch(parts[at]) if parts else None
+    split, metric = _split_off(best_of.group("rest") if best_of else parts[at])
     groups = [part for index, part in enumerate(parts) if index != at]
     split = split or next((_SPLITS[part] for part in groups if part in _SPLITS), "") or _split_of(file)
-    best = metric.startswith("best_") or any(part == "best" for part in (*groups, *_words(file, drop=False)))
+    best = (
+        bool(best_of)
+        or metric.startswith("best_")
+        or any(part == "best" for part in (*groups, *_words(file, drop=False)))
+    )
     words = ({word for part in groups for word in part.split("_") if word} - _GENERIC) | _words(file)
     time, numbered = _TIME.search(file), _NUMBERED.search(file)
     return _SAME.get(metric.removeprefix("best_"), metric.removeprefix("best_")), Scope(
@@ -102,6 +107,7 @@ def _split_off(part: str) -> tuple[str, str]:
 def _split_of(file: str) -> str:
     """Return the split that a file's own name tells: `test_results.json` is of test."""
     named = {_SPLITS[word] for word in _pieces(file.rpartition("/")[2]) if word in _SPLITS}
+    named = named - {"eval"} or named  # `eval_test.json` is an evaluation, of test.
     return named.pop() if len(named) == 1 else ""
 
 

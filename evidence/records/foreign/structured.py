@@ -13,14 +13,12 @@ from evidence.records.foreign.documents import (
     MEAN_NOTE,
     Found,
     is_evaluation,
-    is_metric_row,
     is_model,
-    is_trainer_summary,
-    row_values,
     walk,
 )
 from evidence.records.foreign.keras import is_history, read_history
 from evidence.records.foreign.lm_eval import is_samples, read_samples, results_of
+from evidence.records.foreign.metric_rows import is_metric_row, is_trainer_summary, row_values
 from evidence.records.foreign.numbers import finite
 from evidence.records.foreign.openai_evals import is_record, read_record
 from evidence.records.foreign.predictions import predictions_in, predictions_of
@@ -119,7 +117,7 @@ def read_yaml_file(text: Text, file: str, where: str) -> FileReading:
     if not parsed.is_read:
         return FileReading(encoding=text.encoding, problems=problems)
     value = parsed.value
-    if isinstance(value, dict) and "wandb_version" in value:
+    if isinstance(value, dict) and ("wandb_version" in value or "_wandb" in value):
         value = {
             key: item["value"] if isinstance(item, dict) and "value" in item else item for key, item in value.items()
         }

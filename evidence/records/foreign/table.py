@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from evidence.records.foreign.follows import follows
-from evidence.records.foreign.keys import SCORE_KEYS, is_timing
+from evidence.records.foreign.keys import SCORE_KEYS, is_timing, split_name
 from evidence.records.foreign.score_names import identity, metric_and_scope
 from evidence.records.foreign.statement import Fact, Kind, Scope, Statement, stated
 from evidence.records.foreign.view import ForeignRun, MetricRow
@@ -23,6 +23,8 @@ _CHIPS = re.compile(
 )
 """Names of chips as they stand in the names of devices."""
 
+_AT_STEP = re.compile(r"^figure\..* at step \d")
+
 _KINDS: dict[str, Kind] = {"configuration": "declared"}
 
 
@@ -32,7 +34,7 @@ def table_of(view: ForeignRun) -> tuple[Statement, ...]:
     own = (one for reading in view.files.values() for one in reading.statements)
     of_file = {name: _scope_of_file(view, name) for name, reading in view.files.items() if reading.scores}
     scores = _with_training([*_scores(view, of_file), *_score_rows(view)])
-    everything = (*facts, *own, *scores, *follows(view))
+    everything = (*facts, *own, *scores, *follows(view), *_at_steps(view))
     return (*everything, *(chip for one in everything if (chip := _chip(one)) is not None))
 
 
@@ -147,6 +149,17 @@ def _score_rows(view: ForeignRun) -> Iterator[Statement]:
                 )
 
 
+def _at_steps(view: ForeignRun) -> Iterator[Statement]:
+    """Yield what rows measured at the steps of which a card states the same."""
+    told = {one.fact for reading in view.files.values() for one in reading.statements if _AT_STEP.search(one.fact)}
+    for row in view.metrics if told else ():
+        for name, value in row.values.items():
+            fact = f"figure.{split_name(name)} at step {row.values.get('step') or 0:g}"
+            if fact in told and value is not None:
+                series = f"{row.source.file} {fact}"
+                yield Statement(fact=fact, value=value, source=row.source, kind="measured", series=series)
+
+
 def _is_score(name: str) -> bool:
     metric, _ = metric_and_scope(name, "")
     return name == "eval_loss" or (metric in SCORE_KEYS and not is_timing(name))
@@ -156,9 +169,21 @@ def _reaches(rows: list[MetricRow], end: dict[str, float | None]) -> bool:
     """Return whether the last of some rows stands where the last of all rows does."""
     for place in ("step", "epoch"):
         own, last = _places(rows, place), end[place]
+        if place == "step" and _counts_itself(rows, own):
+            return True
         if own and last is not None:
             return max(own) >= 0.98 * last
     return True
+
+
+def _counts_itself(rows: list[MetricRow], steps: list[float]) -> bool:
+    """Return whether a metric of MLflow counts its own values, 0, 1, 2: of such a count, other metrics know nothing."""
+    is_tracked = "/metrics/" in rows[0].source.file if rows else False
+    return (
+        is_tracked
+        and len(steps) > 1
+        and steps in ([float(n) for n in range(len(steps))], [float(n + 1) for n in range(len(steps))])
+    )
 
 
 def _places(rows: tuple[MetricRow, ...] | list[MetricRow], place: str) -> list[float]:

@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from evidence.records.foreign import rules
 from evidence.records.foreign.keys import TEXT_FACTS, fact_of, is_score, metric_of, plain
 from evidence.records.foreign.numbers import finite, number_of
+from evidence.records.foreign.siblings import other_runs
 from evidence.records.foreign.statement import Fact, Source
 from evidence.records.foreign.structured import HF_TRAINER, read_json_file
 from evidence.records.foreign.text import Text, read_text
@@ -121,6 +122,12 @@ def superseded(readings: Mapping[str, FileReading], folder: Path) -> tuple[set[s
             f"The folder holds {len(others) + 1} runs of {HF_TRAINER}; the one with the most steps was read; "
             f"not read: {listed(others, last='and')}."
         )
+        problems.append(problem_of(rules.SEVERAL_RUNS, file=str(folder), what=what))
+    if sweep := other_runs({name: reading for name, reading in readings.items() if name not in left_out}):
+        read, beside = sweep
+        left_out |= {name for name in readings if name.startswith(tuple(f"{other}/" for other in beside))}
+        more = f" and {len(beside) - 3} more" if len(beside) > 3 else ""
+        what = f"The folder holds {len(beside) + 1} runs; {read} was read; not read: {', '.join(beside[:3])}{more}."
         problems.append(problem_of(rules.SEVERAL_RUNS, file=str(folder), what=what))
     return left_out, problems
 

@@ -2,8 +2,8 @@
 
 One file for each fact: `identity` (which run), `settings` (declared and effective), `restated` (what is only
 repeated), `devices` (what ran where), `arithmetic` (figures that follow from others), `examples` (training data),
-`results` (metrics), `order` (times and steps), `chain` (what the run was at one step after another), `ending` (status),
-`log` and `events` (events), `scores` and `questions` (evaluation).
+`results` (metrics), `order` (times and steps), `chain` (what the run was at one step after another), `kept` (what it
+ended with), `ending` (status), `log` and `events` (events), `scores` and `questions` (evaluation).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from evidence.rules.contradiction import (
     events,
     examples,
     identity,
+    kept,
     log,
     order,
     questions,
@@ -35,6 +36,7 @@ MODULES = (
     results,
     order,
     chain,
+    kept,
     ending,
     log,
     events,

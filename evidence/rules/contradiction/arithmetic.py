@@ -33,6 +33,10 @@ NOT_REFUSED = Rule(
 
 _ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
 _STATE_FRACTION = 0.001
+_HUNDREDTH = 0.011
+"""Seconds by which the plan rounds, and a hair."""
+IS_WHAT_RUNS = "what was compiled is what runs"
+"""What the plan says of a program that was compiled once, for the plan and for the run."""
 _STATE_BYTES = 4096
 """Counters and random keys, which are state too."""
 
@@ -101,6 +105,18 @@ def dataset_adds_up(facts: Facts) -> Iterator[Problem]:
         if stated != rows:
             meaning = "the manifest's dataset.rows + dataset.generated_rows"
             yield _wrong(facts, layout.FIRST_EXAMPLES, "/counts/rows", stated, rows, meaning)
+        yield from _tokens(facts, dataset, facts.first_examples["counts"])
+
+
+def _tokens(facts: Facts, dataset: Document, counts: Document) -> Iterator[Problem]:
+    """Yield a problem where one pass over plain rows has other tokens than their prompts and completions together."""
+    config = facts.config or {}
+    is_plain = (config.get("data") or {}).get("kind", "rows") == "rows"
+    is_supervised = (config.get("objective") or {}).get("kind", "supervised") == "supervised"
+    right = counts["prompt_tokens"] + counts["supervised_tokens"]
+    if dataset.get("tokens") not in (None, right) and is_plain and is_supervised and not counts["truncated_rows"]:
+        meaning = "prompt_tokens + supervised_tokens of all rows"
+        yield _wrong(facts, layout.MANIFEST, "/dataset/tokens", dataset["tokens"], right, meaning)
 
 
 def code_identity_is_whole(facts: Facts) -> Iterator[Problem]:
@@ -168,4 +184,23 @@ def _wrong(facts: Facts, name: str, pointer: str, stated: object, right: object,
     return found(facts.folder, NOT_THE_PRODUCT, name, what, expected=shown(right), pointer=pointer)
 
 
-CHECKS = (manifest_adds_up, dataset_adds_up, code_identity_is_whole, plan_adds_up, plan_let_the_run_start)
+def compiling_took_as_long_as_planned(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem where the programs that the plan compiled, and that then ran, took another time than stated."""
+    stated = ((facts.manifest or {}).get("result") or {}).get("compile_seconds")
+    programs = [each for each in (facts.plan or {}).get("programs") or [] if each["name"].startswith("train")]
+    if stated is None or not programs or any(IS_WHAT_RUNS not in each["because"] for each in programs):
+        return
+    seconds = sum(each["seconds"] or 0.0 for each in programs)
+    if abs(seconds - stated) > _HUNDREDTH * len(programs):
+        meaning = "the seconds of the programs in plan.json that were compiled to run"
+        yield _wrong(facts, layout.MANIFEST, "/result/compile_seconds", stated, round(seconds, 2), meaning)
+
+
+CHECKS = (
+    manifest_adds_up,
+    dataset_adds_up,
+    code_identity_is_whole,
+    plan_adds_up,
+    plan_let_the_run_start,
+    compiling_took_as_long_as_planned,
+)

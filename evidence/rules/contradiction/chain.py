@@ -22,7 +22,7 @@ BROKEN_CHAIN = Rule(
     "TP324",
     "Broken chain",
     "Each entry of chain.jsonl holds the hash of the one before; this one holds another, so one of them was changed, "
-    "left out or put in.",
+    "left out or put in. No two steps leave the same state.",
     RESTORE,
 )
 CHAIN_OF_OTHER_ROWS = Rule(
@@ -95,6 +95,17 @@ def chain_goes_with_parameters(facts: Facts) -> Iterator[Problem]:
         yield from _other_params(facts, len(facts.chain) - 1, "evaluation", evaluated["params_sha256"])
 
 
+def chain_moves_on(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem for a state that is said to be that of two steps: it holds the number of its step."""
+    first: dict[str, int] = {}
+    for line, entry in enumerate(facts.chain or [], start=1):
+        step = first.setdefault(entry["state_sha256"], entry["step"])
+        if step != entry["step"]:
+            what = f"The state after step {entry['step']} is said to be that after step {step}, bit for bit."
+            yield found(facts.folder, BROKEN_CHAIN, layout.CHAIN, what, line=line, pointer="/state_sha256")
+            return
+
+
 def _broken(facts: Facts, entries: Any) -> Iterator[Problem]:
     parent = {} if facts.manifest is None else facts.manifest["parent"] or {}
     before: str | None = parent.get("link")
@@ -119,7 +130,9 @@ def _of_other_rows(facts: Facts, entries: Any) -> Iterator[Problem]:
             digest.update(text)
         hashed = max(hashed, min(entry["rows"], len(lines)))
         before, after = int((steps <= entry["step"]).sum()), len(steps)
-        if entry["rows"] != before:
+        # A run that is told to stop writes its last row after an entry of the same step, and then one more entry.
+        fewest = before if line == len(entries) else int((steps < entry["step"]).sum())
+        if not fewest <= entry["rows"] <= before:
             what = (
                 f"At step {entry['step']} the chain counts {entry['rows']} rows; metrics.jsonl has {before} of {after}."
             )
@@ -152,5 +165,5 @@ def _other_params(facts: Facts, index: int, where: str, sha256: str) -> Iterator
         yield found(facts.folder, CHAIN_OF_OTHER_PARAMS, layout.CHAIN, what, **place)
 
 
-CHECKS = (chain_holds, chain_ends_as_stated, chain_goes_with_rows, chain_goes_with_parameters)
+CHECKS = (chain_holds, chain_moves_on, chain_ends_as_stated, chain_goes_with_rows, chain_goes_with_parameters)
 """Rules of the chain, in the order in which their findings appear."""

@@ -60,6 +60,15 @@ def exit_fits_status(facts: Facts) -> Iterator[Problem]:
         yield found(facts.folder, NOT_THE_STATUS, layout.MANIFEST, what, expected=expected, pointer="/exit/error")
 
 
+def log_fits_status(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem where a run that succeeded logged an error: whatever stops a run is logged, and nothing else."""
+    for line, record in enumerate(facts.log or [] if facts.succeeded else [], start=1):
+        if record["level"] == "error":
+            what = f"The run succeeded and logged an error: {record['event']}: {shown(record['message'])}."
+            yield found(facts.folder, NOT_THE_STATUS, layout.LOG, what, line=line, pointer="/level")
+            return
+
+
 def steps_fit_status(facts: Facts) -> Iterator[Problem]:
     """Yield a problem where a run succeeded with steps left, or did more than were planned."""
     if facts.training is None:
@@ -131,6 +140,7 @@ def evaluation_is_of_the_last_step(facts: Facts) -> Iterator[Problem]:
 CHECKS = (
     status_has_an_end,
     exit_fits_status,
+    log_fits_status,
     steps_fit_status,
     lost_loss_ends_the_run,
     evaluation_is_of_the_last_step,

@@ -19,6 +19,8 @@ OTHER_EVENTS = Rule(
 )
 
 SEALED = "run_sealed"
+CONTINUED = "continued"
+"""Event of a run that goes on from the checkpoint of another."""
 IN_ORDER = ("run_started", "devices_chosen", "planned", "compiled", "trained", "evaluated", SEALED)
 """Events of the trainer in the order of their first occurrence."""
 _OF_EVERY_RUN = {"run_started", "devices_chosen", "planned", "compiled", "trained", SEALED}
@@ -51,6 +53,10 @@ def events_are_those_of_a_run(facts: Facts) -> Iterator[Problem]:
     if events[-1] != SEALED and SEALED in events:
         yield _other(facts, f"The event {events[-1]} comes after the seal.", len(events))
     yield from _checkpoint(facts, log)
+    if CONTINUED in events and facts.manifest["parent"] is None:
+        yield _other(
+            facts, f"The event {CONTINUED} stands in the log of a run without a parent.", events.index(CONTINUED) + 1
+        )
 
 
 def _missing(facts: Facts, events: list[str]) -> Iterator[Problem]:

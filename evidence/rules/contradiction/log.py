@@ -9,6 +9,7 @@ from evidence.records.values import found
 from evidence.run import layout
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule
+from schemas.problems.words import shown
 
 OTHER_IN_LOG = Rule(
     "TP360",
@@ -16,6 +17,9 @@ OTHER_IN_LOG = Rule(
     "The event was logged when it happened; the document states the same fact differently.",
     "Restore log.jsonl and the document as the run wrote them.",
 )
+
+PLAIN = "{prompt}\n"
+"""How a plain prompt is put to a model."""
 
 
 def log_ends_with_the_run(facts: Facts) -> Iterator[Problem]:
@@ -30,6 +34,18 @@ def log_ends_with_the_run(facts: Facts) -> Iterator[Problem]:
             yield found(facts.folder, OTHER_IN_LOG, layout.LOG, what, expected=f"at most {done}", line=line)
             return
     yield from _other_scores(facts)
+
+
+def prompts_are_put_as_logged(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem where the log says that prompts are put plainly and the evaluation states another template."""
+    if facts.eval_summary is None:
+        return
+    stated = facts.eval_summary["generation"]["prompt_template"]
+    for line, record in enumerate(facts.log or [], start=1):
+        if record["event"] == "prompt_form" and record["fields"].get("conversation") is False and stated != PLAIN:
+            what = f"The event prompt_form says plain prompts; eval_summary.json states the template {shown(stated)}."
+            yield found(facts.folder, OTHER_IN_LOG, layout.LOG, what, expected=shown(PLAIN), line=line)
+            return
 
 
 def _other_scores(facts: Facts) -> Iterator[Problem]:
@@ -47,4 +63,4 @@ def _other_scores(facts: Facts) -> Iterator[Problem]:
         yield found(facts.folder, OTHER_IN_LOG, layout.LOG, what, line=line)
 
 
-CHECKS = (log_ends_with_the_run,)
+CHECKS = (log_ends_with_the_run, prompts_are_put_as_logged)

@@ -113,8 +113,8 @@ def rows_follow_from_settings(facts: Facts) -> Iterator[Problem]:
         return
     tokens_per_step = facts.training["tokens_per_step"]
     yield from _once(facts.metrics, _wrong_tokens(facts, facts.metrics, tokens_per_step))
-    if facts.manifest is not None and facts.manifest["dataset"].get("sequences"):
-        dataset, batch = facts.manifest["dataset"], facts.training["batch_size"]
+    dataset, batch = {} if facts.manifest is None else facts.manifest["dataset"], facts.training["batch_size"]
+    if dataset.get("sequences") and "tokens" in dataset:
         yield from _once(facts.metrics, _tokens_off_the_passes(facts, facts.metrics, dataset, batch))
     yield from _once(facts.metrics, _wrong_speed(facts, facts.metrics, tokens_per_step))
     schedule = facts.training["schedule"]

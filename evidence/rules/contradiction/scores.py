@@ -85,10 +85,13 @@ def verdicts_follow_from_outputs(facts: Facts) -> Iterator[Problem]:
 
 def outputs_are_whole(facts: Facts) -> Iterator[Problem]:
     """Yield a problem for each row whose ending, length and error do not fit together."""
-    limit = facts.eval_summary["generation"]["max_new_tokens"] if facts.eval_summary else None
+    generation = facts.eval_summary["generation"] if facts.eval_summary else {}
+    limit, stop = generation.get("max_new_tokens"), generation.get("stop_token_id")
     for file, rows in _prediction_files(facts):
         yield from first_few(_odd_outputs(facts, file, rows, limit))
+        yield from first_few(_odd_ends(facts, file, rows, stop))
         yield from first_few(_texts_of_one_answer(facts, file, rows))
+        yield from first_few(_states_of_two_answers(facts, file, rows))
 
 
 def _prediction_files(facts: Facts) -> Iterator[tuple[str, Sequence[Document]]]:
@@ -142,6 +145,31 @@ def _odd_outputs(facts: Facts, file: str, rows: Sequence[Document], limit: int |
         else:
             continue
         yield found(facts.folder, ODD_OUTPUT, file, what, line=line, pointer=f"/{key}")
+
+
+def _odd_ends(facts: Facts, file: str, rows: Sequence[Document], stop: int | None) -> Iterator[Problem]:
+    """Yield each row whose tokens hold the end token elsewhere than at the end that the row states."""
+    for line, row in enumerate(rows, start=1):
+        ids = row.get("output_token_ids", "").split()
+        if not ids or stop is None or row["error"] is not None:
+            continue
+        places = [place for place, each in enumerate(ids) if int(each) == stop]
+        if places != ([len(ids) - 1] if row["finish_reason"] == "stop" else []):
+            stands = f"stands at place {places[0] + 1} of {len(ids)}" if places else f"is none of {len(ids)}"
+            what = f"{row['id']} ended by {row['finish_reason']}, and the end token {stop} {stands}."
+            yield found(facts.folder, ODD_OUTPUT, file, what, line=line, pointer="/output_token_ids")
+
+
+def _states_of_two_answers(facts: Facts, file: str, rows: Sequence[Document]) -> Iterator[Problem]:
+    """Yield each row with the fingerprint of another one, whose prompt or tokens are others: so are then its states."""
+    first: dict[str, Document] = {}
+    for line, row in enumerate(rows, start=1):
+        if not (fingerprint := row.get("fingerprint")):
+            continue
+        other = first.setdefault(fingerprint, row)
+        if (other["prompt"], other.get("output_token_ids")) != (row["prompt"], row.get("output_token_ids")):
+            what = f"{row['id']} has the fingerprint of {other['id']}, and another prompt or other tokens."
+            yield found(facts.folder, ODD_OUTPUT, file, what, line=line, pointer="/fingerprint")
 
 
 def _texts_of_one_answer(facts: Facts, file: str, rows: Sequence[Document]) -> Iterator[Problem]:

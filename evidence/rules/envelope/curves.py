@@ -55,12 +55,18 @@ LEAST_OF_UNIFORM, MOST_ABOVE_UNIFORM = 0.6, 4.0
 
 Real ones: 0.97 to 1.17 of it.
 """
+LEAST_OF_A_START = 1e-8
+"""First losses below are next to none: in float32 one token in millions is more."""
 ROWS_PER_BATCH = 10
 """Rows of the data for each of a batch from which on batches differ."""
 MONOTONE_ROWS = 20
 """Rows that fall one and all only by a chance of one in 2^19, were each step's noise as large as its progress."""
 LEAST_NOISE = 2e-4
 """Median second difference of losses as a share of the loss. Real runs: at least 2e-3."""
+CONSTANT_ROWS = 10
+"""Rows from which on a gradient norm that stays the same is unusual."""
+MOST_OF_RANDOM = 1000.0
+"""First gradient norm of random weights of a built-in model. Real ones: 2 to 22."""
 STRETCH = 5
 """Rows in a row that come again."""
 HALF_ROWS, MOST_ALIKE = 60, 0.5
@@ -88,12 +94,39 @@ def first_loss_fits_the_vocabulary(facts: Facts) -> Iterator[Problem]:
     what = None
     if loss > uniform + MOST_ABOVE_UNIFORM:
         what = f"The first loss is {loss:g}, {loss - uniform:.3g} above {said}, which is {uniform:.2f}."
+    elif 0 < loss < LEAST_OF_A_START:
+        what = f"The first loss is {loss:g}: no model begins with next to none."
     elif vocabulary and facts.model["weights"] == "random" and loss < LEAST_OF_UNIFORM * uniform:
         what = (
             f"The first loss of random weights is {loss:g}, {uniform / max(loss, 1e-9):.3g} times below {uniform:.2f}."
         )
     if what:
         yield found(facts.folder, ODD_START, layout.METRICS, what, line=1, pointer="/loss")
+
+
+def gradients_are_of_their_batches(facts: Facts) -> Iterator[Problem]:
+    """Yield a warning for gradient norms that never change while losses do, or begin far above those of a start."""
+    norms, losses = facts.columns["grad_norm"], facts.columns["loss"]
+    finite = norms[np.isfinite(norms)]
+    if facts.model is None or facts.manifest is None or not len(finite):
+        return
+    what, rule = None, ODD_START
+    if finite[0] and len(finite) >= CONSTANT_ROWS and (finite == finite[0]).all() and len(np.unique(losses)) > 1:
+        what, rule = (
+            f"The gradient norm is {finite[0]:g} in each of {len(finite):,} rows, and the losses differ.",
+            NO_NOISE,
+        )
+    elif (
+        built_in.model(facts.model["name"])
+        and facts.manifest["parent"] is None
+        and finite[0] > MOST_OF_RANDOM
+        and finite[0] == norms[0]
+    ):
+        what = (
+            f"The first gradient norm is {finite[0]:g}; that of random weights of {facts.model['name']} is below 100."
+        )
+    if what:
+        yield found(facts.folder, rule, layout.METRICS, what, line=1, pointer="/grad_norm")
 
 
 def numbers_are_of_single_precision(facts: Facts) -> Iterator[Problem]:
@@ -137,10 +170,10 @@ def curves_do_not_repeat(facts: Facts) -> Iterator[Problem]:
     if not _batches_differ(facts):
         return
     for name, pointer in _CURVES:
-        values = facts.columns[name].tolist()
+        values = facts.columns[name]
         places: dict[tuple[float, ...], int] = {}
-        stretches = [tuple(values[at : at + STRETCH]) for at in range(len(values) - STRETCH + 1)]
-        for at, stretch in enumerate(stretches):
+        for at in _where_all_come_again(values):
+            stretch = tuple(values[at : at + STRETCH].tolist())
             varied = len(set(stretch)) == STRETCH
             first = places.get(stretch, places.get(stretch[::-1], at))
             if varied and at - first >= STRETCH:
@@ -149,6 +182,16 @@ def curves_do_not_repeat(facts: Facts) -> Iterator[Problem]:
                 yield found(facts.folder, REPEATED, layout.METRICS, f"{what}{backwards}.", line=at + 1, pointer=pointer)
                 break
             places.setdefault(stretch, at)
+
+
+def _where_all_come_again(values: Array) -> list[int]:
+    """Return where stretches begin each of whose values stands elsewhere too; of a million rows these are few."""
+    _, number, times = np.unique(values, return_inverse=True, return_counts=True)
+    again = times[number] > 1
+    if len(again) < STRETCH:
+        return []
+    begins: list[int] = np.flatnonzero(np.lib.stride_tricks.sliding_window_view(again, STRETCH).all(axis=1)).tolist()
+    return begins
 
 
 def _vocabulary(name: str) -> int | None:
@@ -181,6 +224,7 @@ def _alike(values: Array) -> float:
 
 CHECKS = (
     first_loss_fits_the_vocabulary,
+    gradients_are_of_their_batches,
     numbers_are_of_single_precision,
     curves_have_noise,
     curves_do_not_repeat,

@@ -44,6 +44,12 @@ LEAST_USE, LARGE = 1e-5, 100_000_000
 """A device that does less than this share of its peak is unusual for a model of so many parameters."""
 PASS_SECONDS = 10e-6
 """One pass through a model takes longer on any machine, were it only to be started. Real ones: 1e-4 and more."""
+LEAST_OF_PROCESS = 100 << 20
+"""A process that has imported jax and compiled a program holds more. Real ones: 500 MiB and more."""
+ADDED_UP = "arrays that exist"
+"""How the source begins of figures that follow from the compiled program."""
+ARRAYS_MAY_DIFFER = 0.7
+"""Share of the compiled program's peak that the arrays of a run reach at least. Real ones: 0.999 and more."""
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
@@ -81,13 +87,34 @@ def memory_holds_the_model(facts: Facts) -> Iterator[Problem]:
         facts.model["parameters"] * _BYTES.get(facts.model["dtypes"]["params"], 1) // facts.manifest["devices"]["count"]
     )
     there = facts.manifest["environment"]["memory_bytes"]
+    of_process = (
+        facts.manifest["devices"]["platform"] == "cpu" and "jaxlib" in facts.manifest["environment"]["packages"]
+    )
     what = None
     if peak < held:
         what = f"The peak is {size(peak)}; the parameters alone are {size(held)} on each device."
+    elif of_process and peak < LEAST_OF_PROCESS:
+        what = f"The peak is {size(peak)}; of a CPU it is that of the whole process, and jax alone takes more."
     elif there and facts.manifest["devices"]["platform"] == "cpu" and peak > there:
         what = f"The peak is {size(peak)}; the machine has {size(there)}."
     if what:
         yield found(facts.folder, ODD_MEMORY, layout.MANIFEST, what, pointer="/result/peak_memory_bytes")
+
+
+def arrays_are_those_of_the_program(facts: Facts) -> Iterator[Problem]:
+    """Yield a warning where the arrays of a run took less than its program, which was compiled for it, needs."""
+    result = facts.manifest["result"] if facts.manifest else None
+    stated = (result or {}).get("peak_arrays")
+    programs = {each["name"]: each for each in (facts.plan or {}).get("programs") or []}
+    program = programs.get(stated["program"]) if stated else None
+    if stated is None or program is None or program["method"] != "compiler" or not program["peak_bytes"]:
+        return
+    if stated["source"].startswith(ADDED_UP) and stated["bytes"] < ARRAYS_MAY_DIFFER * program["peak_bytes"]:
+        what = (
+            f"The arrays took {size(stated['bytes'])}; the program {stated['program']} was compiled to need "
+            f"{size(program['peak_bytes'])}."
+        )
+        yield found(facts.folder, ODD_MEMORY, layout.MANIFEST, what, pointer="/result/peak_arrays/bytes")
 
 
 def answers_take_time(facts: Facts) -> Iterator[Problem]:
@@ -129,4 +156,4 @@ def _peak(facts: Facts) -> float | None:
     return float(peaks.max()) * facts.manifest["devices"]["count"] if len(peaks) else None
 
 
-CHECKS = (speed_is_of_this_machine, memory_holds_the_model, answers_take_time)
+CHECKS = (speed_is_of_this_machine, memory_holds_the_model, arrays_are_those_of_the_program, answers_take_time)

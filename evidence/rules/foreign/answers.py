@@ -30,6 +30,10 @@ _NEAR = 0.1
 """Share by which a grader of numbers may let an answer differ; one that differs more is another number."""
 
 
+_PART_OF_A_PERCENT = 0.006
+"""How far a share may lie above what it can be, by rounding to two decimals."""
+
+
 def against_answers(view: ForeignRun) -> Iterator[Problem]:
     """Yield everything that is stated against the answers of a folder, where they stand in one file."""
     if len({one.source.file for one in view.predictions}) == 1:
@@ -44,6 +48,8 @@ def _scores(view: ForeignRun) -> Iterator[Problem]:
     judged = [one.correct for one in view.predictions if one.correct is not None]
     if any(one.fact.startswith("score.") for one in view.files[view.predictions[0].source.file].statements):
         return  # The reader of these answers knows which score is theirs.
+    if not judged:
+        yield from _at_most(view)
     if not judged or _are_drawn_again(view.predictions):
         return
     share = sum(judged) / len(judged)
@@ -54,6 +60,31 @@ def _scores(view: ForeignRun) -> Iterator[Problem]:
                 f"{view.predictions[0].source.file} are right."
             )
             yield found_at(view, score.source, rules.SCORE_NOT_FOLLOWING, what, expected=f"{share:.6g}")
+
+
+def _at_most(view: ForeignRun) -> Iterator[Problem]:
+    """Yield a problem for a share of right answers above what answers can give that nobody marked.
+
+    Where every expected answer is a number or a letter, those that are plainly another cannot be right.
+    """
+    answers = view.predictions
+    wrong = sum(_differs_plainly(one) for one in answers)
+    if not wrong or _are_drawn_again(answers) or any(not _is_plain(one.expected) for one in answers):
+        return
+    most = 1 - wrong / len(answers)
+    for score in (one for scores in _shares(view, len(answers)).values() for one in scores):
+        share = score.value / 100 if score.value > 1 else score.value
+        if share > most + _PART_OF_A_PERCENT:
+            what = (
+                f"{score.name} is stated as {shown(score.value)}; {wrong} of {counted(len(answers), 'answer')} in "
+                f"{answers[0].source.file} are plainly other than expected, which leaves {most:.6g} at most."
+            )
+            yield found_at(view, score.source, rules.SCORE_NOT_FOLLOWING, what, expected=f"at most {most:.6g}")
+
+
+def _is_plain(text: str | None) -> bool:
+    bare = _bare(text)
+    return bare is not None and (_CHOICE.fullmatch(bare) or _PLAIN_NUMBER.fullmatch(bare)) is not None
 
 
 def _are_drawn_again(answers: Sequence[Prediction]) -> bool:

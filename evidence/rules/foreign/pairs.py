@@ -15,7 +15,7 @@ from evidence.records.foreign import rules
 from evidence.records.foreign.statement import Statement
 from evidence.records.foreign.view import ForeignRun
 from evidence.rules.foreign.finding import found_at
-from evidence.rules.foreign.sameness import contradict, is_comparable
+from evidence.rules.foreign.sameness import contradict, is_comparable, same_score
 from schemas.problems.problem import Problem
 from schemas.problems.words import counted, shown
 
@@ -41,6 +41,9 @@ _MANY = ("score.", "stderr.", "figure.")
 _PEAKS = 2
 """Learning rates that the stages of one log may have."""
 
+_A_COURSE = 3
+"""Values from which on a course has a best one."""
+
 _MOST_COMPARED = 100
 """Sources of one fact that are held against each other."""
 
@@ -62,6 +65,7 @@ def _of_one_fact(view: ForeignRun, name: str, statements: Sequence[Statement]) -
     sources: dict[str, list[Statement]] = defaultdict(list)
     if name.startswith("score."):
         yield from _remarks(view, statements)
+        yield from _beyond_the_best(view, name, statements)
         statements = [one for one in statements if one.kind != "remark"]
     for statement in _with_one_split(statements):
         if is_comparable(statement):
@@ -92,6 +96,29 @@ def _remarks(view: ForeignRun, statements: Sequence[Statement]) -> Iterator[Prob
         ]
         if meant and all(contradict(one, remark) for one in meant):
             yield _problem(view, [meant[-1]], [remark])
+
+
+def _beyond_the_best(view: ForeignRun, name: str, statements: Sequence[Statement]) -> Iterator[Problem]:
+    """Yield a problem for a best value that is better than every value of the only course of that metric."""
+    is_lower_better = name in ("score.loss", "score.perplexity")
+    for best in (one for one in statements if one.scope.best and not one.series and not one.is_range):
+        courses: dict[str, list[Statement]] = defaultdict(list)
+        for one in statements:
+            if one.series and (one.scope.words, one.scope.split) == (best.scope.words, best.scope.split):
+                courses[one.series].append(one)
+        values = [_number(one) for one in next(iter(courses.values()), [])]
+        if len(courses) != 1 or len(values) < _A_COURSE:
+            continue
+        most = min(values) if is_lower_better else max(values)
+        stated = _number(best)
+        if same_score(stated, most) or (stated > most) == is_lower_better:
+            continue
+        course = next(iter(courses.values()))[values.index(most)]
+        what = (
+            f"best {name.removeprefix('score.')} is {shown(best.value)} in {best.source}; the best of the "
+            f"{counted(len(values), 'value')} in {course.source.file} is {shown(course.value)} ({course.source})."
+        )
+        yield found_at(view, best.source, rules.STATED_TWICE, what)
 
 
 def _are_of_one_series(
@@ -126,7 +153,7 @@ def _problem(view: ForeignRun, first: Sequence[Statement], other: Sequence[State
     if two.told or (len(other) > 1 and two.series and len(first) == 1):
         one, two, first, other = two, one, other, first
     ends_early = two.fact == "training.steps_done" and one.low is not None and _number(two) > one.low
-    name = two.fact.removeprefix("score.")
+    name = two.fact.removeprefix("score.").removeprefix("figure.")
     if one.told:
         what = f"{name} is {shown(two.value)} in {two.source}; {one.told}."
         return found_at(view, two.source, rules.ENDS_EARLY if ends_early else rules.STATED_TWICE, what)

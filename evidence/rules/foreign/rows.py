@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 from evidence.records.foreign import rules
@@ -24,6 +24,14 @@ or after it."""
 
 _NUMBER = re.compile(r"\d+")
 _RANK = re.compile(r"rank|worker|process|proc|node|host|gpu|device", re.IGNORECASE)
+
+_NUMBERED = re.compile(
+    r"(?P<stem>.+?)[-_.]?(?:seed|run|trial|fold|exp|try)?[-_]?(?:\d{1,5}|(?<=[-_])[a-z])(?P<end>\.\w+)", re.IGNORECASE
+)
+"""Names of files that end in a number, or in a letter apart."""
+
+_BY_CHANCE = 0.1
+"""Rows in which two runs agree, as a share of those in which they do not."""
 
 _FEWEST = 3
 """Rows from which on epochs tell them apart."""
@@ -56,25 +64,41 @@ def _courses(view: ForeignRun) -> dict[str, dict[str, list[MetricRow]]]:
 def _of_one_name(view: ForeignRun, name: str, files: dict[str, list[MetricRow]]) -> Iterator[Problem]:
     for place in _PLACES:
         first_at: dict[float, list[Point]] = {}
-        found = []
+        found: list[tuple[str, str, Problem]] = []
+        agreeing: Counter[tuple[str, str]] = Counter()
         for file, rows in files.items():
             resumed: dict[str, bool] = {}
             for at, here in _points(rows, place, name).items():
                 there = first_at.setdefault(at, here)
                 other = there[0][1].source.file
-                if (
-                    other == file
-                    or _are_of_ranks(file, other)
-                    or any(agree(one, two) for one, _ in there for two, _ in here)
-                ):
+                if other == file or _are_of_ranks(file, other):
+                    continue
+                if any(agree(one, two) for one, _ in there for two, _ in here):
+                    agreeing[other, file] += 1
                     continue
                 if other not in resumed:  # A resumed run does some steps again.
                     resumed[other] = goes_on(files[other], rows) or goes_on(rows, files[other])
                 if not resumed[other]:
-                    found.append(_problem(view, name, f"{place} {here[0][1].values[place]:g}", there[0], here[0]))
-        if found:
-            yield from found
+                    at_place = f"{place} {here[0][1].values[place]:g}"
+                    found.append((other, file, _problem(view, name, at_place, there[0], here[0])))
+        differing = Counter((one, two) for one, two, _ in found)
+        told = [
+            problem
+            for one, two, problem in found
+            if agreeing[one, two] > _BY_CHANCE * differing[one, two] or not _are_numbered(one, two)
+        ]
+        if told:
+            yield from told
             return
+
+
+def _are_numbered(one: str, other: str) -> bool:
+    """Return whether two files are of two runs, by a letter or a number at the end of their names: run_a, run_b.
+
+    Only where hardly a row of the one is a row of the other: files of one run have most in common.
+    """
+    stems = [_NUMBERED.fullmatch(name) for name in (one, other)]
+    return one != other and all(stems) and len({stem.group("stem", "end") for stem in stems if stem}) == 1
 
 
 def _are_of_ranks(one: str, other: str) -> bool:

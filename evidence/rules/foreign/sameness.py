@@ -12,6 +12,7 @@ import re
 from evidence.records.foreign.keys import plain
 from evidence.records.foreign.numbers import agree, decimals
 from evidence.records.foreign.statement import Scalar, Statement
+from evidence.registry.known_models import parameters_by_short_name
 
 SECONDS_MAY_DIFFER = 0.1
 """Share by which two durations of one run may differ: clocks start and stop at different moments."""
@@ -51,6 +52,7 @@ _KEY_OF_A_LINE = {"training.batch_size": "batch_size"}
 _OF_THE_TRAINING = {
     *("training", "train", "trainer", "training_args", "training_arguments", "args", "arguments", "config"),
     *("hyperparameters", "hparams", "params", "parameters", "settings", "optimizer", "optim", "scheduler", "run"),
+    "init_args",
     *("value", "metrics", "results", "result", "summary", "final", "model", "batch"),
 }
 """Groups whose values are of the training as a whole; another group (`data`, `critic`, `stage_1`) speaks for itself."""
@@ -90,6 +92,8 @@ def contradict(one: Statement, two: Statement) -> bool:
     if one.is_range or two.is_range:
         return all(each.is_range or not _meant(each)[0] for each in (one, two)) and _apart(one, two)
     if name.startswith("score."):
+        return not same_score(_figure(one), _figure(two))
+    if name.startswith("figure.") and " at step " in name:
         return not same_score(_figure(one), _figure(two))
     if name == "evaluation.items":
         return _figure(one) != _figure(two)
@@ -153,7 +157,13 @@ def _meant(fact: Statement) -> tuple[str, str]:
     of_group = "" if not name.startswith(("training.", "result.", "run.status")) or group in _OF_THE_TRAINING else group
     if group.isdigit() or fact.source.file.endswith("trainer_state.json"):
         of_group = ""  # An item of a list, and a document of known shape.
-    return of_group, (plain(key) or _KEY_OF_A_LINE.get(name, "")) if name in _BY_KEY else ""
+    return of_group, (plain(key) or _key_of_a_line(fact)) if name in _BY_KEY else ""
+
+
+def _key_of_a_line(fact: Statement) -> str:
+    """Return the key of a statement that has no place in a document; a card calls the seed of its training so."""
+    is_seed_of_card = fact.fact == "training.seed" and fact.kind == "remark"
+    return "seed" if is_seed_of_card else _KEY_OF_A_LINE.get(fact.fact, "")
 
 
 def _same(name: str, left: Scalar | frozenset[str] | None, right: Scalar | frozenset[str] | None) -> bool:
@@ -229,7 +239,12 @@ def _are_other_models(one: str, two: str) -> bool:
     Example:
         >>> _are_other_models("gpt2", "gpt2-math-sft"), _are_other_models("gpt2", "gemma-2b")
         (False, True)
+        >>> _are_other_models("gpt2", "gpt2-xl")
+        True
     """
+    published = {parameters_by_short_name(one), parameters_by_short_name(two)}
+    if None not in published and len(published) > 1:
+        return True
     families = [{family for family in _FAMILIES if family in re.sub(r"[-_.]", "", name)} for name in (one, two)]
     sizes = [set(_SIZE.findall(name)) for name in (one, two)]
     return any(left and right and not left & right for left, right in (families, sizes))

@@ -321,7 +321,7 @@ def test_pack_download_and_verify_the_very_bytes(tmp_path: Path, page: Page, kee
         page.goto(f"{address}/package?runs=beta&runs=alpha")
         settled(page)
         page.get_by_role("button", name="Build", exact=True).click()
-        expect(page.get_by_text("Built and verified")).to_be_visible(timeout=60_000)
+        expect(page.get_by_text("Built and read back")).to_be_visible(timeout=60_000)
         with page.expect_download() as waiting:
             page.get_by_role("button", name=re.compile("^Download")).click()
         copy = tmp_path / "handed-in.zip"

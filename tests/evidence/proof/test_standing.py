@@ -12,6 +12,7 @@ from synthetic import write_run
 
 from evidence.index.check import check_paths
 from evidence.index.runs import RunIndex
+from evidence.judge.report_forms import report_text
 from evidence.proof.receipts import keep_receipt, own_receipts, run_sha256
 from evidence.run.layout import MANIFEST, RECEIPTS
 
@@ -96,3 +97,42 @@ def test_a_damaged_receipt_is_passed_over(run: Path) -> None:
     (run / RECEIPTS / "replay-1.json").write_text("{")
     (run / RECEIPTS / "replay-2.json").write_text(json.dumps({**receipt(run), "run_sha256": "0" * 64}))
     assert grade(run)[0] == "consistent"
+
+
+@pytest.mark.parametrize("trained", [None, 0])
+def test_a_receipt_that_repeats_nothing_of_the_training_says_nothing(run: Path, trained: int | None) -> None:
+    document = receipt(run, said="Replayed 0 of 5 segments and 50 of 100 answers: identical.")
+    document["covered"]["segments"][0]["verdict"] = "not tried"
+    items = {"drawn": 50, "identical": 50, "within_tolerance": 0, "different": 0}
+    document["covered"]["items"] = items if trained is None else {**items, "trained": trained}
+    keep_receipt(document)
+    name, reasons = grade(run)
+    assert name == "consistent"
+    assert reasons[0].endswith("it says nothing of the run.")
+
+
+def test_answers_of_the_trained_model_alone_are_a_repetition(run: Path) -> None:
+    document = receipt(run)
+    document["covered"]["segments"][0]["verdict"] = "not tried"
+    document["covered"]["items"] = {
+        "drawn": 10,
+        "identical": 0,
+        "within_tolerance": 10,
+        "different": 0,
+        "trained": 10,
+    }
+    keep_receipt({**document, "result": "within tolerance"})
+    assert grade(run)[0] == "verified"
+
+
+def test_a_receipt_is_as_bad_as_its_worst_part(run: Path) -> None:
+    document = receipt(run)
+    document["covered"]["items"] = {"drawn": 100, "identical": 40, "within_tolerance": 0, "different": 60}
+    keep_receipt(document)
+    assert grade(run)[0] == "consistent"
+
+
+def test_a_report_says_who_verified_a_run(run: Path) -> None:
+    keep_receipt(receipt(run))
+    said = "  Checked by you on 2026-11-23: 5 of 5 segments are identical.\n"
+    assert report_text(check_paths([run])) == f"{run}  verified\n{said}1 run: 1 verified; nothing found.\n"

@@ -245,3 +245,11 @@ def test_what_cannot_be_signed(keys: Path, tmp_path: Path, capsys: pytest.Captur
     code, _, err = run(capsys, "sign", path, "--key", keys / "ada")
     assert code == 2
     assert err.startswith(f"error TP871: {path}: This is neither a bundle nor a receipt nor a statement about a run.\n")
+
+
+@pytest.mark.parametrize("name", ["you", "GitHub", " Nobody "])
+def test_nobody_takes_the_name_of_the_reader(name: str, keys: Path, capsys: pytest.CaptureFixture[str]):
+    """A grade says "checked by you" of the reader's own work alone."""
+    code, _, err = run(capsys, "trust", "add", keys / "ada.pub", "--name", name)
+    assert code == 2
+    assert "cannot be a name on the trust list" in err

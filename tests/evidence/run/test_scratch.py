@@ -14,7 +14,7 @@ HOLD = """
 import sys, threading
 from evidence.run.scratch import scratch_folder
 from trainer.loop.stop import ending_at_once
-with ending_at_once("replay", how="was stopped"), scratch_folder("outer-") as outer, scratch_folder("inner-") as inner:
+with ending_at_once("replay", how="and nothing was written"), scratch_folder("outer-") as outer, scratch_folder("inner-") as inner:
     (outer / "weights").write_bytes(b"x")
     print(outer, inner, flush=True)
     threading.Event().wait()
@@ -45,6 +45,6 @@ def test_it_is_removed_where_a_signal_ends_the_process(number: signal.Signals, t
     _, said = process.communicate()
     assert list(tmp_path.iterdir()) == []
     if number is signal.SIGINT:
-        assert (process.returncode, said) == (130, "replay was stopped; nothing was written.\n")
+        assert (process.returncode, said) == (130, "replay was stopped and nothing was written.\n")
     else:
         assert process.returncode == -number

@@ -182,7 +182,13 @@ def test_an_honest_run_is_identical_from_the_seed_to_the_last_answer(honest: Pat
     ]
     assert {each["verdict"] for each in receipt["covered"]["segments"]} == {"identical"}
     assert receipt["covered"]["start"] == {"verdict": "identical", "differences": []}
-    assert receipt["covered"]["items"] == {"drawn": 12, "identical": 12, "within_tolerance": 0, "different": 0}
+    assert receipt["covered"]["items"] == {
+        "drawn": 12,
+        "identical": 12,
+        "within_tolerance": 0,
+        "different": 0,
+        "trained": 6,
+    }
     assert check_value("receipt", receipt, file="receipt") == []
     assert [event["number"] for event in events if event["event"] == "segment"] == [0, 1, 2, 3, 4]
     assert keep_receipt(receipt).is_file()
@@ -330,6 +336,18 @@ def test_edited_answers_and_edited_start_are_found(copy: Path):
     )
     assert any(each.startswith("model.parameters is 7 ") for each in receipt["covered"]["start"]["differences"])
     assert "1 answer is not the model's: q2" in receipt["said"]
+
+
+def test_another_way_of_asking_is_found(copy: Path):
+    path = copy / layout.EVAL_SUMMARY
+    summary = json.loads(path.read_text("utf-8"))
+    summary["generation"]["prompt_template"] = "Q: {prompt}\nA:"
+    path.write_text(json.dumps(summary), "utf-8")
+    forged(copy)
+    receipt, code, _ = asked(copy, segments=0, items=1)
+    assert code == 1
+    assert any(each.startswith("generation.prompt_template is ") for each in receipt["covered"]["start"]["differences"])
+    assert receipt["covered"]["items"]["trained"] == 1
 
 
 def refusal(act: Callable[[], Any]) -> tuple[int, list[str]]:

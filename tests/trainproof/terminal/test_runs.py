@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -149,3 +150,13 @@ def test_no_value_steers_the_terminal_or_makes_a_line_of_its_own(tmp_path: Path)
         assert "\nrun-9" not in text
         assert "bad" in text
     assert r"a\x1b[2J\x9b\u202eb\nrun-9" in run_text(read_run(run))
+
+
+def test_the_list_says_who_verified_a_run(root: Path) -> None:
+    summaries = [
+        replace(summary, grade="verified", reasons=("Checked by Ada on 2026-11-23: all of it.", "Finished."))
+        if summary.path.name == "good"
+        else summary
+        for summary in index_runs(root)
+    ]
+    assert "\ngood: Checked by Ada on 2026-11-23: all of it.\n" in runs_text(summaries)

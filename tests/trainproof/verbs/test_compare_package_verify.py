@@ -35,7 +35,7 @@ def test_the_command_of_the_seed_documents(capsys: pytest.CaptureFixture[str]):
     lines = out.splitlines()
     assert (code, err) == (0, "")
     assert lines[0].startswith("bundles/m37_v1.zip: ")
-    assert lines[0].endswith(" files, verified.")
+    assert lines[0].endswith(" files; read back, it holds.")
     assert lines[1] == "  m37_v1: consistent"
     assert lines[-1] == f"  zip SHA-256    {hashlib.sha256(path.read_bytes()).hexdigest()}"
 

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from evidence.records.foreign.documents import is_trainer_summary
 from evidence.records.foreign.keys import metric_of, plain
+from evidence.records.foreign.metric_rows import is_trainer_summary
 from evidence.records.foreign.numbers import NUMBER, finite, number_of
 from evidence.records.foreign.view import MetricRow
 

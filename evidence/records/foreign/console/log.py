@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from evidence.records.foreign import rules
+from evidence.records.foreign.arithmetic import from_speeds
 from evidence.records.foreign.console.lines import Bar, LineRow, bar_of, dict_row, step_row, with_sound_steps
 from evidence.records.foreign.console.notes import (
     Log,
@@ -16,6 +17,7 @@ from evidence.records.foreign.console.notes import (
     quote,
 )
 from evidence.records.foreign.documents import MEAN_NOTE
+from evidence.records.foreign.keys import plain
 from evidence.records.foreign.template import Region, is_example_name, regions
 from evidence.records.foreign.text import Line, Text
 from evidence.records.foreign.view import FileReading, MetricRow
@@ -55,6 +57,7 @@ def read_log(text: Text, file: str, where: str) -> FileReading:
         facts=tuple(log.facts.values()),
         metrics=tuple(rows),
         scores=tuple(log.scores),
+        statements=tuple(log.statements) if log.stage == 1 else (),  # Of several trainings, each has its own steps.
         problems=tuple(problems),
     )
 
@@ -108,6 +111,8 @@ def _add_dict(row: LineRow, line: Line, log: Log) -> None:
             if value is not None:
                 more = {"note": MEAN_NOTE} if name == "train_loss" else {}
                 log.fact(fact, value, line, **more)
+        numbers = {plain(name): number for name, number in row.values.items() if number is not None}
+        log.statements += from_speeds(numbers, log.source(line))
         if log.bar is not None and log.bar.done == log.bar.total and not log.bar.by_epoch:
             note = "The progress bar stands at its end when the training's summary is printed."
             log.fact("training.steps_done", log.bar.total, line, how="inferred", note=note)

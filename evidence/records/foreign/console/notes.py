@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from evidence.records.foreign.command_line import echoed, namespace_of, settings_of
 from evidence.records.foreign.console.banner import pieces_of, trained_of
 from evidence.records.foreign.console.lines import Bar
 from evidence.records.foreign.keras import epoch_of, figures_of_line
@@ -12,7 +13,7 @@ from evidence.records.foreign.key_value import key_value, score_of
 from evidence.records.foreign.keys import OF_EVALUATION, is_of_evaluation, is_of_no_use
 from evidence.records.foreign.mllog import MARK, MLPERF, event_of, facts_of, row_of, score_of_event
 from evidence.records.foreign.numbers import finite, number_of
-from evidence.records.foreign.statement import Fact, Scalar, Source
+from evidence.records.foreign.statement import Fact, Scalar, Source, Statement
 from evidence.records.foreign.text import Line
 from evidence.records.foreign.view import MetricRow, Score
 
@@ -53,6 +54,8 @@ class Log:
     in_traceback: int | None = None
     epoch: int | None = None
     """The epoch that Keras began last."""
+    statements: list[Statement] = field(default_factory=list)
+    """What figures of one line give for another one."""
     in_evaluation: bool = False
     """Whether what follows is of an evaluation: below its heading, up to the next row."""
 
@@ -85,6 +88,10 @@ def note_words(line: Line, log: Log) -> None:
         for piece in pieces_of(line.text):
             if fact := key_value(piece):
                 log.fact(fact[0], fact[1], line)
+    printed = namespace_of(line.text) if "Namespace(" in line.text else echoed(line.text)
+    for name, given, key in settings_of(printed) if printed else ():
+        source = replace(log.source(line), pointer=f"/{key}")
+        log.facts.setdefault((name, given), Fact(name=name, value=given, source=source))
     _note_device(line, log)
     _note_parameters(line, log)
     if _MEMORY.search(line.text):

@@ -133,7 +133,7 @@ def test_what_is_built_is_not_replaced_without_a_word_and_verified_once(
     app = opened(state.PACKAGE, runs=names[:2])
     assert replaces not in said(app)
     text = said(press(app, "Build"))
-    assert "Built and verified" in text
+    assert "Built and read back" in text
     app.multiselect(key="runs").set_value(names[1:]).run()
     assert replaces in said(app)
     assert len(verified) == 1

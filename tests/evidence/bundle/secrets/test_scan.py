@@ -39,6 +39,8 @@ HARMLESS = {
     "key that the manuals of AWS print": "AKIA" + "IOSFODNN7EXAMPLE",
     "secret that they print": "aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCY" + "EXAMPLEKEY",
     "names with prefixes": "npm_config_cache as-is ak-to gsk_ sig=4 modal.as-built dapi r8_ asian-languages whsec_",
+    "token of one letter": "HF_TOKEN=hf" + f"_{'x' * 34}",
+    "password of a manual": "postgresql://user:password@localhost/db and https://username:password@example.org",
     "example mail": "write to someone@example.com or noreply@github.com",
 }
 

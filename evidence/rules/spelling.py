@@ -1,0 +1,61 @@
+"""TP388: under a built-in model every token id has one text, so that ids and texts can be held against each other.
+
+An answer's text is what its tokens spell, and a shown token of a training example is what its id stands for. Whoever
+writes another answer has to find its tokens too, and then has no fingerprint for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from evidence.records.facts import Document, Facts
+from evidence.records.values import found
+from evidence.registry import built_in
+from evidence.rules.contradiction.scores import answers_of
+from evidence.run import layout
+from schemas.problems.problem import Problem
+from schemas.problems.rule import Rule, first_few
+from schemas.problems.words import shown
+
+OTHER_TOKENS = Rule(
+    "TP388",
+    "Text that its tokens do not spell",
+    "The tokenizer of a built-in model gives every token one text, and a text follows from its tokens.",
+    "Restore the file as the run wrote it, or name the model whose tokenizer was used.",
+)
+
+
+def texts_are_spelled_by_their_tokens(facts: Facts) -> Iterator[Problem]:
+    """Yield a problem for each answer, and each token of a training example, whose ids spell another text."""
+    known = built_in.model(facts.model["name"]) if facts.model else None
+    if known is None:
+        return
+    for answers in answers_of(facts):
+        yield from first_few(_of_answers(facts, answers.file, answers.rows))
+    if facts.first_examples is not None:
+        yield from first_few(_of_examples(facts, facts.first_examples))
+
+
+def _of_answers(facts: Facts, file: str, rows: Sequence[Document]) -> Iterator[Problem]:
+    for line, row in enumerate(rows, start=1):
+        ids = [int(each) for each in row.get("output_token_ids", "").split()]
+        if not ids or row["error"] is not None:
+            continue
+        spelled = built_in.spelled(ids[:-1] if row["finish_reason"] == "stop" else ids)
+        if spelled != row["output_text"]:
+            what = f"The tokens of {row['id']} spell {shown(spelled)}; its text is {shown(row['output_text'])}."
+            yield found(facts.folder, OTHER_TOKENS, file, what, line=line, pointer="/output_text")
+
+
+def _of_examples(facts: Facts, document: Document) -> Iterator[Problem]:
+    for place, example in enumerate(document["examples"]):
+        for at, token in enumerate(example["tokens"]):
+            if (spelled := built_in.spelled([token["id"]])) != token["text"]:
+                what = f"Token {token['id']} is {shown(spelled)}; the example shows it as {shown(token['text'])}."
+                pointer = f"/examples/{place}/tokens/{at}/text"
+                yield found(facts.folder, OTHER_TOKENS, layout.FIRST_EXAMPLES, what, pointer=pointer)
+                break
+
+
+CHECKS = (texts_are_spelled_by_their_tokens,)
+"""Rules of texts and tokens."""
