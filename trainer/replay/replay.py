@@ -208,7 +208,9 @@ def carried_out(
     if repetition.part is not None:
         say(line_of(repetition.part))
     found.segments = [each for segment in run.segments for each in came_of(segment, repetition)]
-    if run.answers and not stop.is_signalled:
+    if run.answers and data.items is None:
+        say("no answer is given again: the run was evaluated later, which `trainproof challenge` repeats")
+    elif run.answers and not stop.is_signalled:
         params, where = trained_params(run, states, repetition.ended())
         if params is not None:
             say(f"answers are given again with the parameters of {where}")

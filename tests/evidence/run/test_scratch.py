@@ -14,10 +14,11 @@ HOLD = """
 import sys, threading
 from evidence.run.scratch import scratch_folder
 from trainer.loop.stop import ending_at_once
-with ending_at_once("replay", how="and nothing was written"), scratch_folder("outer-") as outer, scratch_folder("inner-") as inner:
-    (outer / "weights").write_bytes(b"x")
-    print(outer, inner, flush=True)
-    threading.Event().wait()
+with ending_at_once("replay", how="and nothing was written"):
+    with scratch_folder("outer-") as outer, scratch_folder("inner-") as inner:
+        (outer / "weights").write_bytes(b"x")
+        print(outer, inner, flush=True)
+        threading.Event().wait()
 """
 
 

@@ -397,6 +397,16 @@ def test_a_model_that_lies_elsewhere_is_asked_for_by_the_flag(copy: Path):
     assert problem.next.endswith("name its folder with --model.")
 
 
+def test_answers_of_a_later_evaluation_are_said_to_be_left_out(copy: Path):
+    config = yaml.safe_load((copy / layout.CONFIG).read_text())
+    config["evaluation"]["eval_set"] = None
+    (copy / layout.CONFIG).write_text(yaml.safe_dump(config))
+    said: list[str] = []
+    receipt, _ = replay(ReplayRequest(folder=copy, segments=0), said.append, lambda event: None)
+    assert receipt["covered"]["items"]["drawn"] == 0
+    assert "no answer is given again: the run was evaluated later, which `trainproof challenge` repeats" in said
+
+
 def test_what_is_no_run_or_not_sealed_is_refused(copy: Path, tmp_path: Path):
     assert refusal(lambda: asked(tmp_path / "nothing"))[0] == 2
     (copy / layout.METRICS).unlink()
