@@ -62,6 +62,8 @@ def kept_params(folder: Path, task: Task) -> Params | None:
         ProblemError: exit code 2; the file is no safetensors, or does not hold what the run's configuration trains.
     """
     path, wanted = folder / layout.TRAINED_PARAMS, placed(task.model.trained, task)
+    if not path.is_file():  # a pipe would never end, nor would a link to a device
+        return None
     most = params_bytes(task.model.trained) + MOST_HEADER_BYTES
     try:
         if path.stat().st_size > most:

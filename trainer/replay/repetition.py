@@ -236,3 +236,9 @@ class Repetition:
 
     def _all_tolerated(self, differences: Sequence[FieldDifference]) -> bool:
         return all(is_tolerated(each, self._tolerance, steps=each.step - self._since) for each in differences)
+
+
+def line_of(each: Repeated) -> str:
+    """Return what came of a segment, on a line."""
+    said = f"{each.segment.name}: {each.verdict} ({each.seconds:.1f} s)"
+    return f"{said}\n  {each.difference}" if each.difference else said

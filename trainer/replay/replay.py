@@ -11,6 +11,7 @@ from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import problem_of
 from trainer.config.tree import Config
 from trainer.inputs import read_inputs
+from trainer.loop.step import TrainState
 from trainer.loop.steps import compiled_steps
 from trainer.loop.stop import StopRequest
 from trainer.loop.task import Task
@@ -23,7 +24,7 @@ from trainer.replay.answers import Answers, answered_again, trained_params
 from trainer.replay.fitness import OTHER_DATA, OTHER_SOFTWARE, Fitness, fitness_of
 from trainer.replay.parts import Segment, drawn_items, drawn_segments
 from trainer.replay.recorded import NOTHING_TO_REPEAT, Recorded, recorded
-from trainer.replay.repetition import Repeated, Repetition
+from trainer.replay.repetition import Repeated, Repetition, line_of
 from trainer.replay.start import start_differences
 from trainer.replay.states import States, frozen_of
 from trainer.replay.verdict import Found, result_of, said_of
@@ -208,19 +209,37 @@ def carried_out(
     if repetition.part is not None:
         say(line_of(repetition.part))
     found.segments = [each for segment in run.segments for each in came_of(segment, repetition)]
-    if run.answers and data.items is None:
-        say("no answer is given again: the run was evaluated later, which `trainproof challenge` repeats")
-    elif run.answers and not stop.is_signalled:
-        params, where = trained_params(run, states, repetition.ended())
-        if params is not None:
-            say(f"answers are given again with the parameters of {where}")
-            answer(found, run.answers, params, request, place, seed, tell)
-        else:
-            say("no answer of the trained model is given again: its parameters are not here")
+    if not stop.is_signalled:
+        answer_trained(found, states, repetition.ended(), request, place, seed, say, tell)
     for remark in states.remarks:
         say(remark)
     found.is_out_of_time = stop.reason() is not None
     return found
+
+
+def answer_trained(
+    found: Found,
+    states: States,
+    ended: TrainState | None,
+    request: ReplayRequest,
+    place: Place,
+    seed: int,
+    say: Callable[[str], None],
+    tell: Tell,
+) -> None:
+    """Answer drawn items again as the trained model, or say why none is."""
+    run = found.run
+    if not run.answers:
+        return
+    if place.data.items is None:
+        say("no answer is given again: the run was evaluated later, which `trainproof challenge` repeats")
+        return
+    params, where = trained_params(run, states, ended)
+    if params is None:
+        say("no answer of the trained model is given again: its parameters are not here")
+        return
+    say(f"answers are given again with the parameters of {where}")
+    answer(found, run.answers, params, request, place, seed, tell)
 
 
 def came_of(segment: Segment, repetition: Repetition) -> list[Repeated]:
@@ -269,12 +288,6 @@ def answer(
 def ends(segment: Segment) -> dict[str, int]:
     """Return where a segment begins and ends, as a receipt says it."""
     return {"first_step": segment.first_step, "last_step": segment.last_step}
-
-
-def line_of(each: Repeated) -> str:
-    """Return what came of a segment, on a line."""
-    said = f"{each.segment.name}: {each.verdict} ({each.seconds:.1f} s)"
-    return f"{said}\n  {each.difference}" if each.difference else said
 
 
 def nothing_reached(run: Recorded, found: Found) -> Problem:

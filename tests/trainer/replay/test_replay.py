@@ -407,6 +407,16 @@ def test_answers_of_a_later_evaluation_are_said_to_be_left_out(copy: Path):
     assert "no answer is given again: the run was evaluated later, which `trainproof challenge` repeats" in said
 
 
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
+def test_what_is_no_file_in_place_of_the_parameters_is_not_read(kind: str, copy: Path):
+    path = copy / layout.TRAINED_PARAMS
+    path.unlink()
+    {"pipe": os.mkfifo, "device": lambda path: path.symlink_to("/dev/zero"), "folder": os.mkdir}[kind](path)
+    shutil.rmtree(copy / layout.CHECKPOINTS, ignore_errors=True)
+    receipt, code, _ = asked(copy, segments=0)
+    assert (code, receipt["result"]) == (0, "identical")
+
+
 def test_what_is_no_run_or_not_sealed_is_refused(copy: Path, tmp_path: Path):
     assert refusal(lambda: asked(tmp_path / "nothing"))[0] == 2
     (copy / layout.METRICS).unlink()
