@@ -24,7 +24,7 @@ from trainer.replay.answers import Answers, answered_again, trained_params
 from trainer.replay.fitness import OTHER_DATA, OTHER_SOFTWARE, Fitness, fitness_of
 from trainer.replay.parts import Segment, drawn_items, drawn_segments
 from trainer.replay.recorded import NOTHING_TO_REPEAT, Recorded, recorded
-from trainer.replay.repetition import Repeated, Repetition, line_of
+from trainer.replay.repetition import Repeated, Repetition, ends, line_of
 from trainer.replay.start import start_differences
 from trainer.replay.states import States, frozen_of
 from trainer.replay.verdict import Found, result_of, said_of
@@ -283,11 +283,6 @@ def answer(
         lambda done, total: tell({"event": "items", "done": done, "of": total, **found.answers.document()}),
     )
     tell({"event": "items", **found.answers.document()})
-
-
-def ends(segment: Segment) -> dict[str, int]:
-    """Return where a segment begins and ends, as a receipt says it."""
-    return {"first_step": segment.first_step, "last_step": segment.last_step}
 
 
 def nothing_reached(run: Recorded, found: Found) -> Problem:
