@@ -20,7 +20,7 @@ from trainer.objectives.data import Data
 from trainer.planning.devices import Devices, choose_devices
 from trainer.recorder.failure import explain_full_device
 from trainer.recorder.receipt import receipt_of
-from trainer.replay.answers import Answers, answered_again, trained_params
+from trainer.replay.answers import Answers, answered_again, items_asked, trained_params
 from trainer.replay.fitness import OTHER_DATA, OTHER_SOFTWARE, Fitness, fitness_of
 from trainer.replay.parts import Segment, drawn_items, drawn_segments
 from trainer.replay.recorded import NOTHING_TO_REPEAT, Recorded, recorded
@@ -231,9 +231,6 @@ def answer_trained(
     run = found.run
     if not run.answers:
         return
-    if place.data.items is None:
-        say("no answer is given again: the run was evaluated later, which `trainproof challenge` repeats")
-        return
     params, where = trained_params(run, states, ended)
     if params is None:
         say("no answer of the trained model is given again: its parameters are not here")
@@ -273,6 +270,9 @@ def answer(
     tell: Tell,
 ) -> None:
     """Answer drawn items again and keep what came of them."""
+    items = items_asked(found.run, place.data)
+    if items is None:
+        return
     drawn = None if request.whole else drawn_items([row["id"] for row in stated], count=request.items, seed=seed)
     found.answers.found += answered_again(
         params,
@@ -280,6 +280,7 @@ def answer(
         drawn,
         place.task,
         place.data,
+        items,
         lambda done, total: tell({"event": "items", "done": done, "of": total, **found.answers.document()}),
     )
     tell({"event": "items", **found.answers.document()})

@@ -397,14 +397,27 @@ def test_a_model_that_lies_elsewhere_is_asked_for_by_the_flag(copy: Path):
     assert problem.next.endswith("name its folder with --model.")
 
 
-def test_answers_of_a_later_evaluation_are_said_to_be_left_out(copy: Path):
+def test_steps_beyond_the_configured_ones_are_refused(copy: Path):
+    """A last row at step 10^15 would be counted as steps of which four were repeated."""
+    rows = rows_of(copy)
+    rows[-1]["step"] = 10**15
+    (copy / layout.METRICS).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    said = "TP760 metrics.jsonl has a row of step 1,000,000,000,000,000; config.yaml ends at step 8."
+    assert refusal(lambda: asked(copy)) == (2, [said])
+
+
+def test_answers_of_a_later_evaluation_are_given_again(copy: Path):
+    """The configuration of such a run names no set; who forges a score must not get past a replay by naming none."""
     config = yaml.safe_load((copy / layout.CONFIG).read_text())
     config["evaluation"]["eval_set"] = None
     (copy / layout.CONFIG).write_text(yaml.safe_dump(config))
-    said: list[str] = []
-    receipt, _ = replay(ReplayRequest(folder=copy, segments=0), said.append, lambda event: None)
-    assert receipt["covered"]["items"]["drawn"] == 0
-    assert "no answer is given again: the run was evaluated later, which `trainproof challenge` repeats" in said
+    honest = asked(copy, segments=0, items=6)[0]["covered"]["items"]
+    assert (honest["trained"], honest["different"]) == (6, 0)
+    answers = rows_of(copy, layout.PREDICTIONS)
+    answers[3]["output_text"] = "<reasoning>So.</reasoning>\n<answer>42</answer>"
+    (copy / layout.PREDICTIONS).write_text("".join(json.dumps(row) + "\n" for row in answers))
+    other = asked(copy, segments=0, items=6)[0]["covered"]["items"]
+    assert (other["trained"], other["different"]) == (6, 1)
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
