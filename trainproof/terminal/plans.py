@@ -113,7 +113,7 @@ def buffer_lines(plan: dict[str, Any]) -> list[str]:
 
 
 def time_lines(plan: dict[str, Any]) -> list[str]:
-    """Return what the run takes of time, session, week and disk."""
+    """Return what the run takes of time, session, week, disk and the machine's memory."""
     lines = []
     if time := plan.get("time"):
         hours, step = time["hours"], time["step_seconds"]
@@ -132,6 +132,9 @@ def time_lines(plan: dict[str, Any]) -> list[str]:
     if disk := plan.get("disk"):
         have = "" if disk["available_bytes"] is None else f" of {size(disk['available_bytes'])}"
         lines.append(f"Disk: {size(disk['need_bytes'])}{have}: {disk['because']}.")
+    if host := plan.get("host"):
+        have = "" if host["available_bytes"] is None else f" of {size(host['available_bytes'])}"
+        lines.append(f"Memory of the machine: {size(host['need_bytes'])}{have}: {host['because']}.")
     return lines
 
 

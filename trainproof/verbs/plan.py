@@ -56,7 +56,7 @@ def plan(
         _explain(explain_oom, config=config, settings=settings or (), as_json=as_json)
         return
     if calibrate:
-        _calibrate(runs or [RUNS], forget=forget, as_json=as_json)
+        _calibrate(runs or ([] if forget else [RUNS]), forget=forget, as_json=as_json)
         return
     if forget or runs or config is None:
         what = f"'{runs[0]}' is for --calibrate." if runs else "--forget is for --calibrate." if forget else ""

@@ -72,7 +72,9 @@ def need_in_words(plan: Plan) -> str:
 
 def figures_in_words(plan: Plan) -> list[str]:
     """Return what stands below the sentence, line by line: memory and how it is known, time, sessions, disk."""
-    return [line for line in (_memory(plan), _time(plan), _shares(plan), _disk(plan), _largest(plan)) if line]
+    return [
+        line for line in (_memory(plan), _time(plan), _shares(plan), _disk(plan), _host(plan), _largest(plan)) if line
+    ]
 
 
 def hours_of(plan: Plan | None) -> Band | None:
@@ -165,6 +167,15 @@ def _disk(plan: Plan) -> str:
         return ""
     of = f" of {size(available)}" if available is not None else ""
     return f"Checkpoints take {size(need)}{of} on disk{': too little' if available and need > available else ''}."
+
+
+def _host(plan: Plan) -> str:
+    need, available = number_at(plan, "host", "need_bytes"), number_at(plan, "host", "available_bytes")
+    if need is None:
+        return ""
+    of = f" of {size(available)}" if available is not None else ""
+    too_little = ": too little" if available and need > available else ""
+    return f"Saving and exporting take {size(need)}{of} of the machine's own memory{too_little}."
 
 
 def _largest(plan: Plan) -> str:

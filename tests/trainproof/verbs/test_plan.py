@@ -51,6 +51,10 @@ def test_a_plan_says_whether_it_fits_how_long_it_takes_and_answers_again_from_wh
     assert "of a session of 9 h" in first.stdout
     assert "of a week's 20 h" in first.stdout
     as_json = json.loads(ran(config, "--on", "kaggle-tpu-v5e-8", "--quick", "--json").stdout)
+    parameters = 134_515_008  # as its model card counts them; Adafactor's state is a few rows and columns beside them
+    assert as_json["host"]["available_bytes"] == 396 * 10**9
+    assert 4 * parameters <= as_json["host"]["need_bytes"] <= 4.1 * parameters
+    assert "of 368.80 GiB: the state that is copied when it is saved." in first.stdout
     [kept] = (config.parent / "cache" / "plans").glob("answer-*.json")
     document = json.loads(kept.read_text())
     assert document["answer"] == as_json
@@ -61,6 +65,13 @@ def test_a_plan_says_whether_it_fits_how_long_it_takes_and_answers_again_from_wh
         kept.write_text(damaged)
         again = ran(config, "--on", "kaggle-tpu-v5e-8", "--quick", "--json")
         assert json.loads(again.stdout)["need_bytes"] == as_json["need_bytes"]
+
+
+def test_what_measured_runs_taught_is_forgotten(config: Path):
+    asked = [sys.executable, "-m", "trainproof", "plan", "--calibrate", "--forget"]
+    env = {**os.environ, "TRAINPROOF_CACHE": str(config.parent / "cache"), "JAX_PLATFORMS": "cpu"}
+    answer = subprocess.run(asked, env=env, capture_output=True, text=True, check=False, timeout=300)
+    assert (answer.returncode, answer.stderr) == (0, "")
 
 
 def test_what_was_kept_is_shown_without_loading_jax(config: Path):
