@@ -5,22 +5,27 @@
         answer.json    what the program printed: one JSON object
         output.log     what else it printed: how far it is, and why there is no answer
         cancelled      exists once somebody does not want the answer any more
+        watched        its time is when a page last looked, where the question ends with nobody looking
         seal           this user's, over all of it; an answer without it came with the root and is not shown
         exit_code      once it has ended
 
 The same question gets the same folder, so that its answer is found again after any restart; the world changes, so it
-can be asked again. Run as `python -m launch.asking FOLDER WORKING_FOLDER SECONDS ARGUMENT …`, this file waits for it.
-No process is ended by an id that was read from a file: the one who waits looks for `cancelled`.
+can be asked again. Run as `python -m launch.asking FOLDER WORKING_FOLDER SECONDS WATCHED_SECONDS ARGUMENT …`, this file
+waits for it. No process is ended by an id that was read from a file: the one who waits looks for `cancelled`.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
+import os
+import shutil
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -42,6 +47,7 @@ STOPPED = 130
 _ANSWER = "answer.json"
 _SEAL = "seal"
 _CANCELLED = "cancelled"
+_WATCHED = "watched"
 _LOOK_EVERY_SECONDS = 0.1
 _LINES = 400
 
@@ -91,13 +97,15 @@ def asked(folder: Path, *, is_answer: Callable[[Mapping[str, Any]], bool]) -> As
     return Asked(state="failed", exit_code=code, output=tail(folder / OUTPUT))
 
 
-def ask(folder: Path, arguments: Sequence[str], *, limit_seconds: float) -> None:
+def ask(folder: Path, arguments: Sequence[str], *, limit_seconds: float, watched_seconds: float | None = None) -> None:
     """Have the program answer; a question that is being answered, or is just being stopped, is left alone.
 
     Args:
         folder: The folder of the question; it is made.
         arguments: What the program is told. No text of a reader may stand among them.
         limit_seconds: Seconds after which it is stopped.
+        watched_seconds: It is cancelled once nobody has looked (`watch`) for so long, or whoever asked has ended. None:
+            it goes on.
 
     Raises:
         OSError: The question could not be written under the root.
@@ -107,8 +115,10 @@ def ask(folder: Path, arguments: Sequence[str], *, limit_seconds: float) -> None
     folder.mkdir(parents=True, exist_ok=True)
     for name in (_ANSWER, _SEAL, EXIT_CODE, OUTPUT, _CANCELLED):
         (folder / name).unlink(missing_ok=True)
+    watch(folder)
+    seconds = [str(limit_seconds), str(watched_seconds or math.inf)]
     waiting = start(
-        [sys.executable, "-m", "launch.asking", str(folder), str(Path.cwd()), str(limit_seconds), *arguments],
+        [sys.executable, "-m", "launch.asking", str(folder), str(Path.cwd()), *seconds, *arguments],
         folder=HOME,
         output=subprocess.DEVNULL,
         errors=subprocess.DEVNULL,
@@ -116,6 +126,12 @@ def ask(folder: Path, arguments: Sequence[str], *, limit_seconds: float) -> None
     write_json(folder / PROCESS, asdict(started_now(waiting.pid)))
     # Whoever starts a process must wait for it, or it stays in the process table after its end.
     threading.Thread(target=waiting.wait, name="reap question", daemon=True).start()
+
+
+def watch(folder: Path) -> None:
+    """Note that somebody looks at a question."""
+    with suppress(OSError):
+        (folder / _WATCHED).touch()
 
 
 def cancel(folder: Path) -> None:
@@ -128,7 +144,24 @@ def cancel(folder: Path) -> None:
         write_text(folder / _CANCELLED, "")
 
 
-def main(folder: Path, working_folder: Path, limit_seconds: float, arguments: Sequence[str]) -> None:
+def forget(folder: Path) -> None:
+    """Remove a question with its answer; one that is being answered is left alone.
+
+    Raises:
+        OSError: It could not be removed.
+    """
+    if folder.is_dir() and asked(folder, is_answer=bool).state != "running":
+        shutil.rmtree(folder)
+
+
+def main(
+    folder: Path,
+    working_folder: Path,
+    limit_seconds: float,
+    arguments: Sequence[str],
+    *,
+    watched_seconds: float = math.inf,
+) -> None:
     """Ask the program, wait for its answer no longer than the limit, and write its exit code down.
 
     Args:
@@ -136,27 +169,39 @@ def main(folder: Path, working_folder: Path, limit_seconds: float, arguments: Se
         working_folder: Where relative paths start.
         limit_seconds: Seconds after which it is stopped.
         arguments: What the program is told.
+        watched_seconds: It is cancelled once nobody has looked for so long, or whoever asked has ended.
     """
     with (folder / _ANSWER).open("wb") as answer, (folder / OUTPUT).open("wb") as output:
         process = start([*PROGRAM, *arguments], folder=working_folder, output=answer, errors=output)
-        code = _waited_for(process, folder, limit_seconds)
+        code = _waited_for(process, folder, limit_seconds, watched_seconds)
         if code == TIMED_OUT:
             output.write(f"It was stopped after {limit_seconds / 60:.0f} minutes.\n".encode())
     mark_ended(folder, code)
 
 
-def _waited_for(process: subprocess.Popen[bytes], folder: Path, limit_seconds: float) -> int:
+def _waited_for(process: subprocess.Popen[bytes], folder: Path, limit_seconds: float, watched_seconds: float) -> int:
     """Return the exit code of a process; one that takes too long, or that nobody wants any more, is ended."""
     end = time.monotonic() + limit_seconds
+    asker = os.getppid()
     while True:
         try:
             return process.wait(timeout=_LOOK_EVERY_SECONDS)
         except subprocess.TimeoutExpired:
+            if watched_seconds < math.inf and (os.getppid() != asker or _unwatched_for(folder) > watched_seconds):
+                write_text(folder / _CANCELLED, "")
             is_unwanted = (folder / _CANCELLED).exists()
             if is_unwanted or time.monotonic() > end:
                 kill_all(started_now(process.pid))
                 process.wait()
                 return STOPPED if is_unwanted else TIMED_OUT
+
+
+def _unwatched_for(folder: Path) -> float:
+    """Return for how many seconds nobody has looked at a question, 0 where that is not known."""
+    try:
+        return time.time() - (folder / _WATCHED).stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def mark_ended(folder: Path, code: int) -> None:
@@ -190,4 +235,4 @@ def _sealed_content(folder: Path, code: int) -> bytes:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3]), sys.argv[4:])
+    main(Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3]), sys.argv[5:], watched_seconds=float(sys.argv[4]))

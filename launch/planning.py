@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +14,17 @@ from evidence.run.write import write_text
 from launch import asking
 from launch.asking import Asked
 from launch.jobs.folder import CONFIG, launch_folder
+from launch.jobs.program import HOME
 from schemas.reading.yaml_text import write_yaml
 
 TIME_LIMIT_SECONDS = 900.0
 """What takes longer is stopped; a model on a slow disk may take minutes to be looked at."""
 
+WATCHED_SECONDS = 150.0
+"""What no page has looked at for so long is not wanted any more; a page in the background looks once a minute."""
+
 _PLANS = "plans"
+_COMPILING = ("jax", "jaxlib", "flax", "optax", "libtpu", "jax-cuda12-plugin", "jax-cuda12-pjrt", "jax-cuda13-pjrt")
 _ANSWERS = ("need_bytes", "where", "grid")
 """What an answer holds at least one of."""
 
@@ -49,7 +57,12 @@ def ask(root: Path, config: Mapping[str, Any], options: Sequence[str] = ()) -> N
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / CONFIG, write_yaml(dict(config)))
     arguments = ["plan", "--config", str(folder / CONFIG), *options, "--json"]
-    asking.ask(folder, arguments, limit_seconds=TIME_LIMIT_SECONDS)
+    asking.ask(folder, arguments, limit_seconds=TIME_LIMIT_SECONDS, watched_seconds=WATCHED_SECONDS)
+
+
+def watch(root: Path, config: Mapping[str, Any], options: Sequence[str] = ()) -> None:
+    """Note that somebody waits for the answer, so that planning goes on."""
+    asking.watch(folder_of(root, config, options))
 
 
 def cancel(root: Path, config: Mapping[str, Any], options: Sequence[str] = ()) -> None:
@@ -61,7 +74,31 @@ def cancel(root: Path, config: Mapping[str, Any], options: Sequence[str] = ()) -
     asking.cancel(folder_of(root, config, options))
 
 
+def forget(root: Path, config: Mapping[str, Any], options: Sequence[str] = ()) -> None:
+    """Have a question be one that was never asked, unless it is being answered.
+
+    Raises:
+        OSError: The answer could not be removed.
+    """
+    asking.forget(folder_of(root, config, options))
+
+
+@cache
+def planner() -> str:
+    """Return what decides an answer besides the question: the planner's own files, and versions of what compiles."""
+    digest = hashlib.sha256()
+    for file in sorted((HOME / "trainer").rglob("*.py")):
+        digest.update(file.read_bytes())
+    for package in _COMPILING:
+        with suppress(PackageNotFoundError):
+            digest.update(f"{package} {version(package)}".encode())
+    return digest.hexdigest()
+
+
 def folder_of(root: Path, config: Mapping[str, Any], options: Sequence[str] = ()) -> Path:
-    """Return the folder of the question about a configuration, be it there or not."""
-    asked = "\0".join([write_yaml(dict(config)), *options])
+    """Return the folder of the question about a configuration, be it there or not.
+
+    Another version of the program, or a compiler that was installed since, is asked anew: the folder is another one.
+    """
+    asked = "\0".join([write_yaml(dict(config)), *options, planner()])
     return launch_folder(root) / _PLANS / hashlib.sha256(asked.encode("utf-8")).hexdigest()[:24]

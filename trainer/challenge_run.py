@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,21 +11,19 @@ from typing import Any
 from evidence.proof.receipts import run_sha256
 from evidence.run import layout
 from evidence.scores.claims import Score
-from schemas.names import EVAL_SETS
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
 from schemas.validate import read_document, read_rows
 from trainer.config.tree import Config
 from trainer.data.render import PromptForm, form_of
-from trainer.data.rows import RowFile, read_eval_set
 from trainer.evaluate_run import devices_here
 from trainer.evaluation.asking import Asking
 from trainer.evaluation.challenged import Challenged, receipt_groups
 from trainer.evaluation.evaluable import config_of_run
-from trainer.evaluation.evaluate import identity, prediction_row, stated_form, unanswered_row
+from trainer.evaluation.evaluate import prediction_row, stated_form, unanswered_row
 from trainer.evaluation.late_evaluation import manifest_of
 from trainer.evaluation.questions import Questions, drawn_questions, read_questions
-from trainer.evaluation.reanswer import reanswer
+from trainer.evaluation.reanswer import reanswer, set_of
 from trainer.evaluation.shipped import shipped_params, source_of
 from trainer.loop.mesh import build_mesh
 from trainer.loop.task import Task
@@ -148,16 +146,6 @@ def stated_answers(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 def nothing_stated(folder: Path, what: str) -> Problem:
     """Return the problem of a run that states no score."""
     return problem_of(NOTHING_STATED, file=str(folder), what=what)
-
-
-def set_of(summary: dict[str, Any], rows: Sequence[dict[str, Any]]) -> RowFile:
-    """Return the set that a run was asked: the built-in one, or as its answers repeat it."""
-    name = summary["eval_set"]["name"]
-    if name in EVAL_SETS:
-        return read_eval_set(name)
-    items = tuple({key: value for key, value in identity(row).items() if value is not None} for row in rows)
-    lines = tuple(range(1, len(items) + 1))
-    return RowFile(name=name, path=Path(layout.PREDICTIONS), rows=items, lines=lines, sha256="", warnings=())
 
 
 def form_stated(folder: Path, config: Config) -> PromptForm:

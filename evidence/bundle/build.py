@@ -41,6 +41,7 @@ from evidence.bundle.zip.content import Progress
 from evidence.proof.rules import BAD_OUTPUT
 from evidence.run.hashes import sha256_file
 from evidence.run.layout import MANIFEST
+from evidence.run.scratch import scratch_folder
 from schemas.problems.problem import Problem, ProblemError
 
 PHASES = 4
@@ -108,12 +109,12 @@ def build_bundle(
     refuse([*_selection_problems(folders), *_output_problems(folders, output)], exit_code=2)
     advance = _meter(folders, progress, with_weights=with_weights)
     inspections = inspect_runs(folders, with_weights=with_weights, with_unlisted=with_unlisted, advance=advance)
-    with tempfile.TemporaryDirectory(prefix="trainproof-redact-") as name:
+    with scratch_folder("trainproof-redact-") as scratch:
         redactions: tuple[Redaction, ...] = ()
         if redact:
             refuse(_in_the_way(inspections), exit_code=1)
             inspections, redactions = _redacted(
-                inspections, Path(name), with_weights=with_weights, with_unlisted=with_unlisted
+                inspections, scratch, with_weights=with_weights, with_unlisted=with_unlisted
             )
         refuse(_refusals(inspections, folders, allow_partial=allow_partial), exit_code=1)
         partial = any(inspection.unless_labelled for inspection in inspections)

@@ -6,7 +6,6 @@ too: whoever repeats or questions a run needs them.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from evidence.bundle.verify import verify_bundle
 from evidence.bundle.zip.archive import ArchiveError
 from evidence.bundle.zip.content import stream
 from evidence.bundle.zip.hostile import Limits, harmless_entries
+from evidence.run.scratch import scratch_folder
 from evidence.run.unreadable import no_such_run
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import Rule, problem_of
@@ -49,9 +49,9 @@ def unpacked_run(path: Path, run_id: str | None = None) -> Iterator[Path]:
         return
     if not path.is_file():
         raise ProblemError([no_such_run(path)], exit_code=2)
-    with tempfile.TemporaryDirectory(prefix="trainproof-run-") as name:
+    with scratch_folder("trainproof-run-") as scratch:
         try:
-            folder = _unpacked(path, run_id, Path(name))
+            folder = _unpacked(path, run_id, scratch)
         except OSError as error:
             what = f"The bundle cannot be unpacked: {error.strerror or error}."
             raise ProblemError([refusal(UNREADABLE, str(path), what)], exit_code=2) from None

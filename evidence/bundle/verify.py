@@ -6,7 +6,6 @@ run documents go to a private temporary folder, are checked and graded again, an
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
@@ -55,6 +54,7 @@ from evidence.proof.stamps.record import stamps_of
 from evidence.proof.standing import graded_with, proofs_of
 from evidence.records.facts import facts_of
 from evidence.run.layout import MANIFEST, in_weight_folder
+from evidence.run.scratch import scratch_folder
 from schemas.problems.problem import Problem, worst_first
 from schemas.validate import read_document
 
@@ -89,8 +89,8 @@ def verify_bundle(path: Path, *, progress: Progress | None = None) -> Verdict:
             return _refused(path, entries, [refusal(error.rule, error.entry or "", error.what)])
         if too_large := _too_large(entries):
             return _refused(path, entries, [too_large])
-        with tempfile.TemporaryDirectory(prefix="trainproof-verify-") as name:
-            return _checked(path, file, entries, found, Path(name))
+        with scratch_folder("trainproof-verify-") as scratch:
+            return _checked(path, file, entries, found, scratch)
 
 
 def _refused(path: Path, entries: Sequence[Entry], problems: Sequence[Problem]) -> Verdict:

@@ -30,8 +30,8 @@ from schemas.reading.times import moment
 
 __all__ = ["MOST_POINTS", "RunIndex", "RunSummary", "index_folder", "index_runs", "summary_of"]
 
-WORTH_KEEPING = 100
-"""Runs read since entries were kept last that are worth writing all of them again."""
+WORTH_KEEPING_SECONDS = 0.5
+"""Reading since entries were kept last that is worth writing all of them again."""
 
 LONG_BYTES = 5_000_000
 """A file of a run that takes longer to read than a screenful of ordinary runs."""
@@ -77,7 +77,7 @@ class RunIndex:
         self.root = Path(root)
         self._columns_in = columns_in
         self._entries_in = entries_in
-        self._unkept = 0
+        self._unkept, self._unkept_seconds = 0, 0.0
         self._follow_links = follow_links
         # By the names of the folders: a path is slow to make and to look up, and there may be thousands of them.
         self._known: dict[str, _Known] = {}
@@ -142,7 +142,7 @@ class RunIndex:
             reports, self._summaries = _summed_up([one.entry for one in self._known.values()])
             self._reports = dict(zip(names, reports, strict=True))
             self._so_far = []
-            self._keep(self._known, worth=WORTH_KEEPING)
+            self._keep(self._known)
         return look_seconds
 
     def _read_anew(
@@ -163,8 +163,10 @@ class RunIndex:
                 known[folder.name] = _Known(state=states[folder.name], entry=entry, read_at=ended, seconds=each)
             self._so_far = [*self._so_far, *batch.values()]  # A new list: another thread may be going through the old.
             self._unkept += len(batch)
+            self._unkept_seconds += each * len(batch)
             # Whoever stops in the middle of thousands finds half of them kept. All are written each time, so not often.
-            self._keep(known, worth=max(WORTH_KEEPING, len(known) // 2))
+            if self._unkept >= len(known) // 2:
+                self._keep(known)
             if progress:
                 progress(len(known) - before, len(changed))
 
@@ -177,13 +179,13 @@ class RunIndex:
             if entry.summary.path == self.root / name:
                 self._known[name] = _Known(state=states[name], entry=entry, read_at=0.0, seconds=0.0)
 
-    def _keep(self, known: Mapping[str, _Known], *, worth: int) -> None:
-        """Keep all entries for the next process, if that many of them are not kept yet."""
-        if self._entries_in is None or self._unkept < worth:
+    def _keep(self, known: Mapping[str, _Known]) -> None:
+        """Keep all entries for the next process, if reading those that are not kept yet took long enough."""
+        if self._entries_in is None or self._unkept_seconds < WORTH_KEEPING_SECONDS:
             return
         entries = ((name, one.state.digest, one.entry) for name, one in known.items())
         kept_entries.keep(self._entries_in, self.root, entries)
-        self._unkept = 0
+        self._unkept, self._unkept_seconds = 0, 0.0
 
     def _is_fresh(self, name: str, state: FolderState, *, rest: bool) -> bool:
         one = self._known.get(name)

@@ -61,9 +61,9 @@ def receipts_state() -> int:
 
 
 def receipt_name(receipt: dict[str, Any]) -> str:
-    """Return the name of a receipt's file, which sorts by kind and time: `replay-20261123-201500.json`."""
-    digits = "".join(each for each in receipt["made_at"][:19] if each.isdigit())
-    return f"{receipt['kind']}-{digits[:8]}-{digits[8:]}.json"
+    """Return the name of a receipt's file, which sorts by kind and time: `replay-20261123-201500.123.json`."""
+    date, time = receipt["made_at"][:23].split("T")
+    return f"{receipt['kind']}-{date.replace('-', '')}-{time.replace(':', '')}.json"
 
 
 def receipts_of(folder: Path, sha256: str) -> Iterator[tuple[Path, dict[str, Any], bool]]:

@@ -54,5 +54,15 @@ def chance_of_less(claimed: Score, found: Score) -> float:
         The p-value, from 0 to 1.
     """
     right, wrong = claimed.correct + found.correct, claimed.n + found.n - claimed.correct - found.correct
-    tail = sum(math.comb(right, x) * math.comb(wrong, found.n - x) for x in range(found.correct + 1))
-    return tail / math.comb(right + wrong, found.n)
+    fewest = max(0, found.n - wrong)
+    of_all = _ln_choose(right + wrong, found.n)
+    each = (
+        math.exp(_ln_choose(right, x) + _ln_choose(wrong, found.n - x) - of_all)
+        for x in range(fewest, found.correct + 1)
+    )
+    return min(1.0, math.fsum(each))
+
+
+def _ln_choose(n: int, k: int) -> float:
+    """Return the ln of a binomial coefficient, which itself may have millions of digits."""
+    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)

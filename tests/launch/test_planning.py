@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -113,3 +114,71 @@ def test_one_that_nobody_wants_any_more_ends_with_all_it_started(
     waiting.join()
     assert planning.planning(tmp_path, CONFIG).state == "cancelled"
     assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+def test_another_planner_or_a_compiler_installed_since_is_asked_anew(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program(monkeypatch, "print('{\"need_bytes\": 9}')")
+    answer(folder, tmp_path)
+    assert planning.planning(tmp_path, CONFIG).state == "answered"
+    installed = planning.version
+    monkeypatch.setattr(planning, "version", lambda name: "1.0" if name == "libtpu" else installed(name))
+    planning.planner.cache_clear()
+    assert planning.planning(tmp_path, CONFIG).state == "none"
+    monkeypatch.undo()
+    planning.planner.cache_clear()
+    assert planning.planning(tmp_path, CONFIG).state == "answered"
+
+
+def test_a_forgotten_answer_was_never_asked_for(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(monkeypatch, "print('{\"need_bytes\": 9}')")
+    answer(folder, tmp_path)
+    planning.forget(tmp_path, CONFIG)
+    assert planning.planning(tmp_path, CONFIG) == asking.Asked(state="none")
+    planning.forget(tmp_path, CONFIG)
+
+
+def test_a_plan_that_nobody_looks_at_any_more_is_cancelled_with_all_it_started(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program(monkeypatch, "import time; time.sleep(60)")
+    waiting = threading.Thread(
+        target=asking.main, args=(folder, tmp_path, 60.0, ["plan"]), kwargs={"watched_seconds": 30.0}
+    )
+    asking.watch(folder)
+    waiting.start()
+    wait_for(lambda: bool(sleeping()))
+    (folder / PROCESS).write_text(json.dumps({"pid": os.getpid(), "created": psutil.Process().create_time()}))
+    assert planning.planning(tmp_path, CONFIG).state == "running", "somebody looked just now"
+    os.utime(folder / "watched", (1.0, 1.0))
+    waiting.join()
+    assert planning.planning(tmp_path, CONFIG).state == "cancelled", "it is asked again when somebody looks again"
+    assert not sleeping()
+
+
+def sleeping() -> list[psutil.Process]:
+    alive = [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
+    return [child for child in alive if "time.sleep(60)" in " ".join(child.cmdline())]
+
+
+ASKER = """
+import sys, time
+from pathlib import Path
+from launch import planning
+planning.ask(Path(sys.argv[1]), {"name": "x"})
+time.sleep(60)
+"""
+
+
+def test_a_plan_ends_with_the_dashboard_that_asked_for_it(tmp_path: Path) -> None:
+    """One that is killed: nothing of it is left that could cancel."""
+    asker = subprocess.Popen([sys.executable, "-c", ASKER, str(tmp_path)])
+    wait_for(lambda: planning.planning(tmp_path, CONFIG).state == "running")
+    [waiter] = [child for child in psutil.Process(asker.pid).children() if child.is_running()]
+    wait_for(lambda: bool(waiter.children()))
+    everything = [waiter, *waiter.children(recursive=True)]
+    asker.kill()
+    asker.wait()
+    wait_for(lambda: not any(process.is_running() for process in everything))
+    assert planning.planning(tmp_path, CONFIG).state == "cancelled"

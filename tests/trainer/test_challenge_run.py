@@ -248,3 +248,9 @@ def test_the_words_for_a_terminal(folder: Path):
         f"  {chance}: it cannot be.",
         "  50 stated answers given again: 1 identical, 0 within tolerance, 49 different.",
     ]
+
+
+def test_a_huge_file_in_place_of_the_parameters_is_not_read(folder: Path):
+    with (folder / layout.TRAINED_PARAMS).open("r+b") as file:
+        file.truncate(1 << 40)  # a file with a hole, which takes no room
+    assert refused(folder) == (2, ["TP056"])

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
+from evidence.run import layout
 from evidence.scores.fingerprint import Agreement, agreement
-from trainer.data.rows import RowFile
+from schemas.names import EVAL_SETS
+from trainer.data.rows import RowFile, read_eval_set
 from trainer.evaluation.asking import Asking
 from trainer.evaluation.evaluate import identity, prediction_row, scoring_of, text_of, unanswered_row
 from trainer.evaluation.one_pass import Followed, followed
@@ -39,6 +42,16 @@ class Reanswered:
     """What the model wrote now."""
     agreement: Agreement | None
     """Of the stated fingerprint with the states of now. None: none is stated, or the bits are the same."""
+
+
+def set_of(summary: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> RowFile:
+    """Return the set that a run was asked: the built-in one, or as its answers repeat it."""
+    name = summary["eval_set"]["name"]
+    if name in EVAL_SETS:
+        return read_eval_set(name)
+    items = tuple({key: value for key, value in identity(row).items() if value is not None} for row in rows)
+    lines = tuple(range(1, len(items) + 1))
+    return RowFile(name=name, path=Path(layout.PREDICTIONS), rows=items, lines=lines, sha256="", warnings=())
 
 
 def reanswer(

@@ -23,7 +23,7 @@ from trainer.methods.method import joined
 from trainer.model.adapters.names import modules
 from trainer.model.adapters.reading import read_adapter
 from trainer.model.files.loading import load_params
-from trainer.model.files.source import ModelSource, resolve
+from trainer.model.files.source import ModelSource, of_somebody_else, resolve
 from trainer.model.lora import lora_names
 from trainer.model.params import Params, params_sha256
 from trainer.recorder.failure import explain_full_device
@@ -62,7 +62,10 @@ def source_of(folder: Path, config: Config, model: str | None) -> ModelSource:
         return resolve(model, with_weights=False)
     if config.model.name not in MODELS and config.method.kind == "full" and exported.is_dir():
         return resolve(str(exported), with_weights=False)
-    return resolve(config.model.name, config.model.revision, with_weights=False)
+    try:
+        return resolve(config.model.name, config.model.revision, with_weights=False)
+    except ProblemError as error:
+        raise of_somebody_else(error) from error
 
 
 def shipped_params(folder: Path, task: Task, *, stated_sha256: str) -> Shipped:

@@ -15,6 +15,7 @@ from safetensors.numpy import load, save
 
 from evidence.run import layout
 from evidence.run.write import write_bytes
+from schemas.problems.formats import size
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
 from trainer.config.tree import Config
@@ -28,6 +29,10 @@ BAD_PARAMS = Rule(
     "They must be those that the run's configuration trains; nothing is left random.",
     "Ask for the run's folder or bundle again.",
 )
+
+
+MOST_HEADER_BYTES = 100 << 20
+"""Names, types and shapes at the head of the file, as the format limits them."""
 
 
 def params_bytes(params: Params) -> int:
@@ -57,7 +62,15 @@ def kept_params(folder: Path, task: Task) -> Params | None:
         ProblemError: exit code 2; the file is no safetensors, or does not hold what the run's configuration trains.
     """
     path, wanted = folder / layout.TRAINED_PARAMS, placed(task.model.trained, task)
+    if not path.is_file():  # a pipe would never end, nor would a link to a device
+        return None
+    most = params_bytes(task.model.trained) + MOST_HEADER_BYTES
     try:
+        if path.stat().st_size > most:
+            what = (
+                f"{layout.TRAINED_PARAMS} has {size(path.stat().st_size)}; what was trained has at most {size(most)}."
+            )
+            raise ProblemError([bad(path, what)], exit_code=2)
         arrays = load(path.read_bytes())
     except FileNotFoundError:
         return None

@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Self
 
+from evidence.run.scratch import remove_scratch
+
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 """SIGHUP is what a lost connection sends; Windows has none."""
 
@@ -66,14 +68,19 @@ class StopRequest:
 
 
 @contextmanager
-def ending_at_once(verb: str) -> Iterator[None]:
+def ending_at_once(verb: str, *, how: str = "before it began; nothing was written") -> Iterator[None]:
     """End this process at Ctrl-C with exit code 130 and a sentence, as long as nothing has been written.
 
     Libraries that are being imported, or compile, do not survive an exception at any place, so there is none.
+
+    Args:
+        verb: what is stopped.
+        how: the end of the sentence.
     """
 
     def end(number: int, frame: FrameType | None) -> None:
-        os.write(sys.stderr.fileno(), f"{verb} was stopped before it began; nothing was written.\n".encode())
+        os.write(sys.stderr.fileno(), f"{verb} was stopped {how}.\n".encode())
+        remove_scratch()
         os._exit(128 + number)
 
     before = signal.signal(signal.SIGINT, end)

@@ -95,7 +95,8 @@ def _task(variant: Variant) -> Task:
 
 
 def _estimated(task: Task, failure: OutOfMemory) -> tuple[Part, ...]:
-    return estimate(task, platform="tpu" if failure.memory in ("tpu", "vmem", "smem") else "gpu")
+    platforms = {"tpu": "tpu", "vmem": "tpu", "smem": "tpu", "cpu": "cpu"}
+    return estimate(task, platform=platforms.get(failure.memory, "gpu"))
 
 
 def _sizes(task: Task) -> Sizes:

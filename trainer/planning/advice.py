@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from schemas.problems.problem import ProblemError
 from trainer.config.load import setting_value
 from trainer.config.seed_names import set_at
 from trainer.config.tree import Config, config_of, document_of
@@ -17,6 +18,9 @@ from trainer.planning.verdict import WORST_FIRST, Verdict, worst
 
 MOST_SETS = 4
 """Sets that a compiler is asked about; each takes some seconds."""
+
+LEAST_FREED = 0.01
+"""Share of the need that a change frees at least to be named: sums are not exact to less."""
 
 FREE = ("memory.donate",)
 """Settings that cost nothing: whoever changes anything had better have them too."""
@@ -53,21 +57,30 @@ def deciding(programs: tuple[ProgramAnswer, ...] | list[ProgramAnswer]) -> Progr
 
 
 def advice(
-    subject: Subject, asking: Asking, *, say: Callable[[str], None], changes: Callable[[Config], list[Change]]
+    subject: Subject,
+    asking: Asking,
+    *,
+    need_bytes: int,
+    say: Callable[[str], None],
+    changes: Callable[[Config], list[Change]],
 ) -> list[Advised]:
     """Return sets of settings with which the run fits, the cheapest first, then what helps without being enough.
 
     Args:
-        subject: the run that does not fit.
+        subject: the run that does not fit, or may not.
         asking: whom to ask; sets are chosen by sums and verified by its compiler.
+        need_bytes: what the run needs; a set that frees next to nothing of it is no advice.
         say: takes lines about progress.
         changes: those of a configuration that the target can compute.
     """
     quick, asking = asking.quick(), asking.brief()
     alone = changes(subject.task.config)
     summed = [(change, tuple(_programs(subject, change.config, quick))) for change in alone]
+    most = (1 - LEAST_FREED) * deciding(_programs(subject, subject.task.config, quick)).peak_bytes
     enough: list[tuple[Change, ...]] = [
-        (change,) for change, programs in summed if worst(each.verdict for each in programs) in ("fits", "tight")
+        (change,)
+        for change, programs in summed
+        if worst(each.verdict for each in programs) in ("fits", "tight") and deciding(programs).peak_bytes <= most
     ]
     sets: list[tuple[Change, ...]] = _one_of_each_kind(enough)
     together = gathered(subject, quick, changes=changes)
@@ -83,6 +96,7 @@ def advice(
         if advised.verdict == "tight":
             say(f"settling {', '.join(_settings(advised.changes))}")
             found[number] = verified(subject, advised.changes, asking)
+    found = [each for each in found if deciding(each.programs).peak_bytes <= (1 - LEAST_FREED) * need_bytes]
     return sorted(found, key=lambda advised: WORST_FIRST[::-1].index(advised.verdict))
 
 
@@ -121,13 +135,21 @@ def pruned(subject: Subject, changes: tuple[Change, ...], quick: Asking) -> tupl
         if _kind(change) in FREE:
             continue
         others = [each for each in needed if each is not change]
-        config = applied(subject.task.config, _settings(tuple(others)))
-        if worst(program.verdict for program in _programs(subject, config, quick)) == "fits":
+        if _fits(subject, applied(subject.task.config, _settings(tuple(others))), quick):
             needed = others
     return tuple(
         replace(change, config=applied(subject.task.config, _settings(tuple(needed[: number + 1]))))
         for number, change in enumerate(needed)
     )
+
+
+def _fits(subject: Subject, config: Config, quick: Asking) -> bool:
+    """Return whether a changed run fits by the sums; what cannot be built, as full training in float16, does not."""
+    try:
+        programs = _programs(subject, config, quick)
+    except ProblemError:
+        return False
+    return worst(program.verdict for program in programs) == "fits"
 
 
 def applied(config: Config, settings: list[str]) -> Config:

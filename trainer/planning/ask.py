@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from schemas.problems.formats import size
 from trainer.data.prompts import Asked
 from trainer.loop.task import Task
 from trainer.methods.model import model_of
@@ -159,7 +160,7 @@ class Asking:
         answer = self._answer(name, task, asked, layers=FEW_LAYERS, occupied=occupied)
         layers = source.spec.layers
         whole = whole_from(answer.peak_bytes, parts, self.anchors.get(name))
-        because = f"{FEW_LAYERS} of {layers} layers were compiled beside {others:,} bytes that the others take"
+        because = f"{FEW_LAYERS} of {layers} layers were compiled beside {size(others)} that the others take"
         found = self._of(name, answer, parts, "extrapolated", because + whole.because)
         found = replace(
             found,

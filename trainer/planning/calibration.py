@@ -84,7 +84,7 @@ def known() -> tuple[Measured, ...]:
     file = folder() / FILE
     try:
         return tuple(Measured(**entry) for entry in json.loads(file.read_text(encoding="utf-8")))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return ()
     except (OSError, ValueError, TypeError) as error:
         problem = problem_of(UNREADABLE, file=str(file), what=f"The calibration cannot be read: {error}.")

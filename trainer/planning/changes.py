@@ -16,13 +16,15 @@ COSTS = {
     "optimizer.max_grad_norm": "gradients are no longer clipped",
     "batch.microbatch_size": "smaller products of matrices, which a device computes less efficiently",
     "memory.remat": "about a third more arithmetic: layers are computed again",
-    "precision.compute": "products are rounded to 8 bits of mantissa, in float16 to 11",
-    "precision.params": "weights are rounded to 8 bits of mantissa, in float16 to 11; stochastically where they learn",
+    "precision.compute=bfloat16": "products are rounded to 8 bits of mantissa",
+    "precision.compute=float16": "products are rounded to 11 bits of mantissa",
+    "precision.params=bfloat16": "weights are rounded to 8 bits of mantissa, stochastically where they learn",
+    "precision.params=float16": "frozen weights are rounded to 11 bits of mantissa",
     "optimizer.name": "another optimizer: its learning rate and schedule must be looked at",
     "method.kind": "adapters learn instead of all parameters",
     "data.max_length": "rows beyond it are cut or refused",
 }
-"""What one gives for a change of a setting, the cheapest first."""
+"""What one gives for a change of a setting, or of one to a value; the cheapest first."""
 
 FEWEST_LENGTH = 256
 FEWEST_CHUNK = 256
@@ -39,7 +41,8 @@ class Change:
     @property
     def costs(self) -> str:
         """What one gives for it."""
-        return COSTS[self.settings[0].partition("=")[0]]
+        first = self.settings[0]
+        return COSTS.get(first) or COSTS[first.partition("=")[0]]
 
 
 def smaller_runs(config: Config, element_types: Collection[str] | None = None) -> Iterator[tuple[str, Config]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from schemas.problems.formats import size
 from trainer.planning.estimate.part import SHARDED_ERROR_FRACTION, Part, is_sharded, total_bytes
 from trainer.planning.program_answer import ProgramAnswer
 
@@ -72,5 +73,5 @@ def whole_from(few_bytes: int, parts: tuple[Part, ...], anchor: Anchor | None = 
         corrected = said * anchor.whole_bytes // anchor.said_bytes
         return Whole(bytes=corrected, error_fraction=ANCHORED_ERROR, because=because)
     error = SHARDED_ERROR_FRACTION if is_sharded(parts) else EXTRAPOLATED_ERROR
-    because = f"; the sum of the whole is more, {summed:,} bytes" if said > few_bytes else ""
+    because = f"; the sum of the whole is more, {size(summed)}" if said > few_bytes else ""
     return Whole(bytes=said, error_fraction=error, because=because)

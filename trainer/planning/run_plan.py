@@ -87,7 +87,7 @@ def spent(
     answers: list[ProgramAnswer],
     measured: Sequence[Measured],
 ) -> dict[str, Any]:
-    """Return what plan.json says of time and disk; operations are those of the compiled step."""
+    """Return what plan.json says of time, disk and the machine's memory; operations are those of the compiled step."""
     subject = Subject(task=task, asked=data.asked, tokens=counted_tokens(task.config, data))
     found = spending_of(
         subject,
@@ -97,7 +97,8 @@ def spent(
         measured=measured,
         operations=operations(programs.steps.longest.jaxpr),
     )
-    return {"time": found.time, "disk": found.disk, "findings": [finding(each) for each in found.findings]}
+    said = [finding(each) for each in found.findings]
+    return {"time": found.time, "disk": found.disk, "host": found.host, "findings": said}
 
 
 def refused_by_compiler(error: jax.errors.JaxRuntimeError, plan: dict[str, Any], *, model: str) -> ProblemError:

@@ -83,14 +83,18 @@ def _may_fit(subject: Subject, quick: Asking, ratios: Mapping[str, float], each:
 def grid(subject: Subject, asking: Asking, *, say: Callable[[str], None]) -> dict[str, Any]:
     """Return which microbatches fit at which lengths: by the sums, and by the compiler at the line between the two.
 
+    The configuration's own size and length are among them.
+
     Args:
         subject: the run.
         asking: whom to ask.
         say: takes lines about progress.
     """
     longest = subject.task.model.source.spec.max_positions
-    lengths = [length for length in GRID_LENGTHS if length <= longest] or [longest]
-    sizes = [size for size in GRID_SIZES if size % fewest_sequences(subject.task.config) == 0]
+    config = subject.task.config
+    lengths = sorted({*(length for length in GRID_LENGTHS if length <= longest), config.data.max_length})
+    of_all = (size for size in GRID_SIZES if size % fewest_sequences(config) == 0)
+    sizes = sorted({*of_all, config.batch.microbatch_size})
     quick = asking.quick()
     found = {
         (length, size): deciding(_at(subject, quick, size=size, length=length)) for length in lengths for size in sizes

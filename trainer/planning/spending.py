@@ -13,6 +13,7 @@ from evidence.rules.spending.band import Band
 from evidence.rules.spending.figures import RunFigures
 from evidence.rules.spending.findings import findings
 from evidence.targets.target import Target
+from schemas.problems.formats import size
 from schemas.problems.problem import Problem
 from trainer.loop.disk import bytes_of as state_bytes_of
 from trainer.loop.disk import most_at_once
@@ -29,6 +30,7 @@ from trainer.planning.duration.session import (
     train_part,
     weeks_needed,
 )
+from trainer.planning.estimate.export import host_need
 from trainer.planning.estimate.workload import bytes_of
 from trainer.planning.program_answer import ProgramAnswer
 from trainer.planning.step_time import PredictedStep, predicted_step
@@ -50,6 +52,8 @@ class Spending:
 
     time: dict[str, Any] | None
     disk: dict[str, Any]
+    host: dict[str, Any] | None
+    """None: the device is the machine itself."""
     findings: tuple[Problem, ...]
 
 
@@ -81,8 +85,11 @@ def spending_of(
     disk = {
         "need_bytes": checkpoint * kept,
         "available_bytes": target.disk_bytes,
-        "because": f"{kept} checkpoints of {checkpoint:,} bytes, the one being written among them",
+        "because": f"a checkpoint of {size(checkpoint)}"
+        if kept == 1
+        else f"{kept} checkpoints of {size(checkpoint)}, the one being written among them",
     }
+    around = None if target.platform == "cpu" else host_need(subject.task, checkpoint)
     parts = [] if step is None else session_parts(subject, target, step, checkpoint)
     time = None
     if step is not None:
@@ -94,7 +101,11 @@ def spending_of(
         }
     figures = run_figures(subject, target, predicted, parts, checkpoint, file=file)
     figures = replace(with_program(figures, subject, programs), hours_stated=hours_stated)
-    return Spending(time=time, disk=disk, findings=findings(figures, target))
+    host = None
+    if around is not None:
+        figures = replace(figures, host_bytes=around[0], host_because=around[1])
+        host = {"need_bytes": around[0], "available_bytes": target.host_memory_bytes, "because": around[1]}
+    return Spending(time=time, disk=disk, host=host, findings=findings(figures, target))
 
 
 def session_parts(subject: Subject, target: Target, step: Band, checkpoint: int) -> list[SessionPart]:

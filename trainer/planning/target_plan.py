@@ -68,10 +68,11 @@ def plan_for(config: Config, target: Target, wish: Wish) -> dict[str, Any]:
         spent = spending_of(
             subject, target, programs, file=config.name, measured=measured, hours_stated=wish.hours_stated
         )
-        plan |= {"time": spent.time, "disk": spent.disk, "findings": [finding(each) for each in spent.findings]}
+        plan |= {"time": spent.time, "disk": spent.disk, "host": spent.host}
+        plan["findings"] = [finding(each) for each in spent.findings]
         if wish.advice and plan["verdict"] in ("does_not_fit", "tight"):
             could = partial(computable_changes, target)
-            sets = advice(subject, asking, say=wish.say, changes=could)
+            sets = advice(subject, asking, need_bytes=plan["need_bytes"], say=wish.say, changes=could)
             plan["advice"] = [each.document(plan["need_bytes"]) for each in sets]
             plan["changes"] = [single(each, plan) for each in plan["advice"] if len(each["set"]) == 1]
         if wish.max_batch:
@@ -157,6 +158,7 @@ def unsupported(config: Config, target: Target, absent: list[Problem]) -> dict[s
         "programs": [],
         "time": None,
         "disk": None,
+        "host": None,
         "advice": [],
         "findings": [finding(each) for each in absent],
     }

@@ -8,8 +8,9 @@ from typing import Any
 
 from evidence.run import layout
 from schemas.problems.problem import ProblemError
+from trainer.data.rows import RowFile
 from trainer.evaluation.asking import Asking
-from trainer.evaluation.reanswer import Reanswered, reanswer
+from trainer.evaluation.reanswer import Reanswered, reanswer, set_of
 from trainer.loop.kept import kept_params
 from trainer.loop.step import TrainState
 from trainer.loop.task import Task, without_reference
@@ -64,6 +65,7 @@ def answered_again(
     drawn: set[str] | None,
     task: Task,
     data: Data,
+    items: RowFile,
     progress: Callable[[int, int], None],
 ) -> tuple[Reanswered, ...]:
     """Return how drawn answers compare with those that parameters give here.
@@ -73,13 +75,19 @@ def answered_again(
         stated: the run's rows.
         drawn: ids of the items. None: all.
         task: what the run trains.
-        data: with the items.
+        data: that it learns from.
+        items: the set that the run was asked.
         progress: called with items done and items in all.
     """
-    if data.items is None:
-        return ()
     rows = [row for row in stated if drawn is None or row["id"] in drawn]
-    return reanswer(asking_of(task, data), params, rows, data.items.file, progress=progress) if rows else ()
+    return reanswer(asking_of(task, data), params, rows, items, progress=progress) if rows else ()
+
+
+def items_asked(run: Recorded, data: Data) -> RowFile | None:
+    """Return the set that a run was asked: its configuration's, or that of a later evaluation; None for neither."""
+    if data.items is not None:
+        return data.items.file
+    return None if run.summary is None else set_of(run.summary, run.answers)
 
 
 def trained_params(run: Recorded, states: States, ended: TrainState | None) -> tuple[Params | None, str]:

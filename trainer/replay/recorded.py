@@ -75,17 +75,22 @@ def recorded(folder: Path) -> Recorded:
     ]
     if missing or manifest is None:
         what = f"{' and '.join(missing)} cannot be read, or {'is' if len(missing) == 1 else 'are'} not there."
-        raise ProblemError([problem_of(NOTHING_TO_REPEAT, file=str(folder), what=what)], exit_code=2)
+        then = f"`trainproof check {folder}` says what is wrong with it."
+        raise ProblemError([problem_of(NOTHING_TO_REPEAT, file=str(folder), what=what, next=then)], exit_code=2)
     rows = {row["step"]: row for row in facts.metrics or []}
     if not rows or manifest["model"] is None:
         what = "The run was stopped before its first step was recorded."
+        raise ProblemError([problem_of(NOTHING_TO_REPEAT, file=str(folder), what=what)], exit_code=2)
+    config = load_config(folder / layout.CONFIG)
+    if max(rows) > config.limits.steps:
+        what = f"metrics.jsonl has a row of step {max(rows):,}; config.yaml ends at step {config.limits.steps:,}."
         raise ProblemError([problem_of(NOTHING_TO_REPEAT, file=str(folder), what=what)], exit_code=2)
     states = {entry["step"]: entry["state_sha256"] for entry in facts.chain or []}
     first = manifest["parent"]["step"] if manifest["parent"] else 0
     return Recorded(
         folder=folder,
         sha256=sha256_file(folder / layout.MANIFEST),
-        config=load_config(folder / layout.CONFIG),
+        config=config,
         manifest=manifest,
         rows=rows,
         states=states,

@@ -43,8 +43,7 @@ class Repeated:
         """Return it as a receipt holds it."""
         said = {"difference": self.difference} if self.difference else {}
         tried = {} if self.verdict == "not tried" else {"seconds": round(self.seconds, 3)}
-        ends = {"first_step": self.segment.first_step, "last_step": self.segment.last_step}
-        return {**ends, "verdict": self.verdict, **tried, **said}
+        return {**ends(self.segment), "verdict": self.verdict, **tried, **said}
 
 
 @dataclass(kw_only=True)
@@ -236,3 +235,14 @@ class Repetition:
 
     def _all_tolerated(self, differences: Sequence[FieldDifference]) -> bool:
         return all(is_tolerated(each, self._tolerance, steps=each.step - self._since) for each in differences)
+
+
+def line_of(each: Repeated) -> str:
+    """Return what came of a segment, on a line."""
+    said = f"{each.segment.name}: {each.verdict} ({each.seconds:.1f} s)"
+    return f"{said}\n  {each.difference}" if each.difference else said
+
+
+def ends(segment: Segment) -> dict[str, int]:
+    """Return where a segment begins and ends, as a receipt says it."""
+    return {"first_step": segment.first_step, "last_step": segment.last_step}

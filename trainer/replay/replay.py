@@ -11,18 +11,20 @@ from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import problem_of
 from trainer.config.tree import Config
 from trainer.inputs import read_inputs
+from trainer.loop.step import TrainState
 from trainer.loop.steps import compiled_steps
 from trainer.loop.stop import StopRequest
 from trainer.loop.task import Task
+from trainer.model.files.source import of_somebody_else
 from trainer.objectives.data import Data
 from trainer.planning.devices import Devices, choose_devices
 from trainer.recorder.failure import explain_full_device
 from trainer.recorder.receipt import receipt_of
-from trainer.replay.answers import Answers, answered_again, trained_params
+from trainer.replay.answers import Answers, answered_again, items_asked, trained_params
 from trainer.replay.fitness import OTHER_DATA, OTHER_SOFTWARE, Fitness, fitness_of
 from trainer.replay.parts import Segment, drawn_items, drawn_segments
 from trainer.replay.recorded import NOTHING_TO_REPEAT, Recorded, recorded
-from trainer.replay.repetition import Repeated, Repetition
+from trainer.replay.repetition import Repeated, Repetition, ends, line_of
 from trainer.replay.start import start_differences
 from trainer.replay.states import States, frozen_of
 from trainer.replay.verdict import Found, result_of, said_of
@@ -136,7 +138,8 @@ def place_of(run: Recorded, request: ReplayRequest) -> Place:
     try:
         task, data = read_inputs(config, devices)
     except ProblemError as error:
-        raise ProblemError(error.problems, exit_code=REFUSED) from error
+        unread = error if request.model else of_somebody_else(error)
+        raise ProblemError(unread.problems, exit_code=REFUSED) from error
     if problems := other_data(run, data):
         raise ProblemError(problems, exit_code=REFUSED)
     return Place(devices=devices, task=task, data=data, fitness=fitness)
@@ -206,17 +209,34 @@ def carried_out(
     if repetition.part is not None:
         say(line_of(repetition.part))
     found.segments = [each for segment in run.segments for each in came_of(segment, repetition)]
-    if run.answers and not stop.is_signalled:
-        params, where = trained_params(run, states, repetition.ended())
-        if params is not None:
-            say(f"answers are given again with the parameters of {where}")
-            answer(found, run.answers, params, request, place, seed, tell)
-        else:
-            say("no answer of the trained model is given again: its parameters are not here")
+    if not stop.is_signalled:
+        answer_trained(found, states, repetition.ended(), request, place, seed, say, tell)
     for remark in states.remarks:
         say(remark)
     found.is_out_of_time = stop.reason() is not None
     return found
+
+
+def answer_trained(
+    found: Found,
+    states: States,
+    ended: TrainState | None,
+    request: ReplayRequest,
+    place: Place,
+    seed: int,
+    say: Callable[[str], None],
+    tell: Tell,
+) -> None:
+    """Answer drawn items again as the trained model, or say why none is."""
+    run = found.run
+    if not run.answers:
+        return
+    params, where = trained_params(run, states, ended)
+    if params is None:
+        say("no answer of the trained model is given again: its parameters are not here")
+        return
+    say(f"answers are given again with the parameters of {where}")
+    answer(found, run.answers, params, request, place, seed, tell)
 
 
 def came_of(segment: Segment, repetition: Repetition) -> list[Repeated]:
@@ -250,6 +270,9 @@ def answer(
     tell: Tell,
 ) -> None:
     """Answer drawn items again and keep what came of them."""
+    items = items_asked(found.run, place.data)
+    if items is None:
+        return
     drawn = None if request.whole else drawn_items([row["id"] for row in stated], count=request.items, seed=seed)
     found.answers.found += answered_again(
         params,
@@ -257,20 +280,10 @@ def answer(
         drawn,
         place.task,
         place.data,
+        items,
         lambda done, total: tell({"event": "items", "done": done, "of": total, **found.answers.document()}),
     )
     tell({"event": "items", **found.answers.document()})
-
-
-def ends(segment: Segment) -> dict[str, int]:
-    """Return where a segment begins and ends, as a receipt says it."""
-    return {"first_step": segment.first_step, "last_step": segment.last_step}
-
-
-def line_of(each: Repeated) -> str:
-    """Return what came of a segment, on a line."""
-    said = f"{each.segment.name}: {each.verdict} ({each.seconds:.1f} s)"
-    return f"{said}\n  {each.difference}" if each.difference else said
 
 
 def nothing_reached(run: Recorded, found: Found) -> Problem:

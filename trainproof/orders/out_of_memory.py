@@ -6,12 +6,14 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from evidence.run import layout
 from evidence.run.extras import need
+from schemas.problems.problem import ProblemError
+from schemas.problems.rule import problem_of
 from trainer.planning.out_of_memory.explain import explanation
-from trainer.planning.out_of_memory.read import read_out_of_memory
+from trainer.planning.out_of_memory.read import MOST_CHARACTERS, NOT_OUT_OF_MEMORY, read_out_of_memory
 
 STANDARD_INPUT = "-"
 
@@ -41,19 +43,46 @@ def explained(source: str, *, config: Path | None, settings: Sequence[str]) -> d
 
 
 def _text(source: str) -> str:
-    """Return the pasted text; bytes that are not UTF-8 do not matter to what is looked for."""
-    if Path(source).is_dir():
-        return _said_in(Path(source) / layout.LOG)
-    if source != STANDARD_INPUT:
-        return Path(source).read_text(encoding="utf-8", errors="replace")
-    if sys.stdin.isatty():
-        sys.stderr.write("Paste the text, then press Ctrl-D.\n")
-    return sys.stdin.buffer.read().decode("utf-8", errors="replace")
+    """Return the pasted text, of a long one its end; bytes that are not UTF-8 do not matter to what is looked for.
+
+    Raises:
+        ProblemError: exit code 2; a folder that is no run's.
+    """
+    if source == STANDARD_INPUT:
+        if sys.stdin.isatty():
+            sys.stderr.write("Paste the text, then press Ctrl-D.\n")
+        return _end_of(sys.stdin.buffer)
+    if not Path(source).is_dir():
+        with Path(source).open("rb") as file:
+            return _end_of(file)
+    log = Path(source) / layout.LOG
+    if not source or not log.is_file():
+        what = f"{source} is a folder without a {layout.LOG}." if source else "No file is named."
+        problem = problem_of(
+            NOT_OUT_OF_MEMORY,
+            file=source or "--explain-oom",
+            what=what,
+            why=None,
+            next=f"Name the file with the text, the folder of a run, or {STANDARD_INPUT} for the standard input.",
+        )
+        raise ProblemError([problem], exit_code=2)
+    return _said_in(log)
+
+
+def _end_of(file: BinaryIO) -> str:
+    """Return the last `MOST_CHARACTERS` bytes of a file or a pipe, which may be longer than memory is."""
+    end, seen = b"", 0
+    while piece := file.read(MOST_CHARACTERS):
+        end, seen = (end + piece)[-MOST_CHARACTERS:], seen + len(piece)
+    if seen > MOST_CHARACTERS:
+        sys.stderr.write(f"Of {seen:,} bytes the last {MOST_CHARACTERS:,} are read.\n")
+    return end.decode("utf-8", errors="replace")
 
 
 def _said_in(log: Path) -> str:
     """Return what the last failure in a run's log says in full; the whole log where no row holds it."""
-    text = log.read_text(encoding="utf-8", errors="replace")
+    with log.open("rb") as file:
+        text = _end_of(file)
     for line in reversed(text.splitlines()):
         try:
             row = json.loads(line)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import evidence.rules
 from evidence.run.hashes import sha256_json
 from evidence.targets.table import THIS_MACHINE, target_of, targets
 from evidence.targets.target import Target
@@ -135,7 +136,7 @@ def question(config: Config, target: Target, flags: PlanFlags) -> dict[str, Any]
         "flags": [flags.where, flags.exact, flags.quick, flags.advice, flags.grid, flags.max_batch, flags.hours],
         "measured": [each.document() for each in measured_on(target.platform, target.device_kinds)],
         "versions": versions(),
-        "source": source_digest(),
+        "source": source_digest(evidence.rules),
     }
 
 
@@ -179,6 +180,7 @@ def row(name: str, config: Config, flags: PlanFlags) -> dict[str, Any]:
         "because": dearest["because"] if dearest else plan["findings"][0]["what"],
         "program": dearest["name"] if dearest else None,
         "hours": time["hours"] if time else None,
+        "tokens": time["tokens"] * config.limits.steps if time else None,
         "session_fraction": time["session_fraction"] if time else None,
         "week_fraction": time["week_fraction"] if time else None,
         "sessions": time["sessions"] if time else None,

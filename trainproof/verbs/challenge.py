@@ -32,11 +32,11 @@ def challenge(
     need("challenge", "train")
     from trainer.loop.stop import ending_at_once
 
-    with ending_at_once("challenge"):
+    with ending_at_once("challenge", how="and nothing was written"):
         from trainproof.orders.challenge import ChallengeFlags, challenged
 
-    flags = ChallengeFlags(items=items, generate=generate, seed=seed, again=again, run_id=run_id, model=model)
-    receipt = challenged(run, flags, output=output, quiet=as_json or json_lines, lines=json_lines)
+        flags = ChallengeFlags(items=items, generate=generate, seed=seed, again=again, run_id=run_id, model=model)
+        receipt = challenged(run, flags, output=output, quiet=as_json or json_lines, lines=json_lines)
     from evidence.run.write import as_json_text
     from trainproof.terminal.challenges import challenge_text
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -55,16 +56,17 @@ def plan(
         _explain(explain_oom, config=config, settings=settings or (), as_json=as_json)
         return
     if calibrate:
-        _calibrate(runs or [RUNS], forget=forget, as_json=as_json)
+        _calibrate(runs or ([] if forget else [RUNS]), forget=forget, as_json=as_json)
         return
     if forget or runs or config is None:
         what = f"'{runs[0]}' is for --calibrate." if runs else "--forget is for --calibrate." if forget else ""
         message = f"{what or 'Missing option --config.'} {FROM_A_CONFIGURATION}"
         raise typer.BadParameter(message)
+    _refuse_what_excludes_each_other(where=where, on=on, grid=grid, max_batch=max_batch, exact=exact, quick=quick)
     need("plan", "train")
     from trainer.loop.stop import ending_at_once
 
-    with ending_at_once("plan"):
+    with ending_at_once("plan", how="early; what a compiler has answered is kept"):
         from trainproof.orders.plan import PlanFlags, answer_of
 
         flags = PlanFlags(
@@ -85,8 +87,20 @@ def plan(
     else:
         from trainproof.terminal.plans import plan_text, where_text
 
-        sys.stdout.write(where_text(answer["where"]) if where else plan_text(answer))
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        sys.stdout.write(where_text(answer["where"]) if where else plan_text(answer, width=width))
     raise typer.Exit(exit_code(answer))
+
+
+def _refuse_what_excludes_each_other(**given: str | bool | None) -> None:
+    """Refuse flags of which one would be left out in silence."""
+    if given["exact"] and given["quick"]:
+        message = "--exact compiles every program whole, and --quick compiles nothing: give one of them."
+        raise typer.BadParameter(message)
+    of_one = [f"--{name.replace('_', '-')}" for name in ("on", "grid", "max_batch") if given[name]]
+    if given["where"] and of_one:
+        message = f"--where plans for every machine of the table, {' and '.join(of_one)} for one: give one of them."
+        raise typer.BadParameter(message)
 
 
 def _explain(text: str, *, config: Path | None, settings: Sequence[str], as_json: bool) -> None:

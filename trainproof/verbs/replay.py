@@ -37,7 +37,7 @@ def replay(
     need("replay", "train")
     from trainer.loop.stop import ending_at_once
 
-    with ending_at_once("replay"):
+    with ending_at_once("replay", how="and nothing was written"):
         from trainproof.orders.replay import ReplayFlags, replayed
 
         flags = ReplayFlags(

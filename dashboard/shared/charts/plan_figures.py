@@ -19,6 +19,7 @@ MOST_BYTES = 2**60
 """More than any machine has: a stranger's document that states more states nothing."""
 
 _LONGEST = 60
+_STANDOFF_PIXELS = 5
 _FONT = '"Source Sans", sans-serif'
 _BYTES = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 _SECONDS = ((2 * 3600, 3600, "hours"), (120, 60, "minutes"))
@@ -37,6 +38,17 @@ _KINDS: Mapping[str, Kind] = {
     "key_value_cache": "cache",
     "cache": "cache",
 }
+
+KIND_NAMES: Mapping[Kind, str] = {
+    "params": "parameters",
+    "opt_state": "optimizer state",
+    "gradients": "gradients",
+    "activations": "activations",
+    "logits": "logits",
+    "cache": "key-value cache",
+    "other": "other",
+}
+"""What each colour of the memory means, in the order in which a legend names them."""
 
 PATTERNS: Mapping[str, str] = {"fits": "", "tight": "/", "does not fit": "x", "unsupported": ".", "unknown": "."}
 """How a verdict's bar is hatched, so that it is told apart without colour."""
@@ -61,11 +73,16 @@ class Palette:
 
     def part(self, name: str | None) -> str:
         """Return the colour of a part of the memory: blues are kept, oranges are worked on, purple is the cache."""
-        return self.parts[_KINDS.get(name or "", "other")]
+        return self.parts[kind_of(name)]
 
     def on(self, ground: str) -> str:
         """Return white or black, whichever is read better on a colour."""
         return "#ffffff" if _luminance(ground) < 0.179 else "#0d1a26"
+
+
+def kind_of(name: str | None) -> Kind:
+    """Return what a part of the memory is held for, by its name in a plan."""
+    return _KINDS.get(name or "", "other")
 
 
 LIGHT = Palette(
@@ -139,6 +156,7 @@ def new_figure(colours: Palette, *, height: int) -> go.Figure:
         "ticks": "",
         "tickfont": {"color": colours.quiet, "size": 12},
         "title": {"font": {"color": colours.quiet, "size": 12}, "standoff": 8},
+        "ticklabelstandoff": _STANDOFF_PIXELS,
         "automargin": True,
         "fixedrange": True,
     }
@@ -159,15 +177,25 @@ def new_figure(colours: Palette, *, height: int) -> go.Figure:
     return go.Figure(layout={"template": go.layout.Template(layout=layout), "height": height})
 
 
-def limit_line(figure: go.Figure, colours: Palette, *, at: float, rows: tuple[float, float], words: str) -> None:
-    """Draw a vertical line that something must stay left of, and what it is above it."""
+def limit_line(
+    figure: go.Figure, colours: Palette, *, at: float, rows: tuple[float, float], words: str, panel: str = ""
+) -> None:
+    """Draw a vertical line that something must stay left of, and what it is above it.
+
+    Args:
+        figure: Where.
+        colours: Of the reader's theme.
+        at: Its place on the axis.
+        rows: Its ends.
+        words: What it is.
+        panel: Number of the picture's axes, empty for the first.
+    """
     low, high = rows
-    figure.add_shape(
-        type="line", x0=at, x1=at, y0=low, y1=high, line={"color": colours.ink, "width": 2, "dash": "dash"}
-    )
-    figure.add_annotation(
-        x=at, y=high, text=words, showarrow=False, yanchor="bottom", font={"color": colours.ink, "size": 12}
-    )
+    axes = {"xref": f"x{panel}", "yref": f"y{panel}"}
+    line = {"color": colours.ink, "width": 2, "dash": "dash"}
+    figure.add_shape(type="line", x0=at, x1=at, y0=low, y1=high, line=line, **axes)
+    font = {"color": colours.ink, "size": 12}
+    figure.add_annotation(x=at, y=high, text=words, showarrow=False, yanchor="bottom", font=font, **axes)
 
 
 def unit_of_bytes(largest: float) -> tuple[int, str]:

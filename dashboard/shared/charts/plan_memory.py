@@ -8,13 +8,22 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from dashboard.shared.charts.plan_figures import Palette, bytes_at, label, new_figure, unit_of_bytes
+from dashboard.shared.charts.plan_figures import (
+    KIND_NAMES,
+    Kind,
+    Palette,
+    bytes_at,
+    kind_of,
+    label,
+    new_figure,
+    unit_of_bytes,
+)
 from dashboard.shared.words.verdicts import VERDICTS, part_name, program_name, verdict_at
 from schemas.problems.formats import percent, size
 from schemas.reading.values import objects_at, text_at
 
 MOST_PROGRAMS, MOST_PARTS = 8, 12
-_ROW_PIXELS, _FRAME_PIXELS = 74, 76
+_ROW_PIXELS, _FRAME_PIXELS, _ABOVE_PIXELS, _LINE_PIXELS = 80, 92, 12, 14
 _BEYOND = 6.0
 """A limit this many times the largest program is named, not drawn: the programs would be slivers beside it."""
 _RIGHT = 0.8
@@ -44,6 +53,7 @@ class Program:
     peak: float
     limit: float | None
     error: float
+    because: str
     segments: tuple[Segment, ...]
 
 
@@ -64,10 +74,22 @@ def programs(plan: Mapping[str, Any] | None) -> list[Program]:
                     peak=peak,
                     limit=bytes_at(one, "available_bytes") or None,
                     error=min(1.0, bytes_at(one, "error_fraction") or 0.0),
+                    because=text_at(one, "because") or "",
                     segments=tuple(_segments(objects_at(one, "parts"))),
                 )
             )
     return found
+
+
+def kinds(found: Sequence[Program]) -> list[Kind]:
+    """Return what the memory of these programs is held for, each once, in the order of a legend."""
+    held = {kind_of(segment.name) for one in found for segment in one.segments}
+    return [kind for kind in KIND_NAMES if kind in held]
+
+
+def deciding(found: Sequence[Program]) -> Program | None:
+    """Return the program that needs most on the device, None where none runs there."""
+    return max((one for one in found if not one.on_host), key=lambda one: one.peak, default=None)
 
 
 def memory(found: Sequence[Program], colours: Palette, *, observed: float | None = None) -> go.Figure:
@@ -85,12 +107,17 @@ def memory(found: Sequence[Program], colours: Palette, *, observed: float | None
     figure = new_figure(colours, height=_FRAME_PIXELS + _ROW_PIXELS * len(found))
     _add_programs(figure, found, colours, divisor)
     _add_parts(figure, found, colours, divisor)
+    is_above = found[0].limit is not None and found[0].limit <= _BEYOND * largest
     for row, one in enumerate(found):
         if one.limit is not None and one.limit <= _BEYOND * largest:
             _add_limit(figure, colours, at=one.limit / divisor, row=row)
     _say_limits(figure, found, colours, divisor, largest=largest, right=right)
     if observed is not None:
-        _add_observed(figure, colours, at=observed / divisor, rows=len(found), words=f"observed {size(observed)}")
+        anchor = "center" if observed < _RIGHT * right else "right"
+        said = f"observed {size(observed)}"
+        shift = _ABOVE_PIXELS + (_LINE_PIXELS if is_above else 0)
+        _add_observed(figure, colours, at=observed / divisor, rows=len(found), words=said, anchor=anchor, shift=shift)
+    figure.update_layout(margin_t=24 + _ABOVE_PIXELS + (_LINE_PIXELS if observed is not None and is_above else 0))
     figure.update_xaxes(title_text=f"{unit} on each device", range=[0, 1.04 * right / divisor], rangemode="tozero")
     figure.update_yaxes(
         tickvals=[-row for row in range(len(found))],
@@ -199,18 +226,31 @@ def _say_limits(
             x=one.limit / divisor if is_drawn else 1,
             xref="x" if is_drawn else "paper",
             y=0.5 - row if is_drawn else _CHILD_AT - row,
+            # Above the words of the first program, which begin at the left and may reach so far.
+            yshift=_ABOVE_PIXELS if is_drawn and row == 0 else 0,
             text=f"usable {size(one.limit)}",
             showarrow=False,
             yanchor="bottom" if is_drawn else "middle",
             xanchor="center" if is_drawn and one.limit < _RIGHT * right else "right",
             font={"color": colours.ink, "size": 12},
+            # A line of what was observed may pass below the words.
+            bgcolor=None if is_drawn else colours.paper,
         )
 
 
-def _add_observed(figure: go.Figure, colours: Palette, *, at: float, rows: int, words: str) -> None:
+def _add_observed(
+    figure: go.Figure, colours: Palette, *, at: float, rows: int, words: str, anchor: str, shift: int
+) -> None:
     figure.add_shape(
         type="line", x0=at, x1=at, y0=0.5 - rows, y1=0.5, line={"color": colours.ink, "width": 2, "dash": "dot"}
     )
     figure.add_annotation(
-        x=at, y=0.5 - rows, text=words, showarrow=False, yanchor="top", yshift=-14, font={"color": colours.ink}
+        x=at,
+        y=0.5,
+        text=words,
+        showarrow=False,
+        xanchor=anchor,
+        yanchor="bottom",
+        yshift=shift,
+        font={"color": colours.ink},
     )

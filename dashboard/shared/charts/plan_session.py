@@ -7,16 +7,24 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from dashboard.shared.charts.plan_figures import Palette, label, limit_line, new_figure, unit_of_seconds
-from dashboard.shared.tables.plan_time import Limit, Part, total
+from dashboard.shared.tables.plan_time import Band, Limit, Part, total
 from schemas.problems.formats import duration
 
-_HEIGHT = 150
+_HEIGHT, _HEIGHT_OF_TWO = 150, 236
+_SMALL = 0.25
+"""Where the whole takes a smaller share of the picture, its parts get a picture of their own, or they were slivers."""
+_NAMED = 0.15
+"""A part of a smaller share is named by the legend alone: in a narrow window its name would have no room."""
+_UPPER, _LOWER = (0.68, 1.0), (0.0, 0.24)
+"""Where the parts and the limits stand, as shares of the height."""
 _TOO_SMALL = 0.02
 """A share below this is said, and its limit is not drawn: the bar could not be seen beside it."""
 
 
 def session(found: Sequence[Part], within: Sequence[Limit], colours: Palette) -> go.Figure:
     """Return the parts as one bar, with the band of the whole and the limits that are near.
+
+    Of a run that takes little of its session, the parts stand above, as large as they can be, the whole below them.
 
     Args:
         found: At least one part that takes time.
@@ -26,15 +34,59 @@ def session(found: Sequence[Part], within: Sequence[Limit], colours: Palette) ->
     whole = total(found)
     drawn = [one for one in within if whole.high >= _TOO_SMALL * one.seconds]
     right = max([whole.high, *(one.seconds for one in drawn)])
+    is_small = whole.likely < _SMALL * right
+    figure = new_figure(colours, height=_HEIGHT_OF_TWO if is_small else _HEIGHT)
     divisor, unit = unit_of_seconds(right)
-    figure = new_figure(colours, height=_HEIGHT)
-    begin = 0.0
+    if is_small:
+        own_divisor, own_unit = unit_of_seconds(whole.likely)
+        _add_parts(figure, found, own_divisor, colours)
+        figure.update_xaxes(title_text=f"{own_unit}, by part", range=[0, whole.likely / own_divisor])
+        figure.update_yaxes(visible=False, range=[-0.35, 0.35], domain=_UPPER)
+        _add_whole(figure, whole, divisor, colours)
+        figure.update_layout(
+            xaxis2={"anchor": "y2"}, yaxis2={"visible": False, "range": [-0.6, 0.5], "domain": _LOWER, "anchor": "x2"}
+        )
+    else:
+        _add_parts(figure, found, divisor, colours)
+        figure.update_yaxes(visible=False, range=[-0.6, 0.5])
+    panel = "2" if is_small else ""
+    _add_band(figure, whole, divisor, colours, at=0 if is_small else -0.44, panel=panel)
+    for one in drawn:
+        words = f"{one.name} {duration(one.seconds).replace(' 00 min', '')}"
+        limit_line(figure, colours, at=one.seconds / divisor, rows=(-0.6, 0.42), words=words, panel=panel)
+    figure.update_layout({f"xaxis{panel}": {"title": {"text": unit}, "range": [0, 1.06 * right / divisor]}})
+    return figure
+
+
+def _add_parts(figure: go.Figure, found: Sequence[Part], divisor: float, colours: Palette) -> None:
+    begin, whole = 0.0, sum(part.seconds.likely for part in found)
     for part in found:
-        _add_part(figure, part, begin / divisor, divisor, colours)
+        is_named = part.seconds.likely >= _NAMED * whole
+        _add_part(figure, part, begin / divisor, divisor, colours, is_named=is_named)
         begin += part.seconds.likely
+
+
+def _add_whole(figure: go.Figure, whole: Band, divisor: float, colours: Palette) -> None:
+    """Draw the whole run as one bar, below its parts."""
+    figure.add_bar(
+        orientation="h",
+        x=[whole.likely / divisor],
+        y=[0],
+        width=0.6,
+        marker={"color": colours.times["train"]},
+        hovertext=f"all together: {duration(whole.likely)}",
+        hoverinfo="text",
+        xaxis="x2",
+        yaxis="y2",
+    )
+
+
+def _add_band(figure: go.Figure, whole: Band, divisor: float, colours: Palette, *, at: float, panel: str) -> None:
     figure.add_scatter(
         x=[whole.likely / divisor],
-        y=[-0.44],
+        y=[at],
+        xaxis=f"x{panel}",
+        yaxis=f"y{panel}",
         mode="markers",
         marker={"color": colours.ink, "size": 8, "symbol": "diamond"},
         error_x={
@@ -49,15 +101,9 @@ def session(found: Sequence[Part], within: Sequence[Limit], colours: Palette) ->
         hovertext=[f"all together: {duration(whole.low)} to {duration(whole.high)}"],
         hoverinfo="text",
     )
-    for one in drawn:
-        words = f"{one.name} {duration(one.seconds).replace(' 00 min', '')}"
-        limit_line(figure, colours, at=one.seconds / divisor, rows=(-0.6, 0.42), words=words)
-    figure.update_xaxes(title_text=unit, range=[0, 1.06 * right / divisor])
-    figure.update_yaxes(visible=False, range=[-0.6, 0.5])
-    return figure
 
 
-def _add_part(figure: go.Figure, part: Part, begin: float, divisor: float, colours: Palette) -> None:
+def _add_part(figure: go.Figure, part: Part, begin: float, divisor: float, colours: Palette, *, is_named: bool) -> None:
     fill = colours.times[part.name]
     likely = part.seconds.likely
     band = f"{duration(part.seconds.low)} to {duration(part.seconds.high)}"
@@ -68,7 +114,7 @@ def _add_part(figure: go.Figure, part: Part, begin: float, divisor: float, colou
         y=[0],
         width=0.6,
         marker={"color": fill, "line": {"color": colours.paper, "width": 1}},
-        text=[part.name],
+        text=[part.name if is_named else ""],
         textposition="inside",
         insidetextanchor="middle",
         textangle=0,

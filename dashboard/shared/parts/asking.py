@@ -68,6 +68,18 @@ def next_to_ask(states: Sequence[State]) -> int | None:
     return None
 
 
+def is_coming(root: Path, config: Mapping[str, Any], questions: Sequence[Question]) -> bool:
+    """Return whether an answer is being looked for, or will be by itself: nothing has failed or was cancelled."""
+    known = answers(root, config, questions)
+    return (
+        "failed" not in {found.state for found in known.values()} and _digest(root, config, questions) not in _stopped()
+    )
+
+
+def _digest(root: Path, config: Mapping[str, Any], questions: Sequence[Question]) -> str:
+    return str(planning.folder_of(root, config, questions[-1].options))
+
+
 def show(root: Path, config: Mapping[str, Any], questions: Sequence[Question], *, key: str, allowed: bool) -> None:
     """Draw how far the questions are, what can be done about it, and why there is no answer.
 
@@ -81,7 +93,7 @@ def show(root: Path, config: Mapping[str, Any], questions: Sequence[Question], *
     known = answers(root, config, questions)
     wanted = open_questions(questions, known)
     _end_others(root, config, questions, key=key)
-    digest = str(planning.folder_of(root, config, questions[-1].options))
+    digest = _digest(root, config, questions)
     since, when = st.session_state.get(_SINCE, ("", 0.0))
     st.session_state[_SINCE] = (digest, when if since == digest else time.monotonic())
     st.session_state[_FRESH] = True
@@ -120,8 +132,11 @@ def _progress(
         _again(root, config, wanted[next_to_ask(states) or 0], key, digest, asking=asking)
     elif next_to_ask(states) is not None:
         markup.note(_NOT_ASKED if not gate.may_operate() else "Not checked: fix the problems first.")
-    else:
-        _again(root, config, wanted[-1], key, digest, asking=asking)
+    elif asking and st.button("Check again", icon=":material/refresh:", help=_AGAIN):
+        with trying("The memory could not be checked again"):
+            for one in questions:
+                planning.forget(root, config, one.options)
+        st.rerun()
 
 
 _NOT_ASKED = "Not checked yet. An operator who opens this page has it checked."
@@ -131,6 +146,7 @@ def _running(
     root: Path, config: Mapping[str, Any], question: Question, found: Asked, *, share: float, digest: str
 ) -> None:
     """Draw how far a question is, and the button that ends it."""
+    planning.watch(root, config, question.options)
     said = f"{question.said}, {duration(round(found.seconds or 0))}"
     with st.container(horizontal=True, vertical_alignment="center"):
         st.progress(share, text=said)
@@ -146,9 +162,9 @@ def _running(
 def last_said(output: str) -> str:
     """Return the last line that the program itself printed, empty where it has said nothing yet.
 
-    Libraries in C++ print lines such as `I0000 00:00:1795478164.347840 30512 stub.cc:31] …`, which help nobody here.
+    It says `t4: compiling train`; compilers print lines of any form, also tracebacks, which help nobody here.
     """
-    lines = [line for line in output.splitlines() if line.strip() and not _OF_LIBRARY.match(line)]
+    lines = [line for line in output.splitlines() if _PROGRESS.match(line)]
     return lines[-1][-_SHOWN:] if lines else ""
 
 
@@ -160,6 +176,7 @@ def why_not(output: str) -> str:
 
 
 _PROBLEM = re.compile(r"(error|warning|note) TP\d{3}: ")
+_PROGRESS = re.compile(r"(?!\w*(Error|Exception|Warning): )[\w.-]+: [a-z]")
 _OF_LIBRARY = re.compile(r"[IWEF]\d{4} [\d:.]+\s+\d+ |WARNING: All log messages before absl")
 
 

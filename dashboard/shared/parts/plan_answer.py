@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import streamlit as st
 
-from dashboard.shared.charts.plan_memory import memory, programs
+from dashboard.shared.charts.plan_figures import KIND_NAMES
+from dashboard.shared.charts.plan_memory import deciding, kinds, memory, programs
 from dashboard.shared.charts.plan_session import session
 from dashboard.shared.config import assignments
 from dashboard.shared.parts import config_form, markup, plotted, problems
 from dashboard.shared.tables import forecast, plan_time, planned
 from dashboard.shared.words.verdicts import VERDICTS, verdict_at
 from schemas.problems.formats import duration, percent, size
-from schemas.reading.values import number_at
 
 _LARGEST = 8
 
 
 def head(plan: Mapping[str, Any]) -> None:
     """Draw the answer in a sentence, and its figures below."""
-    need, error = number_at(plan, "need_bytes"), number_at(plan, "error_fraction")
-    said = f"{size(need)} needed on each device" + (f" ± {error * 100:.0f} %" if error is not None else "")
     verdict = verdict_at(plan, "verdict")
+    said = "" if verdict == "unsupported" else planned.need_in_words(plan)
     lines = "".join(f'<p class="tp-sub">{markup.safe(line)}</p>' for line in planned.figures_in_words(plan))
     st.html(
         f'<p class="tp-answer">{markup.safe(planned.sentence(plan))}</p>'
@@ -43,7 +42,11 @@ def memory_picture(plan: Mapping[str, Any], *, key: str, observed: float | None 
     if not found:
         return
     alt = "; ".join(f"{one.name}: {size(one.peak)} of {size(one.limit)}, {one.verdict}" for one in found)
-    plotted.show(memory(found, plotted.colours(), observed=observed), key=key, alt=f"Memory by program. {alt}")
+    colours = plotted.colours()
+    plotted.show(memory(found, colours, observed=observed), key=key, alt=f"Memory by program. {alt}")
+    _legend([(KIND_NAMES[kind], "", colours.parts[kind], "") for kind in kinds(found)])
+    if (most := deciding(found)) is not None and most.because:
+        markup.note(f"{most.name}: {most.because}.")
 
 
 def memory_table(plan: Mapping[str, Any], *, key: str) -> None:
@@ -70,12 +73,9 @@ def session_picture(plan: Mapping[str, Any], *, key: str) -> None:
     alt = f"Time of the run by part, about {duration(whole.likely)}"
     colours = plotted.colours()
     plotted.show(session(found, plan_time.limits(plan), colours), key=key, alt=alt)
-    items = "".join(
-        f'<li title="{markup.safe(part.because)}"><i style="background:{colours.times[part.name]}"></i>'
-        f"{markup.safe(part.name)} <b>{markup.safe(duration(part.seconds.likely))}</b></li>"
-        for part in found
+    _legend(
+        [(part.name, duration(part.seconds.likely), colours.times[part.name], part.because) for part in found],
     )
-    st.html(f'<ul class="tp-legend">{items}</ul>')
 
 
 def largest_parts(plan: Mapping[str, Any]) -> None:
@@ -116,6 +116,16 @@ def advice(plan: Mapping[str, Any], *, source: str, config: Mapping[str, Any]) -
 def findings(plan: Mapping[str, Any]) -> None:
     """Draw what else the run would spend badly."""
     problems.show(planned.problems(plan))
+
+
+def _legend(rows: Sequence[tuple[str, str, str, str]]) -> None:
+    """Draw what colours mean: a name, its figure, its colour, and why it is so on hover."""
+    items = "".join(
+        f'<li title="{markup.safe(because)}"><i style="background:{colour}"></i>'
+        f"{markup.safe(name)} <b>{markup.safe(figure)}</b></li>"
+        for name, figure, colour, because in rows
+    )
+    st.html(f'<ul class="tp-legend">{items}</ul>')
 
 
 def _figures(one: planned.Advice) -> str:

@@ -58,7 +58,7 @@ def _device(plan: Document, manifest: Document) -> Forecast:
         what="Device",
         planned=_times(number_at(plan, "target", "devices"), planned),
         observed=_times(number_at(manifest, "devices", "count"), observed),
-        remark="" if planned == observed else "Planned for another device.",
+        remark="Planned for another device." if planned and observed and planned != observed else "",
     )
 
 
@@ -75,12 +75,13 @@ def _memory(plan: Document, manifest: Document) -> Forecast:
     elif planned and observed is not None:
         off = (observed - planned) / planned
         within = known is not None and abs(off) <= known
-        remark = f"Observed is {off * 100:+.1f} % of the plan" + (", within its known error." if within else ".")
+        more = "more" if off >= 0 else "less"
+        remark = f"{abs(off) * 100:.1f} % {more} than planned" + (", within its known error." if within else ".")
         if program := text_at(manifest, "result", "peak_arrays", "program"):
             remark += f" {program_name(program)} took most."
     return Forecast(
         what="Memory on each device",
-        planned=formats.size(planned) + (f" ± {known * 100:.0f} %" if known is not None else ""),
+        planned=formats.size(planned) + (f" ± {known * 100:.0f} %" if known is not None and planned else ""),
         observed=formats.size(observed),
         remark=remark,
     )

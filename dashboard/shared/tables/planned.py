@@ -64,9 +64,17 @@ def sentence(plan: Plan) -> str:
     return f"{said}."
 
 
+def need_in_words(plan: Plan) -> str:
+    """Return what is needed: `12.55 GiB needed on each device ± 17 %`."""
+    need, error = number_at(plan, "need_bytes"), number_at(plan, "error_fraction")
+    return f"{size(need)} needed on each device" + (f" ± {error * 100:.0f} %" if error is not None else "")
+
+
 def figures_in_words(plan: Plan) -> list[str]:
     """Return what stands below the sentence, line by line: memory and how it is known, time, sessions, disk."""
-    return [line for line in (_memory(plan), _time(plan), _shares(plan), _disk(plan), _largest(plan)) if line]
+    return [
+        line for line in (_memory(plan), _time(plan), _shares(plan), _disk(plan), _host(plan), _largest(plan)) if line
+    ]
 
 
 def hours_of(plan: Plan | None) -> Band | None:
@@ -115,6 +123,8 @@ def problems(plan: Plan) -> list[Problem]:
 
 def _memory(plan: Plan) -> str:
     target = f"{number_at(plan, 'target', 'devices') or 1:.0f} × {text_at(plan, 'target', 'name') or 'unknown device'}"
+    if verdict_at(plan, "verdict") == "unsupported":
+        return ""
     how = METHODS.get(text_at(plan, "method") or "", METHODS["closed_form"])
     each = "each of " if (number_at(plan, "target", "devices") or 1) > 1 else ""
     return f"{size(number_at(plan, 'available_bytes'))} available on {each}{target}; {how}."
@@ -157,6 +167,15 @@ def _disk(plan: Plan) -> str:
         return ""
     of = f" of {size(available)}" if available is not None else ""
     return f"Checkpoints take {size(need)}{of} on disk{': too little' if available and need > available else ''}."
+
+
+def _host(plan: Plan) -> str:
+    need, available = number_at(plan, "host", "need_bytes"), number_at(plan, "host", "available_bytes")
+    if need is None:
+        return ""
+    of = f" of {size(available)}" if available is not None else ""
+    too_little = ": too little" if available and need > available else ""
+    return f"Saving and exporting take {size(need)}{of} of the machine's own memory{too_little}."
 
 
 def _largest(plan: Plan) -> str:

@@ -68,7 +68,8 @@ def _source() -> Source | None:
         if unused and st.button("Just start a smoke run", icon=":material/play_arrow:"):
             launching.start(configs.quick_smoke())
         if source is not None and st.button("Where else does it fit?", icon=":material/calculate:"):
-            state.go(state.PLAN, source=source.key)
+            # Of the source the box there knows; a parameter that a box is bound to cannot be set.
+            state.go(state.PLAN)
     return source
 
 

@@ -12,6 +12,7 @@ from dashboard.shared.config.missing_names import absent
 from dashboard.shared.parts import asking, config_form, gate, markup, plan_answer, problems, source_box
 from dashboard.shared.parts.asking import Options, Question
 from dashboard.shared.session import state
+from dashboard.shared.words.verdicts import verdict_at
 from dashboard.views.plan.parts import pictures, target_box
 from dashboard.views.plan.parts.target_box import Chosen
 from evidence.bundle.secrets.masking import visible
@@ -32,7 +33,8 @@ def page() -> None:
         target = target_box.choose()
         target_box.add_own(target)
         if source is not None and st.button("Open in Launch", icon=":material/play_circle:"):
-            state.go(state.LAUNCH, source=source.key, **_changes())
+            # Of the source the box there knows; a parameter that a box is bound to cannot be set.
+            state.go(state.LAUNCH, **_changes())
     if source is None:
         markup.empty("No configuration found", f"None in {configs.SHIPPED}, and no run has one.")
         return
@@ -69,7 +71,9 @@ def _answers(source: str, config: Mapping[str, Any], target: Chosen) -> None:
     plan = known[compiled].answer or known[quick].answer
     if plan is not None:
         plan_answer.head(plan)
-    elif sound:
+        if verdict_at(plan, "verdict") == "unsupported":
+            plan_answer.findings(plan)
+    elif sound and asking.is_coming(state.root(), config, asked):
         markup.empty("Planning", f"Whether {config.get('name', 'it')} fits on {target.name} stands here in a moment.")
     asking.show(state.root(), config, asked, key="plan", allowed=sound)
     problems.show(found)
@@ -78,7 +82,7 @@ def _answers(source: str, config: Mapping[str, Any], target: Chosen) -> None:
         _where(known[where], target, plan)
     with right:
         _sizes(known[sizes], config)
-    if plan is not None:
+    if plan is not None and verdict_at(plan, "verdict") != "unsupported":
         _details(plan, source, config)
     if sound:
         _command(config, target)

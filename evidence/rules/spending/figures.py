@@ -63,3 +63,7 @@ class RunFigures:
     checkpoint_bytes: int | None = None
     checkpoints_on_disk: int | None = None
     """Kept ones and the one being written."""
+    host_bytes: int | None = None
+    """What the machine around an accelerator needs at most. None: the device is the machine, or it is not known."""
+    host_because: str = ""
+    """What needs it."""

@@ -42,6 +42,12 @@ DISK_TOO_SMALL = Rule(
     "Lower checkpoint.keep, or train in a way that saves less: adapters, or parameters in half precision.",
 )
 
+HOST_TOO_SMALL = Rule(
+    "TP743",
+    "Machine with too little memory beside its device",
+    "A state is copied into the machine's memory when it is saved, and a plain model when it is exported or merged.",
+    "Train in a way that saves less: adapters, another optimizer, parameters in half precision.",
+)
 STOPS_EARLY = Rule(
     "TP742",
     "Stops before its last step",
@@ -180,6 +186,20 @@ def checkpoints_fit_the_disk(figures: RunFigures, target: Target) -> Iterator[Pr
     )
 
 
+def the_machine_has_room(figures: RunFigures, target: Target) -> Iterator[Problem]:
+    """Yield a problem where what passes through the memory of the machine is more than it has."""
+    if figures.host_bytes is None or target.host_memory_bytes is None:
+        return
+    if figures.host_bytes <= target.host_memory_bytes:
+        return
+    yield problem_of(
+        HOST_TOO_SMALL,
+        file=figures.file,
+        what=f"{figures.host_because} is {figures.host_bytes / 1e9:.3g} GB; the machine of {target.name} has "
+        f"{target.host_memory_bytes / 1e9:.3g} GB of memory.",
+    )
+
+
 def _saves_before_the_end(figures: RunFigures, target: Target) -> bool:
     """Return whether the run saves and stops by itself before the session ends."""
     session = target.session_seconds
@@ -214,4 +234,5 @@ CHECKS = (
     stated_hours_hold,
     steps_fit_the_limit,
     checkpoints_fit_the_disk,
+    the_machine_has_room,
 )

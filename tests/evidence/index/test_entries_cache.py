@@ -20,7 +20,7 @@ from evidence.index.runs import RunIndex
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(index_module, "WORTH_KEEPING", 1)
+    monkeypatch.setattr(index_module, "WORTH_KEEPING_SECONDS", 0.0)
     for number in range(3):
         write_run(tmp_path / "runs", f"run-{number}", seed=number, started=STARTED + timedelta(hours=number))
     apply(tmp_path / "runs" / "run-1", {"file": "metrics.jsonl", "line": 1, "pointer": "/loss", "value": 1.0})
@@ -147,8 +147,10 @@ def test_roots_not_seen_for_longest_go_first(root: Path, tmp_path: Path, monkeyp
     assert len(list((tmp_path / "kept").iterdir())) == 2
 
 
-def test_a_few_changed_runs_do_not_write_all_again(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_module, "WORTH_KEEPING", 100)
+def test_what_was_read_quickly_does_not_write_all_again(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_module, "WORTH_KEEPING_SECONDS", 1e6)
     RunIndex(root, entries_in=tmp_path / "kept").refresh()
     assert not (tmp_path / "kept").exists()
 

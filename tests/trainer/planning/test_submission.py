@@ -51,13 +51,13 @@ def test_a_step_has_the_tokens_that_the_stated_hours_rest_on(task: Task):
 
 
 def test_the_readme_says_what_the_plan_says():
-    """Hours and share of the week; the memory is the compiler's, and the formulas' is an upper bound of it here."""
+    """Memory, hours and share of the week; a plan from a few compiled layers takes the sum too, since it is more."""
     config = load_config(Path("trainer/configs/submission_tpu.yaml"))
     plan = plan_for(config, target_of("kaggle-tpu-v5e-8"), Wish(quick=True, advice=False))
     said = " ".join(Path("README.md").read_text("utf-8").split())
     stated = re.search(
-        r"about (\d+) of ([\d.]+) GiB on each of the eight chips, ([\d.]+) to ([\d.]+) hours, (\d+) to (\d+) % of the "
-        r"(\d+) hours of a week",
+        r"about ([\d.]+) of ([\d.]+) GiB on each of the eight chips, ([\d.]+) to ([\d.]+) hours, (\d+) to (\d+) % of "
+        r"the (\d+) hours of a week",
         said,
     )
     assert stated is not None
@@ -67,5 +67,5 @@ def test_the_readme_says_what_the_plan_says():
     assert (low, high) == (round(100 * share["low"]), round(100 * share["high"]))
     assert week * 3600 == plan["time"]["week_seconds"]
     assert usable * GIB == plan["available_bytes"]
-    assert need * GIB < plan["need_bytes"] < usable * GIB
+    assert need == round(plan["need_bytes"] / GIB, 1)
     assert plan["findings"] == [], "nothing of it is spent badly"

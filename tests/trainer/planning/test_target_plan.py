@@ -117,6 +117,30 @@ def test_what_does_not_fit_comes_with_sets_that_do():
     assert check_value("plan", plan, file="plan.json") == []
 
 
+def test_advice_passes_over_what_cannot_be_built():
+    """Adapters on a float16 base fit; without the adapters that base cannot learn, and no such run is planned."""
+    config = replace(
+        GEMMA,
+        batch=Batch(microbatch_size=8),
+        optimizer=Optimizer(name="adamw"),
+        precision=Precision(compute="float16"),
+        evaluation=Evaluation(eval_set="eval_v2", batch_size=100),
+    )
+    plan = plan_for(config, target_of("t4"), QUICK)
+    [fitting] = [each for each in plan["advice"] if each["verdict"] == "fits"]
+    assert fitting["set"] == ["method.kind=lora", "precision.params=float16"]
+    assert fitting["costs"].endswith("; frozen weights are rounded to 11 bits of mantissa")
+
+
+def test_advice_for_what_is_tight_frees_something():
+    config = replace(GEMMA, batch=Batch(microbatch_size=24))
+    plan = plan_for(config, target_of("tpu-v5e-1"), QUICK)
+    assert plan["verdict"] == "tight"
+    assert "evaluation.batch_size=1" not in str(plan["advice"])
+    assert plan["advice"]
+    assert all(each["frees_bytes"] >= 0.01 * plan["need_bytes"] for each in plan["advice"])
+
+
 def test_the_largest_microbatch_fits_and_one_more_does_not():
     wish = Wish(quick=True, max_batch=True, advice=False)
     target = target_of("tpu-v5e-1")
@@ -130,12 +154,22 @@ def test_the_largest_microbatch_fits_and_one_more_does_not():
 
 
 def test_a_grid_has_a_cell_for_each_size_and_needs_grow_with_both():
-    table = plan_for(GEMMA, target_of("tpu-v5e-1"), Wish(quick=True, grid=True, advice=False))["grid"]
+    odd = replace(GEMMA, batch=Batch(microbatch_size=3), data=Data(max_length=640))
+    table = plan_for(odd, target_of("tpu-v5e-1"), Wish(quick=True, grid=True, advice=False))["grid"]
+    assert table["microbatch_sizes"] == [1, 2, 3, 4, 8, 16, 32, 64, 128]
+    assert table["max_lengths"] == [128, 256, 512, 640, 1024, 2048, 4096]
     needs = {(cell["max_length"], cell["microbatch_size"]): cell["need_bytes"] for cell in table["cells"]}
     assert len(needs) == len(table["microbatch_sizes"]) * len(table["max_lengths"])
     for length in table["max_lengths"]:
         row = [needs[length, size] for size in table["microbatch_sizes"]]
         assert row == sorted(row)
+
+
+def test_the_configurations_own_size_is_a_cell_of_its_grid():
+    own = replace(GEMMA, batch=Batch(microbatch_size=200), data=replace(GEMMA.data, max_length=192))
+    plan = plan_for(own, target_of("tpu-v5e-1"), Wish(quick=True, grid=True, advice=False))
+    [cell] = [cell for cell in plan["grid"]["cells"] if (cell["microbatch_size"], cell["max_length"]) == (200, 192)]
+    assert cell["need_bytes"] == plan["need_bytes"]
 
 
 def test_more_devices_than_there_are_and_a_length_beyond_the_model_are_refused():

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from forging import forged, manifest_of, rows_of
 from tasks import inputs_of
 
@@ -383,6 +384,50 @@ def test_other_devices_and_other_data_are_refused(copy: Path, tmp_path: Path):
     code, said = refusal(lambda: asked(copy, dataset=str(tmp_path / "not-there.jsonl")))
     assert code == 3
     assert "not-there.jsonl" in said[0]
+
+
+def test_a_model_that_lies_elsewhere_is_asked_for_by_the_flag(copy: Path):
+    config = yaml.safe_load((copy / layout.CONFIG).read_text())
+    config["model"]["name"] = "/home/somebody/their-model"
+    (copy / layout.CONFIG).write_text(yaml.safe_dump(config))
+    with pytest.raises(ProblemError) as caught:
+        asked(copy)
+    [problem] = caught.value.problems
+    assert (caught.value.exit_code, problem.code) == (3, "TP040")
+    assert problem.next.endswith("name its folder with --model.")
+
+
+def test_steps_beyond_the_configured_ones_are_refused(copy: Path):
+    """A last row at step 10^15 would be counted as steps of which four were repeated."""
+    rows = rows_of(copy)
+    rows[-1]["step"] = 10**15
+    (copy / layout.METRICS).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    said = "TP760 metrics.jsonl has a row of step 1,000,000,000,000,000; config.yaml ends at step 8."
+    assert refusal(lambda: asked(copy)) == (2, [said])
+
+
+def test_answers_of_a_later_evaluation_are_given_again(copy: Path):
+    """The configuration of such a run names no set; who forges a score must not get past a replay by naming none."""
+    config = yaml.safe_load((copy / layout.CONFIG).read_text())
+    config["evaluation"]["eval_set"] = None
+    (copy / layout.CONFIG).write_text(yaml.safe_dump(config))
+    honest = asked(copy, segments=0, items=6)[0]["covered"]["items"]
+    assert (honest["trained"], honest["different"]) == (6, 0)
+    answers = rows_of(copy, layout.PREDICTIONS)
+    answers[3]["output_text"] = "<reasoning>So.</reasoning>\n<answer>42</answer>"
+    (copy / layout.PREDICTIONS).write_text("".join(json.dumps(row) + "\n" for row in answers))
+    other = asked(copy, segments=0, items=6)[0]["covered"]["items"]
+    assert (other["trained"], other["different"]) == (6, 1)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
+def test_what_is_no_file_in_place_of_the_parameters_is_not_read(kind: str, copy: Path):
+    path = copy / layout.TRAINED_PARAMS
+    path.unlink()
+    {"pipe": os.mkfifo, "device": lambda path: path.symlink_to("/dev/zero"), "folder": os.mkdir}[kind](path)
+    shutil.rmtree(copy / layout.CHECKPOINTS, ignore_errors=True)
+    receipt, code, _ = asked(copy, segments=0)
+    assert (code, receipt["result"]) == (0, "identical")
 
 
 def test_what_is_no_run_or_not_sealed_is_refused(copy: Path, tmp_path: Path):

@@ -133,3 +133,19 @@ def test_a_run_that_ran_out_of_memory_is_explained_from_its_folder(tmp_path, cap
     assert answer["need_bytes"] == round(1.95 * 2**30)
     assert [each["role"] for each in answer["largest"]] == ["parameters"]
     assert answer["notes"][0].startswith("As configured, the run needs about ")
+
+
+def test_of_a_long_log_the_end_is_read(capsys, tmp_path):
+    log, text = tmp_path / "log.txt", (CASES / "torch_2.txt").read_bytes()
+    log.write_bytes(b"step 1 loss 2.0\n" * 400_000 + text)
+    code, out, err = run(capsys, "--explain-oom", str(log))
+    assert (code, err) == (0, f"Of {6_400_000 + len(text):,} bytes the last 4,000,000 are read.\n")
+    assert out.startswith("Out of memory: a GPU's memory")
+
+
+@pytest.mark.parametrize(("name", "says"), [("{}", "{} is a folder without a log.jsonl."), ("", "No file is named.")])
+def test_a_folder_without_a_log_is_named(capsys, tmp_path, name, says):
+    code, _, err = run(capsys, "--explain-oom", name.format(tmp_path))
+    assert code == 2
+    assert says.format(tmp_path) in err
+    assert "Next: Name the file with the text, the folder of a run, or - for the standard input." in err

@@ -12,6 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from evidence.run.hashes import sha256_json
+
 CONFIG = """model: {name: HuggingFaceTB/SmolLM2-135M}
 optimizer: {name: adafactor}
 batch: {microbatch_size: 2}
@@ -49,11 +51,27 @@ def test_a_plan_says_whether_it_fits_how_long_it_takes_and_answers_again_from_wh
     assert "of a session of 9 h" in first.stdout
     assert "of a week's 20 h" in first.stdout
     as_json = json.loads(ran(config, "--on", "kaggle-tpu-v5e-8", "--quick", "--json").stdout)
+    parameters = 134_515_008  # as its model card counts them; Adafactor's state is a few rows and columns beside them
+    assert as_json["host"]["available_bytes"] == 396 * 10**9
+    assert 4 * parameters <= as_json["host"]["need_bytes"] <= 4.1 * parameters
+    assert "of 368.80 GiB: the state that is copied when it is saved." in first.stdout
     [kept] = (config.parent / "cache" / "plans").glob("answer-*.json")
     document = json.loads(kept.read_text())
-    assert document == as_json
-    kept.write_text(json.dumps({**document, "need_bytes": 1}))
+    assert document["answer"] == as_json
+    other = as_json | {"need_bytes": 1}
+    kept.write_text(json.dumps({"sha256": sha256_json(other), "answer": other}))
     assert json.loads(ran(config, "--on", "kaggle-tpu-v5e-8", "--quick", "--json").stdout)["need_bytes"] == 1
+    for damaged in ('{"a": 1}', '{"sha256": null}', "[]", json.dumps(document | {"answer": other})):
+        kept.write_text(damaged)
+        again = ran(config, "--on", "kaggle-tpu-v5e-8", "--quick", "--json")
+        assert json.loads(again.stdout)["need_bytes"] == as_json["need_bytes"]
+
+
+def test_what_measured_runs_taught_is_forgotten(config: Path):
+    asked = [sys.executable, "-m", "trainproof", "plan", "--calibrate", "--forget"]
+    env = {**os.environ, "TRAINPROOF_CACHE": str(config.parent / "cache"), "JAX_PLATFORMS": "cpu"}
+    answer = subprocess.run(asked, env=env, capture_output=True, text=True, check=False, timeout=300)
+    assert (answer.returncode, answer.stderr) == (0, "")
 
 
 def test_what_was_kept_is_shown_without_loading_jax(config: Path):
@@ -85,7 +103,9 @@ def test_one_configuration_is_shown_on_all_targets(config: Path):
     answer = ran(config, "--where", "--quick")
     assert answer.returncode == 0
     assert [line.split()[0] for line in answer.stdout.splitlines()[1:3]] == ["kaggle-tpu-v5e-8", "tpu-v5e-1"]
-    assert len(answer.stdout.splitlines()) == 18
+    assert len(answer.stdout.splitlines()) == 19
+    assert max(map(len, answer.stdout.splitlines()[:18])) <= 80
+    assert answer.stdout.splitlines()[18].startswith("Hours are of all steps")
 
 
 @pytest.mark.parametrize(
@@ -105,6 +125,24 @@ def test_a_configuration_that_cannot_be_built_is_refused_in_words(config: Path, 
     assert what in answer.stderr
     assert "Next: " in answer.stderr
     assert "Traceback" not in answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "what"),
+    [
+        (("--exact", "--quick"), "--exact compiles every program whole, and --quick compiles nothing"),
+        (("--where", "--grid", "--on", "t4"), "--where plans for every machine of the table, --on and --grid for one"),
+    ],
+)
+def test_flags_of_which_one_would_be_left_out_are_refused(config: Path, flags: tuple[str, ...], what: str):
+    answer = ran(config, *flags)
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert what in " ".join(answer.stderr.split())
+
+
+def test_a_cache_that_is_a_file_keeps_nothing_and_stops_nothing(config: Path):
+    (config.parent / "cache").write_text("")
+    assert ran(config, "--on", "t4", "--quick").returncode == 0
 
 
 @pytest.mark.compiler("tpu")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -181,6 +181,13 @@ def config_problem(name: str, file: Path, what: str, why: str) -> ProblemError:
     """Return the refusal of a config.json."""
     problem = problem_of(NO_MODEL, file=str(file), what=what, why=why, next=other_models(name))
     return ProblemError([problem], exit_code=2)
+
+
+def of_somebody_else(error: ProblemError) -> ProblemError:
+    """Return the refusal of a model that somebody else's run names: this machine may have it in another place."""
+    then = "Get the model from whoever made the run, or from where it is published, and name its folder with --model."
+    problems = [replace(each, next=then) if each.code == NO_MODEL.code else each for each in error.problems]
+    return ProblemError(problems, exit_code=error.exit_code)
 
 
 def no_revision(name: str, revision: str, kind: str) -> ProblemError:

@@ -10,9 +10,11 @@ from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import trainer
+from evidence.run.hashes import sha256_json
 
 FOLDER = "TRAINPROOF_CACHE"
 """Environment variable with the folder that answers are kept in."""
@@ -49,12 +51,14 @@ def key_of(question: dict[str, Any]) -> str:
 
 
 def kept(key: str) -> dict[str, Any] | None:
-    """Return what is kept under a key, None where nothing readable is."""
+    """Return what is kept under a key, None where nothing is, or something else than was written."""
     try:
         found = json.loads((folder() / "plans" / f"{key}.json").read_text(encoding="utf-8"))
+        is_whole = isinstance(found, dict) and found.get("sha256") == sha256_json(found.get("answer"))
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
+    answer: dict[str, Any] | None = found["answer"] if is_whole else None
+    return answer
 
 
 def keep(key: str, answer: dict[str, Any]) -> None:
@@ -63,7 +67,7 @@ def keep(key: str, answer: dict[str, Any]) -> None:
     with suppress(OSError):
         room.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=room, suffix=".new", delete=False, encoding="utf-8") as file:
-            json.dump(answer, file)
+            json.dump({"sha256": sha256_json(answer), "answer": answer}, file)
         Path(file.name).replace(room / f"{key}.json")
 
 
@@ -78,10 +82,15 @@ def versions() -> dict[str, str]:
 
 
 @cache
-def source_digest() -> str:
-    """Return a hash of this program's own files that decide what is compiled and how an answer is made of it."""
+def source_digest(*packages: ModuleType) -> str:
+    """Return a hash of this program's own files that decide what is compiled, and of the packages named.
+
+    Args:
+        packages: others than the trainer that an answer is made by.
+    """
     digest = hashlib.sha256()
-    package = Path(trainer.__file__).parent
-    for file in sorted(package.rglob("*.py")):
-        digest.update(file.relative_to(package).as_posix().encode() + b"\0" + file.read_bytes())
+    for package in (trainer, *packages):
+        folder_of = Path(package.__path__[0])
+        for file in sorted(folder_of.rglob("*.py")):
+            digest.update(file.relative_to(folder_of).as_posix().encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()

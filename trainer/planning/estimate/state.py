@@ -32,10 +32,12 @@ def params_part(name: str, params: Mapping[str, Any], work: Workload) -> Part:
     """Return what parameters need, each in the type that it is stored in."""
     types = sorted({bits_of(value) / 8 for value in params.values()})
     each = f"{types[0]:g} bytes" if len(types) == 1 else f"{types[0]:g} to {types[-1]:g} bytes"
+    # A quantised kernel is codes and the scales of its blocks: more numbers than the model has parameters.
+    what = "numbers" if any(key.endswith(".codes") for key in params) else "parameters"
     return Part(
         name=name,
         bytes=bytes_of(params) // work.shards,
-        because=f"{count_of(params):,} parameters × {each}{work.split}",
+        because=f"{count_of(params):,} {what} × {each}{work.split}",
     )
 
 

@@ -45,6 +45,8 @@ def changes(failure: OutOfMemory, buffers: Sequence[Read]) -> list[Change]:
     advisers: tuple[Callable[[Seen], Iterator[Change]], ...]
     if failure.memory == "host":
         advisers = (_host,)
+    elif failure.answers:
+        advisers = (_others, _answering)
     elif failure.memory in ("vmem", "smem"):
         advisers = (_inside_a_core,)
     else:
@@ -132,7 +134,7 @@ def _count(axes: tuple[int, ...]) -> int:
 
 def _layers(seen: Seen) -> Iterator[Change]:
     kept = seen.bytes_of("activations") + seen.bytes_of("gradients")
-    if kept or (seen.failure.memory == "gpu" and not seen.buffers):
+    if kept or (seen.failure.memory in ("gpu", "cpu") and not seen.buffers):
         yield Change(
             what="Recompute each layer in the backward pass instead of keeping its inside (gradient checkpointing).",
             setting="memory.remat=layer",
@@ -182,6 +184,22 @@ def _state(seen: Seen) -> Iterator[Change]:
         what="Train adapters beside a frozen model (LoRA): no gradients and no optimizer state for the model itself.",
         setting="method.kind=lora",
         costs="fewer parameters learn",
+    )
+
+
+def _answering(seen: Seen) -> Iterator[Change]:
+    yield Change(
+        what="Let the program use more of the device: --gpu-memory-utilization=0.95 of vLLM; whatever else runs there "
+        "must leave it so much.",
+        costs=NOTHING,
+    )
+    yield Change(
+        what="Keep the keys and values of fewer tokens: --max-model-len of vLLM, -c of llama.cpp, num_ctx of Ollama.",
+        costs="shorter prompts and answers",
+    )
+    yield Change(
+        what="Load the model in fewer bits: 4 bits need a quarter of what 16 bits do.",
+        costs="answers that differ a little",
     )
 
 

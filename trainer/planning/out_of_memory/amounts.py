@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-AMOUNT = r"(?:[\d.]+\s?(?:[KMGT]i?B?|kB|B|bytes)|0B|unknown size)"
+AMOUNT = r"(?:[\d.]+\s?(?:[KMGT]i?B?|kB|bytes|B)|0B|unknown size)"
 """A pattern for one; whatever unit it is in, 1G is 2**30 bytes in all of them."""
 
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}

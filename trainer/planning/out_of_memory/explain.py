@@ -20,10 +20,12 @@ PLACES = {
     "vmem": "the memory inside a TPU core (VMEM)",
     "smem": "the scalar memory inside a TPU core (SMEM)",
     "gpu": "a GPU's memory",
+    "cpu": "the machine's main memory, on whose CPU the program computes",
     "host": "the machine's main memory",
 }
 MOMENTS = {
     "compile": "the compiler refused the program before it began",
+    "start": "the program looked before it began, and refused",
     "run": "an allocation failed while it ran",
 }
 

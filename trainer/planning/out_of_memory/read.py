@@ -8,6 +8,7 @@ from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
 from trainer.planning.out_of_memory.gpu import read_gpu, read_tensorflow
 from trainer.planning.out_of_memory.host import read_host
+from trainer.planning.out_of_memory.others import read_on_a_cpu, read_other
 from trainer.planning.out_of_memory.pytorch import read_pytorch
 from trainer.planning.out_of_memory.report import OutOfMemory
 from trainer.planning.out_of_memory.tpu import read_tpu
@@ -19,13 +20,14 @@ NOT_OUT_OF_MEMORY = Rule(
     "Paste the whole error, from its first line on.",
 )
 
-READERS = (read_tpu, read_pytorch, read_tensorflow, read_gpu, read_host)
+READERS = (read_tpu, read_pytorch, read_on_a_cpu, read_tensorflow, read_gpu, read_other, read_host)
 """The first that finds something speaks: a program that is refused on a device is often killed on the host too."""
 
 OTHER_REASONS = (
     (re.compile(r"No space left on device|Disk quota exceeded", re.IGNORECASE), "the disk is full, not the memory"),
     (re.compile(r"The TPU is already in use|libtpu_lockfile", re.IGNORECASE), "another process holds the TPU"),
     (re.compile(r"this is not a failure"), "the allocator warns that it had to do without, and the program went on"),
+    (re.compile(r"out of resource: shared memory"), "a kernel's block is too large for the small memory inside a GPU"),
     (re.compile(r"device-side assert"), "an index on the GPU is out of range"),
     (re.compile(r"no kernel image is available"), "the installed CUDA code has no version for this GPU"),
     (re.compile(r"RESOURCE_EXHAUSTED|Resource exhausted"), "a resource is exhausted, but the text does not say which"),

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-Memory = Literal["tpu", "vmem", "smem", "gpu", "host"]
-"""tpu: a TPU's main memory (HBM). vmem, smem: the small memories inside a TPU core. gpu: a GPU's. host: main memory."""
+Memory = Literal["tpu", "vmem", "smem", "gpu", "cpu", "host"]
+"""tpu: a TPU's main memory (HBM). vmem, smem: the small memories inside a TPU core. gpu: a GPU's. cpu: main memory of
+a CPU that computes. host: main memory, beside a device or of a process that was ended."""
 
-When = Literal["compile", "run"]
-"""compile: the program was refused before it began. run: an allocation failed."""
+When = Literal["compile", "start", "run"]
+"""compile, start: the program was refused before it began, by its compiler or by itself. run: an allocation failed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +67,8 @@ class OutOfMemory:
     """Named buffers, largest first."""
     notes: tuple[str, ...] = ()
     """What else the text tells, as sentences."""
+    answers: bool = False
+    """The program answers prompts and trains nothing: a server, or a model that is only loaded."""
 
     @property
     def missing_bytes(self) -> int | None:

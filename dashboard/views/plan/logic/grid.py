@@ -18,6 +18,7 @@ MOST_SIDE = 24
 """Sizes on one side of the map; what a stranger's document has more is left out."""
 
 _LARGEST = 2**40
+_MOST_IN_CELL = 100_000
 _ROW_PIXELS, _FRAME_PIXELS = 38, 96
 _TONES: tuple[Tone, ...] = ("good", "poor", "bad", "quiet")
 
@@ -124,8 +125,7 @@ def heat_map(found: Grid, colours: Palette, *, chosen: tuple[int | None, int | N
         chosen: Microbatch and length of the configuration; a frame is drawn round its cell.
     """
     figure = new_figure(colours, height=_FRAME_PIXELS + _ROW_PIXELS * len(found.batches))
-    largest = max([found.limit or 0.0, *(cell.need or 0.0 for cell in found.cells.values())])
-    divisor, unit = unit_of_bytes(largest)
+    divisor, unit = _unit(found)
     rows = [[found.cells.get((batch, length)) for length in found.lengths] for batch in found.batches]
     figure.add_heatmap(
         z=[[None if cell is None else _TONES.index(_tone(cell)) for cell in row] for row in rows],
@@ -164,6 +164,13 @@ def heat_map(found: Grid, colours: Palette, *, chosen: tuple[int | None, int | N
     return figure
 
 
+def _unit(found: Grid) -> tuple[int, str]:
+    """Return the unit of the cells: that of the smallest need, a larger one where the largest had many digits in it."""
+    needs = sorted(cell.need for cell in found.cells.values() if cell.need) or [1.0]
+    units = [unit_of_bytes(need) for need in needs]
+    return next(one for one in units if needs[-1] / one[0] < _MOST_IN_CELL)
+
+
 def _whole(one: Mapping[str, Any], key: str) -> int | None:
     value = number_at(one, key)
     return int(value) if value is not None and 0 < value <= _LARGEST and value == int(value) else None
@@ -182,8 +189,9 @@ def _steps(colours: list[str]) -> list[tuple[float, str]]:
 def _in_cell(cell: Cell | None, divisor: int) -> str:
     if cell is None:
         return ""
-    need = "" if cell.need is None else f" {cell.need / divisor:,.1f}"
-    return f"{VERDICTS[cell.verdict].symbol}{need}"
+    need = None if cell.need is None else cell.need / divisor
+    said = "" if need is None else f" {need:,.1f}" if need < 1000 else f" {need:,.0f}"
+    return f"{VERDICTS[cell.verdict].symbol}{said}"
 
 
 def _hover(cell: Cell | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,11 +18,14 @@ from schemas.reading.values import number_at, objects_at, text_at
 MOST_TARGETS = 40
 HEAD = ("Verdict", "Target", "Need", "Usable", "Time", "Of a session", "Of a week", "How it is known")
 _ORDER = tuple(VERDICTS)
-_FULLEST = 2.0
-"""A bar ends at twice the limit; its words say how far it would go on."""
+_FULLEST, _LIMIT_AND_A_BIT = 2.0, 1.2
+"""A bar ends at twice the limit; its words say how far it would go on. Where all are below it, the axis ends nearby."""
+_TICKS = [0, 50, 100, 150, 200]
 _ROW_PIXELS, _FRAME_PIXELS = 24, 84
 _NEED_PIXELS, _RIGHT_PIXELS = 96, 150
 """Where the columns of need and time end, right of the bars."""
+_TOP = 0.4
+"""Where words above the rows stand; what is beyond the end of the axis, at 0.5, is not drawn."""
 _HOUR_SECONDS = 3600.0
 GIB = 2**30
 
@@ -59,7 +63,7 @@ def places(
         chosen: The name of that machine.
     """
     found = {one.name: one for one in map(_place, objects_at(answer, "where")[:MOST_TARGETS])}
-    if plan is not None:
+    if plan is not None and not (chosen in found and verdict_at(plan, "verdict") == "unsupported"):
         found[chosen] = _place({**plan, **_times(plan), "target": chosen, "title": text_at(plan, "target", "title")})
     return sorted(
         found.values(), key=lambda one: (_ORDER.index(one.verdict), one.fraction is None, one.fraction or 0.0)
@@ -76,6 +80,15 @@ def in_one_sentence(found: Sequence[Place]) -> str:
     free = [one.name for one in fitting if one.week is not None]
     quota = f" Free within a weekly quota: {', '.join(free)}." if free else ""
     return f"It fits on {len(fitting)} of {len(found)} targets.{quota}"
+
+
+def why_unsupported(found: Sequence[Place]) -> list[str]:
+    """Return for each reason who cannot run it: `t4, p100: precision.params is bfloat16, which it does not have`."""
+    reasons: dict[str, list[str]] = {}
+    for one in found:
+        if one.verdict == "unsupported" and one.because:
+            reasons.setdefault(re.sub(rf"\b{re.escape(one.name)}\b", "it", one.because), []).append(one.name)
+    return [f"{', '.join(names)}: {reason}" for reason, names in reasons.items()]
 
 
 def known_by(found: Sequence[Place], chosen: str) -> str:
@@ -120,7 +133,7 @@ def bars(found: Sequence[Place], colours: Palette, *, chosen: str | None = None)
     rows = len(found) + len(headings)
     figure = new_figure(colours, height=_FRAME_PIXELS + _ROW_PIXELS * rows)
     _add_bars(figure, found, heights, colours)
-    limit_line(figure, colours, at=100, rows=(0.5 - rows, 0.4), words="usable")
+    limit_line(figure, colours, at=100, rows=(0.5 - rows, _TOP), words="usable")
     for verdict, height in headings.items():
         count = sum(one.verdict == verdict for one in found)
         _say(figure, colours, f"<b>{VERDICTS[verdict].symbol} {verdict}</b> ({count})", at=height, shift=0, left=True)
@@ -129,9 +142,9 @@ def bars(found: Sequence[Place], colours: Palette, *, chosen: str | None = None)
             _say(figure, colours, _need(one), at=height, shift=_NEED_PIXELS)
         if one.hours is not None and one.verdict in {"fits", "tight"}:
             _say(figure, colours, _short(one.hours.likely), at=height, shift=_RIGHT_PIXELS)
-    _say(figure, colours, "GiB", at=0.9, shift=_NEED_PIXELS)
-    _say(figure, colours, "time", at=0.9, shift=_RIGHT_PIXELS)
-    figure.update_xaxes(title_text="% of what is usable", range=[0, 100 * _FULLEST], tickvals=[0, 50, 100, 150, 200])
+    _say(figure, colours, "GiB", at=_TOP, shift=_NEED_PIXELS, above=True)
+    _say(figure, colours, "time", at=_TOP, shift=_RIGHT_PIXELS, above=True)
+    figure.update_xaxes(title_text="% of what is usable", range=[0, 100 * _end(found)], tickvals=_TICKS)
     figure.update_yaxes(
         tickvals=heights,
         ticktext=[f"<b>{label(one.name)}</b>" if one.name == chosen else label(one.name) for one in found],
@@ -140,6 +153,12 @@ def bars(found: Sequence[Place], colours: Palette, *, chosen: str | None = None)
     )
     figure.update_layout(margin_r=_RIGHT_PIXELS + 4, margin_t=34)
     return figure
+
+
+def _end(found: Sequence[Place]) -> float:
+    """Return where the axis ends, as a multiple of the limit."""
+    fullest = max(((one.fraction or 0.0) * (1 + one.error) for one in found), default=0.0)
+    return _LIMIT_AND_A_BIT if fullest <= _LIMIT_AND_A_BIT else _FULLEST
 
 
 def _heights(found: Sequence[Place]) -> tuple[list[int], dict[str, int]]:
@@ -200,7 +219,7 @@ def _place(one: Mapping[str, Any]) -> Place:
         name=name,
         title=text_at(one, "title") or name,
         verdict=verdict_at(one, "verdict"),
-        need=bytes_at(one, "need_bytes"),
+        need=bytes_at(one, "need_bytes") or None,
         limit=bytes_at(one, "available_bytes"),
         error=min(1.0, max(0.0, number_at(one, "error_fraction") or 0.0)),
         hours=band_at(one, "hours"),
@@ -211,7 +230,9 @@ def _place(one: Mapping[str, Any]) -> Place:
     )
 
 
-def _say(figure: go.Figure, colours: Palette, text: str, *, at: float, shift: int, left: bool = False) -> None:
+def _say(
+    figure: go.Figure, colours: Palette, text: str, *, at: float, shift: int, left: bool = False, above: bool = False
+) -> None:
     """Write into the column that ends so many pixels right of the bars, or at their beginning."""
     figure.add_annotation(
         x=0 if left else 1,
@@ -220,8 +241,11 @@ def _say(figure: go.Figure, colours: Palette, text: str, *, at: float, shift: in
         text=text,
         showarrow=False,
         xanchor="left" if left else "right",
+        yanchor="bottom" if above else "middle",
         xshift=4 if left else shift,
         font={"color": colours.ink if left else colours.quiet, "size": 12},
+        # In a narrow window a heading reaches over the line of what is usable.
+        bgcolor=colours.paper if left else None,
         borderpad=0,
     )
 
@@ -232,8 +256,10 @@ def _need(one: Place) -> str:
 
 
 def _short(hours: float) -> str:
-    """Return a time in few letters: `5.2 h`, `12 min`."""
-    return f"{hours:,.1f} h" if hours >= 1 else f"{hours * 60:.0f} min"
+    """Return a time in few letters: `5.2 h`, `12 min`, `8 s`."""
+    if hours >= 1:
+        return f"{hours:,.1f} h"
+    return f"{hours * 60:.0f} min" if hours * 60 >= 1 else f"{hours * _HOUR_SECONDS:.0f} s"
 
 
 def _hover(one: Place) -> str:

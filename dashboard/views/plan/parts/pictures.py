@@ -27,6 +27,8 @@ def targets(answer: Mapping[str, Any], *, chosen: str, plan: Mapping[str, Any] |
     said = where.in_one_sentence(found)
     markup.note(said)
     plotted.show(where.bars(found, plotted.colours(), chosen=chosen), key="where", alt=said)
+    for reason in where.why_unsupported(found):
+        markup.note(reason)
     if known := where.known_by(found, chosen):
         st.caption(known)
     table = st.expander("The same as a table", type="compact", key="where table", on_change="rerun")

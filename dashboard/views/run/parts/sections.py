@@ -15,7 +15,7 @@ from dashboard.shared.tables import forecast
 from dashboard.shared.words.grades import GRADES
 from evidence.records.foreign.view import ForeignRun
 from evidence.records.ours import Run
-from evidence.run.layout import MANIFEST, METRICS
+from evidence.run.layout import MANIFEST, METRICS, PLAN
 from schemas.problems import formats
 from schemas.problems.words import counted
 from schemas.reading.values import objects_at, text_at
@@ -27,7 +27,7 @@ def plan(run: Run) -> None:
     """Draw what was planned beside what was observed, and what the memory is for."""
     rows = forecast.forecasts(run.plan, run.manifest)
     if not rows:
-        markup.empty("No plan", "This run has no plan.json; training writes one before the first step.")
+        _no_plan(run)
         return
     markup.table(
         ["What", "Planned", "Observed", "Remark"], [(row.what, row.planned, row.observed, row.remark) for row in rows]
@@ -36,6 +36,13 @@ def plan(run: Run) -> None:
     if run.plan is not None:
         plan_answer.memory_picture(run.plan, key="run_memory", observed=forecast.observed_peak(run.manifest))
     markup.table(["Part", "Size on each device", "Because"], forecast.parts(run.plan), numbers=[1])
+
+
+def _no_plan(run: Run) -> None:
+    if PLAN in run.files:
+        markup.empty("No plan", "plan.json is there and cannot be read. The tab Problems says why.")
+    else:
+        markup.empty("No plan", "This run has no plan.json; training writes one before the first step.")
 
 
 def configuration(run: Run) -> None:

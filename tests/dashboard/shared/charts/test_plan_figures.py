@@ -9,7 +9,7 @@ from plan_answers import GIB, band, part, plan_document, program
 
 from dashboard.shared.charts import plan_figures
 from dashboard.shared.charts.plan_figures import DARK, LIGHT, label
-from dashboard.shared.charts.plan_memory import MOST_PARTS, memory, programs
+from dashboard.shared.charts.plan_memory import MOST_PARTS, deciding, kinds, memory, programs
 from dashboard.shared.charts.plan_session import session
 from dashboard.shared.tables import plan_time
 
@@ -42,8 +42,27 @@ def test_a_limit_far_off_is_said_and_not_drawn() -> None:
 def test_a_plan_of_before_has_one_program_and_an_observed_peak_its_line() -> None:
     found = programs({"need_bytes": 4 * GIB, "available_bytes": 8 * GIB, "verdict": "fits", "parts": [part("x", 4)]})
     assert [(one.name, one.peak, one.limit) for one in found] == [("Train step", 4 * GIB, 8 * GIB)]
-    lines = memory(found, DARK, observed=5.0 * GIB).to_plotly_json()["layout"]["shapes"]
-    assert [line["x0"] for line in lines] == [8, 5]
+    layout = memory(found, DARK, observed=5.0 * GIB).to_plotly_json()["layout"]
+    assert [line["x0"] for line in layout["shapes"]] == [8, 5]
+    assert layout["annotations"][-1]["xanchor"] == "center"
+
+
+def test_words_at_the_right_edge_end_at_their_line_and_no_line_passes_through_them() -> None:
+    plan = plan_document(programs=[program("train", "fits", [part("params", 0.01)])])
+    *_, limit, observed = memory(programs(plan), LIGHT, observed=0.01 * GIB).to_plotly_json()["layout"]["annotations"]
+    assert (limit["text"], limit["bgcolor"]) == ("usable 15.75 GiB", LIGHT.paper)
+    assert (observed["text"], observed["xanchor"]) == ("observed 10.2 MiB", "right")
+
+
+def test_each_colour_has_one_name_in_the_legend_and_the_program_that_needs_most_is_known() -> None:
+    found = programs(plan_document())
+    assert kinds(found) == ["params", "opt_state", "activations", "logits", "cache"]
+    inside = [part("layer_inside", 2), part("layer_inputs", 1), part("gathered_weights", 1)]
+    assert kinds(programs(plan_document(programs=[program("train", "fits", inside)]))) == ["activations", "other"]
+    most = deciding(found)
+    assert most is not None
+    assert (most.name, most.because) == ("Train step", "compiled for a v5e chip")
+    assert deciding([]) is None
 
 
 def test_many_parts_end_in_one() -> None:
@@ -64,6 +83,23 @@ def test_a_session_is_stacked_and_its_limits_are_drawn_where_they_are_near() -> 
     assert [one["base"][0] for one in bars[1:]] == pytest.approx(ends[:-1])
     assert ends[-1] == pytest.approx(4.5 + 2220 / 3600)
     assert [line["x0"] for line in figure["layout"]["shapes"]] == [9, 20]
+
+
+def test_a_run_that_takes_little_of_its_session_has_its_parts_enlarged_above_the_limits() -> None:
+    whole = plan_time.Band(low=300, likely=600, high=1200)
+    found = [
+        plan_time.Part(name="install", seconds=whole, because=""),
+        plan_time.Part(name="train", seconds=whole, because=""),
+    ]
+    figure = session(found, [plan_time.Limit(name="session", seconds=32400)], LIGHT).to_plotly_json()
+    install, train, run, band = figure["data"]
+    assert [one.get("xaxis", "x") for one in (install, train, run, band)] == ["x", "x", "x2", "x2"]
+    layout = figure["layout"]
+    assert (layout["xaxis"]["title"]["text"], list(layout["xaxis"]["range"])) == ("minutes, by part", [0, 20])
+    assert (run["x"][0], layout["xaxis2"]["title"]["text"]) == (pytest.approx(1 / 3), "hours")
+    [line] = layout["shapes"]
+    assert (line["x0"], line["xref"], line["yref"]) == (9, "x2", "y2")
+    assert layout["yaxis"]["domain"][0] > layout["yaxis2"]["domain"][1]
 
 
 def test_what_is_a_sliver_of_a_session_is_drawn_without_its_limit() -> None:

@@ -53,6 +53,18 @@ def test_each_answer_is_drawn_when_it_is_there(opened: Open, root: Path) -> None
     assert "Check again" in labels(app)
 
 
+def test_all_answers_are_asked_for_again(opened: Open, root: Path) -> None:
+    for options, document in (
+        (ON, plan_document()),
+        (("--where", "--quick"), where_document()),
+        ((*ON, "--grid", "--quick"), grid_document()),
+    ):
+        put_answer(root, tiny(), options, document)
+    app = press(opened(state.PLAN, source="tiny.yaml"), "Check again")
+    assert "Whether tiny fits on kaggle-tpu-v5e-8 stands here in a moment." in said(app)
+    assert plotted(app) == 0
+
+
 def test_a_planted_answer_is_not_shown(opened: Open, root: Path) -> None:
     folder = put_answer(root, tiny(), (*ON, "--quick"), plan_document())
     (folder / "seal").write_text("0" * 64)
@@ -65,19 +77,37 @@ def test_why_there_is_no_answer_is_said(opened: Open, root: Path) -> None:
     put_answer(root, tiny(), (*ON, "--quick"), None, code=2, output="error TP001: no <b>such</b> key")
     app = opened(state.PLAN, source="tiny.yaml")
     assert "The check gave no answer: it ended with exit code 2." in said(app)
+    assert "stands here in a moment" not in said(app)
     assert "error TP001: no <b>such</b> key" in [block.value for block in app.code]
     assert "Check again" in labels(app)
+
+
+def test_what_a_device_does_not_compute_is_said_without_figures_that_there_are_not(opened: Open, root: Path) -> None:
+    finding = {
+        "code": "TP730",
+        "severity": "error",
+        "what": "precision.params is bfloat16, which it has not.",
+        "next": "x",
+    }
+    document = plan_document(verdict="unsupported", need_bytes=0, parts=[], programs=[], time=None, findings=[finding])
+    put_answer(root, tiny(), ON, document)
+    put_answer(root, tiny(), ("--where", "--quick"), where_document())
+    app = opened(state.PLAN, source="tiny.yaml")
+    assert "does not compute what the configuration asks for." in said(app)
+    assert "precision.params is bfloat16, which it has not." in said(app)
+    assert "0 B needed" not in said(app)
+    assert "What is the memory for?" not in [header.value for header in app.header]
 
 
 def test_one_that_runs_says_how_far_it_is_and_can_be_cancelled(
     opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cancelled: list[tuple[str, ...]] = []
-    running = Asked(state="running", output="compiling 3 of 18 layers", seconds=42.0)
+    running = Asked(state="running", output="t4: compiling 3 of 18 layers", seconds=42.0)
     monkeypatch.setattr(planning, "planning", lambda root, config, options=(): running)
     monkeypatch.setattr(planning, "cancel", lambda root, config, options=(): cancelled.append(tuple(options)))
     app = opened(state.PLAN, source="tiny.yaml")
-    assert "compiling 3 of 18 layers" in said(app)
+    assert "t4: compiling 3 of 18 layers" in said(app)
     assert "Cancel" in labels(app)
     press(app, "Cancel")
     assert cancelled == [(*ON, "--quick")]
@@ -125,6 +155,17 @@ def test_advice_goes_into_the_form_the_address_and_launch(opened: Open, root: Pa
     assert yaml.safe_load(app.run().code[-1].value)["optimizer"]["name"] == "adafactor"
 
 
+def test_launch_and_plan_lead_to_each_other_with_the_same_configuration(opened: Open) -> None:
+    app = press(opened(state.PLAN, source="tiny.yaml", set="limits.steps=7"), "Open in Launch")
+    assert "Runs keep going if you close this page." in said(app)
+    assert app.selectbox(key="source").value == "tiny.yaml"
+    assert yaml.safe_load(app.code[-1].value)["limits"]["steps"] == 7
+    app = press(app, "Where else does it fit?")
+    assert "Says what a run needs on a device that you do not have yet." in said(app)
+    assert app.selectbox(key="source").value == "tiny.yaml"
+    assert app.query_params["set"] == "limits.steps=7"
+
+
 def test_a_link_shows_the_same_configuration_and_target(opened: Open, root: Path) -> None:
     changed = form.changed(tiny(), {("limits", "steps"): 7, ("optimizer", "learning_rate"): 0.5})
     put_answer(root, changed, ("--on", "t4"), too_large())
@@ -165,6 +206,10 @@ def test_of_what_libraries_print_only_the_programs_own_words_are_shown(opened: O
     app = opened(state.PLAN, source="tiny.yaml")
     assert ABSENT in [block.value for block in app.code]
     assert asking.last_said(LIBRARIES.splitlines()[1]) == ""
+    assert asking.last_said(LIBRARIES) == "", "no traceback, and nothing that it ends with"
+    assert asking.last_said("my-4060ti: reading the rows\n  learning/runtime/libtpu_init_utils.cc:370\n") == (
+        "my-4060ti: reading the rows"
+    )
     assert asking.last_said(f"t4: compiling train\n{LIBRARIES.splitlines()[1]}") == "t4: compiling train"
     assert "Unable to load CUDA" in asking.why_not(LIBRARIES), "without a problem of our own, all of it is shown"
 

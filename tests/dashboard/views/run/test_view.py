@@ -22,7 +22,7 @@ from dashboard.shared.reading.series import Tail
 from dashboard.shared.session import state
 from evidence.index.runs import index_runs
 from evidence.records.importing import import_run
-from evidence.run.layout import FIRST_EXAMPLES, LOG, MANIFEST, METRICS, PREDICTIONS
+from evidence.run.layout import FIRST_EXAMPLES, LOG, MANIFEST, METRICS, PLAN, PREDICTIONS
 from evidence.run.lock import RunLock
 from evidence.run.notes import Change, change_notes
 from launch.jobs.folder import enqueue, mark_started, new_job_folder, read_job
@@ -91,6 +91,14 @@ def test_of_a_long_example_it_is_said_how_much_is_shown(opened: Open, root: Path
     assert (
         "Row 1,234: 2,500 tokens, 2,500 of them supervised, cut to the sequence length; the first 2,000 are shown</p>"
     ) in text
+
+
+def test_a_plan_that_cannot_be_read_is_not_said_to_be_missing(opened: Open, root: Path) -> None:
+    folder = write_run(root, "alpha")
+    (folder / PLAN).write_text("{")
+    assert "plan.json is there and cannot be read." in said(opened(state.RUN, run="alpha", view="Plan"))
+    (folder / PLAN).unlink()
+    assert "This run has no plan.json" in said(opened(state.RUN, run="alpha", view="Plan"))
 
 
 def test_the_only_run_is_not_asked_for(opened: Open, root: Path) -> None:

@@ -177,6 +177,17 @@ def test_checkpoints_and_the_disk():
     assert findings(replace(run, checkpoint_bytes=5_012_344_832), T4X2) == ()
 
 
+def test_what_passes_through_the_machine_and_its_memory():
+    """Gemma-2B with AdamW in float32: three times 10.02 GB, on Kaggle's machine of 31 GB, and twice as much."""
+    run = replace(QUIET, host_bytes=2 * 30_074_068_992, host_because="the state that is copied when it is saved")
+    problem = only(findings(run, T4X2))
+    assert problem.code == "TP743"
+    said = "the state that is copied when it is saved is 60.1 GB; the machine of kaggle-t4x2 has 31 GB of memory."
+    assert problem.what == said
+    assert findings(replace(run, host_bytes=30_074_068_992), T4X2) == ()
+    assert findings(replace(run, host_bytes=None), T4X2) == ()
+
+
 def test_the_worst_comes_first():
     run = replace(QUIET, compute_type="bfloat16", padding_fraction=0.93, checkpoint_bytes=10**10, checkpoints_on_disk=3)
     assert [each.severity for each in findings(run, T4X2)] == ["error", "error", "warning"]

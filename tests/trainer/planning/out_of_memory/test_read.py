@@ -81,6 +81,10 @@ def test_a_real_text(name: str):
             "the program went on",
         ),
         ("RESOURCE_EXHAUSTED: Quota exceeded for quota metric 'Requests'", "the text does not say which"),
+        (
+            "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 131072, Hardware limit: 1",
+            "the small memory inside a GPU",
+        ),
         ("RuntimeError: CUDA error: device-side assert triggered", "an index on the GPU is out of range"),
     ],
 )
@@ -161,3 +165,19 @@ def test_a_long_log_is_read_in_a_moment():
 
 def test_amounts():
     assert doctest.testmod(amounts).failed == 0
+
+
+def test_a_server_is_not_told_to_train_adapters():
+    answer = explanation(read_out_of_memory(text_of("vllm_cache"), source=""))
+    assert [each["set"] for each in answer["changes"]] == [None, None, None]
+    assert "--max-model-len" in answer["changes"][1]["what"]
+
+
+def test_a_full_cpu_is_told_what_a_device_is_told():
+    settings = [each["set"] for each in explanation(read_out_of_memory(text_of("jax_cpu"), source=""))["changes"]]
+    assert "memory.remat=layer" in settings
+    assert "method.kind=lora" in settings
+
+
+def test_the_sentence_is_whole():
+    assert read_out_of_memory(text_of("gpu_bytes_2025"), source="").said.endswith(" bytes")

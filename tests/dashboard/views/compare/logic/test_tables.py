@@ -69,8 +69,9 @@ def test_settings_of_a_run_without_documents(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("peak", "remark"),
     [
-        (1_700_000, "Observed is +6.2 % of the plan, within its known error."),
-        (3_200_000, "Observed is +100.0 % of the plan."),
+        (1_700_000, "6.2 % more than planned, within its known error."),
+        (3_200_000, "100.0 % more than planned."),
+        (1_200_000, "25.0 % less than planned."),
     ],
 )
 def test_the_plan_beside_what_was_observed(peak: int, remark: str) -> None:
@@ -84,6 +85,12 @@ def test_the_plan_beside_what_was_observed(peak: int, remark: str) -> None:
     assert memory.remark == remark
     assert fits.observed == "All steps were done."
     assert forecast.forecasts(None, manifest) == []
+
+
+def test_what_a_plan_does_not_state_is_not_said_to_differ() -> None:
+    device, memory, _ = forecast.forecasts({"error_fraction": 0.2}, {"devices": {"kind": "T4", "count": 1}})
+    assert (device.planned, device.remark) == ("–", "")
+    assert memory.planned == "–"
 
 
 def test_on_a_cpu_the_whole_process_is_not_held_against_arrays() -> None:

@@ -68,6 +68,18 @@ def test_each_cell_has_its_verdict_as_a_symbol_and_its_need(colours) -> None:
     assert figure["layout"]["xaxis"]["title"]["text"] == "tokens of a sequence; in the cells GiB on each device"
 
 
+def test_needs_of_a_small_model_are_in_a_unit_in_which_they_can_be_told_apart() -> None:
+    cells = [
+        {"microbatch_size": batch, "max_length": 8, "verdict": "fits", "need_bytes": need}
+        for batch, need in ((1, 3 * 2**20), (2, 40 * 2**20), (4, 1200 * 2**20))
+    ]
+    found = grid.grid({"grid": {"cells": cells, "available_bytes": 16 * GIB}})
+    assert found is not None
+    figure = grid.heat_map(found, LIGHT).to_plotly_json()
+    assert [row[0] for row in figure["data"][0]["text"]] == ["✓ 3.0", "✓ 40.0", "✓ 1,200"]
+    assert figure["layout"]["xaxis"]["title"]["text"] == "tokens of a sequence; in the cells MiB on each device"
+
+
 def test_a_pair_that_was_not_planned_is_empty_and_ends_what_fits() -> None:
     found = grid.grid(answer({(1, 100): "fits", (4, 100): "fits", (2, 200): "fits"}))
     assert found is not None

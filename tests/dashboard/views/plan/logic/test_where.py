@@ -41,6 +41,30 @@ def test_bars_are_in_percent_of_what_is_usable_and_verdicts_differ_in_pattern_an
     assert list(figure["layout"]["yaxis"]["ticktext"]) == ["kaggle-empty", "<b>full</b>", "large", "absent"]
 
 
+def test_the_columns_of_need_and_time_are_headed_within_the_axis() -> None:
+    layout = where.bars(where.places(THREE), LIGHT).to_plotly_json()["layout"]
+    heads = [note for note in layout["annotations"] if note["text"] in {"GiB", "time"}]
+    assert len(heads) == 2
+    assert all(note["y"] < layout["yaxis"]["range"][1] for note in heads), "Plotly drops words beyond the range"
+
+
+def test_the_axis_ends_near_the_limit_where_nothing_goes_beyond_it() -> None:
+    small = where.bars(where.places(answer(place("a", "fits", 4, 16, 1))), LIGHT).to_plotly_json()
+    assert list(small["layout"]["xaxis"]["range"]) == [0, 120]
+    large = where.bars(where.places(answer(place("a", "does_not_fit", 40, 16, 1))), LIGHT).to_plotly_json()
+    assert list(large["layout"]["xaxis"]["range"]) == [0, 200]
+
+
+def test_why_a_target_is_unsupported_is_said_once_for_all_of_them() -> None:
+    rows = [
+        place(name, "unsupported", None, 16, None)
+        | {"because": f"precision.params is bfloat16, which {name} does not have."}
+        for name in ("t4", "kaggle-t4x2")
+    ]
+    found = where.places(answer(*rows, place("a", "fits", 4, 16, 1)))
+    assert where.why_unsupported(found) == ["t4, kaggle-t4x2: precision.params is bfloat16, which it does not have."]
+
+
 def test_the_sentence_counts_and_names_what_is_free() -> None:
     assert where.in_one_sentence(where.places(THREE)) == (
         "It fits on 2 of 4 targets. Free within a weekly quota: kaggle-empty."
@@ -86,6 +110,19 @@ def test_a_plan_takes_the_place_of_its_row_and_one_for_an_own_machine_gets_a_row
     assert found["full"].hours.likely == 2
     assert [one.name for one in where.places(THREE, plan=plan, chosen="mine")].count("mine") == 1
     assert len(where.places(THREE, plan={"time": "soon"}, chosen="mine")) == 5
+
+
+def test_a_plan_that_knows_no_need_leaves_the_row_with_its_reason() -> None:
+    unsupported = place("t4", "unsupported", None, 16, None) | {"because": "no bfloat16"}
+    [found] = where.places(answer(unsupported), plan={"verdict": "unsupported", "need_bytes": 0}, chosen="t4")
+    assert (found.because, found.need) == ("no bfloat16", None)
+    figure = where.bars([found], LIGHT).to_plotly_json()
+    assert not [note for note in figure["layout"]["annotations"] if "0.00" in note["text"]]
+
+
+def test_a_run_of_seconds_takes_seconds() -> None:
+    figure = where.bars(where.places(answer(place("a", "fits", 4, 16, 6 / 3600))), LIGHT).to_plotly_json()
+    assert "6 s" in [note["text"] for note in figure["layout"]["annotations"]]
 
 
 def test_how_needs_are_known_is_said_of_all_and_of_the_chosen_one() -> None:
