@@ -27,6 +27,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
 from adversary_parts.again import AGAIN
 from adversary_parts.forged import VARIANTS, forged_run
+from adversary_parts.forged_gpu import forged_gpu
+from adversary_parts.gpu_variants import GPU_VARIANTS
 from adversary_parts.lies import LIES, Values
 from leaves import Forger, Forgery
 
@@ -74,6 +76,9 @@ def forgeries(root: Path) -> Iterator[Told]:
     for name, changes in VARIANTS.items():
         grade, codes = codes_of(forged_run(root, name, changes))
         yield Told(family="forged", name=name, grade=grade, codes=codes, replay=None)
+    for name, change in GPU_VARIANTS.items():
+        grade, codes = codes_of(forged_gpu(REPOSITORY / RUN, root / "again", name, change))
+        yield Told(family="forged, again", name=name, grade=grade, codes=codes, replay=None)
 
 
 def write(forger: Forger, tell: Callable[[Values], None]) -> Path:

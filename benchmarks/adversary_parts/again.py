@@ -24,6 +24,7 @@ from adversary_parts.lies import (
     put,
     right,
 )
+from evidence.run.hashes import sha256_json
 
 EXAMPLES = "first_examples.json"
 BOTH = (PREDICTIONS, BASELINE)
@@ -53,6 +54,18 @@ def setting(key: str, value: object) -> Tell:
         put(values, f"{CONFIG}/{group}/{name}", value)
         if name in values[MANIFEST]["effective"].get(group, {}):
             put(values, f"{MANIFEST}/effective/{group}/{name}", value)
+
+    return tell
+
+
+def asked(key: str, value: object) -> Tell:
+    """Return another way of asking, with its hash."""
+
+    def tell(values: Values) -> None:
+        how = {name: stated for name, stated in values[SUMMARY]["generation"].items() if name != "sha256"} | {
+            key: value
+        }
+        values[SUMMARY]["generation"] = how | {"sha256": sha256_json(how)}
 
     return tell
 
@@ -214,8 +227,8 @@ AGAIN: tuple[tuple[str, str, Tell], ...] = (
     ("deep", "no tokens and fingerprints", rows(without("output_token_ids", "fingerprint"), *BOTH)),
     ("deep", "steps twice as fast", twice_as_fast),
     ("deep", "an error in the log", error_logged),
-    ("deep", "another prompt template", one(f"{SUMMARY}/generation/prompt_template", "Q: {prompt}\nA:")),
-    ("deep", "another end token", one(f"{SUMMARY}/generation/stop_token_id", 2)),
+    ("deep", "another prompt template", asked("prompt_template", "Q: {prompt}\nA:")),
+    ("deep", "another end token", asked("stop_token_id", 2)),
     ("deep", "training examples in another order", backwards),
     ("wide", "another beta1", setting("optimizer.beta1", 0.8)),
     ("wide", "another epsilon", setting("optimizer.epsilon", 1e-3)),

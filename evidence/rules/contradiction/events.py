@@ -50,7 +50,7 @@ def events_are_those_of_a_run(facts: Facts) -> Iterator[Problem]:
         event, before = next((one, other) for one, other in zip(firsts, right, strict=True) if one != other)
         line = events.index(event) + 1
         yield _other(facts, f"The event {event} comes before {before}.", line)
-    if events[-1] != SEALED and SEALED in events:
+    if SEALED in events and events[-1] != SEALED:
         yield _other(facts, f"The event {events[-1]} comes after the seal.", len(events))
     yield from _checkpoint(facts, log)
     if CONTINUED in events and facts.manifest["parent"] is None:

@@ -10,10 +10,14 @@ import pytest
 from evidence.judge.judgement import report_of
 from evidence.records.ours import read_run
 
-# At the end: a benchmark may have the name of a package.
-sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
+# At the end, and for these imports alone: a benchmark may have the name of a package.
+sys.path.append(BENCHMARKS := str(Path(__file__).parents[3] / "benchmarks"))
 
 from adversary_parts.forged import VARIANTS, forged_run
+from adversary_parts.forged_gpu import forged_gpu
+from adversary_parts.gpu_variants import GPU_VARIANTS
+
+sys.path.remove(BENCHMARKS)
 
 UNNAMED = {"as told", "an unknown commit"}
 """What a folder cannot contradict: these need somebody outside."""
@@ -24,3 +28,18 @@ def test_a_forged_run_is_never_more_than_consistent(tmp_path: Path, name: str) -
     report = report_of(read_run(forged_run(tmp_path, name, VARIANTS[name])))
     assert report.grade.name != "verified"
     assert any(each.severity != "note" for each in report.findings) == (name not in UNNAMED)
+
+
+SMOKE = Path(__file__).parents[3] / "submission_runs" / "demo-smoke"
+UNNAMED_AGAIN = {
+    *("as told", "three items", "a card of no name", "a half that comes again", "an exponential"),
+    "a commit of one digit",
+}
+"""A small set and a new card may be; with parameters in bfloat16 rows may come again, and a curve may be smooth."""
+
+
+@pytest.mark.parametrize("name", GPU_VARIANTS)
+def test_a_forged_fine_tuning_is_never_more_than_consistent(tmp_path: Path, name: str) -> None:
+    report = report_of(read_run(forged_gpu(SMOKE, tmp_path, name, GPU_VARIANTS[name])))
+    assert report.grade.name != "verified"
+    assert any(each.severity != "note" for each in report.findings) == (name not in UNNAMED_AGAIN)

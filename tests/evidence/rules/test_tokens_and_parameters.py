@@ -153,6 +153,11 @@ def test_a_run_without_a_parent_does_not_go_on(forger: Forger) -> None:
     assert found(forger, continued) == {"TP365"}
 
 
+def test_a_log_without_events_is_named(forger: Forger) -> None:
+    """It once ended the check with an IndexError."""
+    assert "TP365" in found(forger, lambda values: values[layout.LOG].clear())
+
+
 def test_kept_parameters_are_those_of_the_end(forger: Forger) -> None:
     path = forger.folder / layout.TRAINED_PARAMS
     content = bytearray(path.read_bytes())
