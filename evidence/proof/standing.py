@@ -76,8 +76,8 @@ def graded_with(grade: Grade, proofs: Sequence[Proof]) -> Grade:
     silent = [f"{_sentence(proof)} {NOTHING}" for proof in proofs if proof.by and proof.holds and not proof.repeats]
     claims = [_claim(proof) for proof in proofs if not proof.by]
     if speaking and not against:
-        return Grade(name="verified", reasons=(*speaking, *grade.reasons))
-    return Grade(name="consistent", reasons=(*against, *speaking, *silent, *grade.reasons, *claims))
+        return Grade(name="verified", reasons=_each_once(*speaking, *grade.reasons))
+    return Grade(name="consistent", reasons=_each_once(*against, *speaking, *silent, *grade.reasons, *claims))
 
 
 def speaks_against(receipt: dict[str, Any]) -> bool:
@@ -115,6 +115,11 @@ def _with_proofs(report: RunReport) -> RunReport:
         return report
     proofs = proofs_of(report.path, report.manifest_sha256)
     return replace(report, grade=graded_with(report.grade, proofs)) if proofs else report
+
+
+def _each_once(*reasons: str) -> tuple[str, ...]:
+    """Return reasons in their order; who repeats a run three times a day with one result says it once."""
+    return tuple(dict.fromkeys(reasons))
 
 
 def _sentence(proof: Proof) -> str:

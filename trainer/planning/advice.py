@@ -26,6 +26,9 @@ FREE = ("memory.donate",)
 """Settings that cost nothing: whoever changes anything had better have them too."""
 
 
+MICROBATCH = "batch.microbatch_size"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Advised:
     """One set of settings and what is known of the run with it."""
@@ -89,6 +92,13 @@ def advice(
     found = []
     for number, each in enumerate(sets[:MOST_SETS], 1):
         say(f"verifying {number} of {min(len(sets), MOST_SETS)} changes: {', '.join(_settings(each))}")
+        found.append(verified(subject, each, asking.open_ended()))
+    # Sums may say too little: where the compiler refuses a microbatch, a smaller one is tried, then the smallest.
+    smaller = [each for each in enough if _kind(each[0]) == MICROBATCH and each not in sets]
+    for each in smaller[:1] + smaller[1:][-1:]:
+        if any(advised.verdict in ("fits", "tight") for advised in found):
+            break
+        say(f"verifying a smaller one: {', '.join(_settings(each))}")
         found.append(verified(subject, each, asking.open_ended()))
     for number, advised in enumerate(found):
         if any(other.verdict == "fits" for other in found):

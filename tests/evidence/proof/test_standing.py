@@ -61,6 +61,15 @@ def test_the_folder_alone_is_consistent_and_this_users_receipt_makes_it_verified
     assert reasons[0] == "Checked by you on 2026-11-23: 5 of 5 segments are identical."
 
 
+def test_two_receipts_of_a_day_that_say_the_same_are_both_kept_and_said_once(run: Path) -> None:
+    first = keep_receipt(receipt(run))
+    second = keep_receipt({**receipt(run), "made_at": "2026-11-23T20:15:00.001+00:00"})
+    assert first != second
+    assert [each for each in grade(run)[1] if "Checked by you" in each] == [
+        "Checked by you on 2026-11-23: 5 of 5 segments are identical."
+    ]
+
+
 def test_a_receipt_that_came_with_the_run_is_a_claim(run: Path, tmp_path: Path, monkeypatch: Any) -> None:
     shutil.copytree(keep_receipt(receipt(run)).parent, run / RECEIPTS)
     assert grade(run)[0] == "verified"

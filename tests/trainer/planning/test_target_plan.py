@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,13 @@ from evidence.targets.table import target_of, targets
 from schemas.problems.problem import ProblemError
 from schemas.validate import check_value
 from trainer.config.tree import Batch, Config, Data, Evaluation, Limits, Memory, Model, Optimizer, Precision
+from trainer.data.prompts import Asked
 from trainer.loop.program import train_program
+from trainer.loop.task import Task
 from trainer.methods.model import model_of
 from trainer.model.files.known import known_source
 from trainer.planning import ask, target_plan
+from trainer.planning.advice import advice
 from trainer.planning.ask import Asking
 from trainer.planning.compile.ahead import Compiler
 from trainer.planning.compile.machines import V5E_1, machine_of
@@ -27,8 +31,9 @@ from trainer.planning.division import divided
 from trainer.planning.duration.operations import operations, step_operations
 from trainer.planning.estimate.part import Part
 from trainer.planning.estimate.programs import estimates
+from trainer.planning.program_answer import ProgramAnswer
 from trainer.planning.subject import subject_of
-from trainer.planning.target_plan import Wish, plan_for
+from trainer.planning.target_plan import Wish, asking_for, computable_changes, plan_for
 from trainer.planning.verdict import verdict, worst
 
 GIB = 2**30
@@ -129,7 +134,43 @@ def test_advice_passes_over_what_cannot_be_built():
     plan = plan_for(config, target_of("t4"), QUICK)
     [fitting] = [each for each in plan["advice"] if each["verdict"] == "fits"]
     assert fitting["set"] == ["method.kind=lora", "precision.params=float16"]
-    assert fitting["costs"].endswith("; frozen weights are rounded to 11 bits of mantissa")
+    assert fitting["costs"].endswith("; frozen weights are rounded to 3 to 4 decimal digits")
+
+
+class Stricter:
+    """Asks a compiler that needs twenty times as much of microbatches above 8 as the sums say."""
+
+    def __init__(self, sums: Asking) -> None:
+        self.sums = sums
+
+    def quick(self) -> Asking:
+        return self.sums
+
+    def brief(self) -> "Stricter":
+        return self
+
+    def open_ended(self) -> "Stricter":
+        return self
+
+    def programs(self, task: Task, asked: Asked | None) -> list[ProgramAnswer]:
+        answers = self.sums.programs(task, asked)
+        if task.config.batch.microbatch_size <= 8:
+            return answers
+        return [replace(each, peak_bytes=20 * each.peak_bytes) for each in answers]
+
+
+def test_where_a_compiler_refuses_a_microbatch_a_smaller_one_is_advised():
+    halved = Precision(params="bfloat16", compute="bfloat16")
+    config = replace(GEMMA, batch=Batch(microbatch_size=128), precision=halved)
+    target = target_of("tpu-v5e-1")
+    subject = subject_of(config, target, say=lambda line: None)
+    with asking_for(target, subject, QUICK) as sums:
+        need = max(each.peak_bytes for each in sums.programs(subject.task, subject.asked))
+        changes = partial(computable_changes, target)
+        found = advice(subject, Stricter(sums), need_bytes=need, say=lambda line: None, changes=changes)
+    sizes = [each.changes[-1].config.batch.microbatch_size for each in found if each.verdict in ("fits", "tight")]
+    assert sizes
+    assert max(sizes) <= 8
 
 
 def test_advice_for_what_is_tight_frees_something():
