@@ -20,7 +20,9 @@ from evidence.index.summary import MOST_POINTS, RunSummary, summary_of, with_rep
 from evidence.judge.judgement import together
 from evidence.judge.report import RunReport
 from evidence.proof.receipts import receipts_state
-from evidence.proof.standing import with_proofs
+from evidence.proof.standing import standing_of, with_proofs
+from evidence.records.ours import read_run
+from evidence.run import layout
 from evidence.run.folder_state import FolderState, folder_state
 from evidence.run.unreadable import NO_SUCH_PATH, UNREADABLE_FOLDER
 from schemas.problems.problem import Problem, ProblemError
@@ -212,13 +214,16 @@ def index_runs(root: Path) -> Sequence[RunSummary]:
 
 
 def index_folder(root: Path) -> Sequence[RunSummary]:
-    """Return what `index_runs` returns, of a folder that somebody named.
+    """Return what `index_runs` returns, of a folder that somebody named; of a run's own folder, that run alone.
 
     Raises:
         ProblemError: There is no such folder (exit code 2).
     """
     if not Path(root).is_dir():
         raise ProblemError([_no_folder(root)], exit_code=2)
+    if (Path(root) / layout.MANIFEST).is_file():
+        run = read_run(Path(root))
+        return [summary_of(run, standing_of(run))]
     return index_runs(root)
 
 

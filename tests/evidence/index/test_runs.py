@@ -145,6 +145,14 @@ def test_root_that_is_not_there_has_no_runs(tmp_path: Path) -> None:
     assert refused.value.exit_code == 2
 
 
+def test_a_runs_own_folder_is_a_list_of_that_run(tmp_path: Path) -> None:
+    """Its folders of checkpoints and receipts are not runs."""
+    run = write_run(tmp_path, "run")
+    (run / "receipts").mkdir()
+    (run / "receipts" / "replay.json").write_text("{}")
+    assert index_folder(run) == index_folder(tmp_path)
+
+
 def test_root_that_cannot_be_read_is_listed_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: Path) -> None:
         raise PermissionError(13, "Permission denied", str(path))
