@@ -61,6 +61,7 @@ batch: {microbatch_size: 8}
 mesh: {device: cpu, devices: 1}
 checkpoint: {save_every_steps: 5}
 evaluation: {eval_set: eval_v1, max_new_tokens: 4, batch_size: 50}
+recording: {params_mib: 0}  # a replay of the recorder's calls has no parameters to keep
 limits: {steps: 20}
 """
 RECORDED = ("start", "set", "update", "document", "text", "metric", "link", "log", "sync", "record_result", "seal")

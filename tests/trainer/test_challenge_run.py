@@ -90,10 +90,11 @@ def test_an_honest_run_gives_the_same_answers_bit_for_bit(folder: Path):
 
 
 def test_a_claimed_99_percent_cannot_be_true(folder: Path):
-    before = report_of(read_run(folder)).grade.name
     forge_answers(folder, lambda number, row: row if number == 0 else right_answer(row))
+    # The folder alone tells that tokens are left out, and not that the answers are forged.
     report = report_of(read_run(folder))
-    assert report.grade.name == before  # the folder alone does not tell
+    assert report.grade.name == "measured"
+    assert {each.code for each in report.findings if each.severity == "error"} == {"TP525"}
     receipt = challenged(folder)
     assert receipt["result"] == "different"
     assert (receipt["score"]["stated"]["value"], receipt["score"]["can_be_true"]) == (0.98, False)

@@ -91,7 +91,6 @@ def outputs_are_whole(facts: Facts) -> Iterator[Problem]:
         yield from first_few(_odd_outputs(facts, file, rows, limit))
         yield from first_few(_odd_ends(facts, file, rows, stop))
         yield from first_few(_texts_of_one_answer(facts, file, rows))
-        yield from first_few(_states_of_two_answers(facts, file, rows))
 
 
 def _prediction_files(facts: Facts) -> Iterator[tuple[str, Sequence[Document]]]:
@@ -158,18 +157,6 @@ def _odd_ends(facts: Facts, file: str, rows: Sequence[Document], stop: int | Non
             stands = f"stands at place {places[0] + 1} of {len(ids)}" if places else f"is none of {len(ids)}"
             what = f"{row['id']} ended by {row['finish_reason']}, and the end token {stop} {stands}."
             yield found(facts.folder, ODD_OUTPUT, file, what, line=line, pointer="/output_token_ids")
-
-
-def _states_of_two_answers(facts: Facts, file: str, rows: Sequence[Document]) -> Iterator[Problem]:
-    """Yield each row with the fingerprint of another one, whose prompt or tokens are others: so are then its states."""
-    first: dict[str, Document] = {}
-    for line, row in enumerate(rows, start=1):
-        if not (fingerprint := row.get("fingerprint")):
-            continue
-        other = first.setdefault(fingerprint, row)
-        if (other["prompt"], other.get("output_token_ids")) != (row["prompt"], row.get("output_token_ids")):
-            what = f"{row['id']} has the fingerprint of {other['id']}, and another prompt or other tokens."
-            yield found(facts.folder, ODD_OUTPUT, file, what, line=line, pointer="/fingerprint")
 
 
 def _texts_of_one_answer(facts: Facts, file: str, rows: Sequence[Document]) -> Iterator[Problem]:

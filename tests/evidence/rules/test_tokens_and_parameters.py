@@ -60,14 +60,6 @@ def test_a_shown_token_has_the_text_of_its_id(forger: Forger) -> None:
     assert "TP388" in found(forger, other)
 
 
-def test_two_answers_do_not_share_a_fingerprint(forger: Forger) -> None:
-    def shared(values: dict[str, Any]) -> None:
-        rows = values[layout.PREDICTIONS]
-        rows[2]["fingerprint"] = rows[0]["fingerprint"]
-
-    assert "TP342" in found(forger, shared)
-
-
 @pytest.mark.parametrize("field", ["output_token_ids", "fingerprint"])
 def test_what_an_answer_is_followed_by_is_not_left_out(forger: Forger, field: str) -> None:
     def without(values: dict[str, Any]) -> None:
