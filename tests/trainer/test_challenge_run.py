@@ -16,11 +16,14 @@ from evidence.proof.receipts import run_sha256
 from evidence.proof.standing import proofs_of
 from evidence.records.ours import read_run
 from evidence.run import layout
+from evidence.scores.claims import Score
 from schemas.problems.problem import ProblemError
 from schemas.validate import check_value
 from trainer.challenge_run import ChallengeRequest, challenge_run
 from trainer.config.tree import Batch, Config, Data, Evaluation, Limits, Mesh, Method, Model, Optimizer
-from trainer.data.rows import read_dataset
+from trainer.data.rows import RowFile, read_dataset
+from trainer.evaluation.challenged import Challenged
+from trainer.evaluation.questions import Questions
 from trainer.export_run import export_run
 from trainer.loop.kept import kept_params
 from trainer.model.files.source import resolve
@@ -199,6 +202,24 @@ def test_questions_that_training_asks_too_are_left_out(folder: Path, tmp_path: P
     )
     path.write_text(json.dumps(items[0]) + "\n")
     assert refused(folder, items=path) == (2, ["TP059"])
+
+
+@pytest.mark.parametrize(
+    ("in_training", "chance"),
+    [(None, 0.01246), (0, 0.01246), (57, 0.13536), (5000, 0.30167)],
+)
+def test_questions_left_out_count_as_right_up_to_as_many_as_were_asked(in_training: int | None, chance: float):
+    """scipy.stats.fisher_exact(alternative="greater") of 94 of 100 against 83 of 100, 140 of 157 and 183 of 200."""
+    file = RowFile(name="drawn", path=Path(), rows=(), lines=(), sha256="", warnings=())
+    found = Challenged(
+        stated=Score(correct=94, n=100),
+        stated_set="eval_v2",
+        questions=Questions(items=file, source="generated", seed=1, in_training=in_training),
+        answers=[{"correct": number < 83} for number in range(100)],
+        again=(),
+        items=100,
+    )
+    assert found.chance == pytest.approx(chance, abs=1e-4)
 
 
 def test_a_run_that_states_no_score_has_nothing_to_question(folder: Path):

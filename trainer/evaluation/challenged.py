@@ -39,8 +39,18 @@ class Challenged:
 
     @property
     def chance(self) -> float:
-        """How likely so low a score is, if the stated one is true."""
-        return chance_of_less(self.stated, self.found)
+        """How likely so low a score is, if the stated one is true.
+
+        Whoever leaves out what training asks too keeps the harder questions, since of easy ones there are few. So those
+        left out count as answered rightly, as many of them as were asked at most: an honest run is not accused for
+        the choice, and who trained on nearly everything cannot hide behind it.
+
+        Example: 83 of 100 right and 57 left out are held as 140 of 157 against a stated 94 of 100: a chance of 0.14,
+        where 83 of 100 alone have one of 0.012.
+        """
+        left_out = min(self.questions.in_training or 0, self.found.n)
+        as_drawn = Score(correct=self.found.correct + left_out, n=self.found.n + left_out)
+        return chance_of_less(self.stated, as_drawn)
 
     @property
     def can_be_true(self) -> bool:
