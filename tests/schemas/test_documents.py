@@ -99,6 +99,7 @@ def test_a_trailing_newline_breaks_every_pattern(kind, where, node):
         "2026-11-23",
         "7.5",
         "1x1x1",
+        "17 4",
     ]
     schema = {"type": "string", "pattern": node["pattern"]}
     accepted = [text for text in examples if re.search(node["pattern"], text)]

@@ -28,6 +28,8 @@ OTHER_KEPT = Rule(
 
 _TYPES = {"F32": ("float32", 4), "BF16": ("bfloat16", 2), "F16": ("float16", 2), "F64": ("float64", 8)}
 """Element types of safetensors: the name that a hash is over, and bytes."""
+_WIDEST = 8
+"""Bytes of the widest element type."""
 _LENGTH_BYTES = 8
 _LARGEST_HEAD = 1 << 24
 
@@ -39,8 +41,14 @@ def kept_parameters_are_the_trained_ones(facts: Facts) -> Iterator[Problem]:
     """Yield a problem where the kept parameters are of another number, or have another hash, than is stated."""
     if facts.training is None or facts.model is None or layout.TRAINED_PARAMS not in facts.files:
         return
+    path = facts.folder / layout.TRAINED_PARAMS
+    most = facts.model["trainable_parameters"] * _WIDEST + _LARGEST_HEAD
     try:
-        content = (facts.folder / layout.TRAINED_PARAMS).read_bytes()
+        if (there := path.stat().st_size) > most:
+            what = f"The file has {there:,} bytes; what the run trained takes {most:,} at most."
+            yield _problem(facts, what, None)
+            return
+        content = path.read_bytes()
     except OSError:
         return  # That it cannot be read is said where its hash is taken.
     arrays = _arrays(content)

@@ -179,3 +179,19 @@ def test_small_parameters_are_not_left_out(forger: Forger) -> None:
         listed[:] = [each for each in listed if each["path"] != layout.TRAINED_PARAMS]
 
     assert "TP525" in found(forger, unlisted)
+
+
+def test_kept_parameters_of_any_size_are_not_read_beyond_what_was_trained(forger: Forger) -> None:
+    """169,728 parameters: 8 bytes each at most, and 16 MiB for the head."""
+    with (forger.folder / layout.TRAINED_PARAMS).open("wb") as file:
+        file.truncate(64 << 20)
+    assert "TP328" in found(forger, lambda values: None)
+    [problem] = [each for each in check_run(read_run(forger.folder)) if each.code == "TP328"]
+    assert problem.what == "The file has 67,108,864 bytes; what the run trained takes 18,135,040 at most."
+
+
+def test_a_token_of_thousands_of_digits_is_not_a_token(forger: Forger) -> None:
+    def other(values: dict[str, Any]) -> None:
+        values[layout.PREDICTIONS][0]["output_token_ids"] = "9" * 5000
+
+    assert "TP124" in found(forger, other)
