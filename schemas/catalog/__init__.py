@@ -27,8 +27,8 @@ DOCUMENTS = (
 ROWS = ("metric_row", "log_record", "chain_entry", "prediction_row", "dataset_row", "eval_item")
 KINDS = (*DOCUMENTS, *ROWS)
 
-VERSIONS = ("1.0", "1.1")
-"""Every `schema_version` that this program reads, oldest first. 1.1 may hold more than 1.0 and drops nothing."""
+VERSIONS = ("1.0", "1.1", "1.2")
+"""Every `schema_version` that this program reads, oldest first. A later one may hold more, and drops nothing."""
 
 VERSION = VERSIONS[-1]
 """The `schema_version` of documents that this program writes."""

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, TypeVar
 
 from schemas.catalog import VERSION
+from trainer.config.earlier import with_earlier_meaning
 
 T = TypeVar("T")
 
@@ -192,6 +193,7 @@ GROUPS: dict[str, type] = {
 
 def config_of(document: dict[str, Any]) -> Config:
     """Return the tree of a document that `train_config.schema.json` has found valid."""
+    document = with_earlier_meaning(document)
     values = {key: group_of(GROUPS[key], value) if key in GROUPS else value for key, value in document.items()}
     return group_of(Config, values)
 

@@ -100,7 +100,7 @@ def other_build(files: dict[str, bytes]) -> bytes:
     return json.dumps(manifest).encode()
 
 
-@pytest.mark.parametrize("version", ["1.2", "2.0"])
+@pytest.mark.parametrize("version", ["1.3", "2.0"])
 def test_bundle_of_a_later_version_is_refused_in_plain_words(version: str, tmp_path: Path) -> None:
     files = listed_again(contents(CORPUS / "v1/bundles/finished.zip"))
     manifest = json.loads(files["bundle_manifest.json"])
@@ -111,12 +111,12 @@ def test_bundle_of_a_later_version_is_refused_in_plain_words(version: str, tmp_p
         "error TP115: bundle_manifest.json at /schema_version (line 1): "
         f"The document follows version {version} of the schema; nothing else was checked.\n"
         "  What its fields mean may differ there, so that a guess could be wrong without a sign.\n"
-        '  Expected: "1.0" or "1.1".\n'
+        '  Expected: "1.0", "1.1" or "1.2".\n'
         "  Next: Upgrade trainproof (`pip install --upgrade trainproof`) to a release that reads this version.\n"
     )
 
 
-@pytest.mark.parametrize("version", ["1.2", "2.0"])
+@pytest.mark.parametrize("version", ["1.3", "2.0"])
 @pytest.mark.parametrize("name", ["run_manifest.json", "eval_summary.json", "first_examples.json", "plan.json"])
 def test_document_of_a_later_version_is_refused_in_plain_words(version: str, name: str, tmp_path: Path) -> None:
     folder = tmp_path / "finished"

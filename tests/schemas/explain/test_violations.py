@@ -146,7 +146,7 @@ def test_the_version_is_looked_at_before_anything_else():
     for kind in DOCUMENTS:
         if "schema_version" in schema(kind)["required"]:
             assert [problem.code for problem in check_value(kind, {}, file="x")] == ["TP114"]
-        for version in ("2.0", "1.2", "0.9", 1, None, [], "1"):
+        for version in ("2.0", "1.3", "0.9", 1, None, [], "1"):
             found = check_value(kind, {"schema_version": version, "junk": 1}, file="x")
             assert [problem.code for problem in found] == ["TP115"]
 
