@@ -1,0 +1,86 @@
+"""The pages for users: every key is explained as the schema has it, and every command that a page shows exists."""
+
+import importlib.util
+import re
+import shlex
+from dataclasses import fields, is_dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from trainer.config.load import load_config
+from trainer.config.tree import GROUPS, Config
+from trainproof import command
+
+DOCS = sorted(Path("docs").glob("*.md"))
+
+
+@pytest.fixture(scope="module")
+def made():
+    spec = importlib.util.spec_from_file_location("make_configuration", "docs/make_configuration.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_of_the_configuration_is_current(made):
+    found = Path("docs/configuration.md").read_text(encoding="utf-8")
+    assert found == made.page(), "run: python docs/make_configuration.py"
+
+
+def test_every_key_of_the_program_has_one_line():
+    page = Path("docs/configuration.md").read_text(encoding="utf-8")
+    keys = [entry.name for entry in fields(Config) if entry.name not in GROUPS]
+    keys += [f"{name}.{entry.name}" for name, group in GROUPS.items() if is_dataclass(group) for entry in fields(group)]
+    assert re.findall(r"^\| `([a-z_0-9.]+)` \|", page, re.MULTILINE) == keys
+
+
+@pytest.mark.parametrize(
+    ("node", "said"),
+    [
+        ({"type": "integer", "minimum": 8, "maximum": 1024}, "8 to 1,024"),
+        ({"type": ["number", "null"], "exclusiveMinimum": 0, "maximum": 10}, "above 0, at most 10 or `null`"),
+        ({"type": "number", "minimum": 0, "exclusiveMaximum": 0.5}, "0 to below 0.5"),
+        ({"enum": ["full", None]}, "`full`, `null`"),
+        ({"type": "boolean"}, "`true`, `false`"),
+        ({"type": "integer", "minimum": 0, "maximum": 16, "x-unit": "MiB"}, "0 to 16 MiB"),
+    ],
+)
+def test_a_range_in_words(made, node, said):
+    assert made.range_of(node) == said
+
+
+def test_a_default_that_came_later_says_what_was_before(made):
+    node = {"description": "How.", "x-since": "1.2", "x-before": None}
+    assert made.meaning_of(node, "data.how") == "How. A configuration of an earlier version than 1.2 has `null`."
+
+
+def commands_of(page: Path) -> list[list[str]]:
+    """Return the words of each trainproof command in the shell blocks of a page."""
+    blocks = re.findall(r"```(?:sh|bash|console)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("trainproof ")]
+
+
+@pytest.mark.parametrize("page", [Path("README.md"), *DOCS], ids=str)
+def test_a_page_shows_commands_that_exist(page: Path):
+    for words in commands_of(page):
+        node, path = get_command(command.app), []
+        while words and words[0] in getattr(node, "commands", {}):
+            path.append(words.pop(0))
+            node = node.commands[path[-1]]
+        assert path, f"{page}: {words}"
+        known = {name for each in node.params for name in each.opts}
+        given = {command.dashed(word).partition("=")[0] for word in words if word.startswith("--")}
+        assert given <= known, f"{page}: {path} {given - known}"
+
+
+def test_the_examples_of_the_configuration_page_are_usable(tmp_path: Path):
+    (tmp_path / "config.yaml").write_text("model: {name: demo}\n")
+    [one, two, smoke] = [words for words in commands_of(Path("docs/configuration.md")) if words[0] == "train"]
+    assert (one, smoke[-4:]) == (["train", "--config", "config.yaml"], ["--smoke_steps", "2", "--device", "cpu"])
+    settings = [word for flag, word in pairwise(two) if flag == "--set"]
+    config = load_config(tmp_path / "config.yaml", settings=settings)
+    assert (config.optimizer.learning_rate, config.limits.steps) == (1e-4, 300)
