@@ -2,8 +2,9 @@
 
 import os
 import tempfile
-from pathlib import Path
+from collections.abc import Iterator
 
+import compiled
 import packaging_stamp
 import pytest
 from hypothesis import settings
@@ -17,8 +18,10 @@ os.environ["XLA_FLAGS"] = (
     "--xla_force_host_platform_device_count=8 "
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 )
-# Hundreds of tests train the same few small models: what one has compiled, the others take.
-os.environ["JAX_COMPILATION_CACHE_DIR"] = str(Path(__file__).parents[1] / ".pytest_cache" / "jax")
+# Hundreds of tests train the same few small models: what one has compiled, the others and the processes that they start
+# take. A test that must compile by itself is marked `compiles_anew`.
+COMPILED = compiled.prepare(os.environ["XLA_FLAGS"])
+os.environ["JAX_COMPILATION_CACHE_DIR"] = str(COMPILED)
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -31,6 +34,23 @@ os.environ.pop("FORCE_COLOR", None)
 # The same examples at every run, so that a failure in CI is a failure here; long random searches are done by hand.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Clean up what earlier sessions compiled, once a session."""
+    if not hasattr(config, "workerinput"):
+        compiled.clean(COMPILED)
+
+
+@pytest.fixture(autouse=True)
+def _compiles_anew(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Keep a test that is marked `compiles_anew`, and the processes that it starts, from every kept program."""
+    if not request.node.get_closest_marker("compiles_anew"):
+        yield
+        return
+    monkeypatch.setenv("JAX_ENABLE_COMPILATION_CACHE", "false")
+    with compiled.anew():
+        yield
 
 
 COMPILERS = "TRAINPROOF_COMPILERS"

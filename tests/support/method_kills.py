@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-# A program that three runs share is compiled once.
-os.environ["JAX_COMPILATION_CACHE_DIR"] = str(Path(sys.argv[1], "compiled"))
+# A program that three runs share is compiled once; under pytest by one of its sessions.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(sys.argv[1], "compiled")))
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
 from kills import finished, forked, killed, train

@@ -27,6 +27,7 @@ def bytes_of(tree: Any) -> int:
     return sum(shard.size * shard.dtype.itemsize for shard in shards)
 
 
+@pytest.mark.compiles_anew
 @pytest.mark.parametrize("optimizer", ["adamw", "adafactor"])
 @pytest.mark.parametrize("stored", ["float32", "bfloat16"])
 @pytest.mark.parametrize("devices", [1, 4])
