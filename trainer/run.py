@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence.run import layout
+from schemas.problems.render import as_sentence
 from trainer.config.load import config_text
 from trainer.config.tree import Config
 from trainer.data.source import batch_size_of
@@ -24,7 +25,7 @@ from trainer.loop.kept import keep_params
 from trainer.loop.record import record_program
 from trainer.loop.saving import Checkpoints
 from trainer.loop.stop import StopRequest
-from trainer.loop.task import without_reference
+from trainer.loop.task import Task, without_reference
 from trainer.loop.train import Loop, Outcome, train
 from trainer.model.params import Params
 from trainer.objectives.data import Data, record_data
@@ -70,7 +71,7 @@ def run(request: RunRequest, watch: Watch) -> int:
     refuse_authority(config.recording.time_authority)
     parent = parent_of(resume, config)
     devices = choose_devices(config.mesh.device, config.mesh.devices)
-    task, data = read_inputs(config, devices, with_weights=resume is None)
+    task, data = read_and_tell(request, devices, watch)
     refuse_other_rows(resume, data.document(), batch_size=batch_size_of(config, devices=len(devices.list)))
     refuse_no_room(request.folder, task)
     programs, plan = compiled_plan(
@@ -117,6 +118,14 @@ def run(request: RunRequest, watch: Watch) -> int:
         watch.say(said)
     watch.say(f"run folder: {request.folder}")
     return EXIT_CODES[outcome.status]
+
+
+def read_and_tell(request: RunRequest, devices: Devices, watch: Watch) -> tuple[Task, Data]:
+    """Return what a run works with; what is odd about it is told while it can be mended."""
+    task, data = read_inputs(request.config, devices, with_weights=request.resume is None)
+    for problem in (*data.seen, *data.warnings):
+        watch.say(f"{problem.code}: {as_sentence(problem)}")
+    return task, data
 
 
 def claimed(folder: Path, watch: Watch) -> Recorder:

@@ -53,6 +53,7 @@ def nothing_is_left_out(facts: Facts) -> Iterator[Problem]:
     if absent := _absent(facts.manifest["dataset"], OF_DATASET):
         what = f"{layout.MANIFEST} does not state {listed(absent, last='and')} of the dataset."
         yield found(facts.folder, LEFT_OUT, layout.MANIFEST, what, pointer="/dataset")
+    yield from _of_overlap(facts, facts.manifest)
     if "effective" not in facts.manifest:
         what = f"{layout.MANIFEST} does not state what came of each setting (effective)."
         yield found(facts.folder, LEFT_OUT, layout.MANIFEST, what)
@@ -65,6 +66,15 @@ def nothing_is_left_out(facts: Facts) -> Iterator[Problem]:
         yield from first_few(_of_answers(facts, file, answers or ()))
     yield from first_few(_of_chain(facts), limit=1)
     yield from _of_parameters(facts)
+
+
+def _of_overlap(facts: Facts, manifest: Document) -> Iterator[Problem]:
+    """Yield a problem where an evaluated run since version 1.2 does not state which items its rows are near."""
+    dataset = manifest["dataset"]
+    is_counted = manifest["schema_version"] >= "1.2" and dataset["overlap_with_eval"] is not None
+    if is_counted and "overlap" not in dataset:
+        what = f"{layout.MANIFEST} does not state which evaluation items the rows are near."
+        yield found(facts.folder, LEFT_OUT, layout.MANIFEST, what, pointer="/dataset")
 
 
 def _of_events(facts: Facts) -> Iterator[Problem]:

@@ -53,12 +53,6 @@ NOTHING_SUPERVISED = Rule(
     "The loss counts supervised tokens only; without any, nothing can be learned.",
     "Repair the data and run again.",
 )
-SEEN_BEFORE = Rule(
-    "TP408",
-    "Evaluation prompts in the training data",
-    "A score on questions that were trained on does not measure what the model can do.",
-    "Remove these rows from the training data and run again, or evaluate on another set.",
-)
 UNCHANGED = Rule(
     "TP409",
     "Training that changed nothing",
@@ -142,16 +136,6 @@ def examples_teach_the_answer(facts: Facts) -> Iterator[Problem]:
             return
 
 
-def evaluation_is_unseen(facts: Facts) -> Iterator[Problem]:
-    """Yield a problem where training rows ask what the evaluation asks."""
-    overlap = facts.manifest["dataset"]["overlap_with_eval"] if facts.manifest else None
-    if overlap:
-        what = f"{overlap} training rows have a prompt of the evaluation set."
-        yield found(
-            facts.folder, SEEN_BEFORE, layout.MANIFEST, what, expected="0", pointer="/dataset/overlap_with_eval"
-        )
-
-
 def training_changes_parameters(facts: Facts) -> Iterator[Problem]:
     """Yield a problem where the evaluated parameters are those before the first step."""
     if facts.eval_summary is None or facts.model is None:
@@ -221,7 +205,6 @@ CHECKS = (
     loss_is_a_cross_entropy,
     gradients_reach_the_model,
     examples_teach_the_answer,
-    evaluation_is_unseen,
     training_changes_parameters,
     hashes_are_of_something,
     outputs_differ,

@@ -211,3 +211,25 @@ def test_weights_of_another_model_are_refused_by_their_headers(config: Config, t
         "  Next: Take config.json and safetensors from the same model.\n"
         for what in ("1 tensor is not in the files: ln_f.bias.", "1 tensor is of no use to this model: foo.")
     )
+
+
+def test_items_that_the_rows_teach_are_told_when_the_rows_are_read(config: Config, tmp_path: Path):
+    asked = ["What is 12 + 5?", "Ann has 12 apples and eats 5 of them. How many are left?", "Is ice cold?"]
+    items = set_of(tmp_path, *asked, "Name a colour.")
+    taught = ["what is 12 +  5", "Ann has 12 apples and eats 5 of them. What remains?", "is ice COLD"]
+    rows = row_file(tmp_path / "rows.jsonl", *({"prompt": prompt, "completion": "4"} for prompt in taught))
+    evaluation = Evaluation(eval_set=items, max_new_tokens=4)
+    data = inputs_of(replace(config, data=Data(dataset=rows, max_length=64), evaluation=evaluation))[1]
+    assert data.document()["overlap_with_eval"] == 2
+    assert data.document()["overlap"] == {
+        "rows_same": 2,
+        "rows_near": 1,
+        "items_same": 2,
+        "items_near": 1,
+        "items": ["0", "2", "1"],
+    }
+    assert as_text(data.seen) == (
+        f"warning TP408: {rows}: 2 training rows ask 2 of the 4 evaluation items: 0, 2.\n"
+        "  A score on questions that were trained on does not measure what the model can do.\n"
+        "  Next: Remove these rows from the training data and run again, or evaluate on another set.\n"
+    )

@@ -1,16 +1,19 @@
 """A model's own chat template at work, and what it says where it cannot write a conversation.
 
-Templates are programs of the model's authors, in jinja2: they refuse roles and orders of turns that the model never
-saw, each in its own words, and some are broken. Both concern rows of the user, so they are told with the row's line.
+Templates are programs of the model's authors, in jinja2, and run in a process of their own. They refuse roles and
+orders of turns that the model never saw, each in its own words, and some are broken. Both concern rows of the user, so
+they are told with the row's line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
+from trainer.data.template_process import TEMPLATES
 
 TEMPLATE_REFUSES = Rule(
     "TP022",
@@ -18,6 +21,8 @@ TEMPLATE_REFUSES = Rule(
     "The model's chat template is broken, or does not write such a conversation; its own words are shown.",
     "Write the row as the template wants it, or remove it.",
 )
+
+ADVICE = "Correct chat_template in the model's tokenizer_config.json, or take it out: a turn is a line of text then."
 
 SHOWN_ROWS = 5
 """Rows named one by one when many have the same problem."""
@@ -30,10 +35,12 @@ Rendered = TypeVar("Rendered")
 class ChatTokenizer(Protocol):
     """What rendering a conversation needs of a tokenizer."""
 
-    chat_template: str | None
+    chat_template: str | dict[str, str] | None
+    """The program, or several by name."""
 
-    def apply_chat_template(self, conversation: list[dict[str, str]], **options: Any) -> Any:
-        """Return the conversation as the model's own template writes it."""
+    @property
+    def special_tokens_map(self) -> Mapping[str, Any]:
+        """Special tokens by their names, which templates use."""
 
 
 class TemplateRefusedError(Exception):
@@ -65,22 +72,22 @@ def written_by_template(messages: list[dict[str, str]], tokenizer: ChatTokenizer
         TemplateRefusedError: not these turns.
         TemplateBrokenError: not any.
     """
-    try:
-        # A part of transformers, but not of what it always brings along.
-        from jinja2 import TemplateError, TemplateSyntaxError
-    except ImportError as error:
+    template = tokenizer.chat_template
+    if isinstance(template, dict):
+        template = template.get("default")
+    if find_spec("jinja2") is None:  # a part of transformers, but not of what it always brings along
         reason = "jinja2, which runs it, is not installed"
-        raise TemplateBrokenError(reason, advice="Install it: `pip install jinja2`.") from error
-    try:
-        return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=opened))
-    except TemplateSyntaxError as error:
-        reason = f"line {error.lineno} of the template: {error.message or 'it is no jinja2'}"
-        advice = (
-            "Correct chat_template in the model's tokenizer_config.json, or take it out: a turn is a line of text then."
-        )
-        raise TemplateBrokenError(reason, advice=advice) from error
-    except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
-        raise TemplateRefusedError(str(error).strip() or type(error).__name__) from error
+        raise TemplateBrokenError(reason, advice="Install it: `pip install jinja2`.")
+    if template is None:
+        reason = "there are several, and none is named default"
+        raise TemplateBrokenError(reason, advice=ADVICE)
+    written = TEMPLATES.written(messages, template, dict(tokenizer.special_tokens_map), opened=opened)
+    if "refused" in written:
+        raise TemplateRefusedError(written["refused"])
+    if "text" not in written:
+        taken = f"it takes {written.get('beyond')} for one conversation"
+        raise TemplateBrokenError(written.get("broken", taken), advice=ADVICE)
+    return written["text"]
 
 
 def each_rendered(

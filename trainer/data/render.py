@@ -193,9 +193,3 @@ def prompt_of(row: dict[str, Any]) -> str:
     if "messages" in row:
         return "\n".join(message["content"] for message in row["messages"][:-1])
     return str(next(row[name] for name in ("text", "begun", "prompt") if name in row))
-
-
-def question_of(row: dict[str, Any]) -> str:
-    """Return what a row asks last, for finding overlap with items, which are one question each."""
-    [row, *_] = sides_of(row)
-    return str(row["messages"][-2]["content"]) if "messages" in row else prompt_of(row)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,7 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from evidence.rules.overlap import seen_in_training
 from evidence.run import layout
+from evidence.scores.overlap import Overlap, overlap_of
+from evidence.scores.row_texts import row_texts
 from schemas.names import DATASETS
 from schemas.problems.problem import Gathering, Problem, ProblemError
 from schemas.problems.render import as_sentence
@@ -21,7 +23,7 @@ from trainer.data.buckets import no_buckets
 from trainer.data.dev_reasoning import generate_rows
 from trainer.data.encode import EncodedData, Tokenizer
 from trainer.data.prompts import Asked, odd_items, prompts_of, refused_prompts
-from trainer.data.render import FORM, PromptForm, form_of, prompt_of, question_of
+from trainer.data.render import FORM, PromptForm, form_of, prompt_of
 from trainer.data.rows import RowFile, read_dataset, read_eval_set
 from trainer.data.shown import first_examples
 from trainer.data.source import RowSource, row_source
@@ -75,8 +77,10 @@ class Data:
     """How prompts are put to the model: as the rows were."""
     items: Items | None
     """What is asked. None: nothing is evaluated."""
+    overlap: Overlap | None
+    """What rows and items share. None: nothing is evaluated."""
     warnings: tuple[Problem, ...]
-    """What is odd about rows and items and keeps nobody from using them."""
+    """What else is odd about rows and items and keeps nobody from using them."""
 
     @property
     def asked(self) -> Asked | None:
@@ -87,14 +91,15 @@ class Data:
 
     def document(self) -> dict[str, Any]:
         """Return the manifest's group `dataset`."""
-        duplicates, overlap = self._repeated
+        overlap = {} if self.overlap is None else {"overlap": self.overlap.document()}
         return {
             "name": self.dataset.name,
             "rows": len(self.dataset.rows),
             "sha256": self.dataset.sha256,
             "split": "all",
-            "duplicates": duplicates,
-            "overlap_with_eval": overlap,
+            "duplicates": self._duplicates,
+            "overlap_with_eval": None if self.overlap is None else self.overlap.rows_same,
+            **overlap,
             "generated_rows": len(self.rows) - len(self.dataset.rows),
             "generator_seed": self.generator_seed,
             "sequences": len(self.source.sequences) * self.sequences_each,
@@ -102,14 +107,20 @@ class Data:
         }
 
     @cached_property
-    def _repeated(self) -> tuple[int, int | None]:
-        """Rows whose prompt stands in an earlier one, and those whose question is evaluated; 8 bytes a row."""
-        asked = None if self.items is None else {item["prompt"] for item in self.items.file.rows}
-        prompts, overlap = array("q"), 0
-        for row in self.rows:
-            prompts.append(hash(prompt_of(row)))
-            overlap += asked is not None and question_of(row) in asked
-        return len(prompts) - len(np.unique(np.frombuffer(prompts, np.int64))), None if asked is None else overlap
+    def _duplicates(self) -> int:
+        """Rows whose prompt stands in an earlier one; 8 bytes a row."""
+        prompts = np.fromiter((hash(prompt_of(row)) for row in self.rows), np.int64, len(self.rows))
+        return len(prompts) - len(np.unique(prompts))
+
+    @property
+    def seen(self) -> tuple[Problem, ...]:
+        """Warnings about evaluation items that the model is taught."""
+        if self.overlap is None or self.items is None:
+            return ()
+        return tuple(
+            problem_of(rule, file=str(self.dataset.path), what=what, severity="warning")
+            for rule, what in seen_in_training(self.overlap.document(), items=len(self.items.file.rows))
+        )
 
     def first_rows(self, count: int) -> list[int]:
         """Return at most `count` of the rows that training sees first, each once."""
@@ -186,6 +197,7 @@ def read_data(
         sequences_each=2 if objective.takes_pairs else 1,
         form=form,
         items=items,
+        overlap=None if file is None else overlap_of(file.rows, map(row_texts, rows)),
         warnings=(*dataset.warnings, *encoded.warnings, *(odd_items(file, tokenizer) if file else ())),
     )
 
@@ -213,9 +225,9 @@ def record_data(recorder: Recorder, data: Data, *, examples: int) -> None:
     form = data.form
     asked = "in a conversation" if form.conversation else "with plain prompts"
     recorder.log("info", FORM, f"the model is asked {asked}", conversation=form.conversation, system=form.system)
-    for problem in data.warnings:
+    for problem in (*data.seen, *data.warnings):
         what = f"{problem.code}: {as_sentence(problem)}"
-        recorder.log("warning", "odd_row", what, code=problem.code, file=problem.file)
+        recorder.note("warning", "odd_row", what, code=problem.code, file=problem.file)
 
 
 def too_long_sequences(config: Config, model: Model) -> list[Problem]:

@@ -97,7 +97,7 @@ def spent(
         measured=measured,
         operations=operations(programs.steps.longest.jaxpr),
     )
-    said = [finding(each) for each in found.findings]
+    said = [finding(each) for each in (*data.seen, *found.findings)]
     return {"time": found.time, "disk": found.disk, "host": found.host, "findings": said}
 
 

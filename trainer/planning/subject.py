@@ -57,6 +57,8 @@ class Subject:
     longest: int | None = None
     """Tokens of the longest sequences that the rows need, of `task.lengths`. None: the rows were not counted."""
     warnings: tuple[Problem, ...] = ()
+    seen: tuple[Problem, ...] = ()
+    """About evaluation items that the model is taught."""
 
     def changed(self, config: Config) -> Subject:
         """Return the run under another configuration of the same model, on the same devices."""
@@ -78,7 +80,14 @@ def subject_of(config: Config, target: Target, *, say: Callable[[str], None] = l
         raise ProblemError(too_long, exit_code=2)
     say("reading the rows")
     read = _read(replace(config, mesh=type(config.mesh)()))
-    return Subject(task=task, asked=read.asked, tokens=read.tokens, longest=read.longest, warnings=read.warnings)
+    return Subject(
+        task=task,
+        asked=read.asked,
+        tokens=read.tokens,
+        longest=read.longest,
+        warnings=read.warnings,
+        seen=read.seen,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +98,7 @@ class Read:
     tokens: Tokens
     longest: int | None = None
     warnings: tuple[Problem, ...] = ()
+    seen: tuple[Problem, ...] = ()
 
 
 @lru_cache(maxsize=4)
@@ -110,6 +120,7 @@ def _read(config: Config) -> Read:
         tokens=counted_tokens(config, data),
         longest=max(data.source.lengths_in_use),
         warnings=data.warnings,
+        seen=data.seen,
     )
 
 

@@ -69,7 +69,7 @@ def plan_for(config: Config, target: Target, wish: Wish) -> dict[str, Any]:
             subject, target, programs, file=config.name, measured=measured, hours_stated=wish.hours_stated
         )
         plan |= {"time": spent.time, "disk": spent.disk, "host": spent.host}
-        plan["findings"] = [finding(each) for each in spent.findings]
+        plan["findings"] = [finding(each) for each in (*subject.seen, *spent.findings)]
         if wish.advice and plan["verdict"] in ("does_not_fit", "tight"):
             could = partial(computable_changes, target)
             sets = advice(subject, asking, need_bytes=plan["need_bytes"], say=wish.say, changes=could)

@@ -163,8 +163,12 @@ class Recorder:
 
     def log(self, level: str, event: str, message: str, **fields: Any) -> None:
         """Append an event to log.jsonl and show its message."""
-        self._log.append({"time": now(), "level": level, "event": event, "message": message, "fields": fields})
+        self.note(level, event, message, **fields)
         self._say(message)
+
+    def note(self, level: str, event: str, message: str, **fields: Any) -> None:
+        """Append an event to log.jsonl whose message was shown before."""
+        self._log.append({"time": now(), "level": level, "event": event, "message": message, "fields": fields})
 
     def sync(self) -> None:
         """Put every row on the disk itself; called at checkpoints."""

@@ -1,6 +1,7 @@
 """What the model sees of a row: which tokens are supervised, what is cut, and what is refused."""
 
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -57,11 +58,8 @@ def test_a_conversation_without_a_template_is_one_line_a_turn(tokenizer):
 
 def test_a_conversation_with_a_template_is_written_by_it():
     class Templated:
-        chat_template: str | None = "any"
-
-        def apply_chat_template(self, conversation, **options):
-            assert options == {"tokenize": False, "add_generation_prompt": True}
-            return "".join(f"[{turn['role']}]{turn['content']}" for turn in conversation) + "[assistant]"
+        chat_template = "{% for turn in messages %}[{{ turn.role }}]{{ turn.content }}{% endfor %}[assistant]"
+        special_tokens_map: ClassVar[dict[str, str]] = {}
 
     assert render_row(CHAT, Templated()).prompt == "[user]Say hi.[assistant]"
 

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from tasks import inputs_of
 
+from evidence.scores.row_texts import row_texts
 from schemas.problems.problem import Problem, ProblemError
 from trainer.config.tree import Config, Data, Objective
 from trainer.data.files.pairs import common_text
-from trainer.data.render import form_of, prompt_of, question_of
+from trainer.data.render import form_of, prompt_of
 from trainer.data.rows import read_dataset
 
 USER = {"role": "user", "content": "Sky?"}
@@ -41,7 +42,7 @@ def problems_of(folder: Path, *rows: Any) -> list[Problem]:
 def test_every_layout_of_turns_gives_the_same_pair(row: dict[str, Any], tmp_path: Path):
     file = read_dataset(str(written(tmp_path, row)), "pairs")
     assert list(file.rows) == [{"chosen": {"messages": [USER, BLUE]}, "rejected": {"messages": [USER, RED]}}]
-    assert (form_of(file.rows).conversation, prompt_of(file.rows[0]), question_of(file.rows[0])) == (
+    assert (form_of(file.rows).conversation, prompt_of(file.rows[0]), row_texts(file.rows[0])[0][0]) == (
         True,
         *["Sky?"] * 2,
     )

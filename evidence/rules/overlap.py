@@ -1,0 +1,175 @@
+"""Evaluation items that the training rows teach: as the manifest states them, and counted again from the rows.
+
+Built-in rows come with this package; the rows of a file are looked at where the configuration's path, or the run's own
+folder, has a file with the stated hash.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from evidence.records.facts import Facts
+from evidence.records.values import found
+from evidence.run import layout
+from evidence.run.hashes import sha256_file
+from evidence.scores.overlap import Overlap, overlap_of
+from evidence.scores.row_texts import row_texts
+from schemas.names import DATASETS
+from schemas.problems.problem import Problem
+from schemas.problems.rule import Rule
+from schemas.problems.words import counted
+from schemas.reading.rows import read_rows
+
+SEEN_BEFORE = Rule(
+    "TP408",
+    "Evaluation prompts in the training data",
+    "A score on questions that were trained on does not measure what the model can do.",
+    "Remove these rows from the training data and run again, or evaluate on another set.",
+)
+NEAR_ITEMS = Rule(
+    "TP414",
+    "Training rows near evaluation items",
+    "Rows have half of an item's words in a row, or 13, its figures and its answer. In rows of templates a few do by "
+    "chance; many are the items in other words.",
+    "Compare these rows with the items, remove those that ask the same, and run again.",
+    "warning",
+)
+OTHER_OVERLAP = Rule(
+    "TP317",
+    "More evaluation items in the rows than stated",
+    "The trainer counts the rows that ask what the evaluation asks, and states how many.",
+    "Restore the manifest and the evaluation as the run wrote them.",
+)
+
+BY_CHANCE = 0.05
+"""Share of an evaluation set that rows of the same templates may be near. The built-in sets: 2 % at most."""
+LARGEST_FILE = 64 * 2**20
+"""Bytes of the largest file of rows that is counted again."""
+_BUILT_IN = Path(__file__).parents[2] / "trainer" / "data"
+_NAMED = 3
+
+
+def evaluation_is_unseen(facts: Facts) -> Iterator[Problem]:
+    """Yield problems where training rows teach what the evaluation asks, or teach more of it than is stated."""
+    if facts.manifest is None:
+        return
+    dataset = facts.manifest["dataset"]
+    stated: Mapping[str, Any] | None = dataset.get("overlap")
+    rows = dataset["overlap_with_eval"]
+    if rows:
+        what = f"{rows} training rows have a prompt of the evaluation set{_named(stated or {})}."
+        place = "/dataset/overlap_with_eval"
+        yield found(facts.folder, SEEN_BEFORE, layout.MANIFEST, what, expected="0", pointer=place)
+    items = _items(facts)
+    if stated is not None and _are_many(stated, len(items)):
+        yield found(facts.folder, NEAR_ITEMS, layout.MANIFEST, _near(stated, len(items)), pointer="/dataset/overlap")
+    counted_again = _counted_again(facts, items)
+    if counted_again is None or rows is None:
+        return
+    fewer = counted_again.rows_same > rows
+    if stated is not None and not dataset["generated_rows"]:
+        # Generated rows may make everyday language of a gram, so only all rows together tell which are near.
+        fewer = fewer or len(counted_again.items_near) > stated["items_near"]
+    if fewer and stated is not None:
+        what = f"{_counts(counted_again.document())}; the manifest states: {_counts(stated)}."
+        yield found(facts.folder, OTHER_OVERLAP, layout.MANIFEST, what, pointer="/dataset/overlap")
+    elif fewer:
+        # Until version 1.2 only prompts that were equal in every character were counted.
+        again = counted_again.document()
+        what = f"{again['rows_same']} training rows ask, spelled in any way, what the evaluation asks{_named(again)}."
+        yield found(facts.folder, SEEN_BEFORE, layout.MANIFEST, what, pointer="/dataset/overlap_with_eval")
+
+
+def seen_in_training(overlap: Mapping[str, Any], *, items: int) -> Iterator[tuple[Rule, str]]:
+    """Yield what is odd about the overlap of rows that were read with the items that will be asked.
+
+    Args:
+        overlap: as the manifest has it.
+        items: of the set.
+    """
+    if overlap["rows_same"]:
+        asked = f"{overlap['items_same']} of the {items} evaluation items"
+        yield SEEN_BEFORE, f"{counted(overlap['rows_same'], 'training row')} ask {asked}{_named(overlap)}."
+    if _are_many(overlap, items):
+        yield NEAR_ITEMS, _near(overlap, items)
+
+
+def _are_many(overlap: Mapping[str, Any], items: int) -> bool:
+    return bool(overlap["items_near"] > max(1, BY_CHANCE * items))
+
+
+def _near(overlap: Mapping[str, Any], items: int) -> str:
+    near = f"{overlap['items_near']} of the {items} evaluation items"
+    return f"{counted(overlap['rows_near'], 'training row')} are near {near}{_named(overlap, near=True)}."
+
+
+def _counts(overlap: Mapping[str, Any]) -> str:
+    return (
+        f"{overlap['rows_same']} training rows ask {overlap['items_same']} items, "
+        f"{overlap['rows_near']} more are near {overlap['items_near']} others"
+    )
+
+
+def _named(overlap: Mapping[str, Any], *, near: bool = False) -> str:
+    """Return the first items that rows ask, or are near, by their ids, to stand behind a count."""
+    same = overlap.get("items_same", 0)
+    ids = overlap.get("items", [])
+    ids = ids[same:] if near else ids[:same]
+    more = " and others" if len(ids) > _NAMED else ""
+    return f": {', '.join(ids[:_NAMED])}{more}" if ids else ""
+
+
+def _items(facts: Facts) -> tuple[tuple[str, str, str], ...]:
+    """Return id, prompt and expected answer of each item that a complete evaluation asked; none otherwise."""
+    rows = facts.predictions or ()
+    if facts.eval_summary is None or len(rows) != facts.eval_summary["eval_set"]["items"]:
+        return ()
+    return tuple((row["id"], row["prompt"], row["expected"]) for row in rows)
+
+
+def _counted_again(facts: Facts, items: tuple[tuple[str, str, str], ...]) -> Overlap | None:
+    """Return the overlap of a run's items with the rows of its dataset's file; None where the file is not here."""
+    if facts.manifest is None or facts.config is None or not items:
+        return None
+    name, sha256 = facts.config["data"].get("dataset", DATASETS[0]), facts.manifest["dataset"]["sha256"]
+    places = [_BUILT_IN / f"{name}.jsonl"] if name in DATASETS else [Path(name), facts.folder / Path(name).name]
+    for path in places:
+        if (stamp := _stamp(path)) is not None and _hash(path, stamp) == sha256:
+            return _overlap(path, stamp, items)
+    return None
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """Return size and time of a file of rows that may be read; a stranger's path may name anything."""
+    try:
+        status = path.stat()
+    except (OSError, ValueError):
+        return None
+    if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_FILE or path.suffix != ".jsonl":
+        return None
+    return status.st_size, status.st_mtime_ns
+
+
+@lru_cache(maxsize=64)
+def _hash(path: Path, _stamp: tuple[int, int]) -> str | None:
+    try:
+        return sha256_file(path)
+    except OSError:
+        return None
+
+
+@lru_cache(maxsize=64)
+def _overlap(path: Path, _stamp: tuple[int, int], items: tuple[tuple[str, str, str], ...]) -> Overlap | None:
+    """Return the overlap of a file's rows with items; many runs have both in common."""
+    read = read_rows(path, "dataset_row")
+    if any(problem.severity == "error" for problem in read.problems):
+        return None  # rows of another tool's shape
+    named = [dict(zip(("id", "prompt", "expected"), item, strict=True)) for item in items]
+    return overlap_of(named, map(row_texts, read.values))
+
+
+CHECKS = (evaluation_is_unseen,)
