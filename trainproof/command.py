@@ -19,6 +19,7 @@ from trainproof.verbs.evaluate import evaluate
 from trainproof.verbs.export import export
 from trainproof.verbs.grade import grade
 from trainproof.verbs.importing import import_
+from trainproof.verbs.init import init
 from trainproof.verbs.merge import merge
 from trainproof.verbs.note import note
 from trainproof.verbs.package import package
@@ -43,6 +44,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for verb in (
+    init,
     train,
     demo,
     plan,

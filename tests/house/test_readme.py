@@ -16,9 +16,9 @@ README = Path("README.md").read_text()
 VERBS = sorted(get_command(command.app).commands)
 
 
-def commands() -> list[str]:
+def commands(page: str = README) -> list[str]:
     """Return the commands of every shell block."""
-    blocks = re.findall(r"```(?:sh|console)?\n(.*?)```", README, re.DOTALL)
+    blocks = re.findall(r"```(?:sh|console)?\n(.*?)```", page, re.DOTALL)
     lines = [line.split("  #")[0].strip() for block in blocks for line in block.replace("\\\n", " ").splitlines()]
     return [line for line in lines if line.startswith(("trainproof ", "make "))]
 
@@ -28,7 +28,9 @@ def test_it_is_short():
 
 
 def test_every_verb_is_shown():
-    shown = {shlex.split(command)[1] for command in commands() if command.startswith("trainproof ")}
+    pages = (README, Path("docs/README.md").read_text())
+    lines = [line for page in pages for line in commands(page) if line.startswith("trainproof ")]
+    shown = {shlex.split(line)[1] for line in lines}
     assert shown == set(VERBS)
 
 

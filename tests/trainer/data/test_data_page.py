@@ -1,0 +1,72 @@
+"""docs/data.md in a folder with its files: each command's rows are read as a run reads them, and are what it says."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from tasks import inputs_of
+
+from schemas.names import DATASETS, EVAL_SETS
+from trainer.config.load import load_config
+from trainer.config.tree import Mesh
+from trainer.objectives.data import Data
+
+PAGE = (Path(__file__).parents[3] / "docs" / "data.md").read_text(encoding="utf-8")
+FILES = re.findall(r"`(\w+\.jsonl)`[^\n]*:\n\n```json\n(.*?)```", PAGE, re.DOTALL)
+COMMANDS = re.findall(r"^trainproof train --config data\.yaml.*$", PAGE, re.MULTILINE)
+STATED = re.findall(
+    r"^trainproof train (?P<command>[^\n]*)\n(?:[^\n]*\n)?```\n\n```text\ngiven    (.*)\nlearned  (.*)\n```",
+    PAGE,
+    re.MULTILINE,
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name, rows in FILES:
+        (tmp_path / name).write_text(rows, encoding="utf-8")
+    (tmp_path / "data.yaml").write_text(re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[0], encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    for code in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
+        exec(compile(code, "docs/data.md", "exec"), {})
+    return tmp_path
+
+
+def data_of(command: str) -> Data:
+    """Return the data of the run that a command starts."""
+    words = shlex.split(command)
+    settings = [value for flag, value in pairwise(words) if flag == "--set"]
+    config = load_config(Path("data.yaml"), settings=settings)
+    return inputs_of(replace(config, mesh=Mesh(device="cpu", devices=1)))[1]
+
+
+def test_every_file_of_the_page_is_used():
+    assert len(FILES) == len({name for name, _ in FILES}) == 8
+    used = " ".join(COMMANDS) + "pairs.jsonl"
+    assert [name for name, _ in FILES if name not in used] == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_of_the_page_reads_its_rows(folder: Path, command: str):
+    data = data_of(command)
+    assert len(data.rows) >= 1
+    assert (data.items is not None) == ("eval_set" in command)
+
+
+@pytest.mark.parametrize(("command", "given", "learned"), STATED, ids=[command for command, _, _ in STATED])
+def test_what_is_given_and_what_is_learned_is_so(folder: Path, command: str, given: str, learned: str):
+    assert len(STATED) == 5
+    data = data_of(command)
+    row = data.encoded.encoded[0]
+    first, last = row.spans[-1]
+    texts = [data.tokenizer.decode(list(ids)) for ids in (row.token_ids[:first], row.token_ids[first : last - 1])]
+    assert [text.replace("\n", "⏎") for text in texts] == [given, learned]
+
+
+def test_the_page_names_what_is_built_in():
+    assert {name for name in (*DATASETS, *EVAL_SETS) if f"`{name}`" not in PAGE} == set()

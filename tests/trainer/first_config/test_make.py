@@ -1,0 +1,216 @@
+"""A first configuration for a model folder and rows: what is written, why, and what is refused all at once."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from first_hour import folder_with_weights, rows_in, sums, write_rows
+from model_folders import llama_folder
+
+from evidence.targets.table import target_of
+from schemas.problems.problem import ProblemError
+from schemas.problems.render import as_text
+from trainer.config.load import load_config
+from trainer.config.tree import Batch, Config, Evaluation
+from trainer.config.tree import Model as ModelSettings
+from trainer.first_config import make as story
+from trainer.first_config.choice import chosen, measured, named
+from trainer.first_config.look import Looked
+from trainer.first_config.make import Made, Order, make
+from trainer.methods.model import model_of
+from trainer.model.files.known import known_source
+from trainer.planning.gpu_memory import CUDA_BYTES
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> str:
+    return str(folder_with_weights(tmp_path_factory.mktemp("models") / "model"))
+
+
+def made(model: str, data: Path, output: Path, *, force: bool = False, **fields) -> Made:
+    given = {"eval_set": None, "on": None} | fields
+    return make(Order(model=model, data=str(data), output=output, force=force, **given))
+
+
+def refused(*arguments, **fields) -> str:
+    with pytest.raises(ProblemError) as error:
+        made(*arguments, **fields)
+    assert error.value.exit_code == 2
+    return as_text(error.value.problems)
+
+
+@pytest.fixture(scope="module")
+def first(model: str, tmp_path_factory) -> Made:
+    folder = tmp_path_factory.mktemp("first")
+    return made(model, write_rows(folder / "rows.jsonl", sums(200)), folder / "config.yaml")
+
+
+def test_what_is_written_is_the_choice_and_says_why(first: Made):
+    folder = first.order.output.parent
+    assert [path.name for path in first.written] == ["train.jsonl", "eval.jsonl", "config.yaml"]
+    assert load_config(folder / "config.yaml") == first.choice.config
+    assert (len(rows_in(folder / "train.jsonl")), len(rows_in(folder / "eval.jsonl"))) == (180, 20)
+    assert rows_in(folder / "rows.jsonl") == sums(200)
+    lines = (folder / "config.yaml").read_text().splitlines()
+    values = [place for place, line in enumerate(lines) if ":" in line and "#" not in line and not line.endswith(":")]
+    assert len(values) == len(first.reasons)
+    assert all(lines[place - 1].lstrip().startswith("#") for place in values)
+
+
+def test_the_values_follow_from_the_rows(first: Made):
+    """180 rows of 27 to 29 tokens are padded to 32; 180 // 25 = 7 sequences a step at most, so 4; 3 passes are 135."""
+    machine = replace(target_of("rtx-4090"), platform="cpu")
+    config = chosen(first.looked, machine, first.choice.config).config
+    assert first.looked.widths.max() in range(25, 33)
+    assert (config.data.max_length, config.data.packing, config.method.kind) == (32, False, "full")
+    assert (config.batch.microbatch_size, config.batch.accumulation_steps, config.limits.steps) == (4, 1, 135)
+    assert (config.evaluation.max_new_tokens, config.optimizer.warmup_steps) == (8, 6)
+
+
+def test_many_short_rows_share_sequences(first: Made):
+    few = replace(first.looked, data=replace(first.looked.data, encoded=widths_of(first, [20] * 999 + [200])))
+    config = chosen(few, target_of("kaggle-t4x2"), first.choice.config).config
+    assert (config.data.max_length, config.data.packing) == (224, False)
+    many = replace(first.looked, data=replace(first.looked.data, encoded=widths_of(first, [20] * 9_999 + [200])))
+    config = chosen(many, target_of("kaggle-t4x2"), first.choice.config).config
+    assert (config.data.max_length, config.data.packing) == (256, True)
+
+
+def widths_of(first: Made, widths: list[int]):
+    import numpy as np
+
+    return replace(first.looked.data.encoded, lengths=np.array(widths), widths=np.array(widths))
+
+
+def gemma(looked: Looked) -> Looked:
+    known = known_source("google/gemma-2b")
+    assert known is not None
+    source = replace(known, spec=replace(known.spec, blocks=known.spec.blocks[:6]))  # all 18 take long to describe
+    return replace(looked, model=model_of(Config(model=ModelSettings(name="google/gemma-2b")), source))
+
+
+@pytest.mark.parametrize(
+    ("machine", "precision"), [("kaggle-t4x2", "float16"), ("kaggle-tpu-v5e-8", "bfloat16"), ("rtx-4090", "bfloat16")]
+)
+def test_a_large_model_gets_adapters_in_what_the_machine_has(first: Made, machine: str, precision: str):
+    config = named("google/gemma-2b", "train.jsonl", "eval.jsonl", "run")
+    choice = chosen(gemma(first.looked), target_of(machine), config)
+    assert choice.fits
+    assert (choice.config.method.kind, choice.config.memory.remat) == ("lora", "layer")
+    assert (choice.config.precision.params, choice.config.precision.compute) == (precision, precision)
+
+
+def test_what_does_not_fit_is_made_smaller_and_else_said(first: Made, tmp_path: Path):
+    machine, looked = target_of("kaggle-t4x2"), gemma(first.looked)
+    config = named("google/gemma-2b", "train.jsonl", None, "run")
+    whole = chosen(looked, machine, config)
+    assert whole.config.method.base == "plain"
+    bits = replace(whole.config, method=replace(whole.config.method, base="nf4"), batch=Batch(microbatch_size=1))
+    need = measured(bits, looked, machine).need.peak_bytes
+    choice = chosen(looked, replace(machine, memory_bytes=CUDA_BYTES + int(1.1 * need)), config)
+    assert choice.fits
+    assert choice.config.method.base == "nf4"
+    none = chosen(looked, replace(machine, memory_bytes=CUDA_BYTES + need // 2), config)
+    assert not none.fits
+    assert none.config.batch.microbatch_size == 1
+    order = replace(first.order, output=tmp_path / "config.yaml")
+    assert "One sequence of 32 tokens at a time needs about" in story.may_not_fit(none, looked, order).what
+
+
+def test_an_evaluation_that_decides_the_memory_is_counted(first: Made):
+    config = first.choice.config
+    alone = replace(config, evaluation=Evaluation())
+    asked = replace(config, evaluation=replace(config.evaluation, max_new_tokens=400, batch_size=4096))
+    need = [measured(each, first.looked, target_of("rtx-4090")).need for each in (alone, asked)]
+    assert need[0].name == "train"
+    assert need[1].peak_bytes > need[0].peak_bytes
+
+
+def test_rows_of_another_file_become_its_items(model: str, tmp_path: Path):
+    rows, others = sums(120)[:100], sums(120)[100:]
+    data, held = write_rows(tmp_path / "rows.jsonl", rows), write_rows(tmp_path / "test.jsonl", others)
+    found = made(model, data, tmp_path / "new" / "config.yaml", eval_set=str(held))
+    assert [path.name for path in found.written] == ["eval.jsonl", "config.yaml"]
+    assert rows_in(tmp_path / "new" / "eval.jsonl")[0] == {
+        "id": "line-1",
+        "prompt": others[0]["prompt"],
+        "expected": others[0]["completion"],
+    }
+    assert found.choice.config.data.dataset == str(data)
+    document = found.document()
+    assert document["evaluation"] == {"items": 20, "because": f"the rows of {held} as items"}
+    assert document["next"][0] == f"trainproof plan --config {tmp_path / 'new' / 'config.yaml'}"
+
+
+def test_preferences_and_text_are_told_from_their_columns(model: str, tmp_path: Path):
+    pairs = [{"prompt": f"{number}?", "chosen": "yes", "rejected": "no"} for number in range(40)]
+    config = made(model, write_rows(tmp_path / "pairs.jsonl", pairs), tmp_path / "pairs.yaml").choice.config
+    assert (config.objective.kind, config.batch.microbatch_size % 2, config.evaluation.eval_set) == ("dpo", 0, None)
+    text = write_rows(tmp_path / "text.jsonl", [{"text": "It rains. " * 30}] * 40)
+    config = made(model, text, tmp_path / "text.yaml").choice.config
+    assert (config.data.kind, config.data.max_length, config.data.packing) == ("text", 512, True)
+    assert load_config(tmp_path / "text.yaml") == config
+
+
+def test_everything_that_is_wrong_is_named_at_once(tmp_path: Path):
+    (tmp_path / "bare").mkdir()
+    llama = llama_folder(tmp_path / "bare", layers=1, embed=64, mlp=64, vocab=64)
+    (tmp_path / "config.yaml").write_text("name: mine\n")
+    empty = write_rows(tmp_path / "rows.jsonl", [])
+    tokenizer = f"The tokenizer of {llama} is missing:"
+    said = refused(llama, empty, tmp_path / "config.yaml", eval_set="eval_v9", on="kaggle-t4")
+    assert [line for line in said.splitlines() if line.startswith("error")] == [
+        "error TP750: --on: There is no target 'kaggle-t4'.",
+        f"error TP043: {llama}/model.safetensors: model.safetensors is not in the model's folder.",
+        f"error TP011: {empty}: The dataset has no rows.",
+        "error TP010: eval_v9: There is no evaluation set 'eval_v9': it is not built in, and no such file exists.",
+        f"error TP046: {llama}: {tokenizer} there is none of tokenizer.json, tokenizer.model, vocab.json.",
+        f"error TP035: {tmp_path}/config.yaml: {tmp_path}/config.yaml is there already.",
+    ]
+    assert (tmp_path / "config.yaml").read_text() == "name: mine\n"
+
+
+def test_nothing_is_replaced_without_being_told_to_and_what_was_given_never(model: str, tmp_path: Path):
+    data = write_rows(tmp_path / "train.jsonl", sums(60))
+    config = tmp_path / "config.yaml"
+    config.write_text("mine")
+    assert refused(model, data, config) == (
+        f"error TP035: {data}: {data} is the file that you named; it stays as it is.\n"
+        "  What stands there would be lost.\n"
+        "  Next: Name a place in another folder with --output.\n"
+        f"error TP035: {config}: {config} is there already.\n"
+        "  What stands there would be lost.\n"
+        "  Next: Name another place with --output, or replace the file with --force.\n"
+    )
+    assert "TP035: " + str(data) in refused(model, data, config, force=True)
+    assert config.read_text() == "mine"
+    moved = data.rename(tmp_path / "rows.jsonl")
+    made(model, moved, config, force=True)
+    assert load_config(config).data.dataset == str(data)
+
+
+def test_an_evaluation_of_training_rows_is_refused_and_of_some_warned_of(model: str, tmp_path: Path):
+    rows = sums(60)
+    data, held = write_rows(tmp_path / "rows.jsonl", rows), write_rows(tmp_path / "held.jsonl", rows[:12])
+    assert refused(model, data, tmp_path / "config.yaml", eval_set=str(held)) == (
+        f"error TP034: {held}: Training rows ask each of its 12 items too.\n"
+        "  A model that was trained on a question has its answer by heart; a score on it says nothing of new ones.\n"
+        "  Next: Name another file with --eval, or leave --eval out: questions of the rows are held back then.\n"
+    )
+    write_rows(held, [*rows[:2], *sums(70)[60:]])
+    found = made(model, data, tmp_path / "config.yaml", eval_set=str(held))
+    assert as_text(found.warnings) == (
+        f"warning TP034: {held}: Training rows ask 2 of its 12 items too.\n"
+        "  A model that was trained on a question has its answer by heart; a score on it says nothing of new ones.\n"
+        "  Next: Take these rows out of the training file, or name another file with --eval.\n"
+    )
+
+
+def test_an_evaluation_without_answers_is_refused(model: str, tmp_path: Path):
+    data = write_rows(tmp_path / "rows.jsonl", sums(60))
+    held = write_rows(tmp_path / "held.jsonl", [{"prompt": "Tell.", "completion": "Once upon a time. " * 5}, *sums(1)])
+    assert refused(model, data, tmp_path / "config.yaml", eval_set=str(held)) == (
+        f"error TP036: {held}: 1 of 2 rows have no answer that an output can be held against.\n"
+        "  An item is a question with the one answer that counts as right.\n"
+        '  Next: Write one {"id": …, "prompt": …, "expected": …} a line, or rows with short or tagged answers.\n'
+    )

@@ -1,0 +1,145 @@
+"""Values for a run that has not been tried: which fit the memory of a machine by the planner's formulas, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from jax.sharding import AbstractMesh, Mesh
+
+from evidence.targets.target import Target
+from trainer.config.tree import Batch, Config, Evaluation, Memory, Objective
+from trainer.config.tree import Data as DataSettings
+from trainer.config.tree import Method as MethodSettings
+from trainer.config.tree import Model as ModelSettings
+from trainer.data.prompts import Asked
+from trainer.first_config.look import Looked
+from trainer.first_config.values import (
+    evaluation_of,
+    length_and_packing,
+    methods_of,
+    precision_of,
+    sequences_of,
+    sizes,
+    with_steps,
+)
+from trainer.loop.mesh import AXIS
+from trainer.loop.task import Task
+from trainer.methods.model import model_of
+from trainer.model.params import parameter_count
+from trainer.objectives import objective_of
+from trainer.planning.advice import deciding
+from trainer.planning.ask import Asking
+from trainer.planning.gpu_memory import available_bytes
+from trainer.planning.program_answer import ProgramAnswer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """A configuration with the figures that it was chosen by."""
+
+    config: Config
+    need: ProgramAnswer
+    """Of the program that needs most memory, by formulas."""
+    devices: int
+    sequences: int
+    """Of one pass over the rows."""
+    parameters: int
+    trained: int
+    """Parameters that learn."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether the need is within the memory, or nothing is known against it."""
+        return self.need.verdict in ("fits", "unknown")
+
+    @property
+    def batch_size(self) -> int:
+        """Sequences of an optimizer step over all devices."""
+        return self.config.batch.microbatch_size * self.config.batch.accumulation_steps * self.devices
+
+
+def chosen(looked: Looked, target: Target, config: Config) -> Choice:
+    """Return the first of the candidates that fits a machine; of those that do not, the one that needs least.
+
+    Args:
+        looked: the model and its data.
+        target: the machine.
+        config: names model, dataset and evaluation set.
+    """
+    length, packing = length_and_packing(looked)
+    kind: Any = "dpo" if looked.rows.kind == "pairs" else "supervised"
+    config = replace(
+        config,
+        data=replace(
+            config.data,
+            kind="text" if looked.rows.kind == "text" else "rows",
+            max_length=length,
+            packing=packing,
+        ),
+        objective=Objective(kind=kind),
+        memory=Memory(remat="none" if target.platform == "cpu" else "layer"),
+        evaluation=evaluation_of(config.evaluation, looked),
+    )
+    least: Choice | None = None
+    for candidate in candidates(config, looked, target):
+        choice = measured(candidate, looked, target)
+        if choice.fits:
+            return choice
+        if least is None or choice.need.peak_bytes <= least.need.peak_bytes:
+            least = choice
+    assert least is not None, "there is always a candidate"
+    return least
+
+
+def candidates(config: Config, looked: Looked, target: Target) -> Iterator[Config]:
+    """Yield configurations to try, the best first: by method, and of each from the largest microbatch down."""
+    for method, base in methods_of(looked, target):
+        adapted = replace(
+            config,
+            method=MethodSettings(kind="lora", rank=16, alpha=32.0, base=base)
+            if method == "lora"
+            else MethodSettings(kind="full"),
+        )
+        # A frozen model whole on each card: dividing it would send all of it between them at every step.
+        divided = method == "full" or target.platform != "gpu"
+        mesh = replace(config.mesh, shard_params=divided or target.devices == 1)
+        adapted = replace(adapted, precision=precision_of(adapted, looked, target), mesh=mesh)
+        for size in sizes(adapted, looked, target):
+            yield with_steps(replace(adapted, batch=Batch(microbatch_size=size)), looked, target)
+
+
+def measured(config: Config, looked: Looked, target: Target) -> Choice:
+    """Return a configuration with what it needs on a machine."""
+    model = model_of(config, looked.model.source)
+    mesh = cast(Mesh, AbstractMesh((target.devices,), (AXIS,)))
+    task = Task(config=config, model=model, objective=objective_of(config), mesh=mesh)
+    asked = Asked(prompts=len(looked.evaluated.items), longest_tokens=longest_prompt(looked, config.data))
+    asking = Asking(
+        platform=target.platform, available_bytes=available_bytes(target), why_not="a first look compiles nothing"
+    )
+    need = deciding(asking.programs(task, asked if config.evaluation.eval_set else None))
+    return Choice(
+        config=config,
+        need=need,
+        devices=target.devices,
+        sequences=sequences_of(config, looked),
+        parameters=parameter_count(looked.model.base),
+        trained=parameter_count(model.trained),
+    )
+
+
+def longest_prompt(looked: Looked, data: DataSettings) -> int:
+    """Return the tokens of the longest question: counted, or at most those of a row."""
+    return looked.data.asked.longest_tokens if looked.data.asked else min(int(looked.widths.max()), data.max_length)
+
+
+def named(model: str, data: str, eval_set: str | None, name: str) -> Config:
+    """Return the configuration that is chosen from: names, and defaults for everything else."""
+    return Config(
+        name=name,
+        model=ModelSettings(name=model),
+        data=DataSettings(dataset=data),
+        evaluation=Evaluation(eval_set=eval_set),
+    )

@@ -1,0 +1,185 @@
+"""What there is to work with: the model, the rows as its tokenizer sees them, and the evaluation set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from schemas.names import EVAL_SETS, MODELS, model_folder, no_eval_set
+from schemas.problems.problem import Gathering, Problem, ProblemError
+from schemas.problems.rule import Rule, problem_of
+from schemas.problems.words import counted
+from trainer.config.tree import Config, Evaluation, Objective
+from trainer.config.tree import Data as DataSettings
+from trainer.config.tree import Model as ModelSettings
+from trainer.data.files.columns import shape_of
+from trainer.data.files.table import table_of
+from trainer.data.render import question_of
+from trainer.data.rows import read_eval_set
+from trainer.first_config.answers import items_of, question_and_answer
+from trainer.first_config.shapes import Rows, read_shapes
+from trainer.first_config.split import Split, split_of
+from trainer.methods.model import Model, read_model
+from trainer.objectives import objective_of
+from trainer.objectives.data import Data, read_data
+
+ASKED_IN_TRAINING = Rule(
+    "TP034",
+    "Evaluation that training has seen",
+    "A model that was trained on a question has its answer by heart; a score on it says nothing of new ones.",
+    "Name another file with --eval, or leave --eval out: questions of the rows are held back then.",
+)
+NO_ANSWERS = Rule(
+    "TP036",
+    "Evaluation file without answers",
+    "An item is a question with the one answer that counts as right.",
+    'Write one {"id": …, "prompt": …, "expected": …} a line, or rows with short or tagged answers.',
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluated:
+    """What the model is to be asked."""
+
+    name: str | None
+    """A built-in set or a file that is there. None: the items are to be written, or nothing is evaluated."""
+    because: str
+    """Why it is this one, or why there is none."""
+    items: Sequence[dict[str, Any]] = ()
+    split: Split | None = None
+    """The questions held back from the rows. None: the rows stay as they are."""
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the items are to be written into a file of their own."""
+        return bool(self.items) and self.name is None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Looked:
+    """The model and its data, as far as they decide a configuration."""
+
+    model: Model
+    rows: Rows
+    data: Data
+    evaluated: Evaluated
+    longest_answer: int
+    """Tokens of the longest completion, its end token included."""
+    warnings: tuple[Problem, ...]
+
+    @property
+    def widths(self) -> np.ndarray:
+        """Tokens that a sequence must have room for to hold each row."""
+        return self.data.encoded.widths
+
+
+def look_at(model: str, data: str, eval_set: str | None, problems: list[Problem]) -> Looked | None:
+    """Return what there is, None if any of it is of no use.
+
+    Args:
+        model: built in, a folder, or on the hub; of the last, weights are not fetched.
+        data: rows, built in or in a file.
+        eval_set: built in, a file of items, or a file of rows with answers. None: some rows are held back.
+        problems: everything that is wrong is added to them.
+    """
+    plain = Config(model=ModelSettings(name=model))
+    found = read_model(plain, problems, with_weights=model in MODELS or model_folder(model) is not None)
+    rows = read_shapes(data, problems)
+    evaluated = evaluated_of(eval_set, rows, problems)
+    if found is None:
+        return None
+    longest = found.source.spec.max_positions
+    with Gathering(problems):
+        found.source.tokenizer()
+    if rows is None or evaluated is None or problems:
+        return None
+    pairs = rows.kind == "pairs"
+    draft = replace(
+        plain,
+        data=DataSettings(dataset=data, kind="text" if rows.kind == "text" else "rows", max_length=longest),
+        objective=Objective(kind="dpo" if pairs else "supervised"),
+        evaluation=Evaluation(eval_set=evaluated.name, max_new_tokens=1),
+    )
+    read = read_data(draft, found, objective_of(draft), problems, devices=1)
+    if problems or read is None:
+        return None
+    warnings = [*read.warnings, *overlapping(eval_set, evaluated, read, problems)]
+    if problems:
+        return None
+    return Looked(
+        model=found,
+        rows=rows,
+        data=read,
+        evaluated=evaluated,
+        longest_answer=0 if pairs else max((len(each.supervised) for each in read.encoded.encoded), default=0),
+        warnings=tuple(warnings),
+    )
+
+
+def evaluated_of(eval_set: str | None, rows: Rows | None, problems: list[Problem]) -> Evaluated | None:
+    """Return what is to be asked: the set that is named, that of a built-in dataset, or questions of the rows."""
+    if eval_set is not None:
+        return named_set(eval_set, problems)
+    if rows is None:
+        return None
+    if rows.is_built_in:
+        name = "eval_stories_v1" if "stories" in rows.name else "eval_v2"
+        return Evaluated(name=name, because=f"the built-in set that belongs to {rows.name}")
+    split, because = split_of(rows)
+    return Evaluated(name=None, because=because, items=() if split is None else split.items, split=split)
+
+
+def named_set(name: str, problems: list[Problem]) -> Evaluated | None:
+    """Return the set that is named: as it is, or the items that its rows make."""
+    if (absent := no_eval_set(name)) is not None:
+        problems.append(absent)
+        return None
+    if name in EVAL_SETS or not holds_rows(Path(name)):
+        with Gathering(problems):
+            return Evaluated(name=name, because="the set that you named", items=read_eval_set(name).rows)
+        return None
+    rows = read_shapes(name, problems)
+    if rows is None:
+        return None
+    answered = [
+        (rows.table.line_of(number), pair)
+        for number, row in enumerate(rows.table)
+        if (pair := question_and_answer(row)) is not None
+    ]
+    if len(answered) < len(rows.table):
+        lacking = len(rows.table) - len(answered)
+        what = f"{lacking:,} of {counted(len(rows.table), 'row')} have no answer that an output can be held against."
+        problems.append(problem_of(NO_ANSWERS, file=name, what=what))
+        return None
+    return Evaluated(name=None, because=f"the rows of {name} as items", items=items_of(iter(answered)))
+
+
+def holds_rows(path: Path) -> bool:
+    """Return whether a file has training rows and no evaluation items, as its first row tells."""
+    try:
+        first = next(iter(table_of(path)), {})
+    except ProblemError:
+        return False  # the reader of items says what is wrong with the file
+    return "expected" not in first and shape_of(first, "rows") is not None
+
+
+def overlapping(name: str | None, evaluated: Evaluated, data: Data, problems: list[Problem]) -> list[Problem]:
+    """Return a warning if training rows ask some items of a named set; that they ask all of them is a problem."""
+    if name is None or not evaluated.items:
+        return []
+    asked = {question_of(row) for row in data.rows}
+    seen = sum(item["prompt"] in asked for item in evaluated.items)
+    if not seen:
+        return []
+    total = len(evaluated.items)
+    if seen < total:
+        what = f"Training rows ask {seen:,} of its {counted(total, 'item')} too."
+        fix = "Take these rows out of the training file, or name another file with --eval."
+        return [problem_of(ASKED_IN_TRAINING, file=name, what=what, next=fix, severity="warning")]
+    what = f"Training rows ask each of its {counted(total, 'item')} too."
+    problems.append(problem_of(ASKED_IN_TRAINING, file=name, what=what))
+    return []

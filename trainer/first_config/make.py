@@ -1,0 +1,160 @@
+"""The story of a first configuration: look → choose → write, or refuse with everything that is wrong."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evidence.targets.table import THIS_MACHINE, target_of
+from evidence.targets.target import Target
+from schemas.problems.formats import size
+from schemas.problems.problem import Gathering, Problem, ProblemError
+from schemas.problems.rule import Rule, problem_of
+from trainer.config.load import USAGE
+from trainer.config.tree import Config, Model
+from trainer.first_config.choice import Choice, chosen, named
+from trainer.first_config.file import file_text, refused_places, write
+from trainer.first_config.look import Looked, look_at
+from trainer.first_config.reasons import Reason, reasons_of
+from trainer.first_config.split import line_of
+from trainer.first_config.values import percentiles, run_name
+from trainer.planning.this_machine import this_machine
+
+MAY_NOT_FIT = Rule(
+    "TP037",
+    "Suggestion that may not fit",
+    "The formulas may be off by a quarter, and nothing smaller is suggested.",
+    "Ask the compiler with `trainproof plan`, whose advice goes further, or name another machine with --on.",
+    severity="warning",
+)
+
+TRAINING, ITEMS = "train.jsonl", "eval.jsonl"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What somebody asked for."""
+
+    model: str
+    data: str
+    eval_set: str | None
+    on: str | None
+    """The machine that it is to fit, as of `plan --on`. None: this one."""
+    output: Path
+    """Of the configuration; rows that are split are written beside it."""
+    force: bool
+    """Replace files that are there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """A configuration that was written."""
+
+    order: Order
+    looked: Looked
+    choice: Choice
+    reasons: tuple[Reason, ...]
+    written: tuple[Path, ...]
+    warnings: tuple[Problem, ...]
+
+    def document(self) -> dict[str, Any]:
+        """Return it for programs."""
+        evaluated, need = self.looked.evaluated, self.choice.need
+        return {
+            "config": str(self.order.output),
+            "written": [str(path) for path in self.written],
+            "model": {
+                "name": self.order.model,
+                "family": self.looked.model.source.spec.family,
+                "parameters": self.choice.parameters,
+                "trained_parameters": self.choice.trained,
+                "positions": self.looked.model.source.spec.max_positions,
+            },
+            "data": {
+                "name": self.order.data,
+                "rows": len(self.looked.rows.table),
+                "columns": list(self.looked.rows.columns),
+                "tokens": percentiles(self.looked.widths),
+                "duplicates": self.looked.data.document()["duplicates"],
+            },
+            "evaluation": {"items": len(evaluated.items) or None, "because": evaluated.because},
+            "memory": {
+                "need_bytes": need.peak_bytes,
+                "available_bytes": need.available_bytes,
+                "verdict": need.verdict,
+            },
+            "settings": [{"key": each.key, "value": each.value, "because": each.because} for each in self.reasons],
+            "findings": [
+                {"code": each.code, "severity": each.severity, "file": each.file, "what": each.what, "next": each.next}
+                for each in self.warnings
+            ],
+            "next": self.commands(),
+        }
+
+    def commands(self) -> list[str]:
+        """Return what to run next, in order."""
+        config = shlex.quote(str(self.order.output))
+        return [
+            f"trainproof plan --config {config}",
+            f"trainproof train --config {config} --smoke_steps 2",
+            f"trainproof train --config {config} --output submission_runs/first",
+            "trainproof package submission_runs/first --output first.zip",
+            "trainproof verify first.zip",
+        ]
+
+
+def make(order: Order) -> Made:
+    """Look at a model and rows, choose, and write the configuration, with the rows of a split beside it.
+
+    Raises:
+        ProblemError: exit code 2, with everything that is wrong; nothing was written.
+    """
+    problems: list[Problem] = []
+    target: Target | None = None
+    with Gathering(problems):
+        known = order.on is not None and order.on != THIS_MACHINE
+        target = target_of(str(order.on)) if known else this_machine(Config(model=Model(name=order.model)))
+    looked = look_at(order.model, order.data, order.eval_set, problems)
+    texts = rows_to_write(order, looked) if looked else {}
+    given = [Path(name) for name in (order.data, order.eval_set) if name]
+    problems += refused_places([*texts, order.output], given, force=order.force)
+    if looked is None or target is None or problems:
+        raise ProblemError(problems, exit_code=USAGE)
+    training, items = order.output.parent / TRAINING, order.output.parent / ITEMS
+    config = named(
+        order.model,
+        str(training) if training in texts else order.data,
+        str(items) if items in texts else looked.evaluated.name,
+        run_name(order.model, order.data),
+    )
+    choice = chosen(looked, target, config)
+    reasons = tuple(reasons_of(choice, looked, target))
+    texts[order.output] = [file_text(reasons, model=order.model, data=order.data)]
+    write(texts)
+    warnings = (*looked.warnings, *(() if choice.fits else (may_not_fit(choice, looked, order),)))
+    return Made(order=order, looked=looked, choice=choice, reasons=reasons, written=tuple(texts), warnings=warnings)
+
+
+def rows_to_write(order: Order, looked: Looked) -> dict[Path, Iterable[str]]:
+    """Return the lines of each file of rows that is to be written: of a split both, of other items one."""
+    evaluated, folder = looked.evaluated, order.output.parent
+    texts: dict[Path, Iterable[str]] = {}
+    if evaluated.split:
+        texts[folder / TRAINING] = evaluated.split.training_lines()
+    if evaluated.is_written:
+        texts[folder / ITEMS] = map(line_of, evaluated.items)
+    return texts
+
+
+def may_not_fit(choice: Choice, looked: Looked, order: Order) -> Problem:
+    """Return the warning that the smallest suggestion may not fit, with the length of the rows that make it large."""
+    lengths = percentiles(looked.widths)
+    what = (
+        f"One sequence of {choice.config.data.max_length:,} tokens at a time needs about "
+        f"{size(choice.need.peak_bytes)} of {size(choice.need.available_bytes)}. The longest row has "
+        f"{lengths['longest']:,} tokens; 99 % of the rows have at most {lengths['p99']:,}."
+    )
+    return problem_of(MAY_NOT_FIT, file=str(order.output), what=what)

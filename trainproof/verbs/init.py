@@ -1,0 +1,40 @@
+"""The verb `init`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from evidence.run.extras import need
+from trainproof.verbs.options import AsJson
+
+
+def init(
+    model: Annotated[str, typer.Argument(help="Folder of the model, built-in name, or name on the Hugging Face hub.")],
+    data: Annotated[str, typer.Argument(help="Rows to learn from: JSONL, Parquet, text, folder, or a built-in name.")],
+    output: Annotated[Path, typer.Option(help="The configuration; rows that are split are written beside it.")] = Path(
+        "config.yaml"
+    ),
+    eval_file: Annotated[
+        str | None, typer.Option("--eval", help="Evaluation set. Default: some rows with answers are held back.")
+    ] = None,
+    on: Annotated[str | None, typer.Option(help="Machine to fit, as of `plan --on`. Default: this machine.")] = None,
+    *,
+    force: Annotated[bool, typer.Option("--force", help="Replace files of the same names.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Look at a model and rows, and write a first configuration that says why each value stands there."""
+    need("init", "train")
+    from trainer.loop.stop import ending_at_once
+
+    with ending_at_once("init"):
+        from evidence.run.write import as_json_text
+        from trainer.first_config.make import Order, make
+        from trainproof.terminal.first_config import made_text
+
+        order = Order(model=model, data=data, eval_set=eval_file, on=on, output=output, force=force)
+        made = make(order)
+    sys.stdout.write(as_json_text(made.document()) if as_json else made_text(made))
