@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from evidence.scores.scoring import ANSWER_OPEN, extract_answer
+from evidence.scores.words import words_of
 from trainer.data.files.columns import shape_of
 
 LONGEST_ANSWER = 60
@@ -65,8 +66,8 @@ def answer_in(text: Any) -> str | None:
 
 
 def question_key(question: str) -> str:
-    """Return what two questions share if they differ only in case and white space."""
-    return " ".join(question.casefold().split())
+    """Return what two questions share that `check` takes for the same: their words, spelled in one way."""
+    return " ".join(words_of(question))
 
 
 def hashed(question: str) -> str:

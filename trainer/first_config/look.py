@@ -9,6 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from evidence.rules.overlap import seen_in_training
+from evidence.scores.overlap import overlap_of
+from evidence.scores.row_texts import row_texts
 from schemas.names import EVAL_SETS, MODELS, model_folder, no_eval_set
 from schemas.problems.problem import Gathering, Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
@@ -18,7 +21,6 @@ from trainer.config.tree import Data as DataSettings
 from trainer.config.tree import Model as ModelSettings
 from trainer.data.files.columns import shape_of
 from trainer.data.files.table import table_of
-from trainer.data.render import question_of
 from trainer.data.rows import read_eval_set
 from trainer.first_config.answers import items_of, question_and_answer
 from trainer.first_config.shapes import Rows, read_shapes
@@ -107,7 +109,7 @@ def look_at(model: str, data: str, eval_set: str | None, problems: list[Problem]
     read = read_data(draft, found, objective_of(draft), problems, devices=1)
     if problems or read is None:
         return None
-    warnings = [*read.warnings, *overlapping(eval_set, evaluated, read, problems)]
+    warnings = [*read.warnings, *overlapping(evaluated, read, eval_set or data, problems)]
     if problems:
         return None
     return Looked(
@@ -167,19 +169,24 @@ def holds_rows(path: Path) -> bool:
     return "expected" not in first and shape_of(first, "rows") is not None
 
 
-def overlapping(name: str | None, evaluated: Evaluated, data: Data, problems: list[Problem]) -> list[Problem]:
-    """Return a warning if training rows ask some items of a named set; that they ask all of them is a problem."""
-    if name is None or not evaluated.items:
+def overlapping(evaluated: Evaluated, data: Data, file: str, problems: list[Problem]) -> list[Problem]:
+    """Return warnings about items that training rows ask too; that they ask all of them is a problem.
+
+    Args:
+        evaluated: the items, and the rows that are held back for them.
+        data: the rows.
+        file: what the items are from.
+        problems: that training asks every item is added to them.
+    """
+    if not evaluated.items:
         return []
-    asked = {question_of(row) for row in data.rows}
-    seen = sum(item["prompt"] in asked for item in evaluated.items)
-    if not seen:
-        return []
+    split = evaluated.split
+    texts = map(row_texts, data.rows)
+    overlap = overlap_of(evaluated.items, (each for each in texts if split is None or not split.holds_back(each)))
     total = len(evaluated.items)
-    if seen < total:
-        what = f"Training rows ask {seen:,} of its {counted(total, 'item')} too."
-        fix = "Take these rows out of the training file, or name another file with --eval."
-        return [problem_of(ASKED_IN_TRAINING, file=name, what=what, next=fix, severity="warning")]
-    what = f"Training rows ask each of its {counted(total, 'item')} too."
-    problems.append(problem_of(ASKED_IN_TRAINING, file=name, what=what))
-    return []
+    if len(overlap.items_same) == total:
+        what = f"Training rows ask each of its {counted(total, 'item')} too."
+        problems.append(problem_of(ASKED_IN_TRAINING, file=file, what=what))
+        return []
+    found = seen_in_training(overlap.document(), items=total)
+    return [problem_of(rule, file=file, what=what, severity="warning") for rule, what in found]

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from evidence.scores.row_texts import RowTexts, row_texts
+from trainer.data.files.columns import shape_of
 from trainer.data.files.table import Table
 from trainer.first_config.answers import hashed, items_of, question_and_answer, question_key
 from trainer.first_config.shapes import Rows
@@ -32,9 +34,14 @@ class Split:
     def training_lines(self) -> Iterator[str]:
         """Yield the rows that are learned from, each as a line of JSON."""
         for row in self.table:
-            answered = question_and_answer(row)
-            if answered is None or question_key(answered[0]) not in self.questions:
+            shape = shape_of(row, "rows")
+            assert shape is not None, "every row was looked at"
+            if not self.holds_back(row_texts(shape.taken(row))):
                 yield line_of(row)
+
+    def holds_back(self, texts: RowTexts) -> bool:
+        """Return whether a row asks, at its end or in all, a question that is held back."""
+        return any(question_key(asked) in self.questions for asked in texts[0])
 
     def item_lines(self) -> Iterator[str]:
         """Yield the items, each as a line of JSON."""

@@ -200,9 +200,9 @@ def test_an_evaluation_of_training_rows_is_refused_and_of_some_warned_of(model: 
     write_rows(held, [*rows[:2], *sums(70)[60:]])
     found = made(model, data, tmp_path / "config.yaml", eval_set=str(held))
     assert as_text(found.warnings) == (
-        f"warning TP034: {held}: Training rows ask 2 of its 12 items too.\n"
-        "  A model that was trained on a question has its answer by heart; a score on it says nothing of new ones.\n"
-        "  Next: Take these rows out of the training file, or name another file with --eval.\n"
+        f"warning TP408: {held}: 2 training rows ask 2 of the 12 evaluation items: line-1, line-2.\n"
+        "  A score on questions that were trained on does not measure what the model can do.\n"
+        "  Next: Remove these rows from the training data and run again, or evaluate on another set.\n"
     )
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -50,14 +51,29 @@ def test_a_tenth_of_the_questions_is_held_back_by_their_hash(tmp_path: Path):
     split, because = split_of(rows_of(write_rows(tmp_path / "rows.jsonl", rows)))
     assert split is not None
     assert because == "drawn from 199 questions by the hash of each"
-    keys = {row["prompt"].lower() for row in rows}
+    keys = {words_alone(row["prompt"]) for row in rows}
     expected = sorted(keys, key=lambda key: hashlib.sha256(key.encode()).hexdigest())[:19]
-    assert {item["prompt"].lower() for item in split.items} == set(expected)
+    assert {words_alone(item["prompt"]) for item in split.items} == set(expected)
     lines = {row["prompt"]: number for number, row in enumerate(rows, start=1)}
     assert [item["id"] for item in split.items] == [f"line-{lines[item['prompt']]}" for item in split.items]
     (tmp_path / "train.jsonl").write_text("".join(split.training_lines()))
     left = rows_in(tmp_path / "train.jsonl")
-    assert left == [row for row in rows if row["prompt"].lower() not in expected]
+    assert left == [row for row in rows if words_alone(row["prompt"]) not in expected]
+
+
+def words_alone(text: str) -> str:
+    return " ".join(re.findall("[a-z0-9]+", text.lower()))
+
+
+def test_a_conversation_that_ends_with_a_question_held_back_is_held_back_too(tmp_path: Path):
+    asked = [chat(("user", f"What is {number} + 1?"), ("assistant", str(number + 1))) for number in range(40)]
+    longer = [
+        chat(("user", "Hello."), ("assistant", "Hi."), *((turn["role"], turn["content"]) for turn in row["messages"]))
+        for row in asked
+    ]
+    split, _ = split_of(rows_of(write_rows(tmp_path / "rows.jsonl", [*asked, *longer])))
+    assert split is not None
+    assert len(list(split.training_lines())) == 2 * (40 - 10)
 
 
 def test_the_order_of_a_file_decides_nothing(tmp_path: Path):
