@@ -11,6 +11,8 @@ from hypothesis import settings
 
 from trainer.planning.compile.machines import has_compiler
 
+pytest_plugins = ["seconds"]
+
 # Set before anything imports jax, which reads them once.
 os.environ["JAX_PLATFORMS"] = "cpu"
 # Eight devices for the tests that need a mesh; quick rather than thorough compilation, for programs run a few times.
