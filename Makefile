@@ -5,10 +5,14 @@ SERVE ?= 1
 # One more than there are cores: tests of pages and of the queue wait for other processes.
 WORKERS ?= $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 1)")
 
+PLAIN := not pictures and not compiler
+# tests/support/portions.py says which tests go to a worker together.
+DIVIDED := --dist loadgroup --no-loadscope-reorder
+# How long every test took; benchmarks/results/test_seconds.json is one of these.
+SECONDS ?= .pytest_cache/test_seconds.json
+
 # uv installs sources. Python keeps what it compiled of them beside them; where a shell or a container forbids it, every
 # command would compile them anew, which for training takes longer than all its imports.
-PLAIN := not pictures and not compiler
-
 unexport PYTHONDONTWRITEBYTECODE
 
 # Compilers for devices that are not here exist for one system. They lie beside the environment: inside it, the CUDA
@@ -22,15 +26,14 @@ demo: setup ## train a small model and LoRA adapters, check, pack and verify, op
 	$(BIN)/trainproof demo $(if $(filter 0,$(SERVE)),--no-serve)
 
 test: setup ## run every test, those that ask compilers for TPUs and CUDA cards in a second pass
-	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 25 -m "$(PLAIN)"
+	$(BIN)/pytest --numprocesses $(WORKERS) $(DIVIDED) --seconds $(SECONDS) --durations 25 -m "$(PLAIN)"
 	$(if $(HAS_COMPILERS),$(MAKE) --no-print-directory compilers)
 
 compilers: setup $(COMPILERS)/.ready ## run the tests that ask compilers; here none of them is skipped
-	TRAINPROOF_COMPILERS=1 PYTHONPATH="$(CURDIR)/$(COMPILERS)" $(BIN)/pytest --numprocesses 2 --dist loadfile -m compiler
+	TRAINPROOF_COMPILERS=1 PYTHONPATH="$(CURDIR)/$(COMPILERS)" $(BIN)/pytest --numprocesses 2 $(DIVIDED) -m compiler
 
 nightly: setup ## what a push leaves out: every test with pip, and three hundred kills
-	TRAINPROOF_NIGHTLY=1 $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 25 \
-		-m "$(PLAIN)"
+	TRAINPROOF_NIGHTLY=1 $(BIN)/pytest --numprocesses $(WORKERS) $(DIVIDED) --durations 25 -m "$(PLAIN)"
 	$(if $(HAS_COMPILERS),$(MAKE) --no-print-directory compilers)
 	$(BIN)/python benchmarks/kills.py
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import compiled
 import packaging_stamp
+import portions
 import pytest
 from hypothesis import settings
 
@@ -59,12 +60,12 @@ COMPILERS = "TRAINPROOF_COMPILERS"
 """Environment variable that demands compilers: where one is missing its tests fail and are not skipped."""
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the portions in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put files with slow tests first, so that no worker is left alone with one at the end; skip what is as tested."""
+    """Divide the tests among workers; skip what is as tested."""
     if not os.environ.get(COMPILERS):
         _skip_without_compilers(items)
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
+    portions.divide(items)
     if os.environ.get("TRAINPROOF_NIGHTLY") or not packaging_stamp.is_as_tested():
         return
     reason = "the packaging is as it was when this last passed; TRAINPROOF_NIGHTLY=1 runs it all the same"
