@@ -77,11 +77,11 @@ print(f"{ASKED['count']} x {ASKED['kind']}, as asked for")
 JAX_SEES = "import jax; print(jax.default_backend(), jax.device_count(), jax.devices()[0].device_kind, sep='|')"
 
 
-def run(*arguments: object, may_end_with: tuple[int, ...] = (0,)) -> int:
-    """Run trainproof, show what it prints, and return its exit code; end the session on one that is not expected."""
+def run(*arguments: object, may_end_with: tuple[int, ...] = (0,), folder: Path = WORKING) -> int:
+    """Run trainproof in a folder, show what it prints, return its exit code; end the session on an unexpected one."""
     command = [sys.executable, "-m", "trainproof", *map(str, arguments)]
     print("$ trainproof", *arguments, flush=True)
-    code = subprocess.run(command, check=False, cwd=WORKING).returncode
+    code = subprocess.run(command, check=False, cwd=folder).returncode
     if code not in may_end_with:
         sys.exit(f"trainproof {arguments[0]} ended with exit code {code}; its last lines above say why and what next.")
     return code
@@ -116,6 +116,8 @@ own = sorted(INPUT.glob("**/config.yaml"))
 # A run's folder has a config.yaml too: that one belongs to the run.
 own = [path for path in own if not (path.parent / "run_manifest.json").exists()]
 config = own[0] if own else configs / ASKED["config"]
+# Rows, items and model that a configuration names lie beside it.
+beside = config.parent if own else WORKING
 
 weights = sorted(path.parent for path in INPUT.glob("**/*.safetensors") if (path.parent / "config.json").exists())
 settings = ["--set", f"model.name={weights[0]}"] if weights and not own else []
@@ -138,7 +140,7 @@ print(
 # %%
 # 4. Smoke: two steps of the smallest model through the same pipeline, on this device.
 smoke = ["--smoke-config", configs / "smoke_tiny.yaml", "--smoke-steps", "2"]
-run("train", "--config", config, *smoke, "--device", DEVICE, "--output", RUNS / "smoke")
+run("train", "--config", config, *smoke, "--device", DEVICE, "--output", RUNS / "smoke", folder=beside)
 
 # %%
 # 5. Full: as long as the session lasts. It saves and stops by itself before Kaggle ends it (exit code 5).
@@ -146,7 +148,7 @@ elapsed_minutes = (time.monotonic() - STARTED) / 60
 minutes = int(ASKED["hours"] * 60 - elapsed_minutes - LEFT_FOR_PACKING_MINUTES)
 what = ["--resume", before] if before else ["--config", config, *settings]
 full = ["--device", DEVICE, "--set", f"limits.max_minutes={minutes}", "--output", RUNS / "full"]
-ended = run("train", *what, *full, may_end_with=(0, 5))
+ended = run("train", *what, *full, may_end_with=(0, 5), folder=beside)
 
 # %%
 # 6. The bundle: both runs in one zip that anyone can verify with `trainproof verify`.

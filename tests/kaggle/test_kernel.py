@@ -27,7 +27,7 @@ BUILD = "import sys; from setuptools.build_meta import build_wheel; print(build_
 TINY = """\
 name: tiny
 model: {name: tiny-gpt2}
-data: {max_length: 128}
+data: {dataset: rows.jsonl, max_length: 128}
 batch: {microbatch_size: 4}
 evaluation: {eval_set: eval_v1, max_new_tokens: 16, batch_size: 50}
 checkpoint: {save_every_steps: 1}
@@ -150,6 +150,7 @@ def session(tmp_path_factory):
     checkout = checkout_in(tmp_path_factory.mktemp("checkout"))
     subprocess.run([sys.executable, "-c", BUILD, str(wheel)], cwd=checkout, capture_output=True, check=True)
     (wheel / "config.yaml").write_text(TINY)
+    (wheel / "rows.jsonl").write_text('{"prompt": "What is 2 + 2?", "completion": "4"}\n' * 8)
     return folder
 
 
