@@ -25,12 +25,13 @@ HAS_COMPILERS := $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m))
 demo: setup ## train a small model and LoRA adapters, check, pack and verify, open the dashboard (SERVE=0 stops before that)
 	$(BIN)/trainproof demo $(if $(filter 0,$(SERVE)),--no-serve)
 
-test: setup ## run every test, those that ask compilers for TPUs and CUDA cards in a second pass
+test: setup ## run every test; those that ask compilers for TPUs and CUDA cards where what they are asked has changed
 	$(BIN)/pytest --numprocesses $(WORKERS) $(DIVIDED) --seconds $(SECONDS) --durations 25 -m "$(PLAIN)"
-	$(if $(HAS_COMPILERS),$(MAKE) --no-print-directory compilers)
+	$(if $(HAS_COMPILERS),$(BIN)/python tests/support/compilers_stamp.py || $(MAKE) --no-print-directory compilers)
 
 compilers: setup $(COMPILERS)/.ready ## run the tests that ask compilers; here none of them is skipped
 	TRAINPROOF_COMPILERS=1 PYTHONPATH="$(CURDIR)/$(COMPILERS)" $(BIN)/pytest --numprocesses 2 $(DIVIDED) -m compiler
+	$(BIN)/python tests/support/compilers_stamp.py --passed
 
 nightly: setup ## what a push leaves out: every test with pip, and three hundred kills
 	TRAINPROOF_NIGHTLY=1 $(BIN)/pytest --numprocesses $(WORKERS) $(DIVIDED) --durations 25 -m "$(PLAIN)"

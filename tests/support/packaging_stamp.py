@@ -7,12 +7,13 @@ Those tests take minutes and a network. They run where one of these files has ch
 from __future__ import annotations
 
 import hashlib
+import json
+import tomllib
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
 STAMP = REPOSITORY / "tests" / "story" / "packaging.sha256"
 DECIDING = (
-    "pyproject.toml",
     "setup.py",
     "requirements.lock",
     "action.yml",
@@ -27,8 +28,10 @@ DECIDING = (
 
 
 def digest() -> str:
-    """Return the hash over the deciding files."""
-    whole = hashlib.sha256()
+    """Return the hash over the deciding files, and over what `pyproject.toml` says to installers."""
+    settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))
+    said = [settings["build-system"], settings["project"], settings["tool"]["setuptools"]]
+    whole = hashlib.sha256(json.dumps(said, sort_keys=True).encode() + b"\0")
     for name in DECIDING:
         whole.update(name.encode() + b"\0" + (REPOSITORY / name).read_bytes() + b"\0")
     return whole.hexdigest()

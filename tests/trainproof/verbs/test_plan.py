@@ -1,4 +1,7 @@
-"""`trainproof plan` as a user meets it: exit codes, words, an answer kept, and nothing left behind."""
+"""`trainproof plan` as a user meets it: exit codes, words, an answer kept, and nothing left behind.
+
+A process is started where it matters: what it loads, how it is ended.
+"""
 
 import json
 import os
@@ -6,13 +9,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 import pytest
 
 from evidence.run.hashes import sha256_json
+from trainproof.command import main
 
 CONFIG = """model: {name: HuggingFaceTB/SmolLM2-135M}
 optimizer: {name: adafactor}
@@ -31,20 +36,38 @@ def command(config: Path, *flags: str) -> list[str]:
     return [sys.executable, "-m", "trainproof", "plan", "--config", str(config), *flags]
 
 
-def ran(config: Path, *flags: str, before: Sequence[str] = ()) -> "subprocess.CompletedProcess[str]":
-    env = {**os.environ, "TRAINPROOF_CACHE": str(config.parent / "cache"), "JAX_PLATFORMS": "cpu"}
-    asked = [*before, *command(config, *flags)]
-    return subprocess.run(asked, env=env, capture_output=True, text=True, check=False, timeout=300)
+class Ran(NamedTuple):
+    """What a command left behind, named as `subprocess` names it."""
+
+    returncode: int
+    stdout: str
+    stderr: str
 
 
-def test_an_unknown_target_is_answered_with_the_nearest_names(config: Path):
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+    """Ask for a plan in this process: one that imports JAX anew takes seconds for it."""
+
+    def run(config: Path, *flags: str) -> Ran:
+        monkeypatch.setenv("TRAINPROOF_CACHE", str(config.parent / "cache"))
+        with pytest.raises(SystemExit) as ended:
+            main(command(config, *flags)[3:])
+        said = capsys.readouterr()
+        return Ran(int(ended.value.code or 0), said.out, said.err)
+
+    return run
+
+
+def test_an_unknown_target_is_answered_with_the_nearest_names(ran: Callable[..., Ran], config: Path):
     answer = ran(config, "--on", "kaggle-tpu")
     assert (answer.returncode, answer.stdout) == (2, "")
     assert "There is no target 'kaggle-tpu'." in answer.stderr
     assert "Did you mean kaggle-tpu-v5e-8" in answer.stderr
 
 
-def test_a_plan_says_whether_it_fits_how_long_it_takes_and_answers_again_from_what_it_kept(config: Path):
+def test_a_plan_says_whether_it_fits_how_long_it_takes_and_answers_again_from_what_it_kept(
+    ran: Callable[..., Ran], config: Path
+):
     first = ran(config, "--on", "kaggle-tpu-v5e-8", "--quick")
     assert first.returncode == 0
     assert first.stdout.startswith("Kaggle, TPU v5e-8 (8 × TPU v5 lite): needs about ")
@@ -67,11 +90,13 @@ def test_a_plan_says_whether_it_fits_how_long_it_takes_and_answers_again_from_wh
         assert json.loads(again.stdout)["need_bytes"] == as_json["need_bytes"]
 
 
-def test_what_measured_runs_taught_is_forgotten(config: Path):
-    asked = [sys.executable, "-m", "trainproof", "plan", "--calibrate", "--forget"]
-    env = {**os.environ, "TRAINPROOF_CACHE": str(config.parent / "cache"), "JAX_PLATFORMS": "cpu"}
-    answer = subprocess.run(asked, env=env, capture_output=True, text=True, check=False, timeout=300)
-    assert (answer.returncode, answer.stderr) == (0, "")
+def test_what_measured_runs_taught_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setenv("TRAINPROOF_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(SystemExit) as ended:
+        main(["plan", "--calibrate", "--forget"])
+    assert (ended.value.code, capsys.readouterr().err) == (0, "")
 
 
 def test_what_was_kept_is_shown_without_loading_jax(config: Path):
@@ -92,14 +117,14 @@ def test_what_was_kept_is_shown_without_loading_jax(config: Path):
     assert again.stderr.endswith("loaded False")
 
 
-def test_what_fits_nowhere_ends_with_3(config: Path):
+def test_what_fits_nowhere_ends_with_3(ran: Callable[..., Ran], config: Path):
     answer = ran(config, "--on", "t4", "--quick", "--set", "batch.microbatch_size=4096")
     assert answer.returncode == 3
     assert "it does not fit" in answer.stdout
     assert "What to change, each planned again for this target:" in answer.stdout
 
 
-def test_one_configuration_is_shown_on_all_targets(config: Path):
+def test_one_configuration_is_shown_on_all_targets(ran: Callable[..., Ran], config: Path):
     answer = ran(config, "--where", "--quick")
     assert answer.returncode == 0
     assert [line.split()[0] for line in answer.stdout.splitlines()[1:3]] == ["kaggle-tpu-v5e-8", "tpu-v5e-1"]
@@ -118,7 +143,9 @@ def test_one_configuration_is_shown_on_all_targets(config: Path):
         ),
     ],
 )
-def test_a_configuration_that_cannot_be_built_is_refused_in_words(config: Path, flags: tuple[str, ...], what: str):
+def test_a_configuration_that_cannot_be_built_is_refused_in_words(
+    ran: Callable[..., Ran], config: Path, flags: tuple[str, ...], what: str
+):
     answer = ran(config, "--on", "t4", "--quick", *flags)
     assert (answer.returncode, answer.stdout) == (2, "")
     assert "error TP" in answer.stderr
@@ -134,13 +161,15 @@ def test_a_configuration_that_cannot_be_built_is_refused_in_words(config: Path, 
         (("--where", "--grid", "--on", "t4"), "--where plans for every machine of the table, --on and --grid for one"),
     ],
 )
-def test_flags_of_which_one_would_be_left_out_are_refused(config: Path, flags: tuple[str, ...], what: str):
+def test_flags_of_which_one_would_be_left_out_are_refused(
+    ran: Callable[..., Ran], config: Path, flags: tuple[str, ...], what: str
+):
     answer = ran(config, *flags)
     assert (answer.returncode, answer.stdout) == (2, "")
     assert what in " ".join(answer.stderr.split())
 
 
-def test_a_cache_that_is_a_file_keeps_nothing_and_stops_nothing(config: Path):
+def test_a_cache_that_is_a_file_keeps_nothing_and_stops_nothing(ran: Callable[..., Ran], config: Path):
     (config.parent / "cache").write_text("")
     assert ran(config, "--on", "t4", "--quick").returncode == 0
 
@@ -148,7 +177,9 @@ def test_a_cache_that_is_a_file_keeps_nothing_and_stops_nothing(config: Path):
 @pytest.mark.compiler("tpu")
 def test_one_core_is_enough_for_a_compiler(config: Path):
     one_core = ["taskset", "-c", str(min(os.sched_getaffinity(0)))]
-    answer = ran(config, "--on", "tpu-v5e-1", "--set", "model.name=tiny-gpt2", "--json", before=one_core)
+    asked = [*one_core, *command(config, "--on", "tpu-v5e-1", "--set", "model.name=tiny-gpt2", "--json")]
+    env = {**os.environ, "TRAINPROOF_CACHE": str(config.parent / "cache"), "JAX_PLATFORMS": "cpu"}
+    answer = subprocess.run(asked, env=env, capture_output=True, text=True, check=False, timeout=300)
     assert answer.returncode == 0
     plan = json.loads(answer.stdout)
     assert {each["name"]: each["method"] for each in plan["programs"]}["train"] in {"compiler", "extrapolated"}
