@@ -130,7 +130,9 @@ def evaluated_of(eval_set: str | None, rows: Rows | None, problems: list[Problem
         return None
     if rows.is_built_in:
         name = "eval_stories_v1" if "stories" in rows.name else "eval_v2"
-        return Evaluated(name=name, because=f"the built-in set that belongs to {rows.name}")
+        return Evaluated(
+            name=name, because=f"the built-in set that belongs to {rows.name}", items=read_eval_set(name).rows
+        )
     split, because = split_of(rows)
     return Evaluated(name=None, because=because, items=() if split is None else split.items, split=split)
 
@@ -138,7 +140,7 @@ def evaluated_of(eval_set: str | None, rows: Rows | None, problems: list[Problem
 def named_set(name: str, problems: list[Problem]) -> Evaluated | None:
     """Return the set that is named: as it is, or the items that its rows make."""
     if (absent := no_eval_set(name)) is not None:
-        problems.append(absent)
+        problems.append(replace(absent, next=absent.next.replace("--set evaluation.eval_set", "--eval")))
         return None
     if name in EVAL_SETS or not holds_rows(Path(name)):
         with Gathering(problems):

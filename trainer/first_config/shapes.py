@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,7 @@ def read_shapes(name: str, problems: list[Problem]) -> Rows | None:
         problems: what is wrong is added to them: no such file, no rows, unknown columns, several kinds.
     """
     if (absent := no_dataset(name)) is not None:
-        problems.append(absent)
+        problems.append(replace(absent, next=absent.next.replace("--dataset", "the second argument as")))
         return None
     table: Table | None = None
     path = FOLDER / f"{name}.jsonl" if name in DATASETS else Path(name)

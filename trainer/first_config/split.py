@@ -66,7 +66,7 @@ def split_of(rows: Rows) -> tuple[Split | None, str]:
     total = len(rows.table)
     if 2 * answered < total:
         return None, (
-            f"only {answered:,} of {total:,} rows have an answer that can be compared (tags, ####, or one short line)"
+            f"{answered or 'none'} of the {total:,} rows have an answer to compare with (tags, ####, or a short line)"
         )
     if len(found) < FEWEST_ROWS:
         return None, f"the rows ask {len(found):,} different questions, and fewer than {FEWEST_ROWS} are not split"

@@ -92,7 +92,7 @@ def test_the_order_of_a_file_decides_nothing(tmp_path: Path):
         (sums(29), "the rows ask 29 different questions, and fewer than 30 are not split"),
         (
             [{"prompt": f"Tale {number}.", "completion": "a long tale " * 9} for number in range(40)],
-            "only 0 of 40 rows have an answer that can be compared (tags, ####, or one short line)",
+            "none of the 40 rows have an answer to compare with (tags, ####, or a short line)",
         ),
         ([{"text": "x"}] * 40, "rows with text have no answer that could be right or wrong"),
     ],
