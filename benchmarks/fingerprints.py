@@ -42,6 +42,7 @@ from fingerprint_parts.ways import (  # noqa: E402
 from evidence.scores.fingerprint import agreement, fingerprint_bytes, fingerprint_of  # noqa: E402
 from trainer.config.load import load_config  # noqa: E402
 from trainer.config.tree import Config  # noqa: E402
+from trainer.data.kinds import WITH_NEWLINE  # noqa: E402
 from trainer.data.prompts import prompts_of  # noqa: E402
 from trainer.data.render import PromptForm  # noqa: E402
 from trainer.data.rows import read_eval_set  # noqa: E402
@@ -71,7 +72,9 @@ def trained(folder: Path, *, steps: int, seed: int) -> Path:
 def prompts(task: Task, count: int) -> list[list[int]]:
     """Return the first prompts of an evaluation set."""
     items = read_eval_set("eval_v2")
-    return prompts_of(items, PromptForm(conversation=False), task.model.source.tokenizer())[:count]
+    return prompts_of(items, PromptForm(conversation=False, template=WITH_NEWLINE), task.model.source.tokenizer())[
+        :count
+    ]
 
 
 def elsewhere(folder: Path, compute: str, texts: Sequence[Text], isa: str) -> list[Followed]:

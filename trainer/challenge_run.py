@@ -150,7 +150,7 @@ def nothing_stated(folder: Path, what: str) -> Problem:
 
 def form_stated(folder: Path, config: Config) -> PromptForm:
     """Return the form in which the model was taught to be asked: as its log states, else as its training rows are."""
-    return stated_form(folder) or form_of(read_training_rows(config)[1])
+    return stated_form(folder) or form_of(read_training_rows(config)[1], config.data.template)
 
 
 def answered(

@@ -62,7 +62,7 @@ def evaluate_run(folder: Path, eval_set: str | None, watch: Watch) -> dict[str, 
     model = model_of(config, resolve(config.model.name, config.model.revision, with_weights=False))
     items, tokenizer = read_eval_set(name), model.source.tokenizer()
     # Runs of earlier versions do not state it; then the rows say in which form the model was taught to be asked.
-    form = stated_form(folder) or form_of(read_training_rows(config)[1])
+    form = stated_form(folder) or form_of(read_training_rows(config)[1], config.data.template)
     asked = Items(file=items, prompts=prompts_of(items, form, tokenizer))
     if problems := unanswerable(config, asked, max_positions=model.source.spec.max_positions):
         raise ProblemError(problems, exit_code=2)

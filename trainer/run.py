@@ -89,7 +89,7 @@ def run(request: RunRequest, watch: Watch) -> int:
         of_model = without_reference(frozen)
         steps = programs.steps
         weights = weights_of(resume) or task.model.origin
-        record_program(recorder, steps, states[0], of_model, task, weights=weights, forced=request.forced)
+        record_program(recorder, steps, states[0], of_model, task, data, weights=weights, forced=request.forced)
         evaluator = evaluator_of(task, data, recorder, stop, watch)
         if evaluator and programs.decode:
             begins = partial(peak.begins, "decode", added_bytes=programs.decode.added_bytes)

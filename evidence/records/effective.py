@@ -48,7 +48,13 @@ PLACES: Mapping[str, str] = {
 FLOAT32 = 1e-6
 """Relative error of a number that went through float32."""
 
-_LEFT_TO_THE_PROGRAM = {"model.revision": None, "model.weights": None, "mesh.device": "auto", "mesh.devices": None}
+_LEFT_TO_THE_PROGRAM = {
+    "model.revision": None,
+    "model.weights": None,
+    "mesh.device": "auto",
+    "mesh.devices": None,
+    "data.template": None,
+}
 """Declared values with which any effective one agrees; elsewhere null is a value like others."""
 
 

@@ -162,6 +162,10 @@ EFFECTS: dict[str, tuple[list[str], Observe]] = {
         ["data.supervise=all", "data.dataset=tests/cases/rows/talks.jsonl"],
         of_inputs(lambda task, data: data.encoded.counts["supervised_tokens"]),
     ),
+    "data.template": (
+        ["data.template='Q: {prompt}'", "data.dataset=tests/cases/rows/pairs.jsonl"],
+        of_inputs(lambda task, data: data.encoded.counts["prompt_tokens"]),
+    ),
     "data.shuffle": (["data.shuffle=false"], learned),
     "method.kind": (["method.kind=lora"], of_inputs(adapters)),
     "method.rank": (["method.rank=4", "method.kind=lora"], of_inputs(adapters)),

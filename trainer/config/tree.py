@@ -39,6 +39,7 @@ class Data:
     packing: bool = False
     buckets: int = 1
     supervise: Literal["last", "all"] = "last"
+    template: str | None = None
     shuffle: bool = True
 
 

@@ -64,6 +64,7 @@ def encode_rows(
     lines: Sequence[int] | None = None,
     max_positions: int | None = None,
     every_turn: bool = False,
+    template: str | None = None,
 ) -> EncodedData:
     """Return rows as token ids, at most `max_length` each; of a pair both sides, one behind the other.
 
@@ -75,6 +76,7 @@ def encode_rows(
         lines: where its rows stand in it; rows beyond them are from elsewhere. None: one on each line.
         max_positions: the model's, beyond which no `max_length` helps. None: not known.
         every_turn: all turns of the assistant are learned, not only the last.
+        template: how plain prompts are written. None: as by default those of each row's shape.
 
     Raises:
         ProblemError: exit code 2; the tokenizer has no end token or does not know an answer, its chat template refuses
@@ -84,20 +86,18 @@ def encode_rows(
         raise ProblemError([no_end_token(file)], exit_code=2)
     places = Places(len(rows), lines)
     form = form_of(rows)
-    ends = (form.end_token(tokenizer), tokenizer.eos_token)
-    special = special_token_problems(
-        rows, partial(texts_of, every_turn=every_turn), tokenizer, file=file, lines=places, ends=ends
-    )
+    learned, ends = partial(texts_of, every_turn=every_turn), (form.end_token(tokenizer), tokenizer.eos_token)
+    special = special_token_problems(rows, learned, tokenizer, file=file, lines=places, ends=ends)
     if any(problem.severity == "error" for problem in special):
         raise ProblemError(special, exit_code=2)
     end_id = end_token_id(tokenizer, form)
     lost, tally = Lost(tokenizer=tokenizer, end_id=end_id), Tally(end_id=end_id)
 
-    def render(row: dict[str, Any]) -> list[Example]:
-        return [render_row(side, tokenizer, every_turn=every_turn) for side in sides_of(row)]
+    render_side = partial(render_row, tokenizer=tokenizer, every_turn=every_turn, template=template)
+    rendered = each_rendered(rows, lambda row: list(map(render_side, sides_of(row))), file=file, lines=places)
 
     def each() -> Iterator[EncodedRow]:
-        for index, examples in each_rendered(rows, render, file=file, lines=places):
+        for index, examples in rendered:
             found: list[EncodedRow] = []
             for example in examples:
                 parts = encode_example(example, tokenizer, max_length, end_id, row=index)
@@ -221,9 +221,11 @@ def prompt_ids(prompt: str, tokenizer: Tokenizer, *, templated: bool) -> list[in
     text has all its special tokens already, and is encoded as transformers' `apply_chat_template` does it.
     """
     ids = tokenizer.encode(prompt, add_special_tokens=not templated)
-    # Some tokenizers close every text with the end token; a prompt must stay open.
-    closed = bool(ids) and not templated and ids[-1] == tokenizer.eos_token_id
-    return ids[:-1] if closed else ids
+    if templated or not ids or ids[-1] != tokenizer.eos_token_id:
+        return ids
+    # Some tokenizers close every text with the end token; a prompt must stay open. One that is written stays.
+    written = tokenizer.encode(prompt, add_special_tokens=False)
+    return ids if ids.count(ids[-1]) == written.count(ids[-1]) else ids[:-1]
 
 
 def end_token_id(tokenizer: Tokenizer, form: PromptForm) -> int:

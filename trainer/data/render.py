@@ -5,16 +5,15 @@ Evaluation renders prompts with the same functions and in the form of the rows, 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from trainer.data.chat_template import ChatTokenizer, TemplateRefusedError, has_template, written_by_template
 from trainer.data.files.pairs import SIDES, sides_of
+from trainer.data.kinds import AS_WRITTEN, Kind, kind_of, template_of, usual_template
 from trainer.data.special_tokens import TurnTokenizer, Written, turn_end
-
-PROMPT_TEMPLATE = "{prompt}\n"
-"""How a plain prompt is written; {prompt} stands for it."""
 
 FORM = "prompt_form"
 """Event of the log that states how prompts are put to the model."""
@@ -37,6 +36,11 @@ class Example:
     is_text: bool = False
     """A plain text, of which everything is learned."""
 
+    @property
+    def given(self) -> str:
+        """What stands before the first text that is learned."""
+        return self.earlier[0][0] if self.earlier else self.prompt
+
 
 @dataclass(frozen=True, kw_only=True)
 class PromptForm:
@@ -45,6 +49,8 @@ class PromptForm:
     conversation: bool
     system: str | None = None
     """The turn of the system that every conversation begins with."""
+    template: str = AS_WRITTEN
+    """How a plain prompt is written; {prompt} stands for it."""
 
     def render(self, prompt: str, tokenizer: ChatTokenizer) -> str:
         """Return the prompt as the model is given it.
@@ -52,7 +58,7 @@ class PromptForm:
         Of "{prompt}" this is the template that eval_summary.json states. A chat template may trim what it is given.
         """
         if not self.conversation:
-            return render_prompt(prompt)
+            return render_prompt(prompt, self.template)
         before = [] if self.system is None else [{"role": "system", "content": self.system}]
         return render_messages([*before, {"role": "user", "content": prompt}], tokenizer)
 
@@ -69,26 +75,31 @@ class PromptForm:
         return (turn_end(tokenizer) if self.templated(tokenizer) else None) or tokenizer.eos_token
 
 
-PLAIN = PromptForm(conversation=False)
-
-
-def form_of(rows: Sequence[dict[str, Any]]) -> PromptForm:
+def form_of(rows: Sequence[dict[str, Any]], template: str | None = None) -> PromptForm:
     """Return the form in which most rows ask; of as many conversations as others, the plain one.
 
     A turn of the system is part of the form where all conversations begin with the same.
+
+    Args:
+        rows: of any shape.
+        template: how plain prompts are written. None: as by default those of the shape that most plain rows have.
     """
     systems: dict[str | None, int] = {}
+    kinds: Counter[Kind] = Counter()
     for row in (sides_of(row)[0] for row in rows):
+        kinds[kind_of(row)] += 1
         if "messages" in row:
             first = row["messages"][0]
             system = first["content"] if first["role"] == "system" else None
             systems[system] = systems.get(system, 0) + 1
-    if 2 * sum(systems.values()) <= len(rows):
-        return PLAIN
-    return PromptForm(conversation=True, system=next(iter(systems)) if len(systems) == 1 else None)
+    if 2 * sum(systems.values()) > len(rows):
+        return PromptForm(conversation=True, system=next(iter(systems)) if len(systems) == 1 else None)
+    return PromptForm(conversation=False, template=usual_template(kinds) if template is None else template)
 
 
-def render_row(row: dict[str, Any], tokenizer: TurnTokenizer, *, every_turn: bool = False) -> Example:
+def render_row(
+    row: dict[str, Any], tokenizer: TurnTokenizer, *, every_turn: bool = False, template: str | None = None
+) -> Example:
     r"""Return the text of a row of any shape.
 
     A trace with the steps "2+2=4" and the answer "4" gives the completion
@@ -98,6 +109,7 @@ def render_row(row: dict[str, Any], tokenizer: TurnTokenizer, *, every_turn: boo
         row: as `dataset_row.schema.json` has it.
         tokenizer: the model's, for its chat template.
         every_turn: all turns of the assistant are learned, not only the last.
+        template: how plain prompts are written. None: as by default those of this row's shape.
     """
     if "messages" in row:
         return render_conversation(row["messages"], tokenizer, every_turn=every_turn)
@@ -105,7 +117,7 @@ def render_row(row: dict[str, Any], tokenizer: TurnTokenizer, *, every_turn: boo
         return Example(prompt="", templated=False, completion=row["text"], answer=None, is_text=True)
     if "begun" in row:
         return Example(prompt=row["begun"], templated=False, completion=row["completion"], answer=None)
-    prompt = render_prompt(row["prompt"])
+    prompt = render_prompt(row["prompt"], template_of(row, template) or AS_WRITTEN)
     if "completion" in row:
         return Example(prompt=prompt, templated=False, completion=row["completion"], answer=None)
     reasoning = "\n".join(step["content"] for step in row["steps"])
@@ -147,9 +159,9 @@ def render_conversation(messages: list[dict[str, str]], tokenizer: TurnTokenizer
     )
 
 
-def render_prompt(prompt: str) -> str:
+def render_prompt(prompt: str, template: str) -> str:
     """Return a plain prompt as the model is given it."""
-    return PROMPT_TEMPLATE.replace("{prompt}", prompt)
+    return template.replace("{prompt}", prompt)
 
 
 def render_messages(messages: list[dict[str, str]], tokenizer: ChatTokenizer) -> str:

@@ -6,18 +6,49 @@ from collections.abc import Sequence
 from typing import Any
 
 from schemas.catalog import VERSION
+from trainer.config.tree import Data as Settings
 from trainer.data.encode import EncodedData, Tokenizer
 from trainer.data.files.encoded import EncodedRow
+from trainer.data.files.pairs import sides_of
+from trainer.data.kinds import template_of
+from trainer.data.render import render_row
 
 
-def first_examples(data: EncodedData, order: Sequence[int], tokenizer: Tokenizer, *, run_id: str) -> dict[str, Any]:
-    """Return the document `first_examples.json`: the rows of `order` as the model sees them, and the counts."""
+def first_examples(
+    data: EncodedData,
+    order: Sequence[int],
+    tokenizer: Tokenizer,
+    *,
+    run_id: str,
+    rows: Sequence[dict[str, Any]],
+    settings: Settings,
+) -> dict[str, Any]:
+    """Return the document `first_examples.json`: the rows of `order` as the model sees them, and the counts.
+
+    Args:
+        data: all rows as token ids.
+        order: which of them are shown.
+        tokenizer: the model's.
+        run_id: of the run.
+        rows: all of them as they were read.
+        settings: how they were written.
+    """
+    shown = [row for index in order for row in in_sequences(data.encoded[index])]
     return {
         "schema_version": VERSION,
         "run_id": run_id,
-        "examples": [shown_row(row, tokenizer) for index in order for row in in_sequences(data.encoded[index])],
+        "examples": [shown_row(row, tokenizer) | shown_prompt(rows[row.row], tokenizer, settings) for row in shown],
         "counts": data.counts,
     }
+
+
+def shown_prompt(row: dict[str, Any], tokenizer: Tokenizer, settings: Settings) -> dict[str, Any]:
+    """Return how the prompt of a row was written: its template, if it has one, and its bytes."""
+    [side, *_] = sides_of(row)
+    template = template_of(side, settings.template)
+    example = render_row(side, tokenizer, every_turn=settings.supervise == "all", template=settings.template)
+    stated = {} if template is None else {"template": template}
+    return {**stated, "prompt_utf8": example.given.encode("utf-8", "surrogatepass").hex()}
 
 
 def in_sequences(example: EncodedRow | Sequence[EncodedRow]) -> Sequence[EncodedRow]:

@@ -21,6 +21,7 @@ from schemas.catalog import VERSION
 from schemas.validate import read_document, read_rows
 from trainer.config.tree import Evaluation
 from trainer.data.encode import Tokenizer
+from trainer.data.kinds import AS_WRITTEN, WITH_NEWLINE
 from trainer.data.render import FORM, PromptForm
 from trainer.data.rows import RowFile
 from trainer.evaluation.asking import Asking
@@ -76,9 +77,12 @@ def stated_form(folder: Path) -> PromptForm | None:
     stated = [row["fields"] for row in read_rows(folder / layout.LOG, "log_record").values if row["event"] == FORM]
     if not stated:
         return None
-    system = stated[-1].get("system")
+    conversation, system = stated[-1].get("conversation") is True, stated[-1].get("system")
+    template = stated[-1].get("template", AS_WRITTEN if conversation else WITH_NEWLINE)
     return PromptForm(
-        conversation=stated[-1].get("conversation") is True, system=system if isinstance(system, str) else None
+        conversation=conversation,
+        system=system if isinstance(system, str) else None,
+        template=template if isinstance(template, str) else AS_WRITTEN,
     )
 
 

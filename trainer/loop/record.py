@@ -25,6 +25,7 @@ from trainer.loop.task import Task
 from trainer.methods.method import joined
 from trainer.model.params import Params, parameter_count, params_sha256
 from trainer.model.quantised import is_quantised, is_scales
+from trainer.objectives.data import Data
 from trainer.recorder.recorder import Recorder
 
 
@@ -34,6 +35,7 @@ def record_program(
     state: TrainState,
     frozen: Params,
     task: Task,
+    data: Data,
     *,
     weights: str,
     forced: bool,
@@ -46,6 +48,7 @@ def record_program(
         state: before the run's first step.
         frozen: the parameters that do not learn.
         task: what the program is for.
+        data: that it learns from.
         weights: pretrained or random: where the parameters first came from.
         forced: whether --force overrode a refusal.
     """
@@ -53,7 +56,7 @@ def record_program(
     of_model = model_group(task, program, state, frozen, weights=weights)
     training = training_group(task, program, state, forced=forced)
     recorder.set(model=of_model, training=training)
-    recorder.set(effective=effective_group(recorder.manifest, task))
+    recorder.set(effective=effective_group(recorder.manifest, task, data))
     recorder.update("result", compile_seconds=steps.seconds)
     donated = {True: "state donated", False: "state not donated", None: "donation unknown"}
     frozen_too = f", {parameter_count(state.trained):,} of them trained" if frozen else ""
@@ -134,7 +137,7 @@ def training_group(task: Task, program: Compiled, state: TrainState, *, forced: 
     }
 
 
-def effective_group(manifest: Mapping[str, Any], task: Task) -> dict[str, Any]:
+def effective_group(manifest: Mapping[str, Any], task: Task, data: Data) -> dict[str, Any]:
     """Return the group `effective`: what came of each key of the configuration, under the configuration's own paths."""
     found: dict[str, Any] = {
         "method": task.model.method.stated(task.model.adapters),
@@ -147,6 +150,8 @@ def effective_group(manifest: Mapping[str, Any], task: Task) -> dict[str, Any]:
         for group in groups:
             holder = holder.setdefault(group, {})
         holder[name] = value
+    for group, values in data.effective().items():
+        found[group] = found.get(group, {}) | values
     return found
 
 

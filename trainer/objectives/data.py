@@ -19,9 +19,11 @@ from schemas.problems.render import as_sentence
 from schemas.problems.rule import Rule, problem_of
 from schemas.problems.words import listed
 from trainer.config.tree import Config
+from trainer.config.tree import Data as Settings
 from trainer.data.buckets import no_buckets
 from trainer.data.dev_reasoning import generate_rows
 from trainer.data.encode import EncodedData, Tokenizer
+from trainer.data.kinds import kinds_in, odd_kinds, refused_template
 from trainer.data.prompts import Asked, odd_items, prompts_of, refused_prompts
 from trainer.data.render import FORM, PromptForm, form_of, prompt_of
 from trainer.data.rows import RowFile, read_dataset, read_eval_set
@@ -63,6 +65,8 @@ class Items:
 class Data:
     """What a run learns from and is measured with."""
 
+    settings: Settings
+    """How rows are read and written."""
     dataset: RowFile
     rows: Sequence[dict[str, Any]]
     """The dataset's rows, then generated ones."""
@@ -122,10 +126,21 @@ class Data:
             for rule, what in seen_in_training(self.overlap.document(), items=len(self.items.file.rows))
         )
 
+    def effective(self) -> dict[str, dict[str, Any]]:
+        """Return what came of settings that the rows decide, by group of the configuration."""
+        return {} if self.form.conversation else {"data": {"template": self.form.template}}
+
     def first_rows(self, count: int) -> list[int]:
         """Return at most `count` of the rows that training sees first, each once."""
         # A batch of more sequences than there are rows has some of them several times.
         return list(dict.fromkeys(self.source.rows(0)))[:count]
+
+    def first_examples(self, count: int, *, run_id: str) -> dict[str, Any]:
+        """Return the document `first_examples.json` of a run."""
+        order = self.first_rows(count)
+        return first_examples(
+            self.encoded, order, self.tokenizer, run_id=run_id, rows=self.rows, settings=self.settings
+        )
 
 
 def read_training_rows(config: Config) -> tuple[RowFile, Sequence[dict[str, Any]]]:
@@ -160,14 +175,16 @@ def read_data(
         problems += (too_long := too_long_sequences(config, model))
     if config.data.packing and not objective.can_pack:
         problems.append(cannot_pack(config))
-    problems += no_buckets(config)
+    problems += [*no_buckets(config), *refused_template(config.data.template, config.name)]
     with Gathering(problems):
         dataset, rows = read_training_rows(config)
     with Gathering(problems):
         file = read_eval_set(config.evaluation.eval_set) if config.evaluation.eval_set else None
     if dataset is None or model is None or tokenizer is None:
         return None
-    form, positions = form_of(rows), model.source.spec.max_positions
+    odd = list(odd_kinds(kinds_in(rows), config.data.template, str(dataset.path)))
+    problems += [each for each in odd if each.severity == "error"]
+    form, positions = form_of(rows, config.data.template), model.source.spec.max_positions
     if file is not None:
         with Gathering(problems):
             items = Items(file=file, prompts=prompts_of(file, form, tokenizer))
@@ -180,25 +197,31 @@ def read_data(
     if encoded is None:
         return None
     return Data(
+        settings=config.data,
         dataset=dataset,
         rows=rows,
         generator_seed=generator_seed(config) if config.data.generated_rows else None,
         tokenizer=tokenizer,
         encoded=encoded,
-        source=row_source(
-            encoded.encoded,
-            encoded.lengths,
-            encoded.widths,
-            objective.collate,
-            config,
-            devices=devices,
-            each=2 if objective.takes_pairs else 1,
-        ),
+        source=source_of(encoded, objective, config, devices=devices),
         sequences_each=2 if objective.takes_pairs else 1,
         form=form,
         items=items,
         overlap=None if file is None else overlap_of(file.rows, map(row_texts, rows)),
-        warnings=(*dataset.warnings, *encoded.warnings, *(odd_items(file, tokenizer) if file else ())),
+        warnings=(*dataset.warnings, *odd, *encoded.warnings, *(odd_items(file, tokenizer) if file else ())),
+    )
+
+
+def source_of(encoded: EncodedData, objective: Objective, config: Config, *, devices: int) -> RowSource:
+    """Return the batches of encoded rows."""
+    return row_source(
+        encoded.encoded,
+        encoded.lengths,
+        encoded.widths,
+        objective.collate,
+        config,
+        devices=devices,
+        each=2 if objective.takes_pairs else 1,
     )
 
 
@@ -220,11 +243,12 @@ def generator_seed(config: Config) -> int:
 
 def record_data(recorder: Recorder, data: Data, *, examples: int) -> None:
     """Write down the first training examples, how the model is asked, and what is odd about the rows."""
-    shown = first_examples(data.encoded, data.first_rows(examples), data.tokenizer, run_id=recorder.run_id)
-    recorder.document(layout.FIRST_EXAMPLES, shown)
+    recorder.document(layout.FIRST_EXAMPLES, data.first_examples(examples, run_id=recorder.run_id))
     form = data.form
     asked = "in a conversation" if form.conversation else "with plain prompts"
-    recorder.log("info", FORM, f"the model is asked {asked}", conversation=form.conversation, system=form.system)
+    fields = {"conversation": form.conversation, "system": form.system}
+    fields |= {} if form.conversation else {"template": form.template}
+    recorder.log("info", FORM, f"the model is asked {asked}", **fields)
     for problem in (*data.seen, *data.warnings):
         what = f"{problem.code}: {as_sentence(problem)}"
         recorder.note("warning", "odd_row", what, code=problem.code, file=problem.file)

@@ -48,13 +48,22 @@ def encode_pairs(
     file: str,
     lines: Sequence[int],
     max_positions: int,
+    template: str | None = None,
 ) -> EncodedData:
     """Return rows that hold two sides each as pairs of token ids.
 
     Raises:
         ProblemError: exit code 2; as `encode_rows`, or both answers of a row became the same tokens.
     """
-    data = encode_rows(rows, tokenizer, max_length=max_length, file=file, lines=lines, max_positions=max_positions)
+    data = encode_rows(
+        rows,
+        tokenizer,
+        max_length=max_length,
+        file=file,
+        lines=lines,
+        max_positions=max_positions,
+        template=template,
+    )
     pairs = Pairs(data.encoded)
     places = Places(len(rows), lines)
     equal = (

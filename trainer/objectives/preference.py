@@ -49,6 +49,8 @@ class DirectPreference:
     """Above 0; larger keeps the model closer to the reference."""
     label_smoothing: float = 0.0
     """Share of pairs taken to be the wrong way round, below 0.5 (conservative DPO, Mitchell 2023)."""
+    template: str | None = None
+    """How plain prompts are written. None: as they stand in the rows."""
     kind: ClassVar[str] = "dpo"
     can_pack: ClassVar[bool] = False
     takes_pairs: ClassVar[bool] = True
@@ -69,7 +71,13 @@ class DirectPreference:
     ) -> EncodedData:
         """Return each row as two sequences that begin with the same prompt."""
         return encode_pairs(
-            rows, tokenizer, max_length=self.max_length, file=file, lines=lines, max_positions=max_positions
+            rows,
+            tokenizer,
+            max_length=self.max_length,
+            file=file,
+            lines=lines,
+            max_positions=max_positions,
+            template=self.template,
         )
 
     def collate(self, sequences: Sequence[Sequence[Pair]], length: int | None = None) -> HostBatch:
@@ -142,6 +150,7 @@ def dpo_of(config: Config) -> DirectPreference:
         chunk_positions=None if chunk_tokens is None else max(1, chunk_tokens // config.batch.microbatch_size),
         beta=config.objective.beta,
         label_smoothing=config.objective.label_smoothing,
+        template=config.data.template,
     )
 
 

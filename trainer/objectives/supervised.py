@@ -36,6 +36,8 @@ class Supervised:
     """Sequences hold several rows, which do not see each other."""
     every_turn: bool = False
     """All turns of the assistant are learned, not only the last."""
+    template: str | None = None
+    """How plain prompts are written. None: as by default those of each row's shape."""
     kind: ClassVar[str] = "supervised"
     can_pack: ClassVar[bool] = True
     takes_pairs: ClassVar[bool] = False
@@ -63,6 +65,7 @@ class Supervised:
             lines=lines,
             max_positions=max_positions,
             every_turn=self.every_turn,
+            template=self.template,
         )
 
     def collate(self, sequences: Sequence[Sequence[EncodedRow]], length: int | None = None) -> HostBatch:
@@ -111,4 +114,5 @@ def supervised_of(config: Config) -> Supervised:
         chunk_positions=positions,
         packing=config.data.packing,
         every_turn=config.data.supervise == "all",
+        template=config.data.template,
     )

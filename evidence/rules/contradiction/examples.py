@@ -10,6 +10,7 @@ from evidence.records.values import found
 from evidence.run import layout
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule
+from schemas.problems.words import shown
 
 OTHER_COUNTS = Rule(
     "TP361",
@@ -62,10 +63,35 @@ def _own_contradictions(facts: Facts, example: Document, pointer: str) -> Iterat
         place = next(index for index, (one, then) in enumerate(pairwise(supervised), start=1) if one > then)
         what = f"Token {place} of row {row} is not supervised, and the token before it is; a completion has no gap."
         yield _odd(facts, what, f"{pointer}/tokens/{place}/supervised")
+    yield from _other_prompt(facts, example, pointer)
     spelt = "".join(token["text"] for token in example["tokens"])
     # A token alone may lose its spaces, or be a part of a character.
     if "\ufffd" not in spelt and "".join(spelt.split()) != "".join(example["text"].split()):
         yield _odd(facts, f"The tokens of row {row} do not spell its text.", f"{pointer}/text")
+
+
+def _other_prompt(facts: Facts, example: Document, pointer: str) -> Iterator[Problem]:
+    """Yield problems for a template that is not the declared one, and a prompt that it cannot have written."""
+    template, row = example.get("template"), example["row"]
+    if template is None:
+        return
+    data: Document = (facts.config or {}).get("data", {})
+    declared = data.get("template")
+    if declared is not None and declared != template:
+        what = f"The prompt of row {row} is written {shown(template)}; config.yaml states {shown(declared)}."
+        yield _odd(facts, what, f"{pointer}/template")
+    before, _, after = template.partition("{prompt}")
+    prompt = bytes.fromhex(example.get("prompt_utf8", ""))
+    if "prompt_utf8" in example and not (
+        prompt.startswith(_utf8(before)) and prompt.endswith(_utf8(after.rpartition("{prompt}")[2]))
+    ):
+        what = f"The prompt of row {row} is not one that the template {shown(template)} writes."
+        yield _odd(facts, what, f"{pointer}/prompt_utf8")
+
+
+def _utf8(text: str) -> bytes:
+    """Return a text in UTF-8, halves of characters as they stand."""
+    return text.encode("utf-8", "surrogatepass")
 
 
 def _every_turn(facts: Facts) -> bool:

@@ -18,8 +18,8 @@ OTHER_IN_LOG = Rule(
     "Restore log.jsonl and the document as the run wrote them.",
 )
 
-PLAIN = "{prompt}\n"
-"""How a plain prompt is put to a model."""
+WITH_NEWLINE = "{prompt}\n"
+"""How a plain prompt is put to a model where the log of an earlier version does not state it."""
 
 
 def log_ends_with_the_run(facts: Facts) -> Iterator[Problem]:
@@ -42,9 +42,15 @@ def prompts_are_put_as_logged(facts: Facts) -> Iterator[Problem]:
         return
     stated = facts.eval_summary["generation"]["prompt_template"]
     for line, record in enumerate(facts.log or [], start=1):
-        if record["event"] == "prompt_form" and record["fields"].get("conversation") is False and stated != PLAIN:
-            what = f"The event prompt_form says plain prompts; eval_summary.json states the template {shown(stated)}."
-            yield found(facts.folder, OTHER_IN_LOG, layout.LOG, what, expected=shown(PLAIN), line=line)
+        if record["event"] != "prompt_form" or record["fields"].get("conversation") is not False:
+            continue
+        logged = record["fields"].get("template", WITH_NEWLINE)
+        if stated != logged:
+            what = (
+                f"The event prompt_form says plain prompts, written {shown(logged)}; eval_summary.json states the "
+                f"template {shown(stated)}."
+            )
+            yield found(facts.folder, OTHER_IN_LOG, layout.LOG, what, expected=shown(logged), line=line)
             return
 
 

@@ -17,7 +17,7 @@ from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from trainer.config.tree import Config, Data, Evaluation, Model
 from trainer.data.encode import encode_rows, prompt_ids
-from trainer.data.render import PLAIN, PromptForm, form_of, texts_of
+from trainer.data.render import PromptForm, form_of, texts_of
 from trainer.data.rows import read_dataset
 from trainer.data.special_tokens import special_token_problems
 from trainer.evaluate_run import evaluate_run
@@ -28,6 +28,7 @@ from trainer.run import RunRequest, run
 
 TALK = chat(("user", "Say hi."), ("assistant", "Hi there."))
 PAIR = {"prompt": "a", "completion": "b"}
+PLAIN = PromptForm(conversation=False)
 
 
 def chat_tokenizer(folder: Path, template: str = GEMMA_TEMPLATE, *, turn_end: str | None = None):

@@ -60,7 +60,7 @@ def test_a_command_of_the_page_reads_its_rows(folder: Path, command: str):
 
 @pytest.mark.parametrize(("command", "given", "learned"), STATED, ids=[command for command, _, _ in STATED])
 def test_what_is_given_and_what_is_learned_is_so(folder: Path, command: str, given: str, learned: str):
-    assert len(STATED) == 5
+    assert len(STATED) == 6
     data = data_of(command)
     row = data.encoded.encoded[0]
     first, last = row.spans[-1]

@@ -8,9 +8,10 @@ import pytest
 import tokenizers
 from model_folders import model_folder
 
+from schemas.problems import words
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
-from schemas.problems.words import shown
+from trainer.config.tree import Data
 from trainer.data.counts import Tally
 from trainer.data.encode import encode_rows
 from trainer.data.files.encoded import EncodedRow, laid_out
@@ -125,7 +126,7 @@ def test_answers_that_the_tokenizer_does_not_know_are_refused(tmp_path: Path):
     trace = own.decode([*written, own.eos_token_id], clean_up_tokenization_spaces=False)
     assert as_text([caught.value.problems[0], caught.value.problems[-1]]) == (
         "error TP025: rows.jsonl (line 2): The model's tokenizer makes "
-        f"{shown(trace)} of what row 1 teaches; its answer is not in it.\n"
+        f"{words.shown(trace)} of what row 1 teaches; its answer is not in it.\n"
         "  A model learns and writes only what its tokenizer knows.\n"
         "  Next: Use the tokenizer that the model was trained with, or write the row in text that it knows.\n"
         "error TP025: rows.jsonl: The model's tokenizer does not know the answers of 1 further rows.\n"
@@ -189,7 +190,8 @@ def test_a_tokenizer_without_an_end_token_is_refused(tokenizer):
 
 def test_first_examples_show_each_token_once(tokenizer):
     data = encode_rows([TRACE], tokenizer, max_length=128, file="rows.jsonl")
-    [example] = first_examples(data, [0], tokenizer, run_id="r")["examples"]
+    shown = first_examples(data, [0], tokenizer, run_id="r", rows=[TRACE], settings=Data())
+    [example] = shown["examples"]
     assert "".join(token["text"] for token in example["tokens"]) == example["text"]
     supervised = [token["id"] for token in example["tokens"] if token["supervised"]]
     tokens, loss_mask = padded(data.encoded, 128)

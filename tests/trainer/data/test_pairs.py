@@ -153,7 +153,7 @@ def test_a_pair_is_two_sequences_with_one_prompt(config: Config, tmp_path: Path)
     chosen, rejected = data.encoded.encoded[1]
     [(first, last)] = chosen.spans
     assert chosen.token_ids[:first] == rejected.token_ids[:first]
-    assert data.tokenizer.decode(chosen.token_ids[:first]) == "1 + 1?\n"
+    assert data.tokenizer.decode(chosen.token_ids[:first]) == "1 + 1?"
     assert data.tokenizer.decode(chosen.token_ids[first : last - 1]) == "2."
     batch = data.source.batch(0)
     assert batch["tokens"].shape == batch["loss_mask"].shape == (1, 4, 64)

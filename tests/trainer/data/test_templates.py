@@ -1,0 +1,143 @@
+"""How a prompt is written: as the row has it, by the setting, and as earlier versions wrote it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tasks import inputs_of
+
+from schemas.problems.problem import ProblemError
+from schemas.problems.render import as_text
+from trainer.config.load import load_config
+from trainer.config.tree import Config, Data, Evaluation, Model, config_of, document_of
+from trainer.data.encode import encode_rows
+from trainer.data.kinds import odd_kinds
+from trainer.data.render import PromptForm, form_of, render_row
+from trainer.evaluation.evaluate import stated_form
+from trainer.model.files.source import resolve
+
+PAIR = {"prompt": "Who is Ann's husband? Answer: ", "completion": "Bob"}
+TRACE = {"prompt": "2 + 2?", "steps": [{"i": 0, "type": "compute", "content": "4."}], "final_answer": "4"}
+TALK = {"messages": [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Ho."}]}
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return resolve("tiny-gpt2").tokenizer()
+
+
+@pytest.mark.parametrize(
+    ("row", "template", "written"),
+    [
+        (PAIR, None, "Who is Ann's husband? Answer: Bob<eos>"),
+        (PAIR, "{prompt}\n", "Who is Ann's husband? Answer: \nBob<eos>"),
+        (PAIR, "Q: {prompt} {prompt}|", "Q: Who is Ann's husband? Answer:  Who is Ann's husband? Answer: |Bob<eos>"),
+        (TRACE, None, "2 + 2?\n<reasoning>4.</reasoning>\n<answer>4</answer><eos>"),
+        (TRACE, "{prompt} ", "2 + 2? <reasoning>4.</reasoning>\n<answer>4</answer><eos>"),
+        (TALK, None, "user: Hi.\nassistant: Ho.<eos>"),
+        (TALK, "Q: {prompt}", "user: Hi.\nassistant: Ho.<eos>"),
+        ({"text": "All of it."}, None, "All of it.<eos>"),
+        ({"begun": "Sky is", "completion": " blue"}, "Q: {prompt}", "Sky is blue<eos>"),
+    ],
+)
+def test_a_row_is_learned_as_its_template_writes_it(row, template, written: str, tokenizer):
+    [encoded] = encode_rows([row], tokenizer, max_length=128, file="rows.jsonl", template=template).encoded
+    assert tokenizer.decode(encoded.token_ids) == written
+
+
+@pytest.mark.parametrize(
+    ("rows", "template", "asked"),
+    [
+        ([PAIR], None, "{prompt}"),
+        ([TRACE], None, "{prompt}\n"),
+        ([PAIR, PAIR, TRACE], None, "{prompt}"),
+        ([TALK, TRACE], None, "{prompt}\n"),
+        ([TRACE], "Q: {prompt}", "Q: {prompt}"),
+        ([{"chosen": PAIR, "rejected": PAIR}], None, "{prompt}"),
+    ],
+)
+def test_an_evaluation_asks_as_most_rows_do(rows, template, asked: str, tokenizer):
+    assert form_of(rows, template).render("{prompt}", tokenizer) == asked
+
+
+def written(folder: Path, rows: list, name: str = "rows.jsonl") -> Path:
+    path = folder / name
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def of_rows(folder: Path, rows: list, template: str | None = None) -> Config:
+    data = Data(dataset=str(written(folder, rows)), template=template, max_length=64)
+    return Config(model=Model(name="tiny-gpt2"), data=data, evaluation=Evaluation(max_new_tokens=4))
+
+
+@pytest.mark.parametrize(("template", "after"), [(None, ""), ("{prompt}\n", "\n")])
+def test_the_first_examples_state_template_and_bytes(template: str | None, after: str, tmp_path: Path):
+    _, data = inputs_of(of_rows(tmp_path, [PAIR], template))
+    [example] = data.first_examples(4, run_id="r")["examples"]
+    assert example["template"] == "{prompt}" + after
+    assert bytes.fromhex(example["prompt_utf8"]).decode() == PAIR["prompt"] + after
+    assert data.effective()["data"] == {"template": "{prompt}" + after}
+
+
+def test_a_conversation_has_no_template_and_all_that_stands_before_what_is_learned(tmp_path: Path):
+    _, data = inputs_of(of_rows(tmp_path, [TALK]))
+    [example] = data.first_examples(4, run_id="r")["examples"]
+    assert "template" not in example
+    assert bytes.fromhex(example["prompt_utf8"]) == b"user: Hi.\nassistant: "
+    assert data.effective().get("data") is None
+
+
+def test_a_template_without_a_prompt_and_one_that_no_row_uses_are_refused(tmp_path: Path):
+    with pytest.raises(ProblemError) as caught:
+        inputs_of(of_rows(tmp_path, [PAIR], "Question:"))
+    assert as_text(caught.value.problems) == (
+        'error TP004: run at /data/template: data.template is "Question:", in which {prompt} does not stand.\n'
+        "  Every row is written by the template, so without {prompt} all would ask the same.\n"
+        "  Next: Put {prompt} where the prompt is to stand, or set data.template to null, which writes rows as they "
+        "are.\n"
+    )
+    with pytest.raises(ProblemError) as caught:
+        inputs_of(of_rows(tmp_path, [TALK], "Q: {prompt}"))
+    assert [each.what for each in caught.value.problems] == [
+        'data.template is "Q: {prompt}", and every row is a conversation, which the chat template writes.'
+    ]
+
+
+def test_rows_of_several_kinds_are_told(tmp_path: Path):
+    _, data = inputs_of(of_rows(tmp_path, [PAIR, TRACE, PAIR]))
+    assert as_text([each for each in data.warnings if each.code == "TP027"]) == (
+        f"warning TP027: {tmp_path / 'rows.jsonl'}: The rows are of several kinds: 2 prompts with completions, "
+        "1 reasoning traces.\n"
+        "  Each kind is written in its own way, and an evaluation asks as most rows do.\n"
+        "  Next: Nothing, if that is meant; else write all rows in one way, or train on each kind alone.\n"
+    )
+
+
+def test_an_earlier_configuration_writes_every_prompt_with_a_line_break(tmp_path: Path):
+    """Its conversations too are taken without complaint, although they use no template."""
+    earlier = document_of(of_rows(tmp_path, [PAIR])) | {"schema_version": "1.1"}
+    del earlier["data"]["template"]
+    config = config_of(earlier)
+    assert config.data.template == "{prompt}\n"
+    assert render_row(PAIR, resolve("tiny-gpt2").tokenizer(), template=config.data.template).prompt[-2:] == " \n"
+    assert list(odd_kinds({"conversation": 3}, config.data.template, "rows")) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "form"),
+    [
+        ({"conversation": False}, PromptForm(conversation=False, template="{prompt}\n")),
+        ({"conversation": False, "template": "Q {prompt}"}, PromptForm(conversation=False, template="Q {prompt}")),
+        ({"conversation": True, "system": "s"}, PromptForm(conversation=True, system="s")),
+    ],
+)
+def test_the_form_is_read_back_from_the_log(fields: dict, form: PromptForm, tmp_path: Path):
+    record = {"time": "2026-11-24T12:00:00Z", "level": "info", "event": "prompt_form", "message": "m", "fields": fields}
+    written(tmp_path, [record], "log.jsonl")
+    assert stated_form(tmp_path) == form
+
+
+def test_the_setting_is_read_from_yaml(tmp_path: Path):
+    (tmp_path / "c.yaml").write_text("model: {name: tiny-gpt2}\ndata: {template: 'Q: {prompt} '}\n")
+    assert load_config(tmp_path / "c.yaml").data.template == "Q: {prompt} "

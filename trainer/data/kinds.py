@@ -1,0 +1,117 @@
+"""The kinds of rows that are learned from, how the prompt of each is written, and what is odd about a mixture."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal
+
+from schemas.problems.problem import Problem
+from schemas.problems.rule import Rule, problem_of
+from schemas.problems.words import shown
+from trainer.data.files.pairs import sides_of
+
+Kind = Literal["trace", "pair", "conversation", "text", "begun"]
+"""`begun`: of two answers without a prompt of their own, what both begin with."""
+
+AS_WRITTEN = "{prompt}"
+"""How a prompt is written that comes with what follows it; {prompt} stands for it."""
+
+WITH_NEWLINE = "{prompt}\n"
+"""How a trace's prompt is written; up to schema version 1.1, any plain prompt."""
+
+TEMPLATES: Mapping[Kind, str] = {"trace": WITH_NEWLINE, "pair": AS_WRITTEN, "text": AS_WRITTEN, "begun": AS_WRITTEN}
+"""How a plain prompt is written by default. Conversations are written by the model's chat template."""
+
+NO_PROMPT = Rule(
+    "TP004",
+    "Template that writes no prompt",
+    "Every row is written by the template, so without {prompt} all would ask the same.",
+    "Put {prompt} where the prompt is to stand, or set data.template to null, which writes rows as they are.",
+)
+TEMPLATE_UNUSED = Rule(
+    "TP006",
+    "Template that writes no row",
+    "A setting without effect would be declared and not be true.",
+    "Leave data.template out.",
+)
+SEVERAL_KINDS = Rule(
+    "TP027",
+    "Rows of several kinds",
+    "Each kind is written in its own way, and an evaluation asks as most rows do.",
+    "Nothing, if that is meant; else write all rows in one way, or train on each kind alone.",
+    "warning",
+)
+
+_NAMES: Mapping[Kind, str] = {
+    "trace": "reasoning traces",
+    "pair": "prompts with completions",
+    "conversation": "conversations",
+    "text": "plain texts",
+    "begun": "answers without a prompt",
+}
+
+
+def kind_of(row: Mapping[str, Any]) -> Kind:
+    """Return the kind of a row that is learned; of two answers, that of the chosen one."""
+    [row, *_] = sides_of(row)
+    if "messages" in row:
+        return "conversation"
+    if "text" in row:
+        return "text"
+    if "begun" in row:
+        return "begun"
+    return "pair" if "completion" in row else "trace"
+
+
+def template_of(row: Mapping[str, Any], template: str | None) -> str | None:
+    """Return how the prompt of a row is written, None if it has none or a chat template writes it.
+
+    Args:
+        row: of any shape.
+        template: how plain prompts are written. None: by default.
+    """
+    kind = kind_of(row)
+    if kind in ("trace", "pair"):
+        return TEMPLATES[kind] if template is None else template
+    return None
+
+
+def usual_template(kinds: Counter[Kind]) -> str:
+    """Return how plain prompts are written by default where most plain rows are of one kind."""
+    plain = [(count, kind) for kind, count in kinds.items() if kind != "conversation"]
+    return TEMPLATES[max(plain)[1]] if plain else AS_WRITTEN
+
+
+def kinds_in(rows: Iterable[Mapping[str, Any]]) -> Counter[Kind]:
+    """Return how many rows there are of each kind."""
+    return Counter(map(kind_of, rows))
+
+
+def refused_template(template: str | None, file: str) -> list[Problem]:
+    """Return the problem of a template in which no prompt stands.
+
+    Args:
+        template: of the configuration.
+        file: the configuration, for messages.
+    """
+    if template is None or "{prompt}" in template:
+        return []
+    what = f"data.template is {shown(template)}, in which {{prompt}} does not stand."
+    return [problem_of(NO_PROMPT, file=file, pointer="/data/template", what=what)]
+
+
+def odd_kinds(kinds: Counter[Kind], template: str | None, file: str) -> Iterator[Problem]:
+    """Yield what is odd about the kinds of rows: an error for a template that none of them uses, and a mixture.
+
+    Args:
+        kinds: how many rows there are of each.
+        template: of the configuration. What runs of earlier versions did is no statement of anybody.
+        file: the dataset, for messages.
+    """
+    if template not in (None, WITH_NEWLINE) and set(kinds) == {"conversation"}:
+        what = f"data.template is {shown(template)}, and every row is a conversation, which the chat template writes."
+        yield problem_of(TEMPLATE_UNUSED, file=file, pointer="/data/template", what=what)
+    if len(kinds) > 1:
+        counts = ", ".join(f"{count:,} {_NAMES[kind]}" for kind, count in kinds.most_common())
+        yield problem_of(SEVERAL_KINDS, file=file, what=f"The rows are of several kinds: {counts}.")
