@@ -5,7 +5,7 @@
 Every part is stored at once in benchmarks/results/plan_accuracy.json, and a stored one is not compiled again; delete
 its key to have it anew. What the closed form says is taken from benchmarks/results/memory_estimate.json, which
 benchmarks/memory_estimate.py makes. Nothing here has run on an accelerator: whole programs are those
-of the compiler. Six runs on this CPU are held against what was observed.
+of the compiler. What runs took is benchmarks/observed_memory.py.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 from jax.sharding import AbstractMesh
 from memory_estimate import RESULT as ESTIMATES
 from memory_estimate import TPU_CASES, V5E_BYTES, Case, configured, task_of
-from plan_accuracy_parts.cpu_cases import on_this_cpu
 from plan_accuracy_parts.plot import write_plot
 
 from evidence.targets.table import target_of
@@ -190,7 +189,6 @@ PARTS: dict[str, Callable[[], dict[str, Any]]] = {
     "closed_form": closed_form,
     "few_layers": few_layers,
     "statements": statements,
-    "on_this_cpu": on_this_cpu,
 }
 ALWAYS = ("closed_form",)
 

@@ -34,7 +34,7 @@ from trainer.planning.plan import record_plan
 from trainer.planning.run_plan import compiled_plan
 from trainer.recorder.failure import FAILED, INTERRUPTED
 from trainer.recorder.manifest import first_manifest
-from trainer.recorder.memory import PeakArrays
+from trainer.recorder.memory import MemoryWatch
 from trainer.recorder.progress import Watch
 from trainer.recorder.recorder import Recorder, claim, refuse_folder
 from trainer.recorder.stamping import refuse_authority, stamp_end, stamp_start
@@ -71,6 +71,7 @@ def run(request: RunRequest, watch: Watch) -> int:
     refuse_authority(config.recording.time_authority)
     parent = parent_of(resume, config)
     devices = choose_devices(config.mesh.device, config.mesh.devices)
+    memory = MemoryWatch(devices.list)
     task, data = read_and_tell(request, devices, watch)
     refuse_other_rows(resume, data.document(), batch_size=batch_size_of(config, devices=len(devices.list)))
     refuse_no_room(request.folder, task)
@@ -79,8 +80,7 @@ def run(request: RunRequest, watch: Watch) -> int:
     )
     # The state is alone in a list, from which the loop takes it: whoever held it besides would keep its memory.
     begun = None if resume is None else restored_state(resume, task, to_train=True)
-    peak = PeakArrays(devices.list)
-    programs = programs.observed_by(peak)
+    programs = programs.observed_by(memory)
     with stop, claimed(request.folder, watch) as recorder:
         record_start(recorder, request, devices=devices, data=data, parent=parent)
         record_plan(recorder, plan)
@@ -90,10 +90,7 @@ def run(request: RunRequest, watch: Watch) -> int:
         steps = programs.steps
         weights = weights_of(resume) or task.model.origin
         record_program(recorder, steps, states[0], of_model, task, data, weights=weights, forced=request.forced)
-        evaluator = evaluator_of(task, data, recorder, stop, watch)
-        if evaluator and programs.decode:
-            begins = partial(peak.begins, "decode", added_bytes=programs.decode.added_bytes)
-            evaluator = replace(evaluator, begins=begins)
+        evaluator = evaluator_of(task, data, recorder, stop, watch, begins=partial(memory.begins, "decode"))
         baseline = evaluator.evaluate_untrained(states[0], of_model, recorder) if evaluator else None
         checkpoints = Checkpoints(recorder.folder, keep=config.checkpoint.keep, frozen=frozen)
         loop = Loop(
@@ -104,14 +101,16 @@ def run(request: RunRequest, watch: Watch) -> int:
             recorder=recorder,
             checkpoints=checkpoints,
             stop=stop,
+            memory=memory,
             progress=lambda done, total, loss: watch.done("step", done, total, f"loss {loss:.4f}"),
         )
         outcome = train(loop, states, recorder, checkpoints)
         if evaluator:
             outcome = evaluate(evaluator, outcome, of_model, baseline, recorder)
         if outcome.status != "failed":
-            keep_params(recorder.folder, outcome.state.trained, config)
-        recorder.update("result", peak_arrays=peak.document())
+            with memory.during("save"):
+                keep_params(recorder.folder, outcome.state.trained, config)
+        recorder.update("result", observed_memory=memory.document())
         message = None if outcome.status == "succeeded" else outcome.because
         recorder.seal(outcome.status, exit_code=EXIT_CODES[outcome.status], error=outcome.error, message=message)
     if said := stamp_end(request.folder, config.recording.time_authority):

@@ -94,8 +94,16 @@ class Evaluator:
         return Answered(evaluated=evaluated, checkpoint=checkpoint)
 
 
-def evaluator_of(task: Task, data: Data, recorder: Recorder, stop: StopRequest, watch: Watch) -> Evaluator | None:
-    """Return the evaluation of a run, None if it has none."""
+def evaluator_of(
+    task: Task,
+    data: Data,
+    recorder: Recorder,
+    stop: StopRequest,
+    watch: Watch,
+    *,
+    begins: Callable[[], None] = lambda: None,
+) -> Evaluator | None:
+    """Return the evaluation of a run, or None if it has none; `begins` is called before its answers are made."""
     if data.items is None:
         return None
     return Evaluator(
@@ -110,6 +118,7 @@ def evaluator_of(task: Task, data: Data, recorder: Recorder, stop: StopRequest, 
         folder=recorder.folder,
         stop=stop,
         watch=watch,
+        begins=begins,
     )
 
 

@@ -77,7 +77,6 @@ def chosen(looked: Looked, target: Target, config: Config) -> Choice:
             kind="text" if looked.rows.kind == "text" else "rows",
             max_length=length,
             packing=packing,
-            template=looked.template,
         ),
         objective=Objective(kind=kind),
         memory=Memory(remat="none" if target.platform == "cpu" else "layer"),

@@ -69,8 +69,6 @@ class Looked:
     rows: Rows
     data: Data
     evaluated: Evaluated
-    template: str | None
-    """How prompts are to be written. None: as they are."""
     longest_answer: int
     """Tokens of the longest completion, its end token included."""
     warnings: tuple[Problem, ...]
@@ -101,12 +99,10 @@ def look_at(model: str, data: str, eval_set: str | None, problems: list[Problem]
         found.source.tokenizer()
     if rows is None or evaluated is None or problems:
         return None
-    pairs, template = rows.kind == "pairs", rows.template
+    pairs = rows.kind == "pairs"
     draft = replace(
         plain,
-        data=DataSettings(
-            dataset=data, kind="text" if rows.kind == "text" else "rows", max_length=longest, template=template
-        ),
+        data=DataSettings(dataset=data, kind="text" if rows.kind == "text" else "rows", max_length=longest),
         objective=Objective(kind="dpo" if pairs else "supervised"),
         evaluation=Evaluation(eval_set=evaluated.name, max_new_tokens=1),
     )
@@ -121,7 +117,6 @@ def look_at(model: str, data: str, eval_set: str | None, problems: list[Problem]
         rows=rows,
         data=read,
         evaluated=evaluated,
-        template=template,
         longest_answer=0 if pairs else max((len(each.supervised) for each in read.encoded.encoded), default=0),
         warnings=tuple(warnings),
     )

@@ -73,12 +73,6 @@ def data_reasons(config: Config, looked: Looked) -> Iterator[Reason]:
         value=config.data.max_length,
         because=f"{spread}{lengths['longest']:,}: {whole}; a shorter one saves memory and cuts rows",
     )
-    if config.data.template is not None:
-        because = (
-            "prompts end and answers begin without a blank, so that they would run together; a line break parts them. "
-            "Ask the trained model in the same way"
-        )
-        yield Reason(key="data.template", value=config.data.template, because=because)
     padded = 100 * (1 - min(float(looked.widths.mean()) / config.data.max_length, 1))
     yield Reason(
         key="data.packing",

@@ -13,14 +13,13 @@ from schemas.problems.words import counted, listed
 from trainer.data.files.columns import RowKind, other_columns, shape_of
 from trainer.data.files.pairs import is_pair
 from trainer.data.files.table import Table, table_of
-from trainer.data.kinds import WITH_NEWLINE
 from trainer.data.rows import FOLDER, MOST_EXPLAINED, empty
 
 MIXED_ROWS = Rule(
     "TP033",
-    "Rows for several objectives",
-    "Prompts with answers, preferences and plain texts are learned in different ways, and a run learns in one.",
-    "Write each kind into a file of its own.",
+    "Rows of several kinds",
+    "A run asks its evaluation as its rows ask, and rows of several kinds ask in several ways.",
+    "Write each kind into a file of its own, or convert the rows to one kind.",
 )
 
 KINDS: tuple[RowKind, ...] = ("rows", "text")
@@ -35,18 +34,9 @@ class Rows:
     """As it was given: built in, or a path."""
     kind: RowKind
     columns: tuple[str, ...]
-    """The columns that tell what most rows are: `("prompt", "completion")`."""
+    """The columns that tell what a row is: `("prompt", "completion")`."""
     table: Table
     """The rows as they stand in the file."""
-
-    @property
-    def template(self) -> str | None:
-        """How prompts are to be written, None as they are: with a line break where nothing parts most from answers.
-
-        "How many are there?" and "44" would be learned as "How many are there?44".
-        """
-        parted = [is_parted(shape.taken(row)) for row in self.table if (shape := shape_of(row, "rows")) is not None]
-        return WITH_NEWLINE if 2 * parted.count(False) > len(parted) else None
 
     @property
     def is_built_in(self) -> bool:
@@ -75,21 +65,12 @@ def read_shapes(name: str, problems: list[Problem]) -> Rows | None:
         return None
     found, wrong = shapes_of(table)
     problems += first_few(wrong)
-    if len({kind for kind, _ in found}) > 1:
+    if len(found) > 1:
         problems.append(several_kinds(path, found))
+    if wrong or len(found) != 1:
         return None
-    if wrong:
-        return None
-    kind, columns = max(found, key=lambda shape: len(found[shape]))
+    [(kind, columns)] = found
     return Rows(name=name, kind=kind, columns=columns, table=table)
-
-
-def is_parted(row: dict[str, Any]) -> bool:
-    """Return whether a blank stands between the prompt and the completion of a row, or it has no such pair."""
-    prompt, completion = row.get("prompt"), row.get("completion")
-    if not isinstance(prompt, str) or not isinstance(completion, str):
-        return True
-    return prompt[-1:].isspace() or completion[:1].isspace()
 
 
 Shapes = dict[tuple[RowKind, tuple[str, ...]], list[int]]
@@ -129,7 +110,7 @@ def kind_of(row: dict[str, Any]) -> tuple[RowKind, tuple[str, ...]] | None:
 
 
 def several_kinds(path: Path, found: Shapes) -> Problem:
-    """Return the problem of a file whose rows no single objective learns."""
+    """Return the problem of a file with rows of several kinds."""
     each = [
         f"{counted(len(lines), 'row')} with {listed(columns, last='and')} (first in line {lines[0]})"
         for (_, columns), lines in found.items()

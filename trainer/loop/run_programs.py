@@ -11,7 +11,7 @@ from trainer.loop.program import Compiled, decode_program, draw_program, start_p
 from trainer.loop.steps import Steps, compiled_steps
 from trainer.loop.task import Task
 from trainer.model.lora import is_lora
-from trainer.recorder.memory import PeakArrays
+from trainer.recorder.memory import MemoryWatch, Part
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,24 +45,24 @@ class RunPrograms:
         }
         return {name: programs for name, programs in found.items() if programs}
 
-    def observed_by(self, peak: PeakArrays) -> RunPrograms:
-        """Return the programs with memory looked at when each that is called here runs first."""
+    def observed_by(self, memory: MemoryWatch) -> RunPrograms:
+        """Return the programs with each counted as a part of the run from its first call on."""
         begins = self.beginning
         if begins is not None:
-            draw = None if begins.draw is None else _observed("start", begins.draw, peak)
-            begins = Beginning(draw=draw, start=_observed("start", begins.start, peak))
-        steps = {length: _observed("train", step, peak) for length, step in self.steps.by_length.items()}
+            draw = None if begins.draw is None else _observed("start", begins.draw, memory)
+            begins = Beginning(draw=draw, start=_observed("start", begins.start, memory))
+        steps = {length: _observed("train", step, memory) for length, step in self.steps.by_length.items()}
         return replace(self, beginning=begins, steps=Steps(by_length=steps))
 
 
-def _observed(name: str, program: Compiled, peak: PeakArrays) -> Compiled:
-    """Return a program at whose first call the memory is looked at."""
+def _observed(part: Part, program: Compiled, memory: MemoryWatch) -> Compiled:
+    """Return a program at whose first call a part of the run begins."""
     seen: list[str] = []
 
     def call(*arguments: Any) -> Any:
         if not seen:
-            peak.begins(name, added_bytes=program.added_bytes)
-            seen.append(name)
+            memory.begins(part)
+            seen.append(part)
         return program.call(*arguments)
 
     return replace(program, call=call)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Container
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -24,7 +25,7 @@ from trainer.loop.stored import state_sha256, stored
 from trainer.loop.task import Task, without_reference
 from trainer.methods.method import joined
 from trainer.model.params import params_sha256
-from trainer.recorder.memory import device_memory_bytes, peak_memory_bytes
+from trainer.recorder.memory import MemoryWatch, device_memory_bytes
 from trainer.recorder.recorder import Recorder, now
 
 ALL_STEPS_DONE = "all steps done"
@@ -79,6 +80,8 @@ class Loop:
     stop: StopRequest
     progress: Callable[[int, int, float], None]
     """Called with steps done, steps planned and the loss after each row."""
+    memory: MemoryWatch | None = None
+    """Observes the memory that is taken. None: nobody does."""
     last_step: int | None = None
     """Where to stop. None: after the last step of the configuration."""
     logged_at: Container[int] | None = None
@@ -194,7 +197,8 @@ class Loop:
         """
         self.recorder.sync()
         hashed = self.link(state, params=params)
-        step = checkpoints.save(state, sha256=hashed)
+        with nullcontext() if self.memory is None else self.memory.during("save"):
+            step = checkpoints.save(state, sha256=hashed)
         said = f"checkpoint at step {step}"
         self.recorder.log("info", "checkpoint_saved", said, step=step, seconds=checkpoints.seconds)
 
@@ -237,7 +241,7 @@ def train(loop: Loop, states: list[TrainState], recorder: Recorder, checkpoints:
         loop.link(outcome.state)
     checkpoints.close()
     recorder.update("training", steps_done=int(outcome.state.step))
-    peak = peak_memory_bytes(list(loop.task.mesh.devices.flat))
+    peak = None if loop.memory is None else loop.memory.peak_bytes()
     recorder.record_result(train_seconds=outcome.seconds, peak_memory_bytes=peak, stopped_because=outcome.because)
     recorder.log(
         "error" if outcome.status == "failed" else "info",

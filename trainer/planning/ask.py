@@ -31,6 +31,7 @@ SURE_FRACTION = {"cpu": 0.45, "gpu": 0.7, "tpu": 0.7}
 
 NOT_RUN = {
     "start": "the state comes from a checkpoint",
+    "save": "saving is no program",
     "export": "exporting is a command of its own",
 }
 """Why a program is summed and not compiled, where the compiler of the run's own device was at hand."""
@@ -79,7 +80,7 @@ class Asking:
         sums = {**estimates(task, platform=self.platform, asked=asked), "export": export_parts(task, self.platform)}
         return [
             self.program(name, task, asked, sums[name])
-            for name in ("start", "train", "decode", "export")
+            for name in ("start", "train", "decode", "save", "export")
             if name in sums
         ]
 

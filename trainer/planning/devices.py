@@ -10,6 +10,7 @@ from typing import Any, Literal
 import jax
 import psutil
 
+from schemas.problems.formats import size
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
 from trainer.planning.gpu_memory import give_jax_the_gpu
@@ -31,6 +32,9 @@ ADVICE: dict[str, str] = {
 CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 """Where Linux says how much memory a container may use, in cgroup version 2 and 1."""
 
+PROCESS_BYTES = 300 * 2**20
+"""What a process on a CPU takes beside the run's arrays: libraries that are loaded as they are needed, compiled
+programs, and what compiling them leaves; 200 to 260 MiB by benchmarks/observed_memory.py."""
 
 ABSENT = Rule(
     "TP701",
@@ -133,11 +137,11 @@ def devices_of(platform: str) -> list[Any]:
 def usable_memory(device: Any, platform: Platform, *, sharing: int) -> tuple[int | None, str]:
     """Return the bytes a run may use on one device, and where the figure comes from.
 
-    CPU "devices" share the machine's memory, so each gets an equal part of what is free.
+    CPU "devices" share the machine's memory, so each gets an equal part of what is free and the process does not take.
     """
     if platform == "cpu":
         free, source = free_main_memory()
-        return free // sharing, source
+        return max(free - PROCESS_BYTES, 0) // sharing, f"{source}; less {size(PROCESS_BYTES)} for the process itself"
     stats = device.memory_stats() or {}
     limit = stats.get("bytes_limit")
     return (int(limit), "limit reported by the device") if limit else (None, "the device reports no limit")

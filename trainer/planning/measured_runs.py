@@ -24,6 +24,7 @@ from trainer.planning.ask import Asking
 from trainer.planning.calibration import Measured, device_of
 from trainer.planning.duration.operations import step_operations
 from trainer.planning.step_time import moved_bytes, unmeasured_band
+from trainer.recorder.memory import BY_DEVICE
 
 FEWEST_ROWS = 3
 """Rows of metrics.jsonl after the first, whose step is slower, that a step's time is taken from."""
@@ -55,7 +56,7 @@ def measured_of(folder: Path) -> Measured | str:
         likely = likely_seconds(config, manifest["devices"])
     except ProblemError as error:
         return error.problems[0].what
-    ratio, method = memory_ratio(run.plan, manifest["result"].get("peak_arrays"))
+    ratio, method = memory_ratio(run.plan, manifest["result"].get("observed_memory"))
     devices = manifest["devices"]
     return Measured(
         run=manifest["run_id"],
@@ -122,9 +123,14 @@ def as_target(devices: dict[str, Any]) -> Target:
 
 
 def memory_ratio(plan: dict[str, Any] | None, observed: dict[str, Any] | None) -> tuple[float | None, str | None]:
-    """Return the observed peak over the planned one of the same program, and how that was planned; None: unknown."""
+    """Return the observed peak of arrays over the planned one of the same program, and how that was planned.
+
+    None and None if no allocator reported it: the growth of a process is not what a program needs.
+    """
+    if observed is None or observed["source"] != BY_DEVICE:
+        return None, None
     programs: Sequence[dict[str, Any]] = (plan or {}).get("programs", [])
     for program in programs:
-        if observed is not None and program["name"] == observed["program"] and program["method"] in PREDICTED:
+        if program["name"] == observed["part"] and program["method"] in PREDICTED:
             return round(observed["bytes"] / program["peak_bytes"], 6), program["method"]
     return None, None

@@ -15,7 +15,7 @@ from trainer.loop.task import Task
 from trainer.planning.advice import deciding
 from trainer.planning.changes import smaller_runs
 from trainer.planning.compiled_answers import summed_answers
-from trainer.planning.devices import REFUSED, Devices
+from trainer.planning.devices import PROCESS_BYTES, REFUSED, Devices
 from trainer.planning.element_types import element_types_of
 from trainer.planning.estimate.part import total_bytes
 from trainer.planning.estimate.programs import estimate
@@ -54,6 +54,7 @@ def plan_run(
             "devices": len(devices.list),
             "memory_bytes": devices.memory_bytes,
             "memory_source": devices.memory_source,
+            "process_bytes": PROCESS_BYTES if devices.platform == "cpu" else None,
         },
         "method": decides.way,
         "verdict": worst(answer.verdict for answer in answers),

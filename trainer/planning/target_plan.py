@@ -21,6 +21,7 @@ from trainer.planning.calibration import measured_on, narrowed_answers
 from trainer.planning.changes import Change, changes_of
 from trainer.planning.compile.ahead import Compiler
 from trainer.planning.compile.machines import machine_of
+from trainer.planning.devices import PROCESS_BYTES
 from trainer.planning.element_types import refuse_absent_types
 from trainer.planning.gpu_memory import CUDA_BYTES, available_bytes
 from trainer.planning.program_answer import ProgramAnswer, parts_document
@@ -139,6 +140,7 @@ def head(config: Config, target: Target, *, devices: int) -> dict[str, Any]:
             "devices": devices,
             "memory_bytes": available_bytes(target),
             "memory_source": source,
+            "process_bytes": PROCESS_BYTES if target.platform == "cpu" else None,
         },
     }
 

@@ -17,13 +17,14 @@ from evidence.judge.record import record_of
 from evidence.proof.stamps.record import told_by_authorities
 from evidence.proof.standing import standing_of
 from evidence.records.facts import facts_of
+from evidence.records.observed import observed_memory
 from evidence.records.ours import Run
 from schemas.problems import formats
 from schemas.problems.formats import NOTHING
 from schemas.problems.render import as_dicts, as_text
 from schemas.problems.visible import as_lines, visible
 from schemas.problems.words import counted
-from schemas.reading.values import number_at, text_at
+from schemas.reading.values import number_at
 from trainproof.terminal.imports import foreign_json, foreign_text
 
 _RIGHT = {"steps", "tokens", "loss", "duration"}
@@ -78,17 +79,17 @@ def run_text(run: Run) -> str:
 
 
 def planned_rows(run: Run) -> list[tuple[str, str]]:
-    """Return what was planned beside what was observed: memory of arrays, time of a step; nothing where one is unknown.
+    """Return what was planned beside what was observed: memory, time of a step; nothing where one is unknown.
 
-    Example: `memory planned    15.0 MiB within 2 %; observed 15.1 MiB in train`.
+    Example: `memory planned    560 MiB within 30 %; observed 582 MiB of the process in train`.
     """
     rows = []
-    need, error = number_at(run.plan, "need_bytes"), number_at(run.plan, "error_fraction")
-    observed = number_at(run.manifest, "result", "peak_arrays", "bytes")
-    if need is not None and error is not None and observed is not None:
-        program = text_at(run.manifest, "result", "peak_arrays", "program")
-        said = f"{formats.size(need)} within {error:.0%}; observed {formats.size(observed)} in {program}"
-        rows.append(("memory planned", said))
+    memory = observed_memory(run.plan, run.manifest)
+    if memory is not None and memory.planned_bytes is not None:
+        within = "" if memory.error_fraction is None else f" within {memory.error_fraction:.0%}"
+        during = "" if memory.part is None else f" in {memory.part}"
+        observed = f"{formats.size(memory.observed_bytes)} of {memory.of}{during}"
+        rows.append(("memory planned", f"{formats.size(memory.planned_bytes)}{within}; observed {observed}"))
     low, high = (number_at(run.plan, "time", "step_seconds", end) for end in ("low", "high"))
     seconds, steps = (
         number_at(run.manifest, "result", "train_seconds"),

@@ -8,6 +8,7 @@ from typing import Any
 
 from dashboard.shared.tables.plan_time import band_at
 from dashboard.shared.words.verdicts import part_name, program_name
+from evidence.records.observed import observed_memory
 from schemas.problems import formats
 from schemas.reading.values import flag_at, number_at, objects_at, text_at
 
@@ -31,19 +32,6 @@ def forecasts(plan: Document, manifest: Document) -> list[Forecast]:
     return [_device(plan, manifest), _memory(plan, manifest), *_step(plan, manifest), _verdict(plan, manifest)]
 
 
-def observed_peak(manifest: Document) -> float | None:
-    """Return the peak that can be held against a plan: that of arrays.
-
-    Runs of before 1.1 do not state it. An accelerator's own peak is the same; a CPU's is the whole process's: None.
-    """
-    arrays = number_at(manifest, "result", "peak_arrays", "bytes")
-    if arrays is not None:
-        return arrays
-    if text_at(manifest, "devices", "platform") == "cpu":
-        return None
-    return number_at(manifest, "result", "peak_memory_bytes")
-
-
 def parts(plan: Document) -> list[tuple[str, str, str]]:
     """Return what the planned memory is for, largest first: name, size, and the multiplication behind it."""
     return [
@@ -63,24 +51,24 @@ def _device(plan: Document, manifest: Document) -> Forecast:
 
 
 def _memory(plan: Document, manifest: Document) -> Forecast:
-    planned, observed = number_at(plan, "need_bytes"), observed_peak(manifest)
-    whole = number_at(manifest, "result", "peak_memory_bytes")
-    known = number_at(plan, "error_fraction")
-    remark = ""
-    if whole is not None and observed is None:
-        remark = (
-            f"Not compared: on a CPU only the whole process can be observed, {formats.size(whole)} with Python and all "
-            "libraries. The plan is of the run's arrays."
-        )
-    elif planned and observed is not None:
+    seen = observed_memory(plan, manifest)
+    planned, known = number_at(plan, "need_bytes"), number_at(plan, "error_fraction")
+    what, observed, remark = "Memory on each device", None, ""
+    if seen is not None and seen.planned_bytes:
+        planned, known, observed = seen.planned_bytes, seen.error_fraction, seen.observed_bytes
+        what = "Memory of the process" if seen.of == "the process" else what
         off = (observed - planned) / planned
         within = known is not None and abs(off) <= known
         more = "more" if off >= 0 else "less"
         remark = f"{abs(off) * 100:.1f} % {more} than planned" + (", within its known error." if within else ".")
-        if program := text_at(manifest, "result", "peak_arrays", "program"):
-            remark += f" {program_name(program)} took most."
+        remark += f" {program_name(seen.part)} took most." if seen.part else ""
+    elif (whole := number_at(manifest, "result", "peak_memory_bytes")) is not None:
+        remark = (
+            f"Not compared: the process took {formats.size(whole)} at most, with Python and all libraries. The plan is "
+            "of the run's arrays."
+        )
     return Forecast(
-        what="Memory on each device",
+        what=what,
         planned=formats.size(planned) + (f" ± {known * 100:.0f} %" if known is not None and planned else ""),
         observed=formats.size(observed),
         remark=remark,

@@ -33,7 +33,10 @@ PROGRAMS: Mapping[str, str] = {
     "train": "Train step",
     "decode": "Decoding",
     "export": "Export",
+    "prepare": "Reading and compiling",
+    "save": "Saving",
 }
+"""Programs of a plan, and the parts of a run beside them."""
 
 PARTS: Mapping[str, str] = {
     "params": "parameters",

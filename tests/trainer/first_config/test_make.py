@@ -67,15 +67,6 @@ def test_the_values_follow_from_the_rows(first: Made):
     assert (config.evaluation.max_new_tokens, config.optimizer.warmup_steps) == (8, 6)
 
 
-def test_answers_that_would_run_into_their_prompts_are_parted(model: str, tmp_path: Path, first: Made):
-    assert first.choice.config.data.template == "{prompt}\n"
-    rows = [{**row, "prompt": row["prompt"] + " "} for row in sums(20)]
-    rows[3] = {"messages": [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hi."}]}
-    parted = made(model, write_rows(tmp_path / "rows.jsonl", rows), tmp_path / "config.yaml")
-    assert parted.choice.config.data.template is None
-    assert [problem.code for problem in parted.warnings] == ["TP027"]
-
-
 def test_many_short_rows_share_sequences(first: Made):
     few = replace(first.looked, data=replace(first.looked.data, encoded=widths_of(first, [20] * 999 + [200])))
     config = chosen(few, target_of("kaggle-t4x2"), first.choice.config).config

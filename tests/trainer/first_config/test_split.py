@@ -101,15 +101,15 @@ def test_why_nothing_is_held_back(tmp_path: Path, rows, because):
     assert split_of(rows_of(write_rows(tmp_path / "rows.jsonl", rows))) == (None, because)
 
 
-def test_rows_for_several_objectives_are_counted_with_their_lines(tmp_path: Path):
-    rows = [*sums(2), {"prompt": "2?", "chosen": "2", "rejected": "3"}, {"text": "So."}]
+def test_rows_of_several_kinds_are_counted_with_their_lines(tmp_path: Path):
+    rows = [*sums(2), chat(("user", "Hi."), ("assistant", "Yes?")), {"text": "So."}]
     path, problems = write_rows(tmp_path / "rows.jsonl", rows), []
     assert read_shapes(str(path), problems) is None
     assert as_text(problems) == (
-        f"error TP033: {path}: The file holds 2 rows with prompt and completion (first in line 1), 1 row with chosen "
-        "and rejected (first in line 3) and 1 row with text (first in line 4).\n"
-        "  Prompts with answers, preferences and plain texts are learned in different ways, and a run learns in one.\n"
-        "  Next: Write each kind into a file of its own.\n"
+        f"error TP033: {path}: The file holds 2 rows with prompt and completion (first in line 1), 1 row with messages "
+        "(first in line 3) and 1 row with text (first in line 4).\n"
+        "  A run asks its evaluation as its rows ask, and rows of several kinds ask in several ways.\n"
+        "  Next: Write each kind into a file of its own, or convert the rows to one kind.\n"
     )
 
 

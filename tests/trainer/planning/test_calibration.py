@@ -150,8 +150,8 @@ def test_what_was_learned_is_replaced_shown_and_forgotten(trained: Path, cache: 
     calibrated([trained])
     calibrated([trained])
     [kept] = calibration.known()
-    assert (kept.run, kept.method) == ("first", "compiler")
-    assert kept.memory_ratio == pytest.approx(1.0, abs=0.02)
+    # Of a CPU only the growth of the process is observed, which is not what a program needs.
+    assert (kept.run, kept.method, kept.memory_ratio) == ("first", None, None)
     assert calibration.forget()
     assert not calibration.forget()
     assert calibration.known() == ()

@@ -38,7 +38,16 @@ def estimates(task: Task, *, platform: str, asked: Asked | None = None) -> dict[
     found = {"start": state_parts(work), "train": train_parts(work)}
     if asked is not None:
         found["decode"] = decode_parts(work, asked)
+    if work.on_cpu:
+        found["save"] = save_parts(work)
     return found
+
+
+def save_parts(work: Workload) -> Parts:
+    """Return what writing a checkpoint takes: the state, and the copy of what changes that is written from."""
+    state = state_parts(work)
+    copied = sum(part.bytes for part in state if part.name in ("params", "opt_state"))
+    return (*state, Part(name="copy", bytes=copied, because="the copy that a checkpoint is written from"))
 
 
 def train_parts(work: Workload) -> Parts:

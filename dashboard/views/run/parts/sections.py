@@ -14,6 +14,7 @@ from dashboard.shared.session import reading
 from dashboard.shared.tables import forecast
 from dashboard.shared.words.grades import GRADES
 from evidence.records.foreign.view import ForeignRun
+from evidence.records.observed import observed_memory
 from evidence.records.ours import Run
 from evidence.run.layout import MANIFEST, METRICS, PLAN
 from schemas.problems import formats
@@ -34,7 +35,9 @@ def plan(run: Run) -> None:
     )
     st.header("What the planned memory is for", anchor=False)
     if run.plan is not None:
-        plan_answer.memory_picture(run.plan, key="run_memory", observed=forecast.observed_peak(run.manifest))
+        seen = observed_memory(run.plan, run.manifest)
+        of_arrays = None if seen is None or seen.of == "the process" else seen.observed_bytes
+        plan_answer.memory_picture(run.plan, key="run_memory", observed=of_arrays)
     markup.table(["Part", "Size on each device", "Because"], forecast.parts(run.plan), numbers=[1])
 
 

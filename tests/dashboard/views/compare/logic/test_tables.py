@@ -99,9 +99,25 @@ def test_on_a_cpu_the_whole_process_is_not_held_against_arrays() -> None:
     memory = forecast.forecasts(plan, manifest)[1]
     assert (memory.planned, memory.observed) == ("18.0 MiB ± 20 %", "–")
     assert memory.remark == (
-        "Not compared: on a CPU only the whole process can be observed, 512.0 MiB with Python and all libraries. "
-        "The plan is of the run's arrays."
+        "Not compared: the process took 512.0 MiB at most, with Python and all libraries. The plan is of the run's "
+        "arrays."
     )
+
+
+def test_the_growth_of_a_process_is_held_against_arrays_and_what_the_plan_adds_for_the_process() -> None:
+    mib = 2**20
+    plan = {"need_bytes": 200 * mib, "error_fraction": 0.02, "target": {"devices": 1, "process_bytes": 300 * mib}}
+    grown = {"bytes": 450 * mib, "part": "train", "source": "process_growth"}
+    memory = forecast.forecasts(plan, {"result": {"observed_memory": grown, "peak_memory_bytes": 700 * mib}})[1]
+    assert (memory.what, memory.planned, memory.observed) == ("Memory of the process", "500.0 MiB ± 25 %", "450.0 MiB")
+    assert memory.remark == "10.0 % less than planned, within its known error. Train step took most."
+
+
+def test_what_an_earlier_version_counted_on_a_cpu_is_no_observation() -> None:
+    plan = {"need_bytes": 1_600_000, "error_fraction": 0.02, "verdict": "fits"}
+    counted = {"bytes": 1_600_000, "program": "train", "source": "arrays that exist, and what the running program adds"}
+    memory = forecast.forecasts(plan, {"devices": {"platform": "cpu"}, "result": {"peak_arrays": counted}})[1]
+    assert (memory.observed, memory.remark) == ("–", "")
 
 
 @pytest.mark.parametrize(
