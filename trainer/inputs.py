@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.problem import ProblemError
 from trainer.config.tree import Config
 from trainer.loop.mesh import build_mesh
 from trainer.loop.task import Task
 from trainer.methods.model import read_model
 from trainer.objectives import objective_of
+from trainer.objectives.contradictions import contradictions
 from trainer.objectives.data import Data, read_data
 from trainer.planning.devices import Devices
 from trainer.planning.element_types import element_types_of, refuse_absent_types
@@ -22,11 +23,13 @@ def read_inputs(config: Config, devices: Devices, *, with_weights: bool = True) 
         with_weights: see that the model's weights can be read; a run that is continued has them in its checkpoint.
 
     Raises:
-        ProblemError: exit code 2; all that is wrong with model, dataset and evaluation set at once, as far as one can
-            be judged without the other. Exit code 3; the device does not have an element type of the run.
+        ProblemError: exit code 2; settings that do not go together, or else all that is wrong with model, dataset and
+            evaluation set at once, as far as one can be judged without the other. Exit code 3; the device does not have
+            an element type of the run.
     """
+    if problems := contradictions(config):
+        raise ProblemError(problems, exit_code=2)
     refuse_absent_types(config, kind=devices.kind, element_types=element_types_of(devices))
-    problems: list[Problem] = []
     objective = objective_of(config)
     model = read_model(config, problems, with_weights=with_weights)
     data = read_data(config, model, objective, problems, devices=len(devices.list))

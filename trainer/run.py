@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from evidence.run import layout
+from schemas.problems.problem import Gathering, ProblemError
 from schemas.problems.render import as_sentence
+from schemas.problems.words import counted
 from trainer.config.load import config_text
 from trainer.config.tree import Config
 from trainer.data.source import batch_size_of
@@ -28,6 +30,7 @@ from trainer.loop.stop import StopRequest
 from trainer.loop.task import Task, without_reference
 from trainer.loop.train import Loop, Outcome, train
 from trainer.model.params import Params
+from trainer.objectives.contradictions import contradictions
 from trainer.objectives.data import Data, record_data
 from trainer.planning.devices import Devices, choose_devices
 from trainer.planning.plan import record_plan
@@ -67,14 +70,8 @@ def run(request: RunRequest, watch: Watch) -> int:
     """
     config, resume = request.config, request.resume
     stop = StopRequest(max_minutes=config.limits.max_minutes)
-    refuse_folder(request.folder)
-    refuse_authority(config.recording.time_authority)
-    parent = parent_of(resume, config)
-    devices = choose_devices(config.mesh.device, config.mesh.devices)
-    memory = MemoryWatch(devices.list)
-    task, data = read_and_tell(request, devices, watch)
-    refuse_other_rows(resume, data.document(), batch_size=batch_size_of(config, devices=len(devices.list)))
-    refuse_no_room(request.folder, task)
+    read = read_all(request, watch)
+    devices, memory, task, data = read.devices, read.memory, read.task, read.data
     programs, plan = compiled_plan(
         task, data, devices, forced=request.forced, resumed=resume is not None, say=watch.say
     )
@@ -82,7 +79,7 @@ def run(request: RunRequest, watch: Watch) -> int:
     begun = None if resume is None else restored_state(resume, task, to_train=True)
     programs = programs.observed_by(memory)
     with stop, claimed(request.folder, watch) as recorder:
-        record_start(recorder, request, devices=devices, data=data, parent=parent)
+        record_start(recorder, request, devices=devices, data=data, parent=read.parent)
         record_plan(recorder, plan)
         stamp_start(recorder, config.recording.time_authority)
         states, frozen = begun or initial_state(task, programs.beginning)
@@ -119,12 +116,52 @@ def run(request: RunRequest, watch: Watch) -> int:
     return EXIT_CODES[outcome.status]
 
 
-def read_and_tell(request: RunRequest, devices: Devices, watch: Watch) -> tuple[Task, Data]:
-    """Return what a run works with; what is odd about it is told while it can be mended."""
-    task, data = read_inputs(request.config, devices, with_weights=request.resume is None)
+@dataclass(frozen=True, kw_only=True)
+class Read:
+    """Everything that is read before anything is spent."""
+
+    parent: dict[str, Any] | None
+    devices: Devices
+    memory: MemoryWatch
+    """From before rows and model were read."""
+    task: Task
+    data: Data
+
+
+def read_all(request: RunRequest, watch: Watch) -> Read:
+    """Return what a run works with, and tell what is odd about it while it can be mended.
+
+    Raises:
+        ProblemError: exit code 2 or 3; it cannot be run so. Settings that do not go together are told first.
+    """
+    config, problems = request.config, contradictions(request.config)
+    with Gathering(problems):
+        refuse_folder(request.folder)
+    with Gathering(problems):
+        refuse_authority(config.recording.time_authority)
+    if problems:
+        raise ProblemError(problems, exit_code=2)
+    parent = parent_of(request.resume, config)
+    devices = choose_devices(config.mesh.device, config.mesh.devices)
+    memory = MemoryWatch(devices.list)
+    task, data = read_inputs(config, devices, with_weights=request.resume is None)
     for problem in (*data.seen, *data.warnings):
         watch.say(f"{problem.code}: {as_sentence(problem)}")
-    return task, data
+    refuse_other_rows(request.resume, data.document(), batch_size=batch_size_of(config, devices=len(devices.list)))
+    refuse_no_room(request.folder, task)
+    return Read(parent=parent, devices=devices, memory=memory, task=task, data=data)
+
+
+def check(request: RunRequest, watch: Watch) -> int:
+    """Read configuration, model and data as a run does, spend nothing, and return 0 where it could begin.
+
+    Raises:
+        ProblemError: as `read_all`.
+    """
+    data = read_all(request, watch).data
+    asked = "" if data.items is None else f", {counted(len(data.items.prompts), 'evaluation item')}"
+    watch.say(f"It can begin: {counted(len(data.rows), 'training row')}{asked}. Whether it fits: `trainproof plan`.")
+    return 0
 
 
 def claimed(folder: Path, watch: Watch) -> Recorder:

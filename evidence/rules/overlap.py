@@ -92,8 +92,8 @@ def seen_in_training(overlap: Mapping[str, Any], *, items: int) -> Iterator[tupl
         items: of the set.
     """
     if overlap["rows_same"]:
-        asked = f"{overlap['items_same']} of the {items} evaluation items"
-        yield SEEN_BEFORE, f"{counted(overlap['rows_same'], 'training row')} ask {asked}{_named(overlap)}."
+        asked = f"{overlap['items_same']} of the {items} evaluation items ({counted(overlap['rows_same'], 'row')})"
+        yield SEEN_BEFORE, f"Training rows ask {asked}{_named(overlap)}."
     if _are_many(overlap, items):
         yield NEAR_ITEMS, _near(overlap, items)
 
@@ -103,8 +103,8 @@ def _are_many(overlap: Mapping[str, Any], items: int) -> bool:
 
 
 def _near(overlap: Mapping[str, Any], items: int) -> str:
-    near = f"{overlap['items_near']} of the {items} evaluation items"
-    return f"{counted(overlap['rows_near'], 'training row')} are near {near}{_named(overlap, near=True)}."
+    near = f"{overlap['items_near']} of the {items} evaluation items ({counted(overlap['rows_near'], 'row')})"
+    return f"Training rows are near {near}{_named(overlap, near=True)}."
 
 
 def _counts(overlap: Mapping[str, Any]) -> str:

@@ -17,14 +17,15 @@ from tokenizers.pre_tokenizers import Whitespace
 
 from evidence.judge.judgement import report_of
 from evidence.records.ours import read_run
+from evidence.rules.overlap import SEEN_BEFORE
 from evidence.run import layout
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
-from trainer.config.tree import Config, Data, Evaluation, Model
+from trainer.config.tree import Config, Data, Evaluation, Memory, Method, Model, Objective
 from trainer.model.files.export import export
 from trainer.model.files.source import resolve
 from trainer.recorder.progress import Watch
-from trainer.run import RunRequest, run
+from trainer.run import RunRequest, check, run
 
 
 def refusal(config: Config) -> str:
@@ -229,7 +230,49 @@ def test_items_that_the_rows_teach_are_told_when_the_rows_are_read(config: Confi
         "items": ["0", "2", "1"],
     }
     assert as_text(data.seen) == (
-        f"warning TP408: {rows}: 2 training rows ask 2 of the 4 evaluation items: 0, 2.\n"
+        f"warning TP408: {rows}: Training rows ask 2 of the 4 evaluation items (2 rows): 0, 2.\n"
         "  A score on questions that were trained on does not measure what the model can do.\n"
         "  Next: Remove these rows from the training data and run again, or evaluate on another set.\n"
     )
+
+
+def test_settings_that_do_not_go_together_are_told_at_once_before_a_model_is_looked_for(
+    config: Config, order_of: Callable[..., RunRequest], tmp_path: Path
+):
+    broken = replace(
+        config,
+        model=Model(name="no-such-owner/no-such-model"),
+        method=Method(kind="lora", base="nf4"),
+        memory=Memory(remat="none"),
+        data=Data(dataset="no-such-file.jsonl", generated_rows=5, packing=True, buckets=2),
+        objective=Objective(kind="dpo"),
+    )
+    taken = order_of(broken)
+    taken.folder.mkdir()
+    (taken.folder / "notes.txt").write_text("mine")
+    for act in (run, check):
+        with pytest.raises(ProblemError) as caught, Watch(quiet=True) as watch:
+            act(taken, watch)
+        assert caught.value.exit_code == 2
+        assert [problem.code for problem in caught.value.problems] == ["TP705", "TP079", "TP076", "TP013", "TP031"]
+
+
+def test_a_check_says_what_would_begin_and_makes_nothing(
+    config: Config, order_of: Callable[..., RunRequest], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    items = set_of(tmp_path, "What is 12 + 5?", "Name a colour.")
+    rows = row_file(tmp_path / "rows.jsonl", {"prompt": "what is 12 +  5", "completion": "17"})
+    evaluated = replace(
+        config, data=Data(dataset=rows, max_length=64), evaluation=Evaluation(eval_set=items, max_new_tokens=4)
+    )
+    order = order_of(evaluated)
+    with Watch() as watch:
+        assert check(order, watch) == 0
+    assert not order.folder.exists()
+    assert capsys.readouterr().out.splitlines() == [
+        (
+            f"TP408: {rows}: Training rows ask 1 of the 2 evaluation items (1 row): 0. {SEEN_BEFORE.meaning} "
+            f"Next: {SEEN_BEFORE.fix}"
+        ),
+        "It can begin: 1 training row, 2 evaluation items. Whether it fits: `trainproof plan`.",
+    ]

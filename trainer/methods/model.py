@@ -6,7 +6,6 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import jax.numpy as jnp
 from flax import nnx
 
 from schemas.problems.problem import Gathering, Problem, ProblemError
@@ -90,6 +89,8 @@ def model_of(config: Config, source: ModelSource) -> Model:
     Raises:
         ProblemError: exit code 2; the model has no place for the method's adapters, or settings defeat each other.
     """
+    if problems := what_defeats_itself(config):
+        raise ProblemError(problems, exit_code=2)
     precision, method = config.precision, method_of(config)
     adapters = method.adapters(source)
     structure = functools.partial(
@@ -99,7 +100,6 @@ def model_of(config: Config, source: ModelSource) -> Model:
     quantised = method.quantised(linears)
     if quantised:
         graphdef, shapes, _ = structure(tuple(quantised.items()))
-    refuse_what_defeats_itself(config, split(method, shapes)[0], quantised)
     return Model(
         source=source,
         graphdef=graphdef,
@@ -111,21 +111,16 @@ def model_of(config: Config, source: ModelSource) -> Model:
     )
 
 
-def refuse_what_defeats_itself(config: Config, trained: Params, quantised: Mapping[str, Kind]) -> None:
-    """Refuse element types and rematerialisation under which a method does not do what it is for.
-
-    Raises:
-        ProblemError: exit code 2, with all of them.
-    """
-    problems = []
-    if narrow := [name for name, shape in trained.items() if shape.dtype == jnp.float16]:
-        what = f"precision.params is float16 and method.kind {config.method.kind} trains {len(narrow)} arrays in it."
+def what_defeats_itself(config: Config) -> list[Problem]:
+    """Return the problems of element types and rematerialisation under which a method does not do what it is for."""
+    problems, method = [], config.method
+    if config.precision.params == "float16" and method.kind == "full":  # adapters are in float32
+        what = "precision.params is float16 and method.kind is full, so every parameter learns in it."
         problems.append(problem_of(NARROW_LEARNERS, file=config.name, pointer="/precision/params", what=what))
-    if quantised and config.memory.remat == "none":
-        what = f"method.base is {config.method.base} and memory.remat is none."
+    if method.base != "plain" and config.memory.remat == "none":
+        what = f"method.base is {method.base} and memory.remat is none."
         problems.append(problem_of(KEPT_KERNELS, file=config.name, pointer="/memory/remat", what=what))
-    if problems:
-        raise ProblemError(problems, exit_code=2)
+    return problems
 
 
 @functools.lru_cache(maxsize=64)

@@ -13,17 +13,14 @@ from evidence.rules.overlap import seen_in_training
 from evidence.run import layout
 from evidence.scores.overlap import Overlap, overlap_of
 from evidence.scores.row_texts import row_texts
-from schemas.names import DATASETS
-from schemas.problems.problem import Gathering, Problem, ProblemError
+from schemas.problems.problem import Gathering, Problem
 from schemas.problems.render import as_sentence
 from schemas.problems.rule import Rule, problem_of
-from schemas.problems.words import listed
 from trainer.config.tree import Config
 from trainer.config.tree import Data as Settings
-from trainer.data.buckets import no_buckets
 from trainer.data.dev_reasoning import generate_rows
 from trainer.data.encode import EncodedData, Tokenizer
-from trainer.data.kinds import kinds_in, odd_kinds, refused_template
+from trainer.data.kinds import kinds_in, odd_kinds
 from trainer.data.prompts import Asked, odd_items, prompts_of, refused_prompts
 from trainer.data.render import FORM, PromptForm, form_of, prompt_of
 from trainer.data.rows import RowFile, read_dataset, read_eval_set
@@ -39,16 +36,6 @@ GENERATOR_SEED_OFFSET = 1_000_003
 
 TOO_LONG = Rule(
     "TP061", "Sequence too long", "data.max_length exceeds the model's positions.", "Lower data.max_length."
-)
-NO_GENERATOR = Rule(
-    "TP013", "No generator", "Only the built-in datasets can generate rows.", "Set data.generated_rows to 0."
-)
-
-CANNOT_PACK = Rule(
-    "TP079",
-    "Packing of what cannot be packed",
-    "The objective compares whole sequences, so each must hold one example.",
-    "Set data.packing to false.",
 )
 
 
@@ -148,8 +135,6 @@ def read_training_rows(config: Config) -> tuple[RowFile, Sequence[dict[str, Any]
     dataset = read_dataset(config.data.dataset, "pairs" if objective_of(config).takes_pairs else config.data.kind)
     if config.data.generated_rows == 0:
         return dataset, dataset.rows
-    if config.data.dataset not in DATASETS:
-        raise ProblemError([no_generator(config)], exit_code=2)
     own = frozenset(prompt_of(row) for row in dataset.rows)
     count, seed = config.data.generated_rows, generator_seed(config)
     return dataset, (*dataset.rows, *generate_rows(dataset.name, count, seed, exclude_prompts=own))
@@ -173,9 +158,6 @@ def read_data(
         with Gathering(problems):
             tokenizer = model.source.tokenizer()
         problems += (too_long := too_long_sequences(config, model))
-    if config.data.packing and not objective.can_pack:
-        problems.append(cannot_pack(config))
-    problems += [*no_buckets(config), *refused_template(config.data.template, config.name)]
     with Gathering(problems):
         dataset, rows = read_training_rows(config)
     with Gathering(problems):
@@ -263,21 +245,3 @@ def too_long_sequences(config: Config, model: Model) -> list[Problem]:
     fix = f"Set data.max_length to at most {positions}."
     found = problem_of(TOO_LONG, file=config.model.name, pointer="/data/max_length", what=what, why=None, next=fix)
     return [found]
-
-
-def no_generator(config: Config) -> Problem:
-    """Return the problem of asking for generated rows of a dataset that has no generator."""
-    return problem_of(
-        NO_GENERATOR,
-        file=config.data.dataset,
-        pointer="/data/generated_rows",
-        what=f"data.generated_rows is {config.data.generated_rows}, but only {listed(DATASETS)} have a generator.",
-        why=None,
-        next="Set data.generated_rows to 0, or train on a built-in dataset.",
-    )
-
-
-def cannot_pack(config: Config) -> Problem:
-    """Return the problem of packing under an objective that takes one example a sequence."""
-    what = f"data.packing is true, and {config.objective.kind} takes one example a sequence."
-    return problem_of(CANNOT_PACK, file=config.name, pointer="/data/packing", what=what)

@@ -24,6 +24,7 @@ from trainer.methods.model import Model, model_of
 from trainer.model import files
 from trainer.model.files.known import planned_source
 from trainer.objectives import objective_of
+from trainer.objectives.contradictions import contradictions
 from trainer.objectives.data import Data, read_data, read_training_rows, too_long_sequences
 from trainer.planning.devices import TOO_FEW
 
@@ -71,6 +72,8 @@ def subject_of(config: Config, target: Target, *, say: Callable[[str], None] = l
     Raises:
         ProblemError: exit code 2; all that is wrong with model, rows and evaluation set.
     """
+    if problems := contradictions(config):
+        raise ProblemError(problems, exit_code=2)
     devices = devices_used(config, target)
     source = planned_source(config.model.name, config.model.revision)
     model = model_of(config, source)

@@ -24,6 +24,9 @@ def train(
     seed: Annotated[int | None, typer.Option(help="Seed of weights and data order.")] = None,
     settings: Settings = None,
     resume: Annotated[Path | None, typer.Option(help="Continue from the newest checkpoint of this run folder.")] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Read configuration, model and data, say what is wrong, and train nothing.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Start although the plan says it does not fit.")] = False,
 ) -> None:
     """Train a model and record the run."""
@@ -31,8 +34,8 @@ def train(
     from trainer.loop.stop import ending_at_once
 
     with ending_at_once("train"):
+        from trainer import run
         from trainer.recorder.progress import Watch
-        from trainer.run import run
         from trainproof.orders.train import TrainFlags, order_of
 
         flags = TrainFlags(
@@ -49,5 +52,5 @@ def train(
             force=force,
         )
         with Watch() as watch:
-            code = run(order_of(flags), watch)
+            code = (run.check if check else run.run)(order_of(flags), watch)
     raise typer.Exit(code)

@@ -235,5 +235,8 @@ def refusal(config: Config) -> list[tuple[str, str, str | None]]:
 
 def test_parameters_that_learn_are_not_held_in_float16(config: Config):
     [(code, what, then)] = refusal(replace(config, precision=Precision(params="float16")))
-    assert (code, what) == ("TP704", "precision.params is float16 and method.kind full trains 36 arrays in it.")
+    assert (code, what) == (
+        "TP704",
+        "precision.params is float16 and method.kind is full, so every parameter learns in it.",
+    )
     assert then == "Set precision.params to float32; precision.compute may be float16."

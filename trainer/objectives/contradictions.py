@@ -1,0 +1,56 @@
+"""What is wrong with a configuration by itself, before a model, a row or a device is looked at."""
+
+from __future__ import annotations
+
+from schemas.names import DATASETS
+from schemas.problems.problem import Gathering, Problem
+from schemas.problems.rule import Rule, problem_of
+from schemas.problems.words import listed
+from trainer.config.tree import Config
+from trainer.data.buckets import no_buckets
+from trainer.data.kinds import refused_template
+from trainer.methods import method_of
+from trainer.methods.model import what_defeats_itself
+from trainer.objectives import objective_of
+
+NO_GENERATOR = Rule(
+    "TP013", "No generator", "Only the built-in datasets can generate rows.", "Set data.generated_rows to 0."
+)
+CANNOT_PACK = Rule(
+    "TP079",
+    "Packing of what cannot be packed",
+    "The objective compares whole sequences, so each must hold one example.",
+    "Set data.packing to false.",
+)
+
+
+def contradictions(config: Config) -> list[Problem]:
+    """Return the problems of settings that do not go together, all of them: `train`, `train --check` and plans ask."""
+    problems = what_defeats_itself(config)
+    with Gathering(problems):
+        method_of(config)
+    with Gathering(problems):
+        if config.data.packing and not objective_of(config).can_pack:
+            problems.append(cannot_pack(config))
+    problems += [*no_buckets(config), *refused_template(config.data.template, config.name)]
+    if config.data.generated_rows and config.data.dataset not in DATASETS:
+        problems.append(no_generator(config))
+    return problems
+
+
+def no_generator(config: Config) -> Problem:
+    """Return the problem of asking for generated rows of a dataset that has no generator."""
+    return problem_of(
+        NO_GENERATOR,
+        file=config.data.dataset,
+        pointer="/data/generated_rows",
+        what=f"data.generated_rows is {config.data.generated_rows}, but only {listed(DATASETS)} have a generator.",
+        why=None,
+        next="Set data.generated_rows to 0, or train on a built-in dataset.",
+    )
+
+
+def cannot_pack(config: Config) -> Problem:
+    """Return the problem of packing under an objective that takes one example a sequence."""
+    what = f"data.packing is true, and {config.objective.kind} takes one example a sequence."
+    return problem_of(CANNOT_PACK, file=config.name, pointer="/data/packing", what=what)
