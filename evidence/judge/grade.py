@@ -56,6 +56,7 @@ _CONTRADICTIONS = (
 
 _UNFINISHED = (
     integrity.MISSING,
+    integrity.LFS_POINTER,
     completeness.NO_MANIFEST,
     completeness.NO_DOCUMENT,
     completeness.NO_ROWS,

@@ -73,6 +73,9 @@ def together(judged: Sequence[Judged]) -> list[RunReport]:
 def _with_findings(report: RunReport, added: Sequence[Problem]) -> RunReport:
     if not added:
         return report
+    findings = worst_first((*report.findings, *added))
+    errors = [problem for problem in added if problem.severity == "error"]
+    if not errors:
+        return replace(report, findings=findings)
     before = report.grade.reasons if report.grade.name == "contradictory" else ()
-    grade = Grade(name="contradictory", reasons=(*sentences(added), *before))
-    return replace(report, grade=grade, findings=worst_first((*report.findings, *added)))
+    return replace(report, grade=Grade(name="contradictory", reasons=(*sentences(errors), *before)), findings=findings)

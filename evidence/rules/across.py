@@ -19,8 +19,17 @@ from schemas.problems.words import listed
 SAME_METRICS = Rule(
     "TP421",
     "The same metrics under two runs",
-    "Times and losses of two runs are never equal in every row; one of the folders is a copy.",
+    "Times and losses of two runs are never equal in every row, nor are losses and the seconds that steps took; one of "
+    "the folders is a copy, whatever its name and its times.",
     "Remove the copy.",
+)
+SAME_TRAINING = Rule(
+    "TP422",
+    "The same training under two runs",
+    "The same settings, seed and rows give the same bits on one machine, so this is a run that was repeated, or a copy "
+    "with other times; it is one training, not two.",
+    "Count them once. If you did not repeat the run, remove the copy.",
+    "warning",
 )
 SAME_RUN_ID = Rule(
     "TP309",
@@ -35,21 +44,29 @@ _NAMED = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Fingerprint:
-    """What tells one run from another: its id, and a hash over time and loss of every row; None without rows."""
+    """What tells one run from another."""
 
     folder: Path
     run_id: str | None
     metrics: str | None
+    """Hash over time and loss of every row. None: there are no rows."""
+    measured: str | None = None
+    """Hash over seconds of a step and loss of every row. None: the seconds are all alike, so nobody measured them."""
+    state: str | None = None
+    """Hash of the last state of the chain, which holds parameters and optimizer. None: there is none after a step."""
 
 
 def fingerprint_of(facts: Facts) -> Fingerprint:
     """Return the fingerprint of a run."""
-    columns = facts.columns
-    measured = hashlib.sha256(columns["seconds"].tobytes() + columns["loss"].tobytes())
+    columns, chain = facts.columns, facts.chain or ()
+    seconds, losses = columns["step_seconds"], columns["loss"].tobytes()
+    is_measured = len(seconds) > 1 and seconds.min() < seconds.max()
     return Fingerprint(
         folder=facts.folder,
         run_id=facts.manifest["run_id"] if facts.manifest else None,
-        metrics=measured.hexdigest() if facts.metrics else None,
+        metrics=hashlib.sha256(columns["seconds"].tobytes() + losses).hexdigest() if facts.metrics else None,
+        measured=hashlib.sha256(seconds.tobytes() + losses).hexdigest() if is_measured else None,
+        state=chain[-1]["state_sha256"] if chain and chain[-1]["step"] > 0 else None,
     )
 
 
@@ -59,12 +76,20 @@ def copies(fingerprints: Sequence[Fingerprint]) -> dict[Path, list[Problem]]:
     Which of them is the copy, nobody can see.
     """
     same_rows = _sharing(fingerprints, lambda one: one.metrics)
+    same_seconds = _sharing(fingerprints, lambda one: one.measured)
+    same_state = _sharing(fingerprints, lambda one: one.state)
     same_id = _sharing(fingerprints, lambda one: one.run_id)
     problems: dict[Path, list[Problem]] = defaultdict(list)
     for one in fingerprints:
         if others := _others(one, same_rows.get(one.metrics, {})):
             what = f"Every row has the time and the loss of the same row in {others}."
             problems[one.folder].append(found(one.folder, SAME_METRICS, layout.METRICS, what))
+        elif others := _others(one, same_seconds.get(one.measured, {})):
+            what = f"Every row has the seconds and the loss of the same row in {others}."
+            problems[one.folder].append(found(one.folder, SAME_METRICS, layout.METRICS, what))
+        elif others := _others(one, same_state.get(one.state, {})):
+            what = f"The run ended in the same state as {others}, bit for bit."
+            problems[one.folder].append(found(one.folder, SAME_TRAINING, layout.CHAIN, what))
         if others := _others(one, same_id.get(one.run_id, {})):
             what = f"The run id {one.run_id} is also that of {others}."
             problems[one.folder].append(found(one.folder, SAME_RUN_ID, layout.MANIFEST, what, pointer="/run_id"))

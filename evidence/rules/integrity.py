@@ -16,6 +16,7 @@ from evidence.records.values import found
 from evidence.rules.contradiction.events import SEALED
 from evidence.run import layout
 from evidence.run.hashes import CHUNK_BYTES, sha256_file, sha256_manifest
+from evidence.run.lfs import is_lfs_pointer
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule
 
@@ -69,6 +70,12 @@ UNREADABLE_FILE = Rule(
 )
 """The event by which a run states the hash of its manifest, in the field `manifest_sha256`."""
 
+LFS_POINTER = Rule(
+    "TP213",
+    "Git LFS pointer in place of a file",
+    "Git keeps the file elsewhere and a text that names it here; it was not fetched.",
+    "Fetch it with `git lfs pull`, and check again.",
+)
 OTHER_PREDICTIONS = Rule(
     "TP211",
     "Scores of another file",
@@ -191,6 +198,9 @@ def _differences(folder: Path, artifact: dict[str, Any], pointer: str) -> Iterat
         size = file.stat().st_size
     except OSError as error:
         yield found(folder, UNREADABLE_FILE, path, f"{path} cannot be read: {error.strerror or error}.")
+        return
+    if is_lfs_pointer(file):
+        yield found(folder, LFS_POINTER, path, f"{path} is a Git LFS pointer of {size} bytes, not the file itself.")
         return
     if actual == artifact["sha256"]:
         if size != artifact["bytes"]:

@@ -173,12 +173,21 @@ def _explain(text: str, error: json.JSONDecodeError) -> tuple[str, str]:
         return "a value is missing", "Add it after the colon, or delete the key."
     if (rest[0] in "}]" and before.endswith(",")) or rest[0] == ",":
         return "one comma is too many", "Delete the comma: the last item of an object or list has none after it."
+    if not before:
+        return _beginning(rest)
     for signs, what, advice in _BY_TEXT:
         if rest.startswith(signs):
             return what, advice
     if error.msg.startswith("Expecting property name"):
         return "a key is not in quotation marks", 'Write keys in double quotation marks: "key".'
     return f"{_shown_sign(rest[0])} is not expected", "Correct the text there."
+
+
+def _beginning(text: str) -> tuple[str, str]:
+    """Return what is wrong with the first character. A stranger may have named the file, so nothing of it is quoted."""
+    if text.startswith("version https://git-lfs."):
+        return "it is a Git LFS pointer in place of the file", "Fetch the file with `git lfs pull`."
+    return "it does not begin as JSON does", "Check that this is the file that was meant."
 
 
 _BY_MESSAGE = (

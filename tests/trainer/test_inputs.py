@@ -128,14 +128,14 @@ def test_a_row_longer_than_the_model_is_not_advised_to_be_kept_whole(config: Con
     row = {"prompt": "a" * 600, "completion": "b"}
     rows = row_file(tmp_path / "rows.jsonl", {"prompt": "a" * 200, "completion": "b"}, *[row] * 6)
     assert refusal(replace(config, data=replace(config.data, dataset=rows))).splitlines() == [
-        f"error TP021: {rows} (line 1): Row 0 has 203 tokens; cut to 128, it loses its answer.",
+        f"error TP021: {rows} (line 1): Row 0 has 202 tokens; cut to 128, it loses its answer.",
         "  The model would learn the question and never the answer.",
-        "  Next: Use --set data.max_length=203, or shorten or remove the row.",
+        "  Next: Use --set data.max_length=202, or shorten or remove the row.",
         *(
             line
             for index in range(1, 5)
             for line in (
-                f"error TP021: {rows} (line {index + 1}): Row {index} has 603 tokens; cut to 128, it loses its answer.",
+                f"error TP021: {rows} (line {index + 1}): Row {index} has 602 tokens; cut to 128, it loses its answer.",
                 "  The model would learn the question and never the answer.",
                 "  Next: Shorten or remove the row: the model has 512 positions.",
             )

@@ -10,7 +10,7 @@ from trainer.replay.tolerance import Tolerance
 
 Verdict = Literal["identical", "within tolerance", "different", "not tried"]
 
-OF_THIS_MACHINE = frozenset({"step_seconds", "tokens_per_second", "device_memory_bytes", "time"})
+OF_THIS_MACHINE = frozenset({"step_seconds", "tokens_per_second", "device_memory_bytes", "time", "clock_seconds"})
 """Fields of a row that no repetition gives again."""
 
 SINCE_THE_ROW_BEFORE = frozenset({"padding_fraction", "tokens_per_step"})

@@ -16,6 +16,7 @@ from typing import Any
 from evidence.records.facts import Facts
 from evidence.records.values import found
 from evidence.run import layout
+from evidence.run.lfs import is_lfs_pointer
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule
 
@@ -48,6 +49,8 @@ def kept_parameters_are_the_trained_ones(facts: Facts) -> Iterator[Problem]:
             what = f"The file has {there:,} bytes; what the run trained takes {most:,} at most."
             yield _problem(facts, what, None)
             return
+        if is_lfs_pointer(path):
+            return  # That the file is elsewhere is said where its hash is taken.
         content = path.read_bytes()
     except OSError:
         return  # That it cannot be read is said where its hash is taken.

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from evidence.records.clock import CLOCK_SECONDS, set_back_seconds
 from evidence.records.facts import Document, Facts
 from evidence.records.values import found, where
 from evidence.run import layout
@@ -42,8 +43,6 @@ TOO_LONG = Rule(
 
 START_SECONDS = 300.0
 """Longest time from the plan to the start of the run, and from there to its first event: nothing waits in between."""
-CLOCK_SECONDS = 2.0
-"""How far a clock may be set back while a run writes: time services correct clocks by less than this."""
 _TIMER_FRACTION = 0.02
 """How far two timers may disagree over the same interval."""
 
@@ -118,12 +117,13 @@ def durations_fit(facts: Facts) -> Iterator[Problem]:
     loop = result["train_seconds"]
     if loop is not None and of_steps > _allowed(loop):
         yield _too_long(facts, f"The steps of metrics.jsonl take {of_steps:.1f} s", f"train_seconds is {loop:.1f} s")
+    back = set_back_seconds(facts)
     wall = seconds_between(facts.manifest["started_at"], facts.manifest["finished_at"] or "")
-    if wall is not None and wall >= 0 and loop is not None and loop > _allowed(wall):
+    if wall is not None and wall + back >= 0 and loop is not None and loop > _allowed(wall + back):
         yield _too_long(facts, f"train_seconds is {loop:.1f} s", f"the run took {wall:.1f} s from start to end")
     between = seconds_between(rows[0]["time"], rows[-1]["time"]) if rows else None
     after_first = of_steps - rows[0]["step_seconds"] * (rows[0]["step"] - first) if rows else 0.0
-    if between is not None and after_first > _allowed(between):
+    if between is not None and after_first > _allowed(between + back):
         stated = f"The steps after the first row take {after_first:.1f} s"
         yield _too_long(facts, stated, f"their rows were written within {between:.1f} s")
 
@@ -144,7 +144,7 @@ def _order(
         for _, text in (earlier, later):
             if moment(text) is None:
                 yield found(facts.folder, NO_SUCH_DAY, name, f"{text} is not a date of the calendar.", pointer=pointer)
-    elif seconds < -CLOCK_SECONDS:
+    elif seconds < -CLOCK_SECONDS and seconds < -CLOCK_SECONDS - set_back_seconds(facts):
         what = f"{earlier[0]} at {earlier[1]} and {later[0]} at {later[1]}."
         yield found(facts.folder, OUT_OF_ORDER, name, what[0].upper() + what[1:], pointer=pointer)
 
@@ -158,6 +158,7 @@ def _surely_in_order(seconds: Array, manifest: Document) -> bool:
 
 
 def _times_in_order(facts: Facts, manifest: Document, name: str, rows: Iterable[Document]) -> Iterator[Problem]:
+    spare = CLOCK_SECONDS + set_back_seconds(facts)
     before = moment(manifest["started_at"])
     end = moment(manifest["finished_at"]) if manifest["finished_at"] else None
     if end is not None and before is not None and end < before:
@@ -169,10 +170,10 @@ def _times_in_order(facts: Facts, manifest: Document, name: str, rows: Iterable[
             what = f"{row['time']} is not a date of the calendar."
             yield found(facts.folder, NO_SUCH_DAY, name, what, line=line, pointer="/time")
             continue
-        if before is not None and (at - before).total_seconds() < -CLOCK_SECONDS:
+        if before is not None and (at - before).total_seconds() < -spare:
             what = f"The row was written at {row['time']}; {above}."
             yield found(facts.folder, OUT_OF_ORDER, name, what, line=line, pointer="/time")
-        elif end is not None and (at - end).total_seconds() > CLOCK_SECONDS:
+        elif end is not None and (at - end).total_seconds() > spare:
             what = f"The row was written at {row['time']}; the run ended at {manifest['finished_at']}."
             yield found(facts.folder, OUT_OF_ORDER, name, what, line=line, pointer="/time")
         before, above = at, f"the row above it at {row['time']}"

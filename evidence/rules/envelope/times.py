@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
+from evidence.records.clock import set_back_seconds
 from evidence.records.facts import Facts
 from evidence.records.values import found
 from evidence.run import layout
@@ -34,6 +35,14 @@ ODD_END = Rule(
     "End long after the last event",
     "A run states its end, and logs the seal, in the same moment.",
     "Restore log.jsonl and the manifest as the run wrote them.",
+    "warning",
+)
+
+SET_BACK = Rule(
+    "TP446",
+    "Clock set back during the run",
+    "Times of day then say less of the order of things; a clock that nobody sets, or the rows behind, show the rest.",
+    "If the clock of the machine was corrected meanwhile, nothing is wrong.",
     "warning",
 )
 
@@ -76,14 +85,21 @@ def days_are_those_of_runs(facts: Facts) -> Iterator[Problem]:
             return
 
 
+def clock_went_on(facts: Facts) -> Iterator[Problem]:
+    """Yield a warning where the clock of the machine was set back between rows or events."""
+    if back := set_back_seconds(facts):
+        what = f"The clock was set back by {back:,.0f} s while the run went."
+        yield found(facts.folder, SET_BACK, layout.METRICS, what, pointer="/time")
+
+
 def end_is_one_moment(facts: Facts) -> Iterator[Problem]:
     """Yield a warning where the stated end is minutes away from the last event of the log."""
     if facts.manifest is None or not facts.log or facts.manifest["finished_at"] is None:
         return
     seconds = seconds_between(facts.log[-1]["time"], facts.manifest["finished_at"])
-    if seconds is not None and abs(seconds) > END_SECONDS:
+    if seconds is not None and abs(seconds) > END_SECONDS + set_back_seconds(facts):
         what = f"The run ended at {facts.manifest['finished_at']}, {seconds:,.0f} s after its last event."
         yield found(facts.folder, ODD_END, layout.MANIFEST, what, pointer="/finished_at")
 
 
-CHECKS = (steps_fill_the_time_between_rows, days_are_those_of_runs, end_is_one_moment)
+CHECKS = (steps_fill_the_time_between_rows, days_are_those_of_runs, clock_went_on, end_is_one_moment)

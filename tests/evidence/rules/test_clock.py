@@ -1,0 +1,86 @@
+"""A clock that was set back while a run went is unusual; a time that was changed afterwards is contradictory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from synthetic import seal, write_rows, write_run
+
+from evidence.judge.judgement import report_of
+from evidence.records.ours import read_run
+from evidence.run import layout
+from schemas.problems.render import as_text
+
+Row = dict[str, Any]
+
+
+def moved(row: Row, key: str, seconds: float) -> None:
+    row[key] = (datetime.fromisoformat(row[key]) + timedelta(seconds=seconds)).isoformat()
+
+
+def rewritten(folder: Path, name: str, change: Callable[[int, Row], None]) -> None:
+    rows = [json.loads(line) for line in (folder / name).read_text("utf-8").splitlines()]
+    for number, row in enumerate(rows):
+        change(number, row)
+    write_rows(folder / name, rows)
+
+
+def set_back(folder: Path, seconds: float, *, has_clock: bool) -> None:
+    """Write the run as a machine does whose clock is set back after its tenth step, the evaluation left out."""
+    metrics = [json.loads(line) for line in (folder / layout.METRICS).read_text("utf-8").splitlines()]
+    at = datetime.fromisoformat(metrics[9]["time"])
+
+    def later(_: int, row: Row) -> None:
+        if has_clock:
+            row["clock_seconds"] = datetime.fromisoformat(row["time"]).timestamp() - at.timestamp() + 5000
+        if datetime.fromisoformat(row["time"]) > at:
+            moved(row, "time", -seconds)
+
+    rewritten(folder, layout.METRICS, later)
+    rewritten(folder, layout.LOG, later)
+    manifest = json.loads((folder / layout.MANIFEST).read_text("utf-8"))
+    moved(manifest, "finished_at", -seconds)
+    (folder / layout.MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", "utf-8")
+    seal(folder)
+
+
+@pytest.mark.parametrize("seconds", [40, 3600])
+@pytest.mark.parametrize("has_clock", [True, False], ids=["with a clock", "of before"])
+def test_a_clock_that_is_set_back_is_unusual(tmp_path: Path, seconds: int, has_clock: bool) -> None:
+    folder = write_run(tmp_path, "run", items=0)
+    set_back(folder, seconds, has_clock=has_clock)
+    report = report_of(read_run(folder))
+    said = [each for each in report.findings if each.severity != "note"]
+    assert as_text(said) == (
+        f"warning TP446: {folder / layout.METRICS} at /time: The clock was set back by {seconds:,} s while the run "
+        "went.\n"
+        "  Times of day then say less of the order of things; a clock that nobody sets, or the rows behind, show the "
+        "rest.\n"
+        "  Next: If the clock of the machine was corrected meanwhile, nothing is wrong.\n"
+    )
+    assert report.grade.name == "measured"  # it has no evaluation
+
+
+@pytest.mark.parametrize("place", [5, -1])
+def test_one_row_with_another_time_is_not_a_clock(tmp_path: Path, place: int) -> None:
+    folder = write_run(tmp_path, "run", items=0)
+    rewritten(
+        folder, layout.METRICS, lambda number, row: moved(row, "time", -600 * (number == (place if place > 0 else 19)))
+    )
+    seal(folder)
+    codes = {each.code for each in report_of(read_run(folder)).findings if each.severity == "error"}
+    assert "TP320" in codes
+
+
+def test_a_row_with_another_time_is_found_by_the_clock_beside_it(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, "run", items=0)
+    set_back(folder, 0, has_clock=True)
+    rewritten(folder, layout.METRICS, lambda number, row: moved(row, "time", 7200 * (number == 5)))
+    seal(folder)
+    findings = report_of(read_run(folder)).findings
+    assert {each.code for each in findings if each.severity == "error"} == {"TP320"}
