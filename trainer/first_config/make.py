@@ -98,6 +98,7 @@ class Made:
         """Return what to run next, in order."""
         config = shlex.quote(str(self.order.output))
         return [
+            f"trainproof train --config {config} --check",
             f"trainproof plan --config {config}",
             f"trainproof train --config {config} --smoke_steps 2",
             f"trainproof train --config {config} --output submission_runs/first",

@@ -10,7 +10,14 @@ from schemas.problems.words import counted, listed
 from trainer.first_config.make import Made
 from trainer.first_config.values import percentiles
 
-WHAT = ("says whether it fits, and what it takes", "two steps: all of it works", "the run", "one file to hand in", "")
+WHAT = (
+    "reads everything and trains nothing",
+    "says whether it fits, and what it takes",
+    "two steps: all of it works",
+    "the run",
+    "one file to hand in",
+    "",
+)
 """Behind the commands of `Made.commands`."""
 
 

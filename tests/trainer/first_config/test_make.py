@@ -139,7 +139,7 @@ def test_rows_of_another_file_become_its_items(model: str, tmp_path: Path):
     assert found.choice.config.data.dataset == str(data)
     document = found.document()
     assert document["evaluation"] == {"items": 20, "because": f"the rows of {held} as items"}
-    assert document["next"][0] == f"trainproof plan --config {tmp_path / 'new' / 'config.yaml'}"
+    assert document["next"][1] == f"trainproof plan --config {tmp_path / 'new' / 'config.yaml'}"
 
 
 def test_preferences_and_text_are_told_from_their_columns(model: str, tmp_path: Path):
@@ -200,7 +200,7 @@ def test_an_evaluation_of_training_rows_is_refused_and_of_some_warned_of(model: 
     write_rows(held, [*rows[:2], *sums(70)[60:]])
     found = made(model, data, tmp_path / "config.yaml", eval_set=str(held))
     assert as_text(found.warnings) == (
-        f"warning TP408: {held}: 2 training rows ask 2 of the 12 evaluation items: line-1, line-2.\n"
+        f"warning TP408: {held}: Training rows ask 2 of the 12 evaluation items (2 rows): line-1, line-2.\n"
         "  A score on questions that were trained on does not measure what the model can do.\n"
         "  Next: Remove these rows from the training data and run again, or evaluate on another set.\n"
     )

@@ -30,6 +30,7 @@ def test_what_was_found_and_what_to_run_next(folder: Path, monkeypatch, capsys):
     assert said[6] == "Written: train.jsonl, eval.jsonl and config.yaml."
     commands = [line.split("  ")[1] for line in said[9:]]
     assert commands == [
+        "trainproof train --config config.yaml --check",
         "trainproof plan --config config.yaml",
         "trainproof train --config config.yaml --smoke_steps 2",
         "trainproof train --config config.yaml --output submission_runs/first",
