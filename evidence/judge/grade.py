@@ -43,6 +43,11 @@ FORMER_NAMES: Mapping[str, GradeName] = MappingProxyType({"verified": "consisten
 
 CONSISTENT = "Finished; every document is valid, every hash matches, and every result and score follows from its rows."
 
+NEVER_STATED = (
+    "It follows schema version 1.0, which has no chain of states, no tokens and fingerprints of answers and no kept "
+    "parameters: what these would contradict cannot be found here."
+)
+
 UNMEASURED = "No step and no answer was measured."
 
 _CONTRADICTIONS = (
@@ -99,7 +104,7 @@ def grade_of(facts: Facts, findings: Sequence[Problem]) -> Grade:
         return Grade(name="partial", reasons=reasons)
     if reasons := (*sentences(errors), *_unproven(facts)):
         return Grade(name="measured", reasons=reasons)
-    return Grade(name="consistent", reasons=(CONSISTENT,))
+    return Grade(name="consistent", reasons=(CONSISTENT, *_never_stated(facts)))
 
 
 def grade_of_foreign(view: ForeignRun, findings: Sequence[Problem]) -> Grade:
@@ -178,6 +183,12 @@ def _unproven(facts: Facts) -> tuple[str, ...]:
             f"None of the {facts.eval_summary['eval_set']['items']:,} items of the evaluation has an output."
         )
     return tuple(reasons)
+
+
+def _never_stated(facts: Facts) -> tuple[str, ...]:
+    """Return what a run of the first version of the schemas could not state, and rules can therefore not question."""
+    is_first = facts.manifest is not None and facts.manifest["schema_version"] == "1.0"
+    return (NEVER_STATED,) if is_first else ()
 
 
 def sentences(problems: Sequence[Problem]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from evidence.run.extras import need
-from trainproof.verbs.options import AsJson
+from trainproof.verbs.options import AsJson, Fetch
 
 
 def challenge(
@@ -22,6 +22,7 @@ def challenge(
     again: Annotated[int, typer.Option(min=0, help="Stated answers that are given again.")] = 10,
     run_id: Annotated[str | None, typer.Option("--run", help="Which run of a bundle that holds several.")] = None,
     model: Annotated[Path | None, typer.Option(help="Folder of the model that was trained, if not found.")] = None,
+    fetch: Fetch = False,
     output: Annotated[Path | None, typer.Option(help="Also write the receipt to this file.")] = None,
     as_json: AsJson = False,
     json_lines: Annotated[
@@ -31,8 +32,9 @@ def challenge(
     """Put new questions to a run's model, and some old ones again. Exit 1: the stated score cannot be true."""
     need("challenge", "train")
     from trainer.loop.stop import ending_at_once
+    from trainer.model.files.hub import nothing_fetched
 
-    with ending_at_once("challenge", how="and nothing was written"):
+    with ending_at_once("challenge", how="and nothing was written"), nothing_fetched(unless=fetch):
         from trainproof.orders.challenge import ChallengeFlags, challenged
 
         flags = ChallengeFlags(items=items, generate=generate, seed=seed, again=again, run_id=run_id, model=model)

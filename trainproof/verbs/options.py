@@ -9,5 +9,6 @@ import typer
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text.")]
 Settings = Annotated[list[str] | None, typer.Option("--set", help="Any key, as in --set limits.steps=200.")]
+Fetch = Annotated[bool, typer.Option("--fetch", help="Ask the hub for a model that is not on this machine.")]
 Root = Annotated[Path, typer.Option(help="Folder of runs.")]
 RUNS = Path("submission_runs")

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from evidence.run.extras import need
-from trainproof.verbs.options import AsJson
+from trainproof.verbs.options import AsJson, Fetch
 
 
 def replay(
@@ -27,6 +27,7 @@ def replay(
     anyway: Annotated[
         bool, typer.Option("--anyway", help="With other versions too: numbers are held against a tolerance.")
     ] = False,
+    fetch: Fetch = False,
     output: Annotated[Path | None, typer.Option(help="Also write the receipt to this file.")] = None,
     as_json: AsJson = False,
     json_lines: Annotated[
@@ -36,8 +37,9 @@ def replay(
     """Repeat a run, or parts of it, bit for bit. Exit 1: it differs; 3: it cannot be repeated here."""
     need("replay", "train")
     from trainer.loop.stop import ending_at_once
+    from trainer.model.files.hub import nothing_fetched
 
-    with ending_at_once("replay", how="and nothing was written"):
+    with ending_at_once("replay", how="and nothing was written"), nothing_fetched(unless=fetch):
         from trainproof.orders.replay import ReplayFlags, replayed
 
         flags = ReplayFlags(

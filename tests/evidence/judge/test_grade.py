@@ -10,7 +10,7 @@ import pytest
 from mutations import apply, reseal
 from synthetic import seal, write_document, write_rows, write_run
 
-from evidence.judge.grade import GRADES
+from evidence.judge.grade import GRADES, NEVER_STATED
 from evidence.judge.judgement import report_of
 from evidence.records.ours import read_run
 from evidence.run.hashes import sha256_file
@@ -33,7 +33,7 @@ def graded(folder: Path) -> tuple[str, tuple[str, ...]]:
         (
             {},
             "consistent",
-            (VERIFIED,),
+            (VERIFIED, NEVER_STATED),
         ),
         (
             {"manifest": {"code": {"dirty": True, "diff_sha256": "a" * 64}}},

@@ -13,6 +13,7 @@ from synthetic import STARTED, write_run
 
 from evidence.index.check import check_paths
 from evidence.index.runs import index_runs
+from evidence.judge.grade import NEVER_STATED
 from evidence.judge.report_forms import grades_json, grades_text, report_as, report_text
 from evidence.records.ours import read_run
 from schemas.problems.problem import ProblemError
@@ -51,6 +52,8 @@ runs/forged  contradictory
   run_manifest.json: result.best_loss is 0.5; metrics.jsonl gives 1.440041.
 runs/good    consistent
   Finished; every document is valid, every hash matches, and every result and score follows from its rows.
+  It follows schema version 1.0, which has no chain of states, no tokens and fingerprints of answers and no kept \
+parameters: what these would contradict cannot be found here.
 runs/killed  partial
   The run was interrupted after 10 of 20 steps.
 """
@@ -98,7 +101,8 @@ def test_grades(root: Path) -> None:
         "path": "runs/good",
         "grade": "consistent",
         "reasons": [
-            "Finished; every document is valid, every hash matches, and every result and score follows from its rows."
+            "Finished; every document is valid, every hash matches, and every result and score follows from its rows.",
+            NEVER_STATED,
         ],
     }
 

@@ -5,6 +5,9 @@ What is in the files is read elsewhere (`source.py`, `loading.py`). No code of a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 from schemas.problems.problem import ProblemError
@@ -23,6 +26,19 @@ DESCRIPTIONS = (files.CONFIG, files.GENERATION_CONFIG, *files.TOKENIZER)
 
 WEIGHTS = (files.WEIGHTS, "model-*.safetensors", files.WEIGHTS_INDEX)
 """Patterns of what is brought where the parameters are to be read."""
+
+
+_here_only: ContextVar[bool] = ContextVar("here_only", default=False)
+
+
+@contextmanager
+def nothing_fetched(*, unless: bool) -> Iterator[None]:
+    """Take models from this machine only while it is open: a name that a stranger wrote goes nowhere unless asked."""
+    token = _here_only.set(not unless)
+    try:
+        yield
+    finally:
+        _here_only.reset(token)
 
 
 def download(name: str, revision: str | None, *, with_weights: bool, otherwise: str) -> Path:
@@ -47,9 +63,10 @@ def download(name: str, revision: str | None, *, with_weights: bool, otherwise: 
     )
 
     at = f" at revision {revision}" if revision else ""
+    here_only = _here_only.get()
     fetched = [*DESCRIPTIONS, *(WEIGHTS if with_weights else ())]
     try:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=fetched))
+        return Path(snapshot_download(name, revision=revision, allow_patterns=fetched, local_files_only=here_only))
     except GatedRepoError as error:
         why = "Its owner asks everyone to accept terms first."
         advice = f"Accept them on the page of {name}, log in with `hf auth login`, and try again."
@@ -62,6 +79,10 @@ def download(name: str, revision: str | None, *, with_weights: bool, otherwise: 
         advice = f"{otherwise} Or check the name on the hub; for a private model log in with `hf auth login`."
         raise refusal(name, f"The hub has no model {name}.", why, advice) from error
     except LocalEntryNotFoundError as error:
+        if here_only:
+            why = "A run names it that somebody else may have written, so the hub was not asked."
+            advice = f"{otherwise} Or have it fetched with --fetch."
+            raise refusal(name, f"{name}{at} is not on this machine.", why, advice) from error
         why = "It is not in the local cache, and the hub cannot be reached or is switched off (HF_HUB_OFFLINE)."
         advice = f"{otherwise} Or try again with a connection."
         raise refusal(name, f"{name}{at} is not on this machine and could not be fetched.", why, advice) from error

@@ -20,6 +20,7 @@ from huggingface_hub.errors import (
 from schemas.names import MODELS
 from schemas.problems.problem import Problem, ProblemError
 from trainer.model.build import abstract
+from trainer.model.files.hub import nothing_fetched
 from trainer.model.files.source import BUILTIN, resolve
 from trainer.model.params import flatten, parameter_count
 from trainer.model.tokenizer import FOLDER
@@ -306,3 +307,24 @@ def test_a_tokenizer_that_cannot_be_loaded(tmp_path, content):
     problem = tokenizer_refusal(folder)
     assert problem.what.startswith(f"The tokenizer of {folder} cannot be loaded: ")
     assert problem.why == "transformers reads tokenizer.json, or the family's own files."
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_name_that_a_stranger_wrote_is_only_looked_for_here_unless_asked(monkeypatch, asked: bool):
+    allowed = []
+
+    def fetch(name, *, local_files_only, **given):
+        allowed.append(not local_files_only)
+        raise LocalEntryNotFoundError("no such file in the cache")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
+    with nothing_fetched(unless=asked):
+        problem = refusal("owner/model")
+    assert allowed == [asked]
+    if not asked:
+        assert (problem.what, problem.why, problem.next) == (
+            "owner/model is not on this machine.",
+            "A run names it that somebody else may have written, so the hub was not asked.",
+            f"{OFFLINE} Or have it fetched with --fetch.",
+        )
+    assert resolve("tiny-gpt2").spec.layers == 2
