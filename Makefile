@@ -8,6 +8,8 @@ WORKERS ?= $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 1)")
 PLAIN := not pictures and not compiler
 # tests/support/portions.py says which tests go to a worker together.
 DIVIDED := --dist loadgroup --no-loadscope-reorder
+# What checks and tests keep for every clone: types here; compiled programs and stamps by tests/support.
+KEPT := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/trainproof-tests
 # How long every test took; benchmarks/results/test_seconds.json is one of these.
 SECONDS ?= .pytest_cache/test_seconds.json
 
@@ -44,7 +46,7 @@ pictures: setup ## take the pictures of every page into screenshots/
 check: setup ## format, lint, types and import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
+	MYPY_CACHE_DIR="$(KEPT)/mypy" $(BIN)/mypy
 	$(BIN)/lint-imports
 
 setup: .venv/.ready

@@ -1,7 +1,7 @@
-"""Sixty SIGKILLs at random moments of a run, the seal included; `benchmarks/kills.py` makes three hundred and more.
+"""Twenty SIGKILLs at random moments of a run, sixty every night; `benchmarks/kills.py` makes three hundred and more.
 
-58 of them hit a *replay*: the recorder, driven by the calls that a real training made of it, with the trainer's own
-code for rows, documents, hashes and seal, on the real file system, in a process that has imported the trainer and
+All but 2 of them hit a *replay*: the recorder, driven by the calls that a real training made of it, with the trainer's
+own code for rows, documents, hashes and seal, on the real file system, in a process that has imported the trainer and
 computes nothing. 2 hit the trainer itself, devices, compilation, steps, checkpoints and all; its seconds are mostly
 computation, so most kills of it fall between two writes. `benchmarks/kills.py` kills the trainer more often.
 
@@ -11,6 +11,7 @@ An evaluation that is added to a run later is killed at each of its calls of the
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -21,6 +22,7 @@ import pytest
 
 from evidence.run import layout
 
+KILLED = 60 if os.environ.get("TRAINPROOF_NIGHTLY") else 20
 KILLS = Path(__file__).parents[1] / "support" / "kills.py"
 
 MAY_BE_LEFT = {
@@ -34,7 +36,17 @@ OF_THE_MODEL = {"TP410"}
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     root = tmp_path_factory.mktemp("kills")
-    command = [sys.executable, str(KILLS), str(root), "--replays", "58", "--trainings", "1", "--resumed", "1"]
+    command = [
+        sys.executable,
+        str(KILLS),
+        str(root),
+        "--replays",
+        f"{KILLED - 2}",
+        "--trainings",
+        "1",
+        "--resumed",
+        "1",
+    ]
     done = subprocess.run([*command, "--seed", "8"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     outcomes: dict[str, Any] = json.loads(done.stdout)
@@ -45,7 +57,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def left(found: dict[str, Any]) -> list[dict[str, Any]]:
     """Return what every killed run left, where the kill came after its folder was made."""
     killed = [*found["replays"], *found["trainings"], *(each["killed"] for each in found["resumed"])]
-    assert len(killed) == 60
+    assert len(killed) == KILLED
     return [outcome for outcome in killed if outcome["folder"]]
 
 
@@ -53,8 +65,10 @@ def left(found: dict[str, Any]) -> list[dict[str, Any]]:
 def test_the_kills_come_at_every_stage(found: dict[str, Any], left: list[dict[str, Any]]) -> None:
     assert found["whole"]["stated"] == "succeeded"
     stages = Counter(outcome["last_file"] for outcome in left if outcome["ended"] == -9)
-    assert {"log.jsonl", "first_examples.json", "baseline_predictions.jsonl", "eval_summary.json"} <= set(stages)
-    assert sum(stages.values()) > 20  # of 60; the others had ended before their moment
+    # Of few kills none may fall between the last answer and the seal, which is short.
+    short = {"eval_summary.json"} if KILLED == 60 else set()
+    assert {"log.jsonl", "first_examples.json", "baseline_predictions.jsonl"} | short <= set(stages)
+    assert sum(stages.values()) > KILLED // 3  # the others had ended before their moment
 
 
 @pytest.mark.slow
