@@ -17,13 +17,43 @@ NO_ROWS = Rule("TP010", "No such dataset", "The name is neither built in nor a f
 NO_MODEL = Rule(
     "TP040",
     "No such model",
-    "It is not built in, not a folder on this machine, and not written like a hub name (owner/model).",
-    "Name a built-in model or a folder.",
+    "It is not built in, not a folder or GGUF file on this machine, and not written like a hub name (owner/model).",
+    "Name a built-in model, a folder or a GGUF file.",
 )
 
 DATASETS = ("dev-reasoning-v2", "dev-stories-v1")
 EVAL_SETS = ("eval_v1", "eval_v2", "eval_stories_v1")
 MODELS = ("demo", "tiny-gpt2")
+
+GGUF = ".gguf"
+
+_PICKLE = (
+    "a PyTorch pickle, which can run code when it is read",
+    (
+        "If you trust it, let transformers write it anew, `AutoModelForCausalLM.from_pretrained(folder)` and "
+        "`.save_pretrained(other)`, and name that folder."
+    ),
+)
+_GRAPH = ("a compiled graph, made to be run and not to be trained", "Name the model that it was made from.")
+_OTHER_FRAMEWORK = (
+    "a checkpoint of TensorFlow or Flax",
+    (
+        "Let transformers 4 write it anew, `from_pretrained(folder, from_tf=True)` or `from_flax=True` and "
+        "`.save_pretrained(other)`, and name that folder."
+    ),
+)
+OTHER_FORMATS = {
+    ".safetensors": ("weights without a config.json", "Name the folder that has them with config.json and tokenizer."),
+    **dict.fromkeys((".bin", ".pt", ".pth", ".ckpt"), _PICKLE),
+    **dict.fromkeys((".onnx", ".tflite", ".mlmodel", ".mlpackage", ".pte", ".engine"), _GRAPH),
+    **dict.fromkeys((".h5", ".msgpack"), _OTHER_FRAMEWORK),
+    ".npz": (
+        "arrays of NumPy, as MLX keeps models",
+        "Write it as safetensors, `mlx_lm.convert --dequantize`, and name that folder.",
+    ),
+    ".ggml": ("a file of llama.cpp before GGUF", "Take the model's GGUF file."),
+}
+"""What files that are not read as a model are, by the ends of their names, and a way to one that is."""
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
@@ -41,18 +71,53 @@ def no_eval_set(name: str) -> Problem | None:
 
 
 def no_model(name: str) -> Problem | None:
-    """Return why nothing can have this name, None for a built-in model, a folder, or a name as the hub has them."""
-    if name in MODELS or model_folder(name) is not None or is_hub_name(name):
+    """Return why nothing can have this name, None for a built-in model, one on this machine, or a hub name.
+
+    A file of another format, or a folder with nothing else in it, is told apart by what it is and by a way out.
+    """
+    path = model_path(name)
+    if path is not None and (form := other_format(path)) is not None:
+        kind, way = form
+        what = f"{name} is {kind}." if path.is_file() else f"{name} has no config.json; what it holds is {kind}."
+        why = "A model is a folder with config.json and safetensors, or a GGUF file."
+        return problem_of(NO_MODEL, file=name, what=what, why=why, next=way)
+    if name in MODELS or path is not None or is_hub_name(name):
         return None
     return problem_of(NO_MODEL, file=name, what=f"There is no model {name}.", next=other_models(name))
 
 
-def model_folder(name: str) -> Path | None:
-    """Return the folder that a model's name means, None where it is not a folder."""
+def model_path(name: str) -> Path | None:
+    """Return the folder or the file that a model's name means, None where it is neither."""
     with suppress(RuntimeError):  # the `~user` does not exist on this machine
-        folder = Path(name).expanduser()
-        return folder if folder.is_dir() else None
+        path = Path(name).expanduser()
+        return path if path.is_dir() or (path.is_file() and path.suffix.lower() in (GGUF, *OTHER_FORMATS)) else None
     return None
+
+
+def gguf_file(path: Path) -> Path | None:
+    """Return the GGUF file that a path means: itself, or the only one in a folder without config.json; else None."""
+    if path.is_file():
+        return path if path.suffix.lower() == GGUF else None
+    return found[0] if len(found := gguf_files(path)) == 1 else None
+
+
+def gguf_files(folder: Path) -> list[Path]:
+    """Return the GGUF files of a folder without config.json."""
+    if (folder / "config.json").exists():
+        return []
+    return sorted(path for path in folder.iterdir() if path.suffix.lower() == GGUF)
+
+
+def other_format(path: Path) -> tuple[str, str] | None:
+    """Return what is at a path where that is not read as a model, and a way to a model that is; else None."""
+    if path.is_file():
+        return OTHER_FORMATS.get(path.suffix.lower())
+    if (path / "config.json").exists() or len(found := gguf_files(path)) == 1:
+        return None
+    if found:
+        return f"{len(found)} GGUF files ({', '.join(each.name for each in found[:3])})", "Name one of the files."
+    forms = [form for each in sorted(path.iterdir()) if (form := OTHER_FORMATS.get(each.suffix.lower())) is not None]
+    return forms[0] if forms else None
 
 
 def is_hub_name(name: str) -> bool:
@@ -66,7 +131,7 @@ def other_models(name: str) -> str:
     question = f"Did you mean {near[0]}? " if near else ""
     return (
         f"{question}Name a built-in model ({', '.join(MODELS)}), "
-        "or a local folder with config.json, safetensors and tokenizer."
+        "a local folder with config.json, safetensors and tokenizer, or a GGUF file."
     )
 
 

@@ -21,7 +21,6 @@ from trainer.data.rows import read_eval_set
 from trainer.loop.mesh import AXIS
 from trainer.loop.task import Task
 from trainer.methods.model import Model, model_of
-from trainer.model import files
 from trainer.model.files.known import planned_source
 from trainer.objectives import objective_of
 from trainer.objectives.contradictions import contradictions
@@ -145,7 +144,7 @@ def devices_used(config: Config, target: Target) -> int:
 
 def has_tokenizer(model: Model) -> bool:
     """Return whether the model's tokenizer is on this machine."""
-    return any((model.source.tokenizer_folder / name).is_file() for name in files.VOCABULARY)
+    return model.source.has_tokenizer
 
 
 def counted_tokens(config: Config, data: Data) -> Tokens:

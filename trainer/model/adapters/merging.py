@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +11,6 @@ import jax.numpy as jnp
 
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import Rule, problem_of
-from trainer.model import files
 from trainer.model.adapters.reading import Adapter, read_adapter
 from trainer.model.build import abstract
 from trainer.model.files.export import export
@@ -120,8 +118,7 @@ def merge_named(base: str, adapters: Sequence[str], folder: Path, *, dtype: str 
         ProblemError: base or adapter cannot be used, a weight or dtype is none, or the folder is taken.
     """
     source = resolve(base)
-    config = json.loads((source.folder / files.CONFIG).read_text(encoding="utf-8"))
-    chosen = dtype or config.get("dtype") or config.get("torch_dtype") or "float32"
+    chosen = dtype or source.config.get("dtype") or source.config.get("torch_dtype") or "float32"
     if chosen not in DTYPES:
         what = f"The element type {chosen!r} is not one that a model is written in."
         raise ProblemError([problem_of(BAD_MERGE, file=base, what=what, expected=", ".join(DTYPES))], exit_code=2)

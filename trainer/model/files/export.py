@@ -154,7 +154,7 @@ def element_type(params: Params) -> str:
 
 def completed_config(source: ModelSource, dtype: str) -> dict[str, Any]:
     """Return the model's config.json with what an export must say: architecture and element type."""
-    config: dict[str, Any] = json.loads((source.folder / files.CONFIG).read_text(encoding="utf-8"))
+    config = dict(source.config)
     config = config if source.family.text_key is None else config[source.family.text_key]
     config.pop("torch_dtype", None)  # the older word for dtype; both would contradict each other
     config.pop("quantization_config", None)  # what is written is not quantised
@@ -162,7 +162,10 @@ def completed_config(source: ModelSource, dtype: str) -> dict[str, Any]:
 
 
 def copy_descriptions(source: ModelSource, folder: Path) -> None:
-    """Copy the tokenizer's files, and how other tools should decode."""
+    """Copy the tokenizer's files, and how other tools should decode; of a GGUF the tokenizer is written."""
+    if source.gguf is not None:
+        source.tokenizer().save_pretrained(folder)
+        return
     for path in descriptions(source):
         shutil.copyfile(path, folder / path.name)
 

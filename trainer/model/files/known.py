@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from evidence.registry.known_models import folder_of
-from schemas.names import MODELS, model_folder
+from schemas.names import MODELS, model_path
 from schemas.problems.problem import ProblemError
 from trainer.model.files.source import ModelSource, found, resolve
 
@@ -19,7 +19,7 @@ def planned_source(name: str, revision: str | None = None) -> ModelSource:
     Raises:
         ProblemError: exit code 2; nothing has this name, or it is neither here nor can it be fetched.
     """
-    if name in MODELS or model_folder(name) is not None:
+    if name in MODELS or model_path(name) is not None:
         return resolve(name, revision, with_weights=False)
     known = known_source(name) if revision is None else None
     if known is None:

@@ -21,6 +21,7 @@ from trainer.model.families.family import TensorLink
 from trainer.model.files.quantised import EightBit, FourBit
 from trainer.model.files.source import ModelSource
 from trainer.model.files.tensors import Tensor, open_tensors, unreadable
+from trainer.model.gguf.tensors import placed_tensors
 from trainer.model.params import Params, owned
 from trainer.model.quantised import Kind, quantise_on_device, quantised_names
 
@@ -85,8 +86,12 @@ def refuse_unusable_weights(source: ModelSource, wanted: Wanted) -> None:
 
 def opened(source: ModelSource, wanted: Wanted, stack: ExitStack) -> tuple[dict[str, Tensor], dict[str, TensorLink]]:
     """Return the tensors in a model's files until the stack closes, and what each holds, by names without prefix."""
-    tensors = open_tensors(source.folder, family=source.family, stack=stack)
     links = {link.tensor.removeprefix(source.family.prefix): link for link in source.family.links(source.spec)}
+    tensors: dict[str, Tensor] = (
+        open_tensors(source.folder, family=source.family, stack=stack)
+        if source.gguf is None
+        else dict(placed_tensors(source.gguf.tensors, links, source.spec))
+    )
     problems = mismatches(tensors, links, wanted, source)
     if problems:
         raise ProblemError(problems, exit_code=2)

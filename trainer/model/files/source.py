@@ -1,7 +1,7 @@
 """From the name of a model to what there is of it: folder, spec, family, tokenizer.
 
-A name is that of a built-in model, a local folder, or a repository on the Hugging Face hub (`hub.py`), tried in this
-order. Parameters are not read here (`loading.py`), nor drawn (`build.py`).
+A name is that of a built-in model, a local folder or GGUF file, or a repository on the Hugging Face hub (`hub.py`),
+tried in this order. Parameters are not read here (`loading.py`), nor drawn (`build.py`).
 """
 
 from __future__ import annotations
@@ -9,19 +9,24 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from tokenizers.models import WordLevel, WordPiece
 
-from schemas.names import MODELS, NO_MODEL, model_folder, no_model, other_models
+from schemas.names import MODELS, NO_MODEL, gguf_file, model_path, no_model, other_models
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import Rule, problem_of
 from trainer.model import files
 from trainer.model.families import FAMILIES, spec_from_config
 from trainer.model.families.family import Family
 from trainer.model.files.hub import download
+from trainer.model.gguf.description import config_of
+from trainer.model.gguf.header import Gguf, read_gguf
+from trainer.model.gguf.tokenizer import GgufTokenizerError, tokenizer_of
+from trainer.model.gguf.tokenizer import has_tokenizer as has_tokens
 from trainer.model.spec import ModelSpec
 from trainer.model.tokenizer import FOLDER as BUILTIN_TOKENIZER
 
@@ -47,16 +52,22 @@ class ModelSource:
     """Commit on the hub. None: the model is not from there."""
 
     folder: Path
-    """Where its config.json is."""
+    """Where its files are; of a GGUF the file itself."""
 
     tokenizer_folder: Path
     """Where its tokenizer is."""
+
+    config: Mapping[str, Any]
+    """The document in its config.json, or what a GGUF states as one."""
 
     spec: ModelSpec
     """What to build."""
 
     weights: Literal["builtin", "pretrained"]
     """builtin: there are no files, parameters can only be drawn. pretrained: the folder is meant to hold them."""
+
+    gguf: Gguf | None = None
+    """The file that is the whole model. None: it is a folder of Hugging Face's kind."""
 
     @property
     def family(self) -> Family:
@@ -70,7 +81,25 @@ class ModelSource:
             ProblemError: there is none, it cannot be read, it has ids beyond the model's vocabulary, or no token for
                 unknown words.
         """
-        if not any((self.tokenizer_folder / name).is_file() for name in files.VOCABULARY):
+        try:
+            tokenizer = self.read_tokenizer() if self.gguf is None else tokenizer_of(self.gguf)
+        except GgufTokenizerError as error:
+            what = f"The tokenizer of {self.name} cannot be built: {error}."
+            raise self.tokenizer_problem(what, "A GGUF file holds tokens, merges and special ids itself.") from error
+        self.refuse_ids_beyond(tokenizer.get_vocab())
+        self.refuse_absent_unknown(tokenizer)
+        return tokenizer
+
+    @property
+    def has_tokenizer(self) -> bool:
+        """Whether there are tokens to build one of."""
+        if self.gguf is not None:
+            return has_tokens(self.gguf)
+        return any((self.tokenizer_folder / name).is_file() for name in files.VOCABULARY)
+
+    def read_tokenizer(self) -> Any:
+        """Load the tokenizer in a folder."""
+        if not self.has_tokenizer:
             # transformers 5 would make one without any tokens out of config.json alone.
             what = f"The tokenizer of {self.name} is missing: there is none of {', '.join(files.VOCABULARY)}."
             raise self.tokenizer_problem(what, "The tokens are in these files.")
@@ -80,7 +109,7 @@ class ModelSource:
 
         try:
             # Which text is too long is told with the row's line, not by the tokenizer.
-            tokenizer = AutoTokenizer.from_pretrained(
+            return AutoTokenizer.from_pretrained(
                 self.tokenizer_folder, local_files_only=True, model_max_length=sys.maxsize
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError, RecursionError) as error:
@@ -88,16 +117,13 @@ class ModelSource:
             raise self.tokenizer_problem(
                 what, "transformers reads tokenizer.json, or the family's own files."
             ) from error
-        self.refuse_ids_beyond(tokenizer.get_vocab())
-        self.refuse_absent_unknown(tokenizer)
-        return tokenizer
 
     def refuse_ids_beyond(self, ids: dict[str, int]) -> None:
         """Refuse a tokenizer with an id for which the model has no row; ids may have gaps."""
         text, largest = max(ids.items(), key=lambda token: token[1], default=("", -1))
         if largest >= self.spec.vocab:
-            vocab = self.spec.vocab
-            what = f"The tokenizer of {self.name} gives {text!r} the id {largest}; its config.json says {vocab} tokens."
+            vocab, of_model = self.spec.vocab, "config.json" if self.gguf is None else "token table"
+            what = f"The tokenizer of {self.name} gives {text!r} the id {largest}; its {of_model} says {vocab} tokens."
             raise self.tokenizer_problem(what, f"Ids are counted from 0; the model has no row for {vocab} and beyond.")
 
     def refuse_absent_unknown(self, tokenizer: Any) -> None:
@@ -114,6 +140,8 @@ class ModelSource:
             f"Put the tokenizer that {self.name} was trained with into its folder (tokenizer.json and "
             "tokenizer_config.json)."
         )
+        if self.gguf is not None:
+            advice = "Take a GGUF file with a tokenizer that is read, or name the folder with the model's safetensors."
         problem = problem_of(NO_TOKENIZER, file=str(self.tokenizer_folder), what=what, why=why, next=advice)
         return ProblemError([problem], exit_code=2)
 
@@ -122,7 +150,7 @@ def resolve(name: str, revision: str | None = None, *, with_weights: bool = True
     """Find a model by name.
 
     Args:
-        name: built-in model, local folder with config.json, or hub name.
+        name: built-in model, local folder with config.json, GGUF file, or hub name.
         revision: branch, tag or commit on the hub; only for hub names.
         with_weights: whether its parameters are to be read; else they are not fetched from the hub.
 
@@ -133,12 +161,13 @@ def resolve(name: str, revision: str | None = None, *, with_weights: bool = True
         if revision is not None:
             raise no_revision(name, revision, "a built-in model")
         return found(name, None, BUILTIN / name, BUILTIN_TOKENIZER, "builtin")
-    if (folder := model_folder(name)) is not None:
-        if revision is not None:
-            raise no_revision(name, revision, "a local folder")
-        return found(name, None, folder, folder, "pretrained")
     if (problem := no_model(name)) is not None:
         raise ProblemError([problem], exit_code=2)
+    if (path := model_path(name)) is not None:
+        if revision is not None:
+            raise no_revision(name, revision, f"a local {'folder' if path.is_dir() else 'file'}")
+        file = gguf_file(path)
+        return found(name, None, path, path, "pretrained") if file is None else found_gguf(name, file)
     snapshot = download(name, revision, with_weights=with_weights, otherwise=other_models(name))
     # The hub's cache names a snapshot's folder by its commit, whatever branch was asked for.
     return found(name, snapshot.name, snapshot, snapshot, "pretrained")
@@ -149,13 +178,31 @@ def found(
 ) -> ModelSource:
     """Return the source in `folder`, its config read."""
     file = folder / files.CONFIG
+    config = read_config(file, name)
     return ModelSource(
         name=name,
         revision=revision,
         folder=folder,
         tokenizer_folder=tokenizer_folder,
-        spec=spec_from_config(read_config(file, name), file=str(file)),
+        config=config,
+        spec=spec_from_config(config, file=str(file)),
         weights=weights,
+    )
+
+
+def found_gguf(name: str, file: Path) -> ModelSource:
+    """Return the source in a GGUF file, its header read."""
+    gguf = read_gguf(file)
+    config = config_of(gguf)
+    return ModelSource(
+        name=name,
+        revision=None,
+        folder=file,
+        tokenizer_folder=file,
+        config=config,
+        spec=spec_from_config(config, file=str(file)),
+        weights="pretrained",
+        gguf=gguf,
     )
 
 

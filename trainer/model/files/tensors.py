@@ -21,6 +21,7 @@ from schemas.problems.rule import Rule, problem_of
 from trainer.model import files
 from trainer.model.families.family import Family
 from trainer.model.files.quantised import EightBit, FourBit, QuantisationError, with_quantised
+from trainer.model.gguf.tensors import PlacedTensor
 
 UNREADABLE_WEIGHTS = Rule(
     "TP043",
@@ -59,7 +60,7 @@ class StoredTensor:
         return tensor
 
 
-Tensor = StoredTensor | FourBit | EightBit
+Tensor = StoredTensor | FourBit | EightBit | PlacedTensor
 """A tensor to be read: as it is, or out of the form in which it was quantised."""
 
 

@@ -27,7 +27,10 @@ from trainer.model.tokenizer import FOLDER
 
 TOKENS = 1 + max(token["id"] for token in json.loads((FOLDER / "tokenizer.json").read_text())["added_tokens"])
 CASES = Path(__file__).parents[3] / "cases" / "models"
-OFFLINE = "Name a built-in model (demo, tiny-gpt2), or a local folder with config.json, safetensors and tokenizer."
+OFFLINE = (
+    "Name a built-in model (demo, tiny-gpt2), a local folder with config.json, safetensors and tokenizer, "
+    "or a GGUF file."
+)
 
 
 def refusal(name, revision=None):
@@ -92,7 +95,7 @@ def test_a_name_that_can_be_nothing():
         severity="error",
         file="./models/nowhere",
         what="There is no model ./models/nowhere.",
-        why="It is not built in, not a folder on this machine, and not written like a hub name (owner/model).",
+        why="It is not built in, not a folder or GGUF file on this machine, and not written like a hub name (owner/model).",
         next=OFFLINE,
     )
     for name in (
