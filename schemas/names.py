@@ -17,7 +17,7 @@ NO_ROWS = Rule("TP010", "No such dataset", "The name is neither built in nor a f
 NO_MODEL = Rule(
     "TP040",
     "No such model",
-    "It is not built in, not a folder or GGUF file on this machine, and not written like a hub name (owner/model).",
+    "It is not built in, not on this machine, and not written like a hub name (owner/model).",
     "Name a built-in model, a folder or a GGUF file.",
 )
 

@@ -12,7 +12,7 @@ import numpy as np
 from evidence.rules.overlap import seen_in_training
 from evidence.scores.overlap import overlap_of
 from evidence.scores.row_texts import row_texts
-from schemas.names import EVAL_SETS, MODELS, model_folder, no_eval_set
+from schemas.names import EVAL_SETS, MODELS, model_path, no_eval_set
 from schemas.problems.problem import Gathering, Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
 from schemas.problems.words import counted
@@ -89,7 +89,7 @@ def look_at(model: str, data: str, eval_set: str | None, problems: list[Problem]
         problems: everything that is wrong is added to them.
     """
     plain = Config(model=ModelSettings(name=model))
-    found = read_model(plain, problems, with_weights=model in MODELS or model_folder(model) is not None)
+    found = read_model(plain, problems, with_weights=model in MODELS or model_path(model) is not None)
     rows = read_shapes(data, problems)
     evaluated = evaluated_of(eval_set, rows, problems)
     if found is None:

@@ -66,9 +66,15 @@ class LanguageModel:
             ids: `[batch seq]`, or `[seq]`, which is a batch of one.
 
         Raises:
-            ProblemError: ids that the model has no row for, or more of them than it has positions.
+            ProblemError: ids that the model has no row for, more of them than it has positions, or rows of several
+                lengths.
         """
-        tokens = np.atleast_2d(np.asarray(ids))
+        try:
+            tokens = np.atleast_2d(np.asarray(ids))
+        except ValueError as error:
+            what = "The texts are of several lengths, and logits are computed for texts of one length."
+            then = "Call the model once for each text, or use `generate`, which takes several lengths."
+            raise ProblemError([problem_of(BAD_TOKENS, file="ids", what=what, next=then)], exit_code=2) from error
         self.check(tokens)
         # A GPU would multiply float32 in fewer bits, unless told.
         with jax.default_matmul_precision("highest"):
@@ -99,7 +105,7 @@ def load_model(path_or_name: str | Path, dtype: Dtype = "float32", adapter: str 
     """Return a model from its files, on the first device.
 
     Args:
-        path_or_name: a folder with config.json and safetensors, or a name on the Hugging Face hub.
+        path_or_name: a folder with config.json and safetensors, a GGUF file, or a name on the Hugging Face hub.
         dtype: of parameters and matrix products; norms, softmax and logits are float32 in any case.
         adapter: a folder that PEFT or `trainproof` wrote a LoRA adapter into. None: none.
 

@@ -65,6 +65,17 @@ def test_ids_that_the_model_cannot_take_are_refused(model, ids, what):
     assert refused(lambda: generate(model, ids)) == ("TP065", what)
 
 
+def test_logits_of_texts_of_several_lengths_are_refused_with_a_way(model):
+    with pytest.raises(ProblemError) as raised:
+        model([[1, 2], [3]])
+    [problem] = raised.value.problems
+    assert (problem.code, problem.what) == (
+        "TP065",
+        "The texts are of several lengths, and logits are computed for texts of one length.",
+    )
+    assert problem.next == "Call the model once for each text, or use `generate`, which takes several lengths."
+
+
 def test_more_tokens_than_a_table_of_positions_has_are_refused():
     model = load_model(CASES / "gpt2")
     what = "49 tokens are more than the model's 48 positions."

@@ -129,7 +129,7 @@ def parts(tensor: NDArray[Any], link: TensorLink, wanted: Wanted) -> Iterator[tu
     ends = np.cumsum([shape_of(name, wanted)[-1] for name in link.params])[:-1]
     for name, part in zip(link.params, np.split(joined, ends, axis=-1), strict=True):
         with np.errstate(over="ignore"):  # what becomes infinite is told by name
-            yield name, np.array(part, dtype=wanted[name].dtype if name in wanted else np.float32, order="C")
+            yield name, np.asarray(part, dtype=wanted[name].dtype if name in wanted else np.float32, order="C")
 
 
 def is_finite(value: NDArray[Any]) -> bool:

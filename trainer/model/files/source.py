@@ -10,7 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -57,7 +57,7 @@ class ModelSource:
     tokenizer_folder: Path
     """Where its tokenizer is."""
 
-    config: Mapping[str, Any]
+    config: Mapping[str, Any] = field(hash=False)
     """The document in its config.json, or what a GGUF states as one."""
 
     spec: ModelSpec
@@ -66,7 +66,7 @@ class ModelSource:
     weights: Literal["builtin", "pretrained"]
     """builtin: there are no files, parameters can only be drawn. pretrained: the folder is meant to hold them."""
 
-    gguf: Gguf | None = None
+    gguf: Gguf | None = field(default=None, compare=False)
     """The file that is the whole model. None: it is a folder of Hugging Face's kind."""
 
     @property

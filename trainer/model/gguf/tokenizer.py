@@ -107,7 +107,8 @@ def sentence_piece(gguf: Gguf, tokens: list[str]) -> tuple[Tokenizer, bool]:
         message = f"it has {len(tokens):,} tokens and {0 if scores is None else len(scores):,} scores"
         raise GgufTokenizerError(message)
     vocab = ids_of(tokens)
-    merges = implied_merges(tokens, range(0, -len(tokens), -1) if gemma else scores.tolist(), vocab)
+    ranks = [-float(number) for number in range(len(tokens))] if gemma else scores.tolist()
+    merges = implied_merges(tokens, ranks, vocab)
     unknown = special_token(gguf, "unknown", tokens)
     backend = Tokenizer(BPE(vocab=vocab, merges=merges, unk_token=unknown, fuse_unk=True, byte_fallback=True))
     prefixed = bool(gguf.metadata.get("tokenizer.ggml.add_space_prefix", True)) and not gemma

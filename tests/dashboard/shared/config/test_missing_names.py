@@ -29,10 +29,9 @@ def test_what_is_absent_is_said_with_its_place_and_where_relative_paths_start(tm
             file="config.yaml",
             pointer="/model/name",
             what="There is no model ./mine.",
-            why="It is not built in, not a folder or GGUF file on this machine, and not written like a hub name (owner/model). "
-            + start,
-            next="Name a built-in model (demo, tiny-gpt2), or a local folder with config.json, safetensors and "
-            "tokenizer.",
+            why="It is not built in, not on this machine, and not written like a hub name (owner/model). " + start,
+            next="Name a built-in model (demo, tiny-gpt2), a local folder with config.json, safetensors and tokenizer, "
+            "or a GGUF file.",
         ),
         Problem(
             code="TP010",

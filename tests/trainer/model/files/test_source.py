@@ -95,7 +95,7 @@ def test_a_name_that_can_be_nothing():
         severity="error",
         file="./models/nowhere",
         what="There is no model ./models/nowhere.",
-        why="It is not built in, not a folder or GGUF file on this machine, and not written like a hub name (owner/model).",
+        why="It is not built in, not on this machine, and not written like a hub name (owner/model).",
         next=OFFLINE,
     )
     for name in (
