@@ -62,7 +62,7 @@ def run_folders(path: Path) -> list[Path]:
 def read_is_run(folder: Path) -> bool:
     """Return whether a folder holds anything under the name of a file that only a run writes."""
     try:
-        return layout.holds_run(child.name for child in folder.iterdir())
+        return layout.holds_run(child.name.lower() for child in folder.iterdir())
     except OSError:
         return True  # It cannot be looked into; reading it as a run says why.
 

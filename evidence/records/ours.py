@@ -13,7 +13,7 @@ from evidence.records.theirs import read_foreign
 from evidence.run import layout
 from evidence.run.lock import is_alive
 from evidence.run.notes import Notes, notes_in
-from evidence.run.unreadable import NOT_A_FILE, UNREADABLE_FOLDER, no_such_run, too_deep
+from evidence.run.unreadable import NOT_A_FILE, OTHER_CASE, UNREADABLE_FOLDER, no_such_run, too_deep
 from schemas.catalog import kind_of
 from schemas.problems.problem import Lines, Problem, ProblemError
 from schemas.problems.rule import problem_of
@@ -103,7 +103,7 @@ class Run:
     def _read_foreign(self) -> ForeignRun | None:
         if self.is_import:
             return read_foreign(self.path / layout.ORIGINAL)
-        if self.alive or self.is_ours:
+        if self.alive or self.is_ours or any(problem.code == OTHER_CASE.code for problem in self.problems):
             return None
         view = read_foreign(self.path)
         return view if view.looks_like_run else None
@@ -219,6 +219,10 @@ def _files(folder: Path, problems: list[Problem]) -> tuple[str, ...]:
                     what=f"{name} is a {_kind(entry)}, not a file; it was not read.",
                 )
             )
+    others = [name for name in found if name not in known and name.lower() in known - set(found)]
+    if layout.MANIFEST in map(str.lower, others):
+        what = f"{len(others)} files have names of a run in other letters, such as {others[0]}; they were not read."
+        problems.append(problem_of(OTHER_CASE, file=str(folder / layout.MANIFEST), what=what))
     return tuple(sorted(found))
 
 

@@ -1,4 +1,4 @@
-"""TP206 and TP209: what keeps a folder from being read at all."""
+"""TP206, TP209 and TP214: what keeps a folder from being read at all."""
 
 from __future__ import annotations
 
@@ -25,6 +25,12 @@ NOT_A_FILE = Rule(
     "Not a regular file",
     "Evidence is read from regular files inside the folder only, so that it cannot point elsewhere.",
     "Put the file itself in its place.",
+)
+OTHER_CASE = Rule(
+    "TP214",
+    "Names of a run in other letters",
+    "The names of a run's files are in small letters; a file system that knows capitals only gave them others.",
+    'Rename the files to small letters, for example with `for f in *; do mv "$f" "${f,,}"; done`, and check again.',
 )
 UNREADABLE_FOLDER = Rule(
     "TP209",

@@ -1,4 +1,4 @@
-"""A checkout without the files of Git LFS says what to fetch, and accuses nobody."""
+"""Folders that a copy spoiled say what to do, and accuse nobody: files of Git LFS not fetched, names in capitals."""
 
 from __future__ import annotations
 
@@ -32,3 +32,17 @@ def test_nothing_of_a_file_that_is_not_json_is_quoted(tmp_path: Path) -> None:
     (folder / layout.PLAN).write_text("root:$6$secret:19000\n", "utf-8")
     [found] = [each for each in report_of(read_run(folder)).findings if each.line == 1]
     assert found.what == "This is not JSON: it does not begin as JSON does at column 1."
+
+
+def test_names_in_capitals_are_named_and_are_not_the_folder_of_another_tool(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, "run")
+    for file in sorted(folder.iterdir()):
+        file.rename(file.with_name(file.name.upper()))
+    report = report_of(read_run(folder))
+    assert report.grade.name == "partial"
+    assert report.grade.reasons == (
+        (
+            "run_manifest.json: 9 files have names of a run in other letters, such as BASELINE_PREDICTIONS.JSONL; "
+            "they were not read."
+        ),
+    )
