@@ -16,11 +16,8 @@ pytest_plugins = ["seconds"]
 
 # Set before anything imports jax, which reads them once.
 os.environ["JAX_PLATFORMS"] = "cpu"
-# Eight devices for the tests that need a mesh; quick rather than thorough compilation, for programs run a few times.
-os.environ["XLA_FLAGS"] = (
-    "--xla_force_host_platform_device_count=8 "
-    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-)
+# Eight devices for the tests that need a mesh.
+os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count=8 {compiled.QUICK}"
 # Hundreds of tests train the same few small models: what one has compiled, the others and the processes that they start
 # take. A test that must compile by itself is marked `compiles_anew`.
 COMPILED = compiled.prepare(os.environ["XLA_FLAGS"])

@@ -16,17 +16,23 @@ from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 
+QUICK = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+"""`XLA_FLAGS` for quick rather than thorough compilation, of programs that are run a few times."""
 LIMIT_BYTES = 1_000_000_000
 """Least recently read entries of all folders are removed above it. A whole session compiles about a third of it."""
 CHECKED = "checked"
 """File whose time says until when entries have been found whole."""
 
 
+def kept() -> Path:
+    """Return the folder of all that tests keep for every clone."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trainproof-tests"
+
+
 def prepare(flags: str) -> Path:
     """Return the folder for these `XLA_FLAGS`, made if it is missing."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     facts = "\n".join([version("jax"), version("jaxlib"), flags, platform.machine(), _instruction_sets()])
-    folder = base / "trainproof-tests" / "compiled" / hashlib.sha256(facts.encode()).hexdigest()[:16]
+    folder = kept() / "compiled" / hashlib.sha256(facts.encode()).hexdigest()[:16]
     # JAX trusts what it reads there.
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder

@@ -10,9 +10,10 @@ the checkout, so that every clone knows it.
 from __future__ import annotations
 
 import hashlib
-import os
 import sys
 from pathlib import Path
+
+import compiled
 
 REPOSITORY = Path(__file__).parents[2]
 DECIDING = (
@@ -22,7 +23,7 @@ DECIDING = (
     *("evidence/targets", "tests/support", "tests/trainer/model", "tests/trainer/planning"),
     "tests/trainproof/verbs/test_plan.py",
 )
-PASSED = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trainproof-tests" / "compilers"
+PASSED = compiled.kept() / "compilers"
 
 
 def digest(repository: Path = REPOSITORY) -> str:

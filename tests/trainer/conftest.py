@@ -6,6 +6,7 @@ from pathlib import Path
 
 import jax
 import pytest
+from whole_runs import carried_out
 
 from trainer.config.tree import (
     Batch,
@@ -50,3 +51,18 @@ def order_of(tmp_path: Path) -> Callable[..., RunRequest]:
         return replace(RunRequest(config=config, folder=tmp_path / name, command=["trainproof", "train"]), **fields)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Config], Path]:
+    """Return a function that gives the folder of a run that has all its steps; each configuration is trained once."""
+    made: dict[Config, Path] = {}
+
+    def train(config: Config) -> Path:
+        if config not in made:
+            folder = tmp_path_factory.mktemp("finished") / "run"
+            assert carried_out(RunRequest(config=config, folder=folder, command=["trainproof", "train"])) == 0
+            made[config] = folder
+        return made[config]
+
+    return train

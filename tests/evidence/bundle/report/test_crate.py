@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
 import sys
+import tempfile
 import zipfile
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import compiled
 import crate_judge
 import pytest
 from bundles import contents, listed_again, pack, small_bundle
@@ -24,30 +28,32 @@ JUDGE = Path(__file__).parents[3] / "cases" / "crate"
 
 
 @pytest.fixture(scope="session")
-def judge_python(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return the Python of an environment that holds the judge and nothing of ours."""
-    folder = tmp_path_factory.mktemp("judge")
-    uv = str(Path(sys.executable).with_name("uv"))
-    python = str(folder / "bin" / "python")
-    try:
-        subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, str(folder)], check=True)
-        install = [
-            uv,
-            "pip",
-            "install",
-            "--quiet",
-            "--python",
-            python,
-            "--require-hashes",
-            "-r",
-            str(JUDGE / "judge.lock"),
-        ]
-        subprocess.run(install, capture_output=True, text=True, check=True)
-    except (FileNotFoundError, subprocess.CalledProcessError) as error:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(f"roc-validator could not be installed here: {getattr(error, 'stderr', None) or error}")
-    return python
+def judge_python() -> str:
+    """Return the Python of an environment that holds the judge and nothing of ours, kept for every clone."""
+    lock = JUDGE / "judge.lock"
+    made_of = sys.version.encode() + lock.read_bytes()
+    folder = compiled.kept() / "judges" / hashlib.sha256(made_of).hexdigest()[:16]
+    if not folder.exists():
+        install_judge(lock, folder)
+    return str(folder / "bin" / "python")
+
+
+def install_judge(lock: Path, folder: Path) -> None:
+    """Make the environment beside its place and move it there whole: other workers look for it too."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, ignore_cleanup_errors=True) as beside:
+        made = Path(beside, "made")
+        uv = str(Path(sys.executable).with_name("uv"))
+        install = [uv, "pip", "install", "--quiet", "--python", str(made / "bin" / "python"), "--require-hashes"]
+        try:
+            subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, str(made)], check=True)
+            subprocess.run([*install, "-r", str(lock)], capture_output=True, text=True, check=True)
+        except (FileNotFoundError, subprocess.CalledProcessError) as error:
+            if os.environ.get("CI"):
+                raise
+            pytest.skip(f"roc-validator could not be installed here: {getattr(error, 'stderr', None) or error}")
+        with suppress(OSError):  # another worker was there first
+            made.rename(folder)
 
 
 @pytest.fixture(scope="module")

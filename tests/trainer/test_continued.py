@@ -1,0 +1,293 @@
+"""A run that is continued ends as one that never stopped, and is refused what would make it another."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import pytest
+from tasks import first_state_of
+from whole_runs import carried_out, errors_of, link_at, logged, manifest_of, refusal, rows, saved_steps
+
+from evidence.run import layout
+from trainer.config.tree import Checkpoint, Config, Evaluation, Limits, Optimizer
+from trainer.loop.stop import StopRequest
+from trainer.model.files.export import export
+from trainer.model.files.source import resolve
+from trainer.run import RunRequest
+
+
+def test_resuming_gives_what_never_stopping_gives_bit_for_bit(
+    config: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
+):
+    long = replace(config, limits=Limits(steps=6), checkpoint=Checkpoint(save_every_steps=2))
+    whole, part, rest = order_of(long, "whole"), order_of(long, "part"), order_of(long, "rest")
+    assert carried_out(whole) == 0
+
+    def after_four(self, *, reserve_seconds: float = 0.0) -> str | None:
+        return "signal SIGTERM" if len(rows(part.folder)) >= 4 else None
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StopRequest, "reason", after_four)
+        assert carried_out(part) == 5
+    assert carried_out(replace(rest, resume=part.folder)) == 0
+    parent = manifest_of(rest.folder)["parent"]
+    assert parent == {"run_id": "part", "step": 4, "link": link_at(part.folder, 4)}
+    exact = ("step", "tokens_seen", "loss", "learning_rate", "grad_norm")
+    joined = rows(part.folder) + rows(rest.folder)
+    assert [[row[key] for key in exact] for row in joined] == [
+        [row[key] for key in exact] for row in rows(whole.folder)
+    ]
+    assert errors_of(rest.folder) == []
+
+
+def test_a_run_stopped_in_its_baseline_is_continued_with_the_whole_of_it(
+    config: Config, order_of: Callable[..., RunRequest]
+):
+    asked = replace(config, evaluation=replace(config.evaluation, eval_set="eval_v1"))
+    first, rest = order_of(asked, "first"), order_of(asked, "rest")
+    stopped = replace(first, config=replace(asked, limits=Limits(steps=2, max_minutes=1e-6)))
+    assert carried_out(stopped) == 5
+    assert rows(first.folder, layout.BASELINE_PREDICTIONS) == []
+    assert saved_steps(first.folder) == ["0"]
+    assert carried_out(replace(rest, resume=first.folder)) == 0
+    summary = json.loads((rest.folder / layout.EVAL_SUMMARY).read_text())
+    assert summary["baseline"]["checkpoint"]["step"] == 0
+    assert summary["baseline"]["predictions"]["rows"] == summary["eval_set"]["items"]
+    assert errors_of(rest.folder) == []
+
+
+def test_a_run_that_begins_later_says_that_the_untrained_model_is_not_asked(
+    config: Config, order_of: Callable[..., RunRequest], finished: Callable[[Config], Path]
+):
+    more = replace(config, limits=Limits(steps=4), evaluation=replace(config.evaluation, eval_set="eval_v1"))
+    order = order_of(more, "more", resume=finished(config))
+    assert carried_out(order) == 0
+    [said] = logged(order.folder, "baseline_left_out")
+    assert said["message"] == (
+        "the untrained model is not asked: this run begins after step 2; what it answered stands in the run that began "
+        "at step 0, if it was asked there"
+    )
+    assert errors_of(order.folder) == []
+
+
+def test_resuming_a_run_without_a_checkpoint_is_refused(
+    config: Config, order_of: Callable[..., RunRequest], tmp_path: Path
+):
+    code, text = refusal(replace(order_of(config), resume=tmp_path))
+    assert code == 2
+    assert "The run has no complete checkpoint to continue from." in text
+
+
+def test_a_run_that_has_all_its_steps_is_not_continued_without_one(
+    config: Config, order_of: Callable[..., RunRequest], finished: Callable[[Config], Path]
+):
+    parent = finished(config)
+    order = order_of(config, "more", resume=parent)
+    said = (
+        f"error TP051: {parent}: The newest checkpoint is at step 2 and limits.steps is 2: no step is left.\n"
+        "  limits.steps counts from the first step of the first run.\n"
+        "  Expected: limits.steps above 2.\n"
+        "  Next: Raise it, as in --set limits.steps=4."
+    )
+    assert refusal(order) == (2, f"{said}\n")
+    asked = replace(order, config=replace(config, evaluation=Evaluation(eval_set="eval_v1")))
+    assert refusal(asked) == (2, f"{said} To answer eval_v1 as it is: trainproof evaluate {parent}.\n")
+    assert not order.folder.exists()
+    assert carried_out(replace(order, config=replace(config, limits=Limits(steps=3)))) == 0
+    assert manifest_of(order.folder)["training"]["steps_done"] == 3
+
+
+def test_a_checkpoint_of_another_state_is_refused_with_every_key_that_makes_it_one(
+    config: Config,
+    order_of: Callable[..., RunRequest],
+    finished: Callable[[Config], Path],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    parent = finished(config)
+    monkeypatch.setattr("trainer.run.read_inputs", lambda *_, **__: pytest.fail("it was planned first"))
+    other = replace(
+        config,
+        model=replace(config.model, name="demo"),
+        optimizer=Optimizer(name="adafactor"),
+        precision=replace(config.precision, params="bfloat16"),
+        limits=Limits(steps=4),
+    )
+    order = order_of(other, resume=parent)
+    why = "  A checkpoint holds params and opt_state of one model, optimizer and element type.\n"
+    assert refusal(order) == (
+        2,
+        "".join(
+            f"error TP052: {parent / layout.CONFIG} at /{key.replace('.', '/')}: "
+            f'{key} is "{now}"; the run to continue has "{then}".\n{why}'
+            f"  Next: Continue it with --set {key}={then}, or leave --resume out to begin anew.\n"
+            for key, now, then in (
+                ("model.name", "demo", "tiny-gpt2"),
+                ("optimizer.name", "adafactor", "adamw"),
+                ("precision.params", "bfloat16", "float32"),
+            )
+        ),
+    )
+    assert not order.folder.exists()
+
+
+def test_a_run_is_not_continued_with_other_rows(
+    config: Config, order_of: Callable[..., RunRequest], finished: Callable[[Config], Path]
+):
+    parent = finished(config)
+    other = replace(config, seed=7, data=replace(config.data, shuffle=False), limits=Limits(steps=4))
+    order = order_of(other, resume=parent)
+    why = "  Which rows a step sees, and tokens_seen, follow from it for every step of the run, those before too.\n"
+    assert refusal(order) == (
+        2,
+        "".join(
+            f"error TP054: {parent / layout.CONFIG} at /{key.replace('.', '/')}: "
+            f"{key} is {now}; the run to continue has {then}.\n{why}"
+            f"  Next: Continue it with --set {key}={then}, or leave --resume out to begin anew.\n"
+            for key, now, then in (("seed", 7, 0), ("data.shuffle", "false", "true"))
+        ),
+    )
+    assert not order.folder.exists()
+
+
+def test_a_run_is_not_continued_with_a_dataset_that_changed_or_another_batch_size(
+    config: Config, order_of: Callable[..., RunRequest], finished: Callable[[Config], Path], tmp_path: Path
+):
+    rows_file = tmp_path / "rows.jsonl"
+    lines = [f'{{"prompt": "What is {n} + 1?", "completion": "{n + 1}"}}\n' for n in range(4)]
+    rows_file.write_text("".join(lines))
+    before = hashlib.sha256(rows_file.read_bytes()).hexdigest()
+    mine = replace(config, data=replace(config.data, dataset=str(rows_file)))
+    parent = finished(mine)
+    rows_file.write_text("".join(reversed(lines)))
+    after = hashlib.sha256(rows_file.read_bytes()).hexdigest()
+    more = replace(mine, limits=Limits(steps=4), batch=replace(mine.batch, accumulation_steps=2))
+    order = order_of(more, resume=parent)
+    assert refusal(order) == (
+        2,
+        (
+            f"error TP054: {parent / layout.MANIFEST} at /dataset/sha256: The dataset rows.jsonl has 4 rows with the "
+            f"SHA-256 {after}; the run to continue read rows.jsonl, 4 rows with the SHA-256 {before}.\n"
+            "  Which rows a step sees follows from the dataset for every step of the run, those before too.\n"
+            "  Next: Name the dataset as it was, or leave --resume out to begin anew.\n"
+            f"error TP054: {parent / layout.MANIFEST} at /training/batch_size: A step has 8 sequences over all "
+            "devices; the run to continue has 4.\n"
+            "  Which rows a step sees, and tokens_seen, follow from it for every step of the run, those before too.\n"
+            "  Next: Set batch.microbatch_size and batch.accumulation_steps so that with the number of devices they "
+            "make 4, or leave --resume out to begin anew.\n"
+        ),
+    )
+    assert not order.folder.exists()
+
+
+def test_adafactor_cannot_take_up_decay_where_its_state_has_none(
+    config: Config, order_of: Callable[..., RunRequest], finished: Callable[[Config], Path]
+):
+    plain = replace(config, optimizer=Optimizer(name="adafactor"))
+    decaying = replace(plain, optimizer=replace(plain.optimizer, weight_decay=0.1), limits=Limits(steps=4))
+    parent = finished(plain)
+    assert refusal(order_of(decaying, resume=parent)) == (
+        2,
+        (
+            f"error TP052: {parent / layout.CONFIG} at /optimizer/weight_decay: optimizer.weight_decay is 0.1; the run "
+            "to continue has 0.0.\n"
+            "  A checkpoint holds params and opt_state of one model, optimizer and element type.\n"
+            "  Next: Continue it with --set optimizer.weight_decay=0.0, or leave --resume out to begin anew.\n"
+        ),
+    )
+
+
+def test_what_does_not_change_the_state_may_change(
+    config: Config, order_of: Callable[..., RunRequest], finished: Callable[[Config], Path]
+):
+    parent = finished(config)
+    changed = replace(
+        config,
+        optimizer=replace(config.optimizer, weight_decay=0.1, schedule="linear", warmup_steps=1),
+        precision=replace(config.precision, compute="bfloat16"),
+        mesh=replace(config.mesh, devices=2),
+        batch=replace(config.batch, microbatch_size=2),
+        limits=Limits(steps=3),
+    )
+    order = order_of(changed, "changed", resume=parent)
+    assert carried_out(order) == 0
+    [said] = logged(order.folder, "continued")
+    assert (said["level"], said["message"]) == (
+        "warning",
+        (
+            "goes on from step 2 of run, whose steps were computed otherwise: "
+            'optimizer.schedule was "cosine", is "linear"; '
+            "optimizer.warmup_steps was 0, is 1; optimizer.weight_decay was 0.0, is 0.1; "
+            'batch.microbatch_size was 4, is 2; precision.compute was "float32", is "bfloat16"; '
+            'limits.steps was 2, is 3; devices was "1 × cpu", is "2 × cpu"'
+        ),
+    )
+    assert said["fields"]["changes"][0] == {"key": "optimizer.schedule", "before": "cosine", "after": "linear"}
+    assert errors_of(order.folder) == []
+
+
+def test_a_run_continued_as_it_was_says_so(
+    config: Config, order_of: Callable[..., RunRequest], finished: Callable[[Config], Path]
+):
+    constant = replace(config, optimizer=replace(config.optimizer, schedule="constant"))
+    parent = finished(constant)
+    order = order_of(replace(constant, limits=Limits(steps=3)), "more", resume=parent)
+    assert carried_out(order) == 0
+    [said] = logged(order.folder, "continued")
+    assert (said["level"], said["message"]) == ("info", "goes on from step 2 of run")
+    assert said["fields"] == {"parent": {"run_id": "run", "step": 2, "link": link_at(parent, 2)}, "changes": []}
+
+
+def test_a_continued_run_makes_no_first_state_and_needs_no_weights(
+    config: Config, order_of: Callable[..., RunRequest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    model = tmp_path / "model"
+    export(model, first_state_of(config).trained, resolve("tiny-gpt2"))
+    read = replace(config, model=replace(config.model, name=str(model)))
+    first, rest = order_of(read, "first"), order_of(replace(read, limits=Limits(steps=3)), "rest")
+    assert carried_out(first) == 0
+    (model / "model.safetensors").unlink()
+    monkeypatch.setattr("trainer.run.initial_state", lambda _: pytest.fail("a first state was made"))
+    assert carried_out(replace(rest, resume=first.folder)) == 0
+    assert manifest_of(rest.folder)["model"]["weights"] == "pretrained"
+    assert errors_of(rest.folder) == []
+    weights = replace(
+        rest, resume=first.folder, config=replace(rest.config, model=replace(read.model, weights="random"))
+    )
+    assert refusal(replace(weights, folder=tmp_path / "drawn")) == (
+        2,
+        (
+            f"error TP052: {first.folder / layout.CONFIG} at /model/weights: "
+            'model.weights is "random"; the run to continue has null.\n'
+            "  A checkpoint holds params and opt_state of one model, optimizer and element type.\n"
+            "  Next: Continue it with --set model.weights=null, or leave --resume out to begin anew.\n"
+        ),
+    )
+
+
+def test_a_checkpoint_that_the_device_has_no_room_for_claims_no_folder(
+    config: Config,
+    order_of: Callable[..., RunRequest],
+    finished: Callable[[Config], Path],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    parent = finished(config)
+
+    def full(*_):
+        message = "RESOURCE_EXHAUSTED: Out of memory allocating 1024 bytes."
+        raise jax.errors.JaxRuntimeError(message)
+
+    monkeypatch.setattr("trainer.loop.restoring.restored", full)
+    order = order_of(replace(config, limits=Limits(steps=3)), "more", resume=parent)
+    assert refusal(order) == (
+        4,
+        (
+            f"error TP723: {parent}: The device ran out of memory: RESOURCE_EXHAUSTED: Out of memory allocating 1024 "
+            "bytes.\n"
+            "  The plan is an estimate; plan.json in the run folder says what it counted.\n"
+            "  Next: Apply a change that plan.json lists under changes, largest saving first.\n"
+        ),
+    )
+    assert not order.folder.exists()
