@@ -11,10 +11,12 @@ from typing import Any
 from evidence.proof.receipts import run_sha256
 from evidence.run import layout
 from evidence.scores.claims import Score
+from evidence.scores.reading import scoring_of
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
 from schemas.validate import read_document, read_rows
 from trainer.config.tree import Config
+from trainer.data.answers import unreadable_items
 from trainer.data.render import PromptForm, form_of
 from trainer.evaluate_run import devices_here
 from trainer.evaluation.asking import Asking
@@ -86,6 +88,9 @@ def challenge_run(request: ChallengeRequest, watch: Watch, tell: Tell) -> dict[s
         if request.items is None
         else read_questions(request.items, config)
     )
+    scoring = scoring_of(summary)
+    if unreadable := unreadable_items(questions.items, scoring):
+        raise ProblemError(unreadable, exit_code=2)
     tell({"event": "planned", "segments": [], "items": len(chosen), "questions": len(questions.items.rows)})
     devices = devices_here(config, watch)
     model = model_of(config, source_of(folder, config, request.model))
@@ -95,6 +100,7 @@ def challenge_run(request: ChallengeRequest, watch: Watch, tell: Tell) -> dict[s
     asking = Asking(
         settings=config.evaluation,
         form=form_stated(folder, config),
+        scoring=scoring,
         tokenizer=model.source.tokenizer(),
         graphdef=model.graphdef,
         max_positions=model.source.spec.max_positions,
@@ -162,7 +168,7 @@ def answered(
     rows = []
     for item, prompt in zip(items, prompts, strict=True):
         if asking.has_room(prompt):
-            rows.append(prediction_row(item, next(completions), asking.tokenizer))
+            rows.append(prediction_row(item, next(completions), asking))
         else:
             most = asking.max_prompt_tokens
             rows.append(unanswered_row(item, prompt_tokens=len(prompt), max_prompt_tokens=most))

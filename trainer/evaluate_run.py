@@ -9,12 +9,14 @@ from typing import Any
 from evidence.run import layout
 from evidence.run.lock import RunLock
 from evidence.run.write import not_written
+from evidence.scores.reading import Scoring
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_sentence
 from trainer.config.tree import Config
+from trainer.data.answers import scoring_from, unreadable_items
 from trainer.data.prompts import odd_items, prompts_of
 from trainer.data.render import form_of
-from trainer.data.rows import read_eval_set
+from trainer.data.rows import RowFile, read_eval_set
 from trainer.evaluation.asking import Asking
 from trainer.evaluation.evaluable import (
     config_of_run,
@@ -25,7 +27,7 @@ from trainer.evaluation.evaluable import (
     refuse_second_evaluation,
     refuse_without_checkpoint,
 )
-from trainer.evaluation.evaluate import Answered, stated_evaluation, stated_form, summary_of
+from trainer.evaluation.evaluate import Answered, stated_evaluation, stated_form, stated_scoring, summary_of
 from trainer.evaluation.evaluator import Evaluator, in_words
 from trainer.evaluation.late_evaluation import add_evaluation, beside, finish_or_undo, undone_unless_finished
 from trainer.loop.initial import restored_state
@@ -37,7 +39,8 @@ from trainer.methods.model import model_of
 from trainer.model.files.source import resolve
 from trainer.model.params import Params
 from trainer.objectives import objective_of
-from trainer.objectives.data import Items, read_training_rows, unanswerable
+from trainer.objectives.data import read_training_rows
+from trainer.objectives.items import unanswerable
 from trainer.planning.devices import Devices, choose_devices
 from trainer.recorder.failure import explain_full_device
 from trainer.recorder.progress import Watch
@@ -63,8 +66,9 @@ def evaluate_run(folder: Path, eval_set: str | None, watch: Watch) -> dict[str, 
     items, tokenizer = read_eval_set(name), model.source.tokenizer()
     # Runs of earlier versions do not state it; then the rows say in which form the model was taught to be asked.
     form = stated_form(folder) or form_of(read_training_rows(config)[1], config.data.template)
-    asked = Items(file=items, prompts=prompts_of(items, form, tokenizer))
-    if problems := unanswerable(config, asked, max_positions=model.source.spec.max_positions):
+    scoring, prompts = scoring_for(folder, config, items), prompts_of(items, form, tokenizer)
+    problems = unanswerable(config, items, prompts, max_positions=model.source.spec.max_positions)
+    if problems := [*problems, *unreadable_items(items, scoring)]:
         raise ProblemError(problems, exit_code=2)
     for problem in odd_items(items, tokenizer):
         watch.say(f"{problem.code}: {as_sentence(problem)}")
@@ -78,6 +82,7 @@ def evaluate_run(folder: Path, eval_set: str | None, watch: Watch) -> dict[str, 
             asking=Asking(
                 settings=config.evaluation,
                 form=form,
+                scoring=scoring,
                 tokenizer=tokenizer,
                 graphdef=model.graphdef,
                 max_positions=model.source.spec.max_positions,
@@ -89,6 +94,14 @@ def evaluate_run(folder: Path, eval_set: str | None, watch: Watch) -> dict[str, 
         summary = added(folder, evaluator, task, by=in_number(devices))
     watch.say(in_words(summary, items.name))
     return summary
+
+
+def scoring_for(folder: Path, config: Config, items: RowFile) -> Scoring:
+    """Return how the answers of a run are read: as its log says, as it is set, or as its training rows tell."""
+    if (stated := stated_scoring(folder)) is not None:
+        return stated
+    rows = read_training_rows(config)[1] if config.evaluation.answer is None else ()
+    return scoring_from(config.evaluation, rows, items.rows)
 
 
 def added(folder: Path, evaluator: Evaluator, task: Task, *, by: str) -> dict[str, Any]:
@@ -125,14 +138,14 @@ def answered(folder: Path, evaluator: Evaluator, state: TrainState, frozen: Para
     """Answer the set, every answer written beside the run's files, and return the summary."""
     trained = evaluator.answers(state, frozen, file=beside(folder, layout.PREDICTIONS).name, what="evaluation")
     refuse_a_part(folder, trained, evaluator.stop)
+    for problem in evaluator.unread(trained):
+        evaluator.watch.say(f"{problem.code}: {as_sentence(problem)}")
     summary = summary_of(
         trained,
         None,
         run_id=folder.resolve().name,
         items=evaluator.items,
-        settings=evaluator.asking.settings,
-        stop_token_id=evaluator.asking.stop_token_id,
-        prompt_template=evaluator.asking.prompt_template,
+        asking=evaluator.asking,
     )
     summary["predictions"]["path"] = layout.PREDICTIONS
     # The untrained model's answers, which an evaluation that was stopped had whole, are still there.

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from evidence.run.hashes import sha256_lines
+from evidence.scores.reading import Scoring, accepted_of
 from evidence.scores.recompute import result_of, scores_of
-from evidence.scores.scoring import extract_answer, format_ok, is_correct
 from schemas.reading.times import moment
 
 Values = dict[str, Any]
@@ -71,9 +71,8 @@ def answers(change: Callable[[dict[str, Any]], None], *, files: tuple[str, ...] 
         for file in files:
             for row in values[file]:
                 change(row)
-                row["extracted_answer"] = extract_answer(row["output_text"])
-                row["correct"] = is_correct(row["extracted_answer"], row["expected"])
-                row["format_ok"] = format_ok(row["output_text"], row["finish_reason"])
+                verdict = Scoring().verdict(row["output_text"], row["finish_reason"], accepted_of(row))
+                row |= {key: value for key, value in verdict.items() if key in row}
             place = values[SUMMARY] if file == PREDICTIONS else values[SUMMARY]["baseline"]
             place |= scores_of(values[file])
         stated = values[SUMMARY]["eval_set"]

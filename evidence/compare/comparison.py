@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from evidence.compare.score_difference import Flip, ScoreDifference, is_right, score_difference
 from evidence.compare.settings import Setting, Told, all_equal, side_by_side, told
@@ -18,6 +18,7 @@ from evidence.records.facts import Document, Facts, facts_of
 from evidence.records.ours import Run
 from evidence.run import layout
 from evidence.scores.proportions import holm
+from evidence.scores.reading import accepted_of, scoring_of
 
 NAMED = 3
 """How many items a reason names before it only counts them."""
@@ -29,7 +30,7 @@ def refusals(first: str, a: Record, second: str, b: Record) -> tuple[str, ...]:
     if missing:
         return tuple(missing)
     asked = _item_reasons(first, a.facts.predictions or [], second, b.facts.predictions or [])
-    return (*asked, *_generation_reasons(a.facts, b.facts))
+    return (*asked, *_generation_reasons(a.facts, b.facts), *_scoring_reasons(a.facts, b.facts))
 
 
 def _missing(name: str, record: Record) -> Iterator[str]:
@@ -61,6 +62,8 @@ def _item_reasons(first: str, a: Sequence[Document], second: str, b: Sequence[Do
     for field, noun in (("prompt", "another prompt"), ("expected", "another expected answer")):
         if differing := [item for item in shared if ones[item][field] != others[item][field]]:
             yield f"{_counted(differing, 'item', 'has', 'have')} {noun} ({_listed(differing)})."
+    if differing := [item for item in shared if accepted_of(ones[item])[1:] != accepted_of(others[item])[1:]]:
+        yield f"{_counted(differing, 'item', 'has', 'have')} other further answers ({_listed(differing)})."
     # A run of an older version states no groups; those of the other are taken.
     stated = [item for item in shared if ones[item].get("group") and others[item].get("group")]
     if differing := [item for item in stated if ones[item]["group"] != others[item]["group"]]:
@@ -75,6 +78,14 @@ def _generation_reasons(a: Facts, b: Facts) -> Iterator[str]:
         # The hash follows from the other fields and would only repeat them.
         if field != "sha256" and one[field] != other.get(field):
             yield f"Outputs were generated with {field} {one[field]!r} and {other.get(field)!r}."
+
+
+def _scoring_reasons(a: Facts, b: Facts) -> Iterator[str]:
+    """Yield in what the ways differ in which answers were read."""
+    one, other = asdict(scoring_of(a.eval_summary)), asdict(scoring_of(b.eval_summary))
+    for field, value in one.items():
+        if value != other[field]:
+            yield f"Answers were read with {field} {value!r} and {other[field]!r}."
 
 
 def _repeated(ids: Sequence[str]) -> list[str]:

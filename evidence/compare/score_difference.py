@@ -14,6 +14,7 @@ from evidence.scores.clusters import (
     clustered_difference,
     clustered_mean,
 )
+from evidence.scores.gain import Right, gain_of_form, right_of
 from evidence.scores.means import MeanInterval, mean_interval
 from evidence.scores.proportions import (
     PairedTable,
@@ -21,6 +22,7 @@ from evidence.scores.proportions import (
     minimum_detectable_difference,
     paired_difference_interval,
 )
+from evidence.scores.recompute import scores_of
 
 Test = Literal["exact McNemar", "clustered t"]
 
@@ -71,6 +73,8 @@ class ScoreDifference:
     """Items to which the second run has no output."""
     output_tokens: MeanInterval | None
     """Mean difference in tokens of the outputs, second minus first. None: no item has an output of both."""
+    gain_of_form: str | None
+    """In words, that what the second run gains over the first is form, wholly or in part. None: not, or not known."""
     flips: tuple[Flip, ...]
     """Items that exactly one of the two answered rightly, broken before fixed, by id."""
 
@@ -111,6 +115,7 @@ def score_difference(first: Sequence[Document], second: Sequence[Document]) -> S
         first_errors=sum(row["error"] is not None for row in first),
         second_errors=sum(row["error"] is not None for row in second),
         output_tokens=_output_tokens(pairs, cluster_by_id),
+        gain_of_form=gain_of_form(_right(first), _right(second)),
         flips=tuple(sorted(flips, key=lambda flip: (flip.kind, flip.id))),
     )
 
@@ -118,6 +123,10 @@ def score_difference(first: Sequence[Document], second: Sequence[Document]) -> S
 def is_right(row: Document) -> bool:
     """Return whether a prediction counts as correct; an item without an output does not (`recompute.scores_of`)."""
     return bool(row["correct"]) and row["error"] is None
+
+
+def _right(rows: Sequence[Document]) -> Right | None:
+    return right_of(scores_of(rows)["metrics"])
 
 
 def _output_tokens(pairs: Sequence[tuple[Document, Document]], clusters: Document) -> MeanInterval | None:

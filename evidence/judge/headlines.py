@@ -31,6 +31,8 @@ class Headline:
     """Upper end of the 95 % interval."""
     of: int | None = None
     """What a count is out of: steps planned, items asked. None: nothing."""
+    lenient: Number | None = None
+    """The same with answers of any form taken. None: it is no score, or the run does not state it."""
 
     def as_text(self) -> str:
         """Return the figure with its unit: `0.612 (0.515–0.702), n = 100`, `2.10 GiB`, `–` for none."""
@@ -41,7 +43,7 @@ class Headline:
             text += f" ({_WRITTEN[self.unit](self.low)}–{_WRITTEN[self.unit](self.high)})"
         if self.of is not None:
             text += f", n\u00a0=\u00a0{self.of:,}" if self.unit == "fraction" else f" of {self.of:,}"
-        return text
+        return text if self.lenient is None else f"{text}; leniently {_WRITTEN[self.unit](self.lenient)}"
 
 
 def headlines(record: Record) -> tuple[Headline, ...]:
@@ -69,13 +71,21 @@ def score_headlines(facts: Facts) -> tuple[Headline, ...]:
     summary: Document = facts.eval_summary or {}
     metrics, baseline = summary.get("metrics"), summary.get("baseline")
     return (
-        score_headline("exact match", metrics and metrics["exact_match"]),
+        score_headline("exact match", metrics and metrics["exact_match"], _lenient(metrics)),
         score_headline("format compliance", metrics and metrics["format_compliance"]),
-        score_headline("exact match before training", baseline and baseline["metrics"]["exact_match"]),
+        score_headline(
+            "exact match before training",
+            baseline and baseline["metrics"]["exact_match"],
+            _lenient(baseline and baseline["metrics"]),
+        ),
     )
 
 
-def score_headline(name: str, metric: Document | None) -> Headline:
+def _lenient(metrics: Document | None) -> Number | None:
+    return metrics["lenient_match"]["value"] if metrics and "lenient_match" in metrics else None
+
+
+def score_headline(name: str, metric: Document | None, lenient: Number | None = None) -> Headline:
     """Return the figure of one metric of eval_summary.json; without one, a figure that was not measured."""
     if metric is None:
         return Headline(name=name, unit="fraction", value=None)
@@ -87,6 +97,7 @@ def score_headline(name: str, metric: Document | None) -> Headline:
         low=interval["low"],
         high=interval["high"],
         of=metric["n"],
+        lenient=lenient,
     )
 
 

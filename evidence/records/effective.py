@@ -54,6 +54,8 @@ _LEFT_TO_THE_PROGRAM = {
     "mesh.device": "auto",
     "mesh.devices": None,
     "data.template": None,
+    "evaluation.answer": None,
+    "evaluation.compare": None,
 }
 """Declared values with which any effective one agrees; elsewhere null is a value like others."""
 

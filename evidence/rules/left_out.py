@@ -54,15 +54,14 @@ def nothing_is_left_out(facts: Facts) -> Iterator[Problem]:
         what = f"{layout.MANIFEST} does not state {listed(absent, last='and')} of the dataset."
         yield found(facts.folder, LEFT_OUT, layout.MANIFEST, what, pointer="/dataset")
     yield from _of_overlap(facts, facts.manifest)
+    yield from _of_scoring(facts, facts.manifest)
     if "effective" not in facts.manifest:
         what = f"{layout.MANIFEST} does not state what came of each setting (effective)."
         yield found(facts.folder, LEFT_OUT, layout.MANIFEST, what)
     yield from first_few(_of_events(facts))
     yield from first_few(_of_rows(facts))
-    for file, answers in (
-        (layout.PREDICTIONS, facts.predictions),
-        (layout.BASELINE_PREDICTIONS, facts.baseline_predictions),
-    ):
+    both = {layout.PREDICTIONS: facts.predictions, layout.BASELINE_PREDICTIONS: facts.baseline_predictions}
+    for file, answers in both.items():
         yield from first_few(_of_answers(facts, file, answers or ()))
     yield from first_few(_of_chain(facts), limit=1)
     yield from _of_parameters(facts)
@@ -75,6 +74,23 @@ def _of_overlap(facts: Facts, manifest: Document) -> Iterator[Problem]:
     if is_counted and "overlap" not in dataset:
         what = f"{layout.MANIFEST} does not state which evaluation items the rows are near."
         yield found(facts.folder, LEFT_OUT, layout.MANIFEST, what, pointer="/dataset")
+
+
+def _of_scoring(facts: Facts, manifest: Document) -> Iterator[Problem]:
+    """Yield problems where an evaluated run since version 1.2 does not state how its answers were read."""
+    if facts.eval_summary is None or manifest["schema_version"] < "1.2":
+        return
+    if "scoring" not in facts.eval_summary:
+        what = f"{layout.EVAL_SUMMARY} does not state how answers were read (scoring)."
+        yield found(facts.folder, LEFT_OUT, layout.EVAL_SUMMARY, what)
+    for file, answers in (
+        (layout.PREDICTIONS, facts.predictions),
+        (layout.BASELINE_PREDICTIONS, facts.baseline_predictions),
+    ):
+        without = [row["id"] for row in answers or () if "lenient_correct" not in row]
+        if without:
+            what = f"{len(without):,} answers do not state whether they are right leniently; the first is {without[0]}."
+            yield found(facts.folder, LEFT_OUT, file, what)
 
 
 def _of_events(facts: Facts) -> Iterator[Problem]:

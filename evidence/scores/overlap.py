@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from evidence.scores.reading import accepted_of
 from evidence.scores.row_texts import RowTexts
 from evidence.scores.words import figures_of, words_of
 
@@ -100,7 +101,7 @@ class _Grams:
         self._item = {gram: number for gram, number in self._item.items() if held[gram] == 1}
         self._sizes = sorted({len(gram) for gram in self._item})
         self._figures = {number: figures_of(words_of(items[number]["prompt"])) for number in self._item.values()}
-        self._answers = {number: _spaced(words_of(items[number]["expected"])) for number in self._item.values()}
+        self._answers = {number: _spaced(words_of(accepted_of(items[number])[0])) for number in self._item.values()}
         self._near: dict[Words, list[int]] = defaultdict(list)
         self._others = Counter[Words]()
 

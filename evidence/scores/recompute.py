@@ -94,12 +94,14 @@ def scores_of(prediction_rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 class Count:
-    """Answers counted so far: all, those without an output, the right ones, and those of the right form."""
+    """Answers counted so far: all, those without an output, the right ones, those of the right form."""
 
     def __init__(self, *, clustered: bool = False) -> None:
         self.n = self.errors = self.correct = self.format_ok = 0
         self.clusters: list[Hashable] | None = [] if clustered else None
-        self.verdicts: list[tuple[bool, bool]] = []
+        self.lenient: int | None = None
+        """Right leniently. None: no row says so, as those of earlier versions."""
+        self.verdicts: list[tuple[bool, bool, bool]] = []
 
     def add(self, row: dict[str, Any]) -> None:
         """Count one prediction row; without an output it is neither right nor of the right form."""
@@ -108,14 +110,19 @@ class Count:
         self.n += 1
         self.errors += not answered
         self.correct += correct
+        lenient = answered and bool(row.get("lenient_correct"))
+        if "lenient_correct" in row:
+            self.lenient = (self.lenient or 0) + lenient
         self.format_ok += format_ok
         if self.clusters is not None:
             self.clusters.append(cluster_of(row))
-            self.verdicts.append((correct, format_ok))
+            self.verdicts.append((correct, format_ok, lenient))
 
     def metrics(self) -> dict[str, Any]:
-        """Return the two metrics with their intervals."""
-        return {"exact_match": self._metric(self.correct, 0), "format_compliance": self._metric(self.format_ok, 1)}
+        """Return the metrics with their intervals: strict, of form and, where rows say so, lenient."""
+        lenient = {} if self.lenient is None else {"lenient_match": self._metric(self.lenient, 2)}
+        strict = {"exact_match": self._metric(self.correct, 0), "format_compliance": self._metric(self.format_ok, 1)}
+        return strict | lenient
 
     def _metric(self, successes: int, which: int) -> dict[str, Any]:
         metric: dict[str, Any] = {

@@ -111,10 +111,13 @@ def _type_of(node: dict[str, Any], document: dict[str, Any]) -> Any:
     if "const" in node or "enum" in node:
         return Literal[tuple(node.get("enum", [node.get("const")]))]
     names = types_of(node)
-    return Union[tuple(_one_type(name, node) for name in names)]  # noqa: UP007 - made of a list
+    return Union[tuple(_one_type(name, node, document) for name in names)]  # noqa: UP007 - made of a list
 
 
-def _one_type(name: str, node: dict[str, Any]) -> Any:
+def _one_type(name: str, node: dict[str, Any], document: dict[str, Any]) -> Any:
+    if name == "array":
+        items: Any = list[_type_of(node["items"], document)]  # type: ignore[misc]  # made of a schema
+        return _limited(items, {"min_length": node["minItems"]} if "minItems" in node else {})
     if name == "string":
         return _limited(str, {ours: node[theirs] for theirs, ours in LENGTHS.items() if theirs in node})
     bounds = {ours: node[theirs] for theirs, ours in BOUNDS.items() if theirs in node}
@@ -132,5 +135,5 @@ def _as_int(bound: float, name: str) -> int:
     return max(-LARGEST_EXACT, min(LARGEST_EXACT, inner))
 
 
-def _limited(type_: type, limits: dict[str, Any]) -> Any:
+def _limited(type_: Any, limits: dict[str, Any]) -> Any:
     return Annotated[type_, msgspec.Meta(**limits)] if limits else type_

@@ -11,8 +11,8 @@ from synthetic import write_document, write_rows
 
 from evidence.run import layout
 from evidence.run.hashes import sha256_file, sha256_manifest
+from evidence.scores.reading import Scoring, accepted_of
 from evidence.scores.recompute import scores_of
-from evidence.scores.scoring import extract_answer, format_ok, is_correct
 
 Row = dict[str, Any]
 
@@ -26,13 +26,8 @@ def right_answer(row: Row) -> Row:
 
 def answered(row: Row, text: str) -> Row:
     """Return a row with another text, scored as that text is."""
-    extracted = extract_answer(text)
-    return row | {
-        "output_text": text,
-        "extracted_answer": extracted,
-        "correct": is_correct(extracted, row["expected"]),
-        "format_ok": format_ok(text, row["finish_reason"]),
-    }
+    verdict = Scoring().verdict(text, row["finish_reason"], accepted_of(row))
+    return row | {"output_text": text} | {key: value for key, value in verdict.items() if key in row}
 
 
 def forge_answers(folder: Path, change: Callable[[int, Row], Row], *, params_sha256: str | None = None) -> None:

@@ -163,7 +163,7 @@ EFFECTS: dict[str, tuple[list[str], Observe]] = {
         of_inputs(lambda task, data: data.encoded.counts["supervised_tokens"]),
     ),
     "data.template": (
-        ["data.template='Q: {prompt}'", "data.dataset=tests/cases/rows/pairs.jsonl"],
+        ["data.template=Q: {prompt}", "data.dataset=tests/cases/rows/pairs.jsonl"],
         of_inputs(lambda task, data: data.encoded.counts["prompt_tokens"]),
     ),
     "data.shuffle": (["data.shuffle=false"], learned),
@@ -239,6 +239,10 @@ ELSEWHERE = {
     "mesh.shard_params": "test_sharding_splits_the_state",
     "checkpoint.keep": "test_only_the_newest_checkpoints_are_kept",
     "evaluation.baseline": "test_the_evaluation",
+    "evaluation.answer": "test_the_reader_of_answers",
+    "evaluation.answer_regex": "test_the_reader_of_answers",
+    "evaluation.compare": "test_the_reader_of_answers",
+    "evaluation.tolerance": "test_the_reader_of_answers",
     "evaluation.max_new_tokens": "test_the_evaluation",
     "evaluation.batch_size": "test_the_evaluation",
 }
@@ -368,6 +372,22 @@ def test_devices_share_a_batch_and_learn_the_same(tmp_path: Path):
 def test_only_the_newest_checkpoints_are_kept(tmp_path: Path):
     config = configured(tmp_path, "checkpoint.save_every_steps=1", "checkpoint.keep=2")
     assert steps_saved(run_folder(config, tmp_path)) == ["3", "4"]
+
+
+def test_the_reader_of_answers(tmp_path: Path):
+    """Each setting alone makes another of four outputs right."""
+    outputs = ["<answer>4</answer>", "4", "4.02", "Four: 4 apples"]
+
+    def right(*settings: str) -> list[str]:
+        scoring = inputs_of(configured(tmp_path, *settings))[1].scoring
+        return [text for text in outputs if scoring.verdict(text, "stop", ["4"])["correct"]]
+
+    assert right() == outputs[:1]
+    assert right("evaluation.answer=whole") == outputs[1:2]
+    assert right("evaluation.answer=regex", r"evaluation.answer_regex=^\w+: (\d)") == outputs[3:]
+    assert right("evaluation.answer=whole", "evaluation.compare=numeric") == outputs[1:2]
+    near = ["evaluation.answer=whole", "evaluation.compare=numeric", "evaluation.tolerance=0.01"]
+    assert right(*near) == outputs[1:3]
 
 
 @pytest.mark.parametrize("baseline", [True, False])

@@ -140,6 +140,10 @@ class Evaluation:
 
     eval_set: str | None = None
     baseline: bool = True
+    answer: Literal["tags", "whole", "last_number", "last_line", "choice", "regex"] | None = None
+    answer_regex: str | None = None
+    compare: Literal["exact", "folded", "numeric"] | None = None
+    tolerance: float = 1e-6
     max_new_tokens: int = 160
     batch_size: int = 32
 

@@ -6,7 +6,7 @@ Evaluation renders prompts with the same functions and in the form of the rows, 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,11 +118,19 @@ def render_row(
     if "begun" in row:
         return Example(prompt=row["begun"], templated=False, completion=row["completion"], answer=None)
     prompt = render_prompt(row["prompt"], template_of(row, template) or AS_WRITTEN)
-    if "completion" in row:
-        return Example(prompt=prompt, templated=False, completion=row["completion"], answer=None)
+    return Example(prompt=prompt, templated=False, completion=learned_text(row), answer=row.get("final_answer"))
+
+
+def learned_text(row: Mapping[str, Any]) -> str:
+    """Return the last text that is learned of a row; of a pair of answers, the chosen one."""
+    [row, *_] = sides_of(row)
+    if "messages" in row:
+        return str(row["messages"][-1]["content"])
+    for name in ("text", "completion"):
+        if name in row:
+            return str(row[name])
     reasoning = "\n".join(step["content"] for step in row["steps"])
-    completion = f"<reasoning>{reasoning}</reasoning>\n<answer>{row['final_answer']}</answer>"
-    return Example(prompt=prompt, templated=False, completion=completion, answer=row["final_answer"])
+    return f"<reasoning>{reasoning}</reasoning>\n<answer>{row['final_answer']}</answer>"
 
 
 def render_conversation(messages: list[dict[str, str]], tokenizer: TurnTokenizer, *, every_turn: bool) -> Example:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from flax import nnx
 
+from evidence.scores.reading import Scoring
 from trainer.config.tree import Evaluation
 from trainer.data.encode import Tokenizer, end_token_id
 from trainer.data.prompts import prompts_of
@@ -24,6 +25,8 @@ class Asking:
     settings: Evaluation
     form: PromptForm
     """How prompts are put to the model."""
+    scoring: Scoring
+    """How its answers are read and compared."""
     tokenizer: Tokenizer
     graphdef: nnx.GraphDef[Decoder]
     max_positions: int

@@ -15,11 +15,11 @@ from evidence.run import layout
 from evidence.run.hashes import sha256_file, sha256_json, sha256_lines
 from evidence.run.write import RowWriter
 from evidence.scores.fingerprint import fingerprint_of
+from evidence.scores.reading import Scoring, accepted_of, expected_line, scoring_of
 from evidence.scores.recompute import scores_of
-from evidence.scores.scoring import extract_answer, format_ok, is_correct
 from schemas.catalog import VERSION
 from schemas.validate import read_document, read_rows
-from trainer.config.tree import Evaluation
+from trainer.data.answers import SCORING, scoring_document
 from trainer.data.encode import Tokenizer
 from trainer.data.kinds import AS_WRITTEN, WITH_NEWLINE
 from trainer.data.render import FORM, PromptForm
@@ -86,6 +86,12 @@ def stated_form(folder: Path) -> PromptForm | None:
     )
 
 
+def stated_scoring(folder: Path) -> Scoring | None:
+    """Return how the answers of a run are read, None where its log does not state it: it is told from the rows then."""
+    stated = [row["fields"] for row in read_rows(folder / layout.LOG, "log_record").values if row["event"] == SCORING]
+    return scoring_of({"scoring": stated[-1]}) if stated else None
+
+
 def answer_set(
     items: RowFile,
     asking: Asking,
@@ -115,7 +121,7 @@ def answer_set(
             if stop_now():
                 break
             if asking.has_room(prompt):
-                row = prediction_row(item, next(completions), asking.tokenizer)
+                row = prediction_row(item, next(completions), asking)
             else:
                 row = unanswered_row(item, prompt_tokens=len(prompt), max_prompt_tokens=asking.max_prompt_tokens)
             writer.append(row)
@@ -126,9 +132,9 @@ def answer_set(
     )
 
 
-def prediction_row(item: dict[str, Any], output: Completion, tokenizer: Tokenizer) -> dict[str, Any]:
+def prediction_row(item: dict[str, Any], output: Completion, asking: Asking) -> dict[str, Any]:
     """Return the row of an answered item."""
-    text = text_of(output.tokens, output.finish_reason, tokenizer)
+    text = text_of(output.tokens, output.finish_reason, asking.tokenizer)
     fingerprint = None if output.states is None else fingerprint_of(output.states)
     kept = (
         {}
@@ -137,7 +143,7 @@ def prediction_row(item: dict[str, Any], output: Completion, tokenizer: Tokenize
     )
     return identity(item) | {
         "output_text": text,
-        **scoring_of(text, output.finish_reason, item["expected"]),
+        **asking.scoring.verdict(text, output.finish_reason, accepted_of(item)),
         "output_tokens": len(output.tokens),
         "finish_reason": output.finish_reason,
         "error": None,
@@ -150,16 +156,6 @@ def text_of(tokens: Sequence[int], finish_reason: str, tokenizer: Tokenizer) -> 
     return str(tokenizer.decode(list(tokens[:-1] if finish_reason == "stop" else tokens)))
 
 
-def scoring_of(text: str, finish_reason: str, expected: str) -> dict[str, Any]:
-    """Return the fields of a row that say what an answer is worth."""
-    extracted = extract_answer(text)
-    return {
-        "extracted_answer": extracted,
-        "correct": is_correct(extracted, expected),
-        "format_ok": format_ok(text, finish_reason),
-    }
-
-
 def unanswered_row(item: dict[str, Any], *, prompt_tokens: int, max_prompt_tokens: int) -> dict[str, Any]:
     """Return the row of an item that the model cannot answer: nothing to continue, or no room for it."""
     why = f"the prompt has {prompt_tokens} tokens; at most {max_prompt_tokens} leave room for an output"
@@ -170,6 +166,7 @@ def unanswered_row(item: dict[str, Any], *, prompt_tokens: int, max_prompt_token
         "extracted_answer": None,
         "correct": False,
         "format_ok": False,
+        "lenient_correct": False,
         "output_tokens": 0,
         "finish_reason": "error",
         "error": why,
@@ -179,23 +176,29 @@ def unanswered_row(item: dict[str, Any], *, prompt_tokens: int, max_prompt_token
 def identity(item: dict[str, Any]) -> dict[str, Any]:
     """Return what a row repeats of its item; items that share a group are not independent."""
     group = {"group": item["group"]} if "group" in item else {}
-    return group | {
-        "id": item["id"],
-        "prompt": item["prompt"],
-        "expected": item["expected"],
-        "section": item.get("section"),
-        "category": item.get("category"),
-        "difficulty": item.get("difficulty"),
-    }
+    expected, *others = accepted_of(item)
+    also = {"also_expected": others} if others else {}
+    return (
+        group
+        | also
+        | {
+            "id": item["id"],
+            "prompt": item["prompt"],
+            "expected": expected,
+            "section": item.get("section"),
+            "category": item.get("category"),
+            "difficulty": item.get("difficulty"),
+        }
+    )
 
 
-def generation_of(settings: Evaluation, *, stop_token_id: int, prompt_template: str) -> dict[str, Any]:
+def generation_of(asking: Asking) -> dict[str, Any]:
     """Return how a model is asked, as `eval_summary.json` states it."""
     generation = {
         "method": "greedy",
-        "max_new_tokens": settings.max_new_tokens,
-        "stop_token_id": stop_token_id,
-        "prompt_template": prompt_template,
+        "max_new_tokens": asking.settings.max_new_tokens,
+        "stop_token_id": asking.stop_token_id,
+        "prompt_template": asking.prompt_template,
     }
     return generation | {"sha256": sha256_json(generation)}
 
@@ -206,12 +209,9 @@ def summary_of(
     *,
     run_id: str,
     items: RowFile,
-    settings: Evaluation,
-    stop_token_id: int,
-    prompt_template: str,
+    asking: Asking,
 ) -> dict[str, Any]:
     """Return the document `eval_summary.json`."""
-    generation = generation_of(settings, stop_token_id=stop_token_id, prompt_template=prompt_template)
     complete = trained.evaluated.complete and (baseline is None or baseline.evaluated.complete)
     return {
         "schema_version": VERSION,
@@ -225,9 +225,10 @@ def summary_of(
             "sha256": items.sha256,
             "ids_sha256": sha256_lines(item["id"] for item in items.rows),
             "prompts_sha256": sha256_lines(item["prompt"] for item in items.rows),
-            "expected_sha256": sha256_lines(item["expected"] for item in items.rows),
+            "expected_sha256": sha256_lines(map(expected_line, items.rows)),
         },
-        "generation": generation,
+        "generation": generation_of(asking),
+        "scoring": scoring_document(asking.scoring),
         **scored(trained),
         "baseline": None if baseline is None else scored(baseline),
     }

@@ -8,6 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from evidence.run import layout
+from evidence.scores.gain import gain_of_run
+from schemas.problems.problem import Problem
+from schemas.problems.render import as_sentence
+from trainer.data.answers import none_read
 from trainer.data.rows import RowFile
 from trainer.evaluation.asking import Asking
 from trainer.evaluation.evaluate import EVALUATED, Answered, answer_set, summary_of
@@ -62,9 +66,7 @@ class Evaluator:
             baseline,
             run_id=recorder.run_id,
             items=self.items,
-            settings=self.asking.settings,
-            stop_token_id=self.asking.stop_token_id,
-            prompt_template=self.asking.prompt_template,
+            asking=self.asking,
         )
         recorder.document(layout.EVAL_SUMMARY, summary)
         recorder.log(
@@ -76,7 +78,13 @@ class Evaluator:
             eval_set_sha256=summary["eval_set"]["sha256"],
             params_sha256=summary["checkpoint"]["params_sha256"],
         )
+        for problem in self.unread(trained):
+            recorder.log("warning", "answers_unread", f"{problem.code}: {as_sentence(problem)}", code=problem.code)
         return trained.evaluated.complete
+
+    def unread(self, answered: Answered) -> list[Problem]:
+        """Return the warning that no output had an answer of the form that is read."""
+        return none_read(answered.evaluated.rows, self.asking.scoring, file=layout.PREDICTIONS)
 
     def answers(self, state: TrainState, frozen: Params, *, file: str, what: str) -> Answered:
         """Return a model's answers, each written to `file` as it came."""
@@ -111,6 +119,7 @@ def evaluator_of(
         asking=Asking(
             settings=task.config.evaluation,
             form=data.form,
+            scoring=data.scoring,
             tokenizer=data.tokenizer,
             graphdef=task.model.graphdef,
             max_positions=task.model.source.spec.max_positions,
@@ -131,4 +140,5 @@ def in_words(summary: dict[str, Any], name: str) -> str:
     before = ""
     if summary["baseline"] and summary["baseline"]["metrics"]["exact_match"]["value"] is not None:
         before = f"; before training {summary['baseline']['metrics']['exact_match']['value']:.3f}"
-    return f"exact match on {name}: {score['value']:.3f} (95 % interval {interval}, {score['n']} items{before})"
+    form = "" if (gain := gain_of_run(summary)) is None else f"; {gain}"
+    return f"exact match on {name}: {score['value']:.3f} (95 % interval {interval}, {score['n']} items{before}){form}"

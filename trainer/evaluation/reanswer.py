@@ -15,10 +15,11 @@ from typing import Any, Literal
 
 from evidence.run import layout
 from evidence.scores.fingerprint import Agreement, agreement
+from evidence.scores.reading import Scoring, accepted_of
 from schemas.names import EVAL_SETS
 from trainer.data.rows import RowFile, read_eval_set
 from trainer.evaluation.asking import Asking
-from trainer.evaluation.evaluate import identity, prediction_row, scoring_of, text_of, unanswered_row
+from trainer.evaluation.evaluate import identity, prediction_row, text_of, unanswered_row
 from trainer.evaluation.one_pass import Followed, followed
 from trainer.evaluation.tolerance import allowed
 from trainer.model.params import Params
@@ -82,7 +83,7 @@ def reanswer(
     for row in known:
         item, prompt = by_id[row["id"]], prompts[row["id"]]
         if asking.has_room(prompt):
-            found[row["id"]] = prediction_row(item, next(completions), asking.tokenizer)
+            found[row["id"]] = prediction_row(item, next(completions), asking)
         else:
             most = asking.max_prompt_tokens
             found[row["id"]] = unanswered_row(item, prompt_tokens=len(prompt), max_prompt_tokens=most)
@@ -115,7 +116,7 @@ def compared(
     pairs = [(prompts[each], answer) for each, answer in tokens.items()]
     passes = followed(asking.graphdef, params, pairs, batch_size=asking.settings.batch_size)
     by_id = dict(zip(tokens, passes, strict=True))
-    return tuple(judged(row, found.get(row["id"]), by_id.get(row["id"]), platforms) for row in stated)
+    return tuple(judged(row, found.get(row["id"]), by_id.get(row["id"]), platforms, asking.scoring) for row in stated)
 
 
 def stated_tokens(row: Mapping[str, Any], asking: Asking, *, vocab: int) -> list[int] | None:
@@ -140,7 +141,11 @@ def stated_tokens(row: Mapping[str, Any], asking: Asking, *, vocab: int) -> list
 
 
 def judged(
-    stated: dict[str, Any], found: dict[str, Any] | None, passed: Followed | None, platforms: Collection[str]
+    stated: dict[str, Any],
+    found: dict[str, Any] | None,
+    passed: Followed | None,
+    platforms: Collection[str],
+    scoring: Scoring,
 ) -> Reanswered:
     """Return the verdict on one stated answer.
 
@@ -149,13 +154,14 @@ def judged(
         found: the row of now. None: the set has no such item.
         passed: how the model follows the stated answer. None: it is the same, or cannot be followed.
         platforms: where both were computed.
+        scoring: how answers are read.
     """
     agreed = None
     if found is not None and is_same(stated, found):
         verdict: Verdict = "identical"
         why = ""
     else:
-        why = other_item(stated, found) or other_scores(stated)
+        why = other_item(stated, found) or other_scores(stated, scoring)
         if not why and passed is None:
             why = "The stated answer is not one that the model's tokens can be."
         if not why and passed is not None:
@@ -187,12 +193,13 @@ def other_item(stated: dict[str, Any], found: dict[str, Any] | None) -> str:
     return ""
 
 
-def other_scores(stated: dict[str, Any]) -> str:
+def other_scores(stated: dict[str, Any], scoring: Scoring) -> str:
     """Return in which way an answer was scored otherwise than its text says; empty if it was not."""
     if stated["error"] is not None:
         return f"The run states an error ({stated['error']}), and the model answers."
-    for key, value in scoring_of(stated["output_text"], stated["finish_reason"], stated["expected"]).items():
-        if stated[key] != value:
+    verdict = scoring.verdict(stated["output_text"], stated["finish_reason"], accepted_of(stated))
+    for key, value in verdict.items():
+        if key in stated and stated[key] != value:
             return f"By its text, {key} is {value!r}; the run states {stated[key]!r}."
     return ""
 

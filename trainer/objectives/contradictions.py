@@ -7,6 +7,7 @@ from schemas.problems.problem import Gathering, Problem
 from schemas.problems.rule import Rule, problem_of
 from schemas.problems.words import listed
 from trainer.config.tree import Config
+from trainer.data.answers import refused_readers
 from trainer.data.buckets import no_buckets
 from trainer.data.kinds import refused_template
 from trainer.methods import method_of
@@ -33,6 +34,7 @@ def contradictions(config: Config) -> list[Problem]:
         if config.data.packing and not objective_of(config).can_pack:
             problems.append(cannot_pack(config))
     problems += [*no_buckets(config), *refused_template(config.data.template, config.name)]
+    problems += refused_readers(config.evaluation, config.name)
     if config.data.generated_rows and config.data.dataset not in DATASETS:
         problems.append(no_generator(config))
     return problems

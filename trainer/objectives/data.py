@@ -12,22 +12,25 @@ import numpy as np
 from evidence.rules.overlap import seen_in_training
 from evidence.run import layout
 from evidence.scores.overlap import Overlap, overlap_of
+from evidence.scores.reading import Scoring
 from evidence.scores.row_texts import row_texts
 from schemas.problems.problem import Gathering, Problem
 from schemas.problems.render import as_sentence
 from schemas.problems.rule import Rule, problem_of
 from trainer.config.tree import Config
 from trainer.config.tree import Data as Settings
+from trainer.data.answers import SCORING, scoring_document, scoring_from
 from trainer.data.dev_reasoning import generate_rows
 from trainer.data.encode import EncodedData, Tokenizer
 from trainer.data.kinds import kinds_in, odd_kinds
-from trainer.data.prompts import Asked, odd_items, prompts_of, refused_prompts
+from trainer.data.prompts import Asked
 from trainer.data.render import FORM, PromptForm, form_of, prompt_of
 from trainer.data.rows import RowFile, read_dataset, read_eval_set
 from trainer.data.shown import first_examples
 from trainer.data.source import RowSource, row_source
 from trainer.methods.model import Model
 from trainer.objectives import objective_of
+from trainer.objectives.items import Items, items_of
 from trainer.objectives.objective import Objective
 from trainer.recorder.recorder import Recorder
 
@@ -37,15 +40,6 @@ GENERATOR_SEED_OFFSET = 1_000_003
 TOO_LONG = Rule(
     "TP061", "Sequence too long", "data.max_length exceeds the model's positions.", "Lower data.max_length."
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Items:
-    """An evaluation set as it is put to the model."""
-
-    file: RowFile
-    prompts: list[list[int]]
-    """Token ids, one of each item."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +60,8 @@ class Data:
     """Sequences that an example makes: 2 of a pair."""
     form: PromptForm
     """How prompts are put to the model: as the rows were."""
+    scoring: Scoring
+    """How answers are read and compared: as set, or as the rows tell."""
     items: Items | None
     """What is asked. None: nothing is evaluated."""
     overlap: Overlap | None
@@ -115,7 +111,8 @@ class Data:
 
     def effective(self) -> dict[str, dict[str, Any]]:
         """Return what came of settings that the rows decide, by group of the configuration."""
-        return {} if self.form.conversation else {"data": {"template": self.form.template}}
+        came = {} if self.form.conversation else {"data": {"template": self.form.template}}
+        return came | {"evaluation": {"answer": self.scoring.answer, "compare": self.scoring.compare}}
 
     def first_rows(self, count: int) -> list[int]:
         """Return at most `count` of the rows that training sees first, each once."""
@@ -167,10 +164,10 @@ def read_data(
     odd = list(odd_kinds(kinds_in(rows), config.data.template, str(dataset.path)))
     problems += [each for each in odd if each.severity == "error"]
     form, positions = form_of(rows, config.data.template), model.source.spec.max_positions
+    scoring = scoring_from(config.evaluation, rows, file.rows if file else ())
     if file is not None:
         with Gathering(problems):
-            items = Items(file=file, prompts=prompts_of(file, form, tokenizer))
-            problems += unanswerable(config, items, max_positions=positions)
+            items = items_of(config, file, rows, form, tokenizer, scoring, problems, max_positions=positions)
     if not too_long:  # rows of a length that nobody means need not be made
         with Gathering(problems):
             encoded = objective.encode(
@@ -188,9 +185,10 @@ def read_data(
         source=source_of(encoded, objective, config, devices=devices),
         sequences_each=2 if objective.takes_pairs else 1,
         form=form,
+        scoring=scoring,
         items=items,
         overlap=None if file is None else overlap_of(file.rows, map(row_texts, rows)),
-        warnings=(*dataset.warnings, *odd, *encoded.warnings, *(odd_items(file, tokenizer) if file else ())),
+        warnings=(*dataset.warnings, *odd, *encoded.warnings, *(items.warnings if items else ())),
     )
 
 
@@ -207,17 +205,6 @@ def source_of(encoded: EncodedData, objective: Objective, config: Config, *, dev
     )
 
 
-def unanswerable(config: Config, items: Items, *, max_positions: int) -> list[Problem]:
-    """Return what keeps every item of an evaluation set from being answered."""
-    return refused_prompts(
-        items.prompts,
-        items.file,
-        model=config.model.name,
-        max_positions=max_positions,
-        max_new_tokens=config.evaluation.max_new_tokens,
-    )
-
-
 def generator_seed(config: Config) -> int:
     """Return the seed of generated rows."""
     return config.seed + GENERATOR_SEED_OFFSET
@@ -231,6 +218,8 @@ def record_data(recorder: Recorder, data: Data, *, examples: int) -> None:
     fields = {"conversation": form.conversation, "system": form.system}
     fields |= {} if form.conversation else {"template": form.template}
     recorder.log("info", FORM, f"the model is asked {asked}", **fields)
+    said = f"answers are read as {data.scoring.in_words()}"
+    recorder.log("info", SCORING, said, **scoring_document(data.scoring))
     for problem in (*data.seen, *data.warnings):
         what = f"{problem.code}: {as_sentence(problem)}"
         recorder.note("warning", "odd_row", what, code=problem.code, file=problem.file)

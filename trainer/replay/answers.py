@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from evidence.run import layout
+from evidence.scores.reading import Scoring, scoring_of
 from schemas.problems.problem import ProblemError
 from trainer.data.rows import RowFile
 from trainer.evaluation.asking import Asking
@@ -48,11 +49,20 @@ class Answers:
         }
 
 
-def asking_of(task: Task, data: Data) -> Asking:
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What a run was asked, and how its answers are read."""
+
+    items: RowFile
+    scoring: Scoring
+
+
+def asking_of(task: Task, data: Data, scoring: Scoring) -> Asking:
     """Return how the model of a run is asked."""
     return Asking(
         settings=task.config.evaluation,
         form=data.form,
+        scoring=scoring,
         tokenizer=data.tokenizer,
         graphdef=task.model.graphdef,
         max_positions=task.model.source.spec.max_positions,
@@ -65,7 +75,7 @@ def answered_again(
     drawn: set[str] | None,
     task: Task,
     data: Data,
-    items: RowFile,
+    asked: Asked,
     progress: Callable[[int, int], None],
 ) -> tuple[Reanswered, ...]:
     """Return how drawn answers compare with those that parameters give here.
@@ -76,18 +86,22 @@ def answered_again(
         drawn: ids of the items. None: all.
         task: what the run trains.
         data: that it learns from.
-        items: the set that the run was asked.
+        asked: the set that the run was asked, and how answers are read.
         progress: called with items done and items in all.
     """
     rows = [row for row in stated if drawn is None or row["id"] in drawn]
-    return reanswer(asking_of(task, data), params, rows, items, progress=progress) if rows else ()
+    if not rows:
+        return ()
+    return reanswer(asking_of(task, data, asked.scoring), params, rows, asked.items, progress=progress)
 
 
-def items_asked(run: Recorded, data: Data) -> RowFile | None:
+def items_asked(run: Recorded, data: Data) -> Asked | None:
     """Return the set that a run was asked: its configuration's, or that of a later evaluation; None for neither."""
     if data.items is not None:
-        return data.items.file
-    return None if run.summary is None else set_of(run.summary, run.answers)
+        return Asked(items=data.items.file, scoring=data.scoring)
+    if run.summary is None:
+        return None
+    return Asked(items=set_of(run.summary, run.answers), scoring=scoring_of(run.summary))
 
 
 def trained_params(run: Recorded, states: States, ended: TrainState | None) -> tuple[Params | None, str]:

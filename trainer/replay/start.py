@@ -10,6 +10,7 @@ from evidence.records.by_name import flatten
 from evidence.run import layout
 from schemas.problems.words import shown
 from schemas.validate import read_document
+from trainer.data.answers import scoring_document
 from trainer.evaluation.evaluate import generation_of
 from trainer.loop.record import model_group, training_group
 from trainer.loop.step import TrainState
@@ -53,11 +54,14 @@ def start_differences(
         for name, stated, found in _differing(run.manifest, here)
     ]
     if run.summary is not None and data.items is not None:
-        asking = asking_of(task, data)
-        how = generation_of(asking.settings, stop_token_id=asking.stop_token_id, prompt_template=asking.prompt_template)
+        here = {
+            "generation": generation_of(asking_of(task, data, data.scoring)),
+            "scoring": scoring_document(data.scoring),
+        }
         said += [
-            f"generation.{name} is {shown(stated)} in the run and {shown(found)} here"
-            for name, stated, found in _unequal(run.summary["generation"], how)
+            f"{group}.{name} is {shown(stated)} in the run and {shown(found)} here"
+            for group, how in here.items()
+            for name, stated, found in _unequal(run.summary.get(group, {}), how)
             if name != "sha256"
         ]
     examples = read_document(run.folder / layout.FIRST_EXAMPLES, "first_examples").value

@@ -132,6 +132,7 @@ def _pair_text(pair: Pair) -> str:
     )
     lines = [
         difference_sentence(pair, pair.score),
+        *_form_text(pair.score),
         counts,
         *_errors_text(pair, pair.score),
         _detectable_text(pair.score),
@@ -139,6 +140,11 @@ def _pair_text(pair: Pair) -> str:
         *_flips_text(pair.score.flips),
     ]
     return as_lines(lines)
+
+
+def _form_text(score: ScoreDifference) -> Iterator[str]:
+    if score.gain_of_form is not None:
+        yield f"  But {score.gain_of_form}."
 
 
 def _detectable_text(score: ScoreDifference) -> str:

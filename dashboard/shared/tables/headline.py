@@ -87,6 +87,10 @@ def _score(eval_summary: Document) -> Figure:
     details = [f"{formats.percent_range(low, high)}, n = {formats.count(count)}"]
     if baseline is not None:
         details.append(f"untrained {formats.percent(baseline)}")
+    if (lenient := number_at(eval_summary, "metrics", "lenient_match", "value")) is not None:
+        untrained = number_at(eval_summary, "baseline", "metrics", "lenient_match", "value")
+        before = "" if untrained is None else f", untrained {formats.percent(untrained)}"
+        details.append(f"leniently {formats.percent(lenient)}{before}")
     return Figure(
         label="Exact match",
         value=formats.percent(number_at(eval_summary, "metrics", "exact_match", "value")),

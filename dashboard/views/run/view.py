@@ -24,6 +24,7 @@ from evidence.records.facts import facts_of
 from evidence.records.foreign.view import ForeignRun
 from evidence.records.ours import Run
 from evidence.run.layout import CONFIG, METRICS
+from evidence.scores.gain import gain_of_run
 from launch import queue
 from launch.resuming import can_resume
 from schemas.problems.words import counted
@@ -98,6 +99,8 @@ def _figures(run: Run, series: Series) -> None:
     manifest = (run.manifest or {}) | {"result": (facts.manifest or {}).get("result")}
     is_sound = METRICS not in facts.withheld
     markup.figures(headline.figures(manifest, facts.eval_summary, run.plan, series, is_sound=is_sound))
+    if gain := gain_of_run(facts.eval_summary):
+        markup.note(f"{gain[0].upper()}{gain[1:]}.")
     if withheld:
         markup.note(" ".join(withheld))
 

@@ -22,6 +22,7 @@ from evidence.judge.record import record_of
 from evidence.records.by_name import flatten
 from evidence.records.facts import Document, Facts
 from evidence.run.notes import Notes
+from evidence.scores.gain import gain_of_run
 from evidence.scores.recompute import GROUPINGS
 from schemas.problems import formats
 from schemas.problems.problem import Problem
@@ -92,6 +93,7 @@ def _run(run: ReportRun) -> str:
         "".join(f"<p>{text(reason)}</p>\n" for reason in run.grade.reasons),
         _notes(run.notes),
         _figures(headlines(record)),
+        _gain(record.facts),
         _loss(run.facts),
         _scores(record.facts),
         _settings(run.facts),
@@ -147,6 +149,12 @@ def _notes(notes: Notes) -> str:
 def _figures(figures: Sequence[Headline]) -> str:
     cells = "".join(f"<div><dt>{text(figure.name)}</dt><dd>{text(figure.as_text())}</dd></div>" for figure in figures)
     return f'<dl class="figures">{cells}</dl>\n'
+
+
+def _gain(facts: Facts) -> str:
+    """Return that a gain is one of form; nothing where it is not."""
+    gain = gain_of_run(facts.eval_summary)
+    return "" if gain is None else f"<p>{text(gain[0].upper() + gain[1:])}.</p>\n"
 
 
 def _loss(facts: Facts) -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 
-from evidence.records.facts import Facts
+from evidence.records.facts import Document, Facts
 from evidence.records.values import found
 from evidence.rules.contradiction.scores import Answers, answers_of
 from evidence.run import layout
 from evidence.run.hashes import sha256_json, sha256_lines
+from evidence.scores.reading import expected_line, scoring_of
+from schemas.catalog import VERSION
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule, first_few
 from schemas.problems.words import shown
@@ -92,7 +95,7 @@ def questions_are_those_of_the_set(facts: Facts) -> Iterator[Problem]:
         if len(answers.rows) != stated["items"]:
             continue  # A part of the set has another hash; the count is judged by its own rule.
         for key, name in _HASHED:
-            actual = sha256_lines(row[key] for row in answers.rows)
+            actual = sha256_lines(_text(row, key) for row in answers.rows)
             if actual != stated[name]:
                 what = f"The field {key} of {answers.file} does not have the hash that is stated for the set."
                 yield found(
@@ -111,8 +114,9 @@ def baseline_answers_the_same(facts: Facts) -> Iterator[Problem]:
         return
     for line, (after, before) in enumerate(zip(facts.predictions, facts.baseline_predictions, strict=False), start=1):
         for key, _ in _HASHED:
-            if after[key] != before[key]:
-                what = f"{key} is {shown(before[key])}; {layout.PREDICTIONS} has {shown(after[key])} in this line."
+            was, became = _text(before, key), _text(after, key)
+            if became != was:
+                what = f"{key} is {shown(was)}; {layout.PREDICTIONS} has {shown(became)} in this line."
                 yield found(
                     facts.folder, UNLIKE_BASELINE, layout.BASELINE_PREDICTIONS, what, line=line, pointer=f"/{key}"
                 )
@@ -120,19 +124,21 @@ def baseline_answers_the_same(facts: Facts) -> Iterator[Problem]:
 
 
 def generation_has_its_hash(facts: Facts) -> Iterator[Problem]:
-    """Yield a problem where the generation settings do not have the stated hash."""
+    """Yield a problem where the settings of generation or scoring do not have the stated hash."""
     if facts.eval_summary is None:
         return
-    settings = {key: value for key, value in facts.eval_summary["generation"].items() if key != "sha256"}
-    if sha256_json(settings) != facts.eval_summary["generation"]["sha256"]:
-        yield found(
-            facts.folder,
-            OTHER_GENERATION,
-            layout.EVAL_SUMMARY,
-            "The generation settings do not have the hash stated beside them.",
-            expected=sha256_json(settings),
-            pointer="/generation/sha256",
-        )
+    for group in ("generation", "scoring"):
+        stated = facts.eval_summary.get(group, {})
+        settings = {key: value for key, value in stated.items() if key != "sha256"}
+        if stated and sha256_json(settings) != stated["sha256"]:
+            yield found(
+                facts.folder,
+                OTHER_GENERATION,
+                layout.EVAL_SUMMARY,
+                f"The {group} settings do not have the hash stated beside them.",
+                expected=sha256_json(settings),
+                pointer=f"/{group}/sha256",
+            )
 
 
 def evaluation_is_the_declared_one(facts: Facts) -> Iterator[Problem]:
@@ -148,6 +154,32 @@ def evaluation_is_the_declared_one(facts: Facts) -> Iterator[Problem]:
         asked = declared.get(key)
         if asked is not None and _last_part(asked) != _last_part(effective):
             what = f"The evaluation states {shown(effective)}; config.yaml states {shown(asked)} at /evaluation/{key}."
+            yield found(
+                facts.folder, OTHER_EVALUATION, layout.EVAL_SUMMARY, what, expected=shown(asked), pointer=pointer
+            )
+
+
+def answers_are_read_as_declared(facts: Facts) -> Iterator[Problem]:
+    """Yield problems where answers were read otherwise than config.yaml or the log states.
+
+    A configuration of an earlier version means tags, compared exactly.
+    """
+    if facts.eval_summary is None:
+        return
+    scoring = asdict(scoring_of(facts.eval_summary))
+    for line, record in enumerate(facts.log or [], start=1):
+        if record["event"] == "scoring" and any(record["fields"].get(key) != value for key, value in scoring.items()):
+            what = "The event scoring states another way of reading answers than eval_summary.json."
+            yield found(facts.folder, OTHER_EVALUATION, layout.LOG, what, line=line)
+    if facts.config is None:
+        return
+    earlier = {"answer": "tags", "compare": "exact"} if _is_earlier(facts.config) else {}
+    declared = earlier | facts.config.get("evaluation", {})
+    for key, effective in scoring.items():
+        asked = declared.get(key)
+        if asked is not None and asked != effective:
+            what = f"The evaluation states {shown(effective)}; config.yaml states {shown(asked)} at /evaluation/{key}."
+            pointer = f"/scoring/{key}"
             yield found(
                 facts.folder, OTHER_EVALUATION, layout.EVAL_SUMMARY, what, expected=shown(asked), pointer=pointer
             )
@@ -190,6 +222,16 @@ def _repeated(facts: Facts, answers: Answers) -> Iterator[Problem]:
             yield found(facts.folder, ASKED_TWICE, answers.file, what, line=place, pointer="/id")
 
 
+def _text(row: Document, key: str) -> str:
+    """Return what a row repeats of its item as the text of which the set's hash is made."""
+    return expected_line(row) if key == "expected" else str(row[key])
+
+
+def _is_earlier(config: Document) -> bool:
+    """Return whether a configuration is of a version in which the reader was no setting."""
+    return str(config.get("schema_version", VERSION)) < "1.2"
+
+
 def _last_part(value: object) -> object:
     return value.rsplit("/", 1)[-1] if isinstance(value, str) else value
 
@@ -202,5 +244,6 @@ CHECKS = (
     generation_has_its_hash,
     outputs_end_with_the_end_token,
     evaluation_is_the_declared_one,
+    answers_are_read_as_declared,
     baseline_is_the_declared_one,
 )

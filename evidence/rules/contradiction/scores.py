@@ -10,8 +10,9 @@ from evidence.records.facts import Document, Facts
 from evidence.records.values import found, same
 from evidence.run import layout
 from evidence.scores.fingerprint import fingerprint_bytes
+from evidence.scores.patterns.parse import PatternError
+from evidence.scores.reading import Scoring, accepted_of, scoring_of
 from evidence.scores.recompute import scores_of
-from evidence.scores.scoring import extract_answer, format_ok, is_correct
 from schemas.problems.problem import Problem, pointer_to
 from schemas.problems.rule import Rule, first_few
 from schemas.problems.words import shown
@@ -79,8 +80,16 @@ def scores_follow_from_predictions(facts: Facts) -> Iterator[Problem]:
 
 def verdicts_follow_from_outputs(facts: Facts) -> Iterator[Problem]:
     """Yield a problem for each row whose verdict its own text does not give."""
+    scoring = scoring_of(facts.eval_summary)
+    try:
+        scoring.read("")
+    except PatternError as error:
+        what = f"The pattern {shown(scoring.answer_regex)} reads no answer: {error}."
+        pointer = "/scoring/answer_regex"
+        yield found(facts.folder, OTHER_VERDICT, layout.EVAL_SUMMARY, what, pointer=pointer)
+        return
     for file, rows in _prediction_files(facts):
-        yield from first_few(_wrong_verdicts(facts, file, rows))
+        yield from first_few(_wrong_verdicts(facts, file, rows, scoring))
 
 
 def outputs_are_whole(facts: Facts) -> Iterator[Problem]:
@@ -111,17 +120,14 @@ def _leaves_that_differ(
         yield path, stated, computed
 
 
-def _wrong_verdicts(facts: Facts, file: str, rows: Sequence[Document]) -> Iterator[Problem]:
+def _wrong_verdicts(facts: Facts, file: str, rows: Sequence[Document], scoring: Scoring) -> Iterator[Problem]:
+    # Rows of earlier versions do not say what is right leniently; either all of a file do, or none.
+    is_lenient = any("lenient_correct" in row for row in rows)
     for line, row in enumerate(rows, start=1):
-        extracted = extract_answer(row["output_text"])
-        right = {
-            "extracted_answer": extracted,
-            "correct": is_correct(extracted, row["expected"]),
-            "format_ok": format_ok(row["output_text"], row["finish_reason"]),
-        }
+        right = scoring.verdict(row["output_text"], row["finish_reason"], accepted_of(row))
         for key, value in right.items():
-            if row[key] != value:
-                what = f"{key} of {row['id']} is {shown(row[key])}; its output gives {shown(value)}."
+            if row.get(key) != value and (is_lenient or key != "lenient_correct"):
+                what = f"{key} of {row['id']} is {shown(row.get(key))}; its output gives {shown(value)}."
                 yield found(
                     facts.folder, OTHER_VERDICT, file, what, expected=shown(value), line=line, pointer=f"/{key}"
                 )

@@ -61,6 +61,7 @@ def right_values_of(node: dict[str, Any]) -> st.SearchStrategy[Any]:
         "integer": lambda: st.integers(low, high) | st.sampled_from([low, high, 5.0]),
         "number": lambda: st.floats(low, high) | whole_numbers(low, high) | st.sampled_from([low, high]),
         "string": lambda: right_texts_of(node),
+        "array": lambda: st.lists(right_values_of(node["items"]), min_size=node.get("minItems", 0), max_size=3),
         "object": lambda: st.dictionaries(RIGHT_TEXT, RIGHT_VALUE, max_size=3),
     }
     return st.one_of([by_type[name]() for name in types_of(node)])
@@ -81,9 +82,15 @@ def right_texts_of(node: dict[str, Any]) -> st.SearchStrategy[str]:
     return examples | RIGHT_TEXT.filter(is_right) if is_right("1 + 1") else examples
 
 
+def whole(node: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
+    """Return a node with what it refers to, that of a list included."""
+    node = resolved(node, document)
+    return node | {"items": resolved(node["items"], document)} if "items" in node else node
+
+
 def rows_of(kind: str) -> st.SearchStrategy[dict[str, Any]]:
     document = schema(kind)
-    fields = {name: right_values_of(resolved(node, document)) for name, node in document["properties"].items()}
+    fields = {name: right_values_of(whole(node, document)) for name, node in document["properties"].items()}
     needed = {name: fields.pop(name) for name in document["required"]}
     return st.fixed_dictionaries(needed, optional=fields)
 

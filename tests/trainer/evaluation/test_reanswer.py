@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from evidence.scores.fingerprint import fingerprint_of
+from evidence.scores.reading import Scoring
 from trainer.evaluation.one_pass import Followed
 from trainer.evaluation.reanswer import Reanswered, judged
 from trainer.evaluation.tolerance import TOLERANCE, allowed
@@ -37,14 +38,14 @@ def verdict(stated: dict[str, Any], *, noise: float = 0.0, margin: float = 0.0, 
     changed = STATES * (1 + noise * np.random.default_rng(1).standard_normal(STATES.shape))
     margins = np.full(40, margin, np.float32)
     passed = Followed(states=changed.astype(np.float32), margins=margins)
-    return judged(stated, ELSEWHERE, passed, platforms)
+    return judged(stated, ELSEWHERE, passed, platforms, Scoring())
 
 
 def test_the_same_bits_are_identical():
-    found = judged(ROW, dict(ROW), None, ())
+    found = judged(ROW, dict(ROW), None, (), Scoring())
     assert (found.verdict, found.why, found.agreement) == ("identical", "", None)
     without = {key: value for key, value in ROW.items() if key not in ("fingerprint", "output_token_ids")}
-    assert judged(without, ROW, None, ()).verdict == "identical"  # an earlier run states less
+    assert judged(without, ROW, None, (), Scoring()).verdict == "identical"  # an earlier run states less
 
 
 def test_states_that_hardware_moves_a_little_are_within_tolerance():
@@ -85,7 +86,7 @@ def test_what_was_edited_is_named(change: dict[str, Any], why: str):
 
 
 def test_an_item_that_the_set_does_not_have_is_named():
-    assert judged(ROW, None, None, ()).why == "The evaluation set has no item of this id."
+    assert judged(ROW, None, None, (), Scoring()).why == "The evaluation set has no item of this id."
 
 
 def test_fewer_bits_allow_more():

@@ -113,13 +113,19 @@ def _difference(pair: Pair, found: ScoreDifference) -> Row:
         formats.points(found.difference),
         f"{formats.points(found.low)} to {formats.points(found.high)}",
         f"{found.test}, {_p_value(found)}",
-        "different (p < 0.05)" if found.adjusted_p_value < 0.05 else "no difference shown (p ≥ 0.05)",
+        _verdict(found),
         *(
             formats.count(cell)
             for cell in (table.items, table.both, table.only_first, table.only_second, table.neither)
         ),
         formats.points(found.detectable_difference),
     )
+
+
+def _verdict(found: ScoreDifference) -> str:
+    """Return whether a difference was shown, and that it is one of form."""
+    said = "different (p < 0.05)" if found.adjusted_p_value < 0.05 else "no difference shown (p ≥ 0.05)"
+    return said if found.gain_of_form is None else f"{said}; {found.gain_of_form}"
 
 
 def flip(found: Flip) -> Row:

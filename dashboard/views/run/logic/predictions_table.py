@@ -67,7 +67,7 @@ def table(rows: Sequence[Row]) -> pa.Table:
             "outcome": _outcome(row),
             "form": _FORMS[flag_at(row, "format_ok")],
             "prompt": glimpse(visible(text_at(row, "prompt") or ""), _LONGEST),
-            "expected": shortened(visible(text_at(row, "expected") or ""), _LONGEST),
+            "expected": shortened(visible(_expected(row)), _LONGEST),
             "got": shortened(visible(text_at(row, "extracted_answer") or ""), _LONGEST) or None,
             "tokens": number_at(row, "output_tokens"),
             "finish": text_at(row, "finish_reason"),
@@ -86,7 +86,10 @@ def table(rows: Sequence[Row]) -> pa.Table:
 
 
 def score_rows(eval_summary: Row) -> list[tuple[str, ...]]:
-    """Return the scores over all items and by group: group, value, items, exact match, interval, form, untrained."""
+    """Return the scores over all items and by group.
+
+    These are group, value, items, exact match, its interval, form, untrained, lenient, and untrained lenient.
+    """
     baseline = eval_summary.get("baseline")
     baseline = baseline if isinstance(baseline, Mapping) else {}
     rows = [_score_row("all items", "", eval_summary.get("metrics"), baseline.get("metrics"))]
@@ -107,6 +110,8 @@ def _score_row(group: str, value: str, metrics: Any, untrained: Any) -> tuple[st
         formats.percent_range(number_at(exact, "interval", "low"), number_at(exact, "interval", "high")),
         formats.percent(number_at(form, "value")),
         formats.percent(number_at(_mapping(untrained), "exact_match", "value")),
+        formats.percent(number_at(_mapping(metrics), "lenient_match", "value")),
+        formats.percent(number_at(_mapping(untrained), "lenient_match", "value")),
     )
 
 
@@ -118,6 +123,13 @@ def _outcome(row: Row) -> str:
     if row.get("error") is not None:
         return "! error"
     return _WORDS[flag_at(row, "correct")]
+
+
+def _expected(row: Row) -> str:
+    """Return the answers that count as right, those after the first behind `or`."""
+    others = row.get("also_expected")
+    texts = [text_at(row, "expected") or "", *(others if isinstance(others, list) else [])]
+    return " or ".join(map(str, texts))
 
 
 def _text(row: Row) -> str:

@@ -24,6 +24,19 @@ _LONGEST_ITEM = 200
 """Characters of an item's name that an address takes; those of other tools may be of any length."""
 _ROW_PIXELS, _FEW_ROWS = 36, 11
 
+_SCORES = (
+    "Group",
+    "Value",
+    "Items",
+    "Exact match",
+    "95 % interval",
+    "Form",
+    "Untrained",
+    "Lenient",
+    "Untrained, lenient",
+)
+"""Titles of the scores by group."""
+
 _COLUMNS: Mapping[str, Any] = {
     "id": st.column_config.TextColumn("Item", width=110, pinned=True),
     "outcome": st.column_config.TextColumn("Outcome", width=96),
@@ -134,9 +147,19 @@ def _table(shown: Sequence[Row]) -> bool:
 def _scores(eval_summary: Row) -> None:
     with st.expander("Scores by group", icon=":material/analytics:"):
         markup.table(
-            ["Group", "Value", "Items", "Exact match", "95 % interval", "Form", "Untrained"],
+            [
+                "Group",
+                "Value",
+                "Items",
+                "Exact match",
+                "95 % interval",
+                "Form",
+                "Untrained",
+                "Lenient",
+                "Untrained, lenient",
+            ],
             predictions_table.score_rows(eval_summary),
-            numbers=[2, 3, 4, 5, 6],
+            numbers=range(2, 9),
         )
 
 

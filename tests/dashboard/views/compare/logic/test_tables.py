@@ -165,7 +165,12 @@ def test_scores_by_group_beside_the_untrained_model(tmp_path: Path) -> None:
         "75.8–100.0 %",
         "100.0 %",
         "0.0 %",
+        "–",
+        "–",
     )
+    lenient = {"exact_match": {}, "lenient_match": {"value": 0.5}}
+    [whole] = predictions_table.score_rows({"metrics": lenient, "baseline": {"metrics": lenient}})
+    assert whole[-2:] == ("50.0 %", "50.0 %")
     assert [row[:3] for row in rows[1:3]] == [("section", "core", "9"), ("section", "edge", "3")]
 
 

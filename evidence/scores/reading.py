@@ -1,0 +1,164 @@
+"""How the answer in an output is read and compared: strictly, as an evaluation is set, and leniently beside it.
+
+A `Scoring` alone says what an output is worth: the trainer states what it gives, the checker computes it again, and
+whatever else rewards answers can use it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from evidence.scores.patterns.match import machine_of
+from evidence.scores.scoring import TAGS, extract_answer, format_ok
+from evidence.scores.written_numbers import last_number, number_of, same_number
+
+Answer = Literal["tags", "whole", "last_number", "last_line", "choice", "regex"]
+Compare = Literal["exact", "folded", "numeric"]
+
+TOLERANCE = 1e-6
+"""Of numbers that are written in two ways."""
+_LENIENT_CHARACTERS = 2_000
+"""Of an output, the last ones, in which a lenient reader looks."""
+
+_LETTER = re.compile(r"\(?([A-Ja-j])\)?[.:]?")
+# A and I also stand for words; they count as choices unless a word follows them.
+_CHOICE = re.compile(r"(?<![A-Za-z0-9'])(?:[B-HJ]|[AI](?! (?!is\b)[a-z]))(?![A-Za-z0-9'])")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scoring:
+    """How answers are read and compared. The defaults are what versions before 1.2 did."""
+
+    answer: Answer = "tags"
+    answer_regex: str | None = None
+    """A pattern that `machine_of` takes, where answers are read by one."""
+    compare: Compare = "exact"
+    tolerance: float = TOLERANCE
+    """Of numbers that are compared, as a share of the expected one where that is above 1."""
+
+    def read(self, text: str) -> str | None:
+        """Return the answer in an output, None if it has none."""
+        if self.answer == "tags":
+            return extract_answer(text)
+        if self.answer == "last_number":
+            return last_number(text)
+        if self.answer == "choice":
+            return last_choice(text)
+        if self.answer == "regex":
+            found = machine_of(self.answer_regex or "").last(text)
+            return None if found is None else found.strip()
+        plain = text.strip()
+        return (plain.splitlines()[-1].strip() if self.answer == "last_line" else plain) if plain else None
+
+    def is_right(self, answer: str | None, accepted: Sequence[str]) -> bool:
+        """Return whether an answer that was read is one of those that are accepted."""
+        return answer is not None and any(self._same(answer, one) for one in accepted)
+
+    def has_form(self, text: str, finish_reason: str) -> bool:
+        """Return whether an output has the form that is read: of tags the exact one, else an answer, and its end."""
+        if self.answer == "tags":
+            return format_ok(text, finish_reason)
+        answer = self.read(text)
+        return finish_reason == "stop" and answer is not None and self.can_compare(answer)
+
+    def can_compare(self, answer: str) -> bool:
+        """Return whether an answer is of the kind that is compared."""
+        return self.compare != "numeric" or number_of(answer) is not None
+
+    def verdict(self, text: str, finish_reason: str, accepted: Sequence[str]) -> dict[str, Any]:
+        """Return what an output is worth, as its prediction row states it.
+
+        Args:
+            text: of the output.
+            finish_reason: stop, length or error.
+            accepted: the answers of which each is right, one at least.
+        """
+        answer = self.read(text)
+        correct = self.is_right(answer, accepted)
+        return {
+            "extracted_answer": answer,
+            "correct": correct,
+            "format_ok": self.has_form(text, finish_reason),
+            "lenient_correct": correct or any(is_right_leniently(text, one) for one in accepted),
+        }
+
+    def in_words(self) -> str:
+        """Return it in a few words: `last_number, compared numeric`."""
+        return f"{self.answer}, compared {self.compare}"
+
+    def _same(self, answer: str, expected: str) -> bool:
+        if self.compare == "numeric":
+            return same_number(answer, expected, self.tolerance)
+        if self.compare == "folded":
+            return folded(answer) == folded(expected)
+        return answer.strip() == expected.strip()
+
+
+def scoring_of(summary: Mapping[str, Any] | None) -> Scoring:
+    """Return how the answers of a valid eval_summary.json were read; one of an earlier version does not say so."""
+    stated = (summary or {}).get("scoring")
+    return Scoring() if stated is None else Scoring(**{key: stated[key] for key in asdict(Scoring())})
+
+
+def accepted_of(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the answers that count as right, of an evaluation item or of a row of predictions."""
+    expected = row["expected"]
+    first = (expected,) if isinstance(expected, str) else tuple(expected)
+    return (*first, *row.get("also_expected", ()))
+
+
+def expected_line(row: Mapping[str, Any]) -> str:
+    """Return the answers that count as right as one text, of which a set's hash is made: several as a JSON array."""
+    accepted = accepted_of(row)
+    return accepted[0] if len(accepted) == 1 else json.dumps(accepted, ensure_ascii=False)
+
+
+def is_right_leniently(text: str, expected: str) -> bool:
+    """Return whether the end of an output gives an answer, whatever its form.
+
+    Of a number that is the last number, of a letter from A to J the last choice, else the last words.
+
+    >>> [is_right_leniently("So the answer is 4.", "4"), is_right_leniently("It is (B).", "B")]
+    [True, True]
+    >>> [is_right_leniently("He is her husband!", "husband"), is_right_leniently("husband, I think", "husband")]
+    [True, False]
+    """
+    plain = text[-_LENIENT_CHARACTERS:]
+    for tag in TAGS:
+        plain = plain.replace(tag, " ")
+    if number_of(expected) is not None:
+        return same_number(last_number(plain) or "", expected, TOLERANCE)
+    if is_choice(expected):
+        return folded(last_choice(plain) or "") == folded(expected.strip("(). "))
+    words = re.findall(r"\w+", expected.casefold())
+    if not words:
+        return plain.rstrip().endswith(expected.strip())
+    return re.findall(r"\w+", plain.casefold())[-len(words) :] == words
+
+
+def last_choice(text: str) -> str | None:
+    """Return the letter of the last choice of a text, None if there is none: the whole text, or a capital alone.
+
+    >>> last_choice("b"), last_choice("(C)"), last_choice("B, not A. A cat is none."), last_choice("I do not know")
+    ('B', 'C', 'A', None)
+    """
+    if whole := _LETTER.fullmatch(text.strip()):
+        return whole[1].upper()
+    found = None
+    for match in _CHOICE.finditer(text):
+        found = match[0]
+    return found
+
+
+def is_choice(text: str) -> bool:
+    """Return whether a text is the letter of a choice, A to J: `B`, `(B)`, `b.`."""
+    return _LETTER.fullmatch(text.strip()) is not None
+
+
+def folded(text: str) -> str:
+    """Return a text without case, and with one space for any white space."""
+    return " ".join(text.casefold().split())

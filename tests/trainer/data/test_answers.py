@@ -1,0 +1,179 @@
+"""How the reader of answers is told from rows, and what is said before anything is spent."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tasks import inputs_of
+
+from evidence.scores.reading import Scoring
+from schemas.problems.problem import ProblemError
+from schemas.problems.render import as_text
+from trainer.config.tree import Config, Data, Evaluation, Model, config_of, document_of
+from trainer.data.answers import none_read, scoring_from
+
+TRACE = {"prompt": "2 + 2?", "steps": [{"i": 0, "type": "compute", "content": "4."}], "final_answer": "4"}
+NUMBER = {"prompt": "2 + 3?", "completion": "5"}
+WORD = {"prompt": "Who?", "completion": "Bob"}
+SOLUTION = {"prompt": "2 + 3?", "completion": "Two and three.\n#### 5"}
+LETTER = {"prompt": "Which?", "completion": "It is (B)."}
+TALK = {"messages": [{"role": "user", "content": "2 + 3?"}, {"role": "assistant", "content": "5"}]}
+
+
+def items(*expected: Any) -> list[dict[str, Any]]:
+    return [{"id": f"i{n}", "prompt": f"{n}?", "expected": one} for n, one in enumerate(expected)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected", "answer", "compare"),
+    [
+        ([TRACE], ["4"], "tags", "exact"),
+        ([TRACE, TRACE, WORD], ["4"], "tags", "exact"),
+        ([TRACE, WORD, WORD], ["Bob"], "whole", "exact"),
+        ([NUMBER], ["5"], "whole", "exact"),
+        ([SOLUTION], ["5", ["6", "7"]], "last_number", "numeric"),
+        ([SOLUTION], ["five"], "whole", "exact"),
+        ([SOLUTION], [], "whole", "exact"),
+        ([LETTER], ["B", "(C)"], "choice", "folded"),
+        ([TALK], ["5"], "whole", "exact"),
+        ([{"chosen": TRACE, "rejected": WORD}], ["4"], "tags", "exact"),
+        ([{"text": "A story."}], ["4"], "whole", "exact"),
+    ],
+)
+def test_the_reader_is_told_from_the_rows(rows: list, expected: list, answer: str, compare: str):
+    assert scoring_from(Evaluation(), rows, items(*expected)) == Scoring(answer=answer, compare=compare)
+
+
+def test_what_is_set_is_not_told():
+    settings = Evaluation(answer="regex", answer_regex="#### (.*)", compare="numeric", tolerance=0.1)
+    scoring = scoring_from(settings, [TRACE], items("4"))
+    assert scoring == Scoring(answer="regex", answer_regex="#### (.*)", compare="numeric", tolerance=0.1)
+
+
+def test_a_configuration_of_an_earlier_version_reads_tags():
+    earlier = document_of(Config(model=Model(name="tiny-gpt2"))) | {"schema_version": "1.1"}
+    for key in ("answer", "answer_regex", "compare", "tolerance"):
+        del earlier["evaluation"][key]
+    assert scoring_from(config_of(earlier).evaluation, [NUMBER], items("5")) == Scoring()
+
+
+def asked(folder: Path, rows: list, expected: list, **settings: Any) -> Config:
+    for name, lines in (("rows.jsonl", rows), ("items.jsonl", items(*expected))):
+        (folder / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return Config(
+        model=Model(name="tiny-gpt2"),
+        data=Data(dataset=str(folder / "rows.jsonl"), max_length=64),
+        evaluation=Evaluation(eval_set=str(folder / "items.jsonl"), max_new_tokens=4, **settings),
+    )
+
+
+def refusal_of(config: Config) -> str:
+    with pytest.raises(ProblemError) as caught:
+        inputs_of(config)
+    assert caught.value.exit_code == 2
+    return as_text(caught.value.problems)
+
+
+UNREADABLE = (
+    "  Every output to this item would count as wrong, whatever it says.\n"
+    "  Next: Choose another evaluation.answer or evaluation.compare, or correct the item.\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected", "what"),
+    [
+        ({"answer": "choice"}, "husband", "evaluation.answer choice never reads"),
+        ({"answer": "last_number"}, "husband", "is no number, and answers are compared as numbers"),
+        ({"answer": "whole", "compare": "numeric"}, "husband", "is no number, and answers are compared as numbers"),
+        ({"answer": "last_line"}, "two\nlines", "evaluation.answer last_line never reads"),
+        ({"answer": "tags"}, "<answer>4</answer>", "holds a tag, and the answer is what stands between tags"),
+        ({"answer": "whole"}, " ", "is blank"),
+        ({"answer": "choice"}, ["B", "none"], "evaluation.answer choice never reads"),
+    ],
+)
+def test_expected_answers_that_cannot_be_read_are_refused(settings: dict, expected: Any, what: str, tmp_path: Path):
+    said = refusal_of(asked(tmp_path, [WORD], [expected], **settings))
+    assert f"error TP008: {tmp_path / 'items.jsonl'} at /expected (line 1): i0 expects " in said
+    assert f", which {what}.\n{UNREADABLE}" in said
+
+
+@pytest.mark.parametrize(
+    ("settings", "what"),
+    [
+        ({"answer": "regex"}, "evaluation.answer is regex, and evaluation.answer_regex is not set."),
+        (
+            {"answer": "regex", "answer_regex": "(a"},
+            'evaluation.answer_regex is "(a": missing ), unterminated subpattern at position 0.',
+        ),
+        (
+            {"answer": "regex", "answer_regex": "(a*)*b"},
+            'evaluation.answer_regex is "(a*)*b": it repeats something that may be empty.',
+        ),
+        (
+            {"answer": "whole", "answer_regex": "a"},
+            'evaluation.answer_regex is set, and evaluation.answer is "whole", which does not use it.',
+        ),
+        (
+            {"answer": "whole", "tolerance": 0.1},
+            "evaluation.tolerance is 0.1, and answers are compared exact.",
+        ),
+    ],
+)
+def test_settings_of_the_reader_are_held_against_each_other(settings: dict, what: str, tmp_path: Path):
+    said = refusal_of(asked(tmp_path, [WORD], ["Bob"], **settings))
+    code = "TP009" if "does not use" in what or "tolerance" in what else "TP007"
+    assert said.startswith(f"error {code}: run at /evaluation/")
+    assert f": {what}\n" in said
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected", "settings", "what"),
+    [
+        (
+            [NUMBER],
+            "5",
+            {"answer": "tags"},
+            'Answers are read as tags, compared exact; none of 1 training rows has one. The first teaches "5".',
+        ),
+        (
+            [SOLUTION],
+            "5",
+            {"answer": "whole"},
+            (
+                "Answers are read as whole, compared exact; none of 1 training rows has one of the kind that the items "
+                'expect. The first teaches "Two and three. #### 5".'
+            ),
+        ),
+        (
+            [WORD, WORD],
+            "Bob",
+            {"answer": "regex", "answer_regex": "#### (.*)"},
+            'Answers are read as regex, compared exact; none of 2 training rows has one. The first teaches "Bob".',
+        ),
+    ],
+)
+def test_rows_that_do_not_teach_the_form_are_told(rows, expected, settings, what: str, tmp_path: Path):
+    _, data = inputs_of(asked(tmp_path, rows, [expected], **settings))
+    assert [(each.severity, each.what) for each in data.warnings if each.code == "TP087"] == [("warning", what)]
+
+
+def test_rows_that_teach_the_form_are_not_told(tmp_path: Path):
+    for rows, expected in (([NUMBER], "5"), ([TRACE], "4"), ([WORD], "Bob"), ([SOLUTION], "5")):
+        _, data = inputs_of(asked(tmp_path, [*rows, *rows, WORD], [expected]))
+        assert [each.what for each in data.warnings if each.code == "TP087"] == []
+
+
+def test_outputs_without_the_form_are_shown():
+    texts = ["It is 5.", "It is 5.", "word " * 30, "", "Another."]
+    rows = [{"output_text": text, "error": None, "extracted_answer": None} for text in texts]
+    assert as_text(none_read(rows, Scoring(), file="predictions.jsonl")) == (
+        "warning TP088: predictions.jsonl: Answers are read as tags, compared exact; none of 5 outputs has one, "
+        f'such as "It is 5.", "…{("word " * 30).strip()[-39:]}" and "".\n'
+        "  The score is 0 for the form alone: it says nothing of the answers.\n"
+        "  Next: Read the outputs; if they answer, evaluate another run with another evaluation.answer, or teach the "
+        "form.\n"
+    )
+    assert none_read([*rows, rows[0] | {"extracted_answer": "4"}], Scoring(), file="") == []
+    assert none_read([rows[0] | {"error": "too long"}], Scoring(), file="") == []

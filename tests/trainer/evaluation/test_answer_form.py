@@ -1,0 +1,220 @@
+"""A run whose answers are whole outputs: told from its rows, stated, held by `check`, asked again, compared."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from leaves import Forger, Forgery
+
+from dashboard.shared.reading.series import Tail
+from dashboard.shared.tables import headline
+from evidence.compare.comparison import Pair, compare_runs
+from evidence.compare.score_difference import score_difference
+from evidence.judge.judgement import check_run
+from evidence.records.ours import read_run
+from evidence.run import layout
+from evidence.run.hashes import sha256_json
+from evidence.scores.gain import gain_of_run
+from evidence.scores.reading import Scoring
+from evidence.scores.recompute import scores_of
+from trainer.challenge_run import ChallengeRequest, challenge_run
+from trainer.config.tree import Batch, Config, Data, Evaluation, Limits, Memory, Mesh, Model, Optimizer
+from trainer.evaluate_run import evaluate_run
+from trainer.evaluation.evaluator import in_words
+from trainer.evaluation.reanswer import other_scores
+from trainer.recorder.progress import Watch
+from trainer.run import RunRequest, run
+from trainproof.terminal.comparisons import as_text
+from trainproof.terminal.runs import run_text
+
+ROWS = [{"prompt": f"Say {word}: ", "completion": word} for word in ("red", "blue", "green", "red")]
+ITEMS = [
+    {"id": "red", "prompt": "Say red: ", "expected": ["red", "crimson"]},
+    {"id": "blue", "prompt": "Say blue: ", "expected": "blue"},
+]
+QUESTIONS = [{"id": "q", "prompt": "Say green, please: ", "expected": "green"}]
+
+
+def written(path: Path, rows: list[dict[str, Any]]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def config_in(folder: Path) -> Config:
+    return Config(
+        name="words",
+        model=Model(name="tiny-gpt2"),
+        data=Data(dataset=written(folder / "words.jsonl", ROWS), max_length=32),
+        optimizer=Optimizer(learning_rate=1e-2),
+        batch=Batch(microbatch_size=4),
+        memory=Memory(),
+        mesh=Mesh(device="cpu", devices=1),
+        evaluation=Evaluation(eval_set=written(folder / "items.jsonl", ITEMS), max_new_tokens=8),
+        limits=Limits(steps=60),
+    )
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a run that has learned its rows by heart."""
+    folder = tmp_path_factory.mktemp("words")
+    request = RunRequest(config=config_in(folder), folder=folder / "words-1", command=["trainproof", "train"])
+    with Watch(quiet=True) as watch:
+        assert run(request, watch) == 0
+    return request.folder
+
+
+def document(folder: Path, name: str) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads((folder / name).read_text())
+    return value
+
+
+def rows(folder: Path, name: str) -> Iterator[dict[str, Any]]:
+    yield from map(json.loads, (folder / name).read_text().splitlines())
+
+
+def test_right_answers_count_and_how_they_were_read_is_stated(made: Path):
+    summary = document(made, layout.EVAL_SUMMARY)
+    scoring = {"answer": "whole", "answer_regex": None, "compare": "exact", "tolerance": 1e-6}
+    assert summary["scoring"] == scoring | {"sha256": sha256_json(scoring)}
+    assert summary["generation"]["prompt_template"] == "{prompt}"
+    assert summary["metrics"]["exact_match"]["value"] == 1
+    assert summary["metrics"]["lenient_match"]["value"] == 1
+    assert summary["baseline"]["metrics"]["exact_match"]["value"] == 0
+    effective = document(made, layout.MANIFEST)["effective"]
+    assert effective["evaluation"] == {"answer": "whole", "compare": "exact"}
+    assert effective["data"]["template"] == "{prompt}"
+    [red, blue] = rows(made, layout.PREDICTIONS)
+    assert (red["expected"], red["also_expected"], red["extracted_answer"]) == ("red", ["crimson"], "red")
+    assert "also_expected" not in blue
+    logged = {row["event"]: row for row in rows(made, layout.LOG)}
+    assert logged["scoring"]["message"] == "answers are read as whole, compared exact"
+
+
+def test_both_readings_are_shown(made: Path):
+    said = run_text(read_run(made))
+    assert re.search(r"exact match +1\.000 \(0\.342–1\.000\), n\u00a0=\u00a02; leniently 1\.000\n", said)
+    assert re.search(r"exact match before training +0\.000 .*; leniently 0\.000\n", said)
+
+
+def test_a_gain_of_form_is_shown_of_a_run_and_in_a_line(made: Path):
+    summary = deepcopy(document(made, layout.EVAL_SUMMARY))
+    summary["baseline"]["metrics"]["lenient_match"]["value"] = 1.0
+    gain = "the gain is form: strict 0 → 2 of 2, lenient 2 → 2"
+    assert gain_of_run(summary) == gain
+    assert in_words(summary, "words").endswith(f"before training 0.000); {gain}")
+    series = Tail(made / layout.METRICS).series()
+    [figure] = [each for each in headline.figures(None, summary, None, series) if each.label == "Exact match"]
+    assert figure.detail == "34.2–100.0 %, n = 2; untrained 0.0 %; leniently 100.0 %, untrained 100.0 %"
+
+
+def test_the_run_has_no_error_but_what_it_was_made_for(made: Path):
+    assert {each.code for each in check_run(read_run(made)) if each.severity == "error"} == {"TP408"}
+
+
+Change = Callable[[dict[str, Any]], None]
+
+
+def lenient(values: dict[str, Any]) -> None:
+    values[layout.BASELINE_PREDICTIONS][0]["lenient_correct"] = True
+    values[layout.EVAL_SUMMARY]["baseline"] |= scores_of(values[layout.BASELINE_PREDICTIONS])
+
+
+def accepting_more(values: dict[str, Any]) -> None:
+    values[layout.PREDICTIONS][1]["also_expected"] = ["anything"]
+    values[layout.BASELINE_PREDICTIONS][1]["also_expected"] = ["anything"]
+
+
+def read_by(**scoring: Any) -> Change:
+    def change(values: dict[str, Any]) -> None:
+        stated = {**values[layout.EVAL_SUMMARY]["scoring"], **scoring}
+        del stated["sha256"]
+        values[layout.EVAL_SUMMARY]["scoring"] = stated | {"sha256": sha256_json(stated)}
+
+    return change
+
+
+CHANGES: dict[str, tuple[Change, str]] = {
+    "right leniently": (lenient, "TP341"),
+    "further answers": (accepting_more, "TP352"),
+    "another reader": (read_by(answer="last_line"), "TP354"),
+    "a pattern that is none": (read_by(answer="regex", answer_regex="(a*)*"), "TP341"),
+    "another hash": (lambda values: values[layout.EVAL_SUMMARY]["scoring"].update(sha256="0" * 64), "TP353"),
+    "no reader": (lambda values: values[layout.EVAL_SUMMARY].pop("scoring"), "TP525"),
+    "declared otherwise": (lambda values: values[layout.CONFIG]["evaluation"].update(compare="folded"), "TP354"),
+    "another template": (
+        lambda values: values[layout.FIRST_EXAMPLES]["examples"][0].update(template="Q: {prompt}"),
+        "TP366",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_changed_statement_is_found(made: Path, name: str, tmp_path: Path):
+    change, code = CHANGES[name]
+    forger = Forger(made, tmp_path / "words-1")
+    values = deepcopy(forger.values)
+    change(values)
+    forger._reseal(values, Forgery(file="all", what="told"))
+    assert code in {each.code for each in check_run(read_run(forger.folder)) if each.severity == "error"}
+
+
+def test_a_judges_questions_are_read_in_the_same_way(made: Path, tmp_path: Path):
+    request = ChallengeRequest(
+        folder=made,
+        items=Path(written(tmp_path / "questions.jsonl", QUESTIONS)),
+        generate=0,
+        seed=1,
+        again=2,
+        model=None,
+    )
+    with Watch(quiet=True) as watch:
+        receipt = challenge_run(request, watch, lambda event: None)
+    assert receipt["covered"]["items"]["identical"] == 2
+    assert receipt["score"]["found"]["n"] == 1
+
+
+def test_an_answer_scored_by_another_reader_is_named(made: Path):
+    row = next(rows(made, layout.PREDICTIONS))
+    assert other_scores(row, Scoring(answer="whole")) == ""
+    assert other_scores(row, Scoring()) == "By its text, extracted_answer is None; the run states 'red'."
+
+
+def test_a_later_evaluation_reads_as_the_log_says(made: Path, tmp_path: Path):
+    config = config_in(tmp_path)
+    name, config = config.evaluation.eval_set, replace(config, limits=Limits(steps=1))
+    config = replace(config, evaluation=replace(config.evaluation, eval_set=None))
+    request = RunRequest(config=config, folder=tmp_path / "later", command=["trainproof", "train"])
+    with Watch(quiet=True) as watch:
+        assert run(request, watch) == 0
+        Path(config.data.dataset).unlink()
+        assert evaluate_run(request.folder, name, watch)["scoring"]["answer"] == "whole"
+
+
+def test_runs_read_differently_are_not_compared(made: Path, tmp_path: Path):
+    other = Forger(made, tmp_path / "other")
+    values = deepcopy(other.values)
+    read_by(answer="last_line")(values)
+    values[layout.CONFIG]["evaluation"]["answer"] = "last_line"
+    for record in values[layout.LOG]:
+        if record["event"] == "scoring":
+            record["fields"] = values[layout.EVAL_SUMMARY]["scoring"]
+    other._reseal(values, Forgery(file="all", what="told"))
+    (pair,) = compare_runs([read_run(made), read_run(other.folder)]).pairs
+    assert pair.refused == ("Answers were read with answer 'whole' and 'last_line'.",)
+
+
+def test_a_gain_of_form_is_said_where_runs_are_compared(made: Path):
+    """The first run answers the same in a sentence, which is not the form that is read."""
+    after = list(rows(made, layout.PREDICTIONS))
+    before = [{**row, "extracted_answer": f"It is {row['expected']}", "correct": False} for row in after]
+    score = score_difference(before, after)
+    assert score.gain_of_form == "the gain is form: strict 0 → 2 of 2, lenient 2 → 2"
+    same = compare_runs([read_run(made), read_run(made)])
+    compared = replace(same, pairs=(Pair(first="a", second="b", score=score, refused=()),))
+    assert "  But the gain is form: strict 0 → 2 of 2, lenient 2 → 2.\n" in as_text(compared)

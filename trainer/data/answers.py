@@ -1,0 +1,220 @@
+"""How the answers of an evaluation are read, as set or told from the rows, and what could not be read.
+
+The reader itself is `evidence.scores.reading`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from itertools import islice
+from typing import Any
+
+from evidence.run.hashes import sha256_json
+from evidence.scores.patterns.match import machine_of
+from evidence.scores.patterns.parse import PatternError
+from evidence.scores.reading import Answer, Compare, Scoring, accepted_of, is_choice
+from evidence.scores.scoring import extract_answer
+from evidence.scores.written_numbers import number_of
+from schemas.problems.problem import Problem
+from schemas.problems.rule import Rule, first_few, problem_of
+from schemas.problems.words import listed, shown
+from trainer.config.tree import Evaluation
+from trainer.data.render import learned_text
+from trainer.data.rows import RowFile
+
+NO_REGEX = Rule(
+    "TP007",
+    "Pattern that reads no answer",
+    "A pattern of a run is applied by whoever checks it, so only patterns are taken that end soon on any text.",
+    "Write one such as '#### (.*)': the last match counts, of it the first group; docs/data.md says what is taken.",
+)
+UNREADABLE = Rule(
+    "TP008",
+    "Expected answer that can never be read",
+    "Every output to this item would count as wrong, whatever it says.",
+    "Choose another evaluation.answer or evaluation.compare, or correct the item.",
+)
+READER_UNUSED = Rule(
+    "TP009",
+    "Setting that reads no answer",
+    "A setting without effect would be declared and not be true.",
+    "Leave it out, or choose the reader that uses it.",
+)
+OTHER_FORM = Rule(
+    "TP087",
+    "Rows do not teach the form that is read",
+    "A model learns to write what its rows hold, so right answers would count as wrong, or a score would tell of form.",
+    "Set evaluation.answer to what the rows hold (whole, last_number, last_line, choice, regex), or change the rows.",
+    "warning",
+)
+NONE_READ = Rule(
+    "TP088",
+    "No output has the form that is read",
+    "The score is 0 for the form alone: it says nothing of the answers.",
+    "Read the outputs; if they answer, evaluate another run with another evaluation.answer, or teach the form.",
+    "warning",
+)
+
+SCORING = "scoring"
+"""Event of the log that states how answers are read."""
+
+MOST_ROWS = 1_000
+"""Training rows from which the form of answers is told."""
+SHOWN = 3
+"""Outputs that a warning shows."""
+LONGEST_SHOWN = 40
+
+USUAL: Mapping[Answer, Compare] = {"last_number": "numeric", "choice": "folded"}
+"""How answers of some readers are compared unless it is set; those of others exactly."""
+
+
+def refused_readers(settings: Evaluation, file: str) -> list[Problem]:
+    """Return what is wrong with the settings of the reader alone.
+
+    Args:
+        settings: of the evaluation.
+        file: the configuration, for messages.
+    """
+    problems: list[tuple[Rule, str, str]] = []
+    if settings.answer == "regex":
+        try:
+            machine_of(settings.answer_regex or "")
+        except PatternError as error:
+            said = f"evaluation.answer_regex is {shown(settings.answer_regex)}: {error}."
+            missing = "evaluation.answer is regex, and evaluation.answer_regex is not set."
+            problems.append((NO_REGEX, "answer_regex", missing if settings.answer_regex is None else said))
+    elif settings.answer_regex is not None:
+        what = (
+            f"evaluation.answer_regex is set, and evaluation.answer is {shown(settings.answer)}, which does not use it."
+        )
+        problems.append((READER_UNUSED, "answer_regex", what))
+    usual = None if settings.answer is None else USUAL.get(settings.answer, "exact")
+    compare = settings.compare or usual
+    if settings.tolerance != Evaluation().tolerance and compare not in ("numeric", None):
+        what = f"evaluation.tolerance is {settings.tolerance:g}, and answers are compared {compare}."
+        problems.append((READER_UNUSED, "tolerance", what))
+    return [problem_of(rule, file=file, pointer=f"/evaluation/{key}", what=what) for rule, key, what in problems]
+
+
+def scoring_from(
+    settings: Evaluation, rows: Iterable[Mapping[str, Any]], items: Sequence[Mapping[str, Any]]
+) -> Scoring:
+    """Return how answers are read and compared: as set, and what is not set as the rows tell.
+
+    Tags are read where most rows hold them. Else the whole output is the answer, unless the items expect numbers or
+    letters of choices that most rows only end with (`#### 42`).
+
+    Args:
+        settings: of the evaluation.
+        rows: training rows, of which the first are looked at.
+        items: of the evaluation set; none where nothing is evaluated yet.
+    """
+    answer = settings.answer or told(list(map(learned_text, islice(rows, MOST_ROWS))), items)
+    return Scoring(
+        answer=answer,
+        answer_regex=settings.answer_regex,
+        compare=settings.compare or USUAL.get(answer, "exact"),
+        tolerance=settings.tolerance,
+    )
+
+
+def scoring_document(scoring: Scoring) -> dict[str, Any]:
+    """Return how answers are read as `eval_summary.json` states it, with the hash that comparisons hold."""
+    stated = asdict(scoring)
+    return stated | {"sha256": sha256_json(stated)}
+
+
+def told(texts: Sequence[str], items: Sequence[Mapping[str, Any]]) -> Answer:
+    """Return how answers are read, from the texts that are learned."""
+    if 2 * sum(extract_answer(text) is not None for text in texts) > len(texts):
+        return "tags"
+    of_kind = kind_expected(items)
+    candidates: tuple[Answer, ...] = ("whole", "last_number", "choice")
+    if of_kind is None:
+        return "whole"
+    for answer in candidates:
+        found = [Scoring(answer=answer).read(text) for text in texts]
+        if 2 * sum(one is not None and of_kind(one) for one in found) > len(texts):
+            return answer
+    return "whole"
+
+
+def kind_expected(items: Sequence[Mapping[str, Any]]) -> Callable[[str], bool] | None:
+    """Return what tells the kind of text that all items expect, numbers or letters of choices; None for any other."""
+    expected = [one for item in items for one in accepted_of(item)]
+    for of_kind in (lambda text: number_of(text) is not None, is_choice):
+        if expected and all(map(of_kind, expected)):
+            return of_kind
+    return None
+
+
+def unreadable_items(items: RowFile, scoring: Scoring) -> list[Problem]:
+    """Return a problem for each of the first items whose expected answers no output could be read as."""
+    return list(first_few(_unreadable(items, scoring)))
+
+
+def _unreadable(items: RowFile, scoring: Scoring) -> Iterator[Problem]:
+    for line, item in zip(items.lines, items.rows, strict=True):
+        for one in accepted_of(item):
+            if not (why := _why_unreadable(one, scoring)):
+                continue
+            what = f"{item['id']} expects {shown(shortened(one))}, which {why}."
+            yield problem_of(UNREADABLE, file=str(items.path), line=line, pointer="/expected", what=what)
+
+
+def _why_unreadable(expected: str, scoring: Scoring) -> str:
+    if not expected.strip():
+        return "is blank"
+    if not scoring.can_compare(expected):
+        return "is no number, and answers are compared as numbers"
+    if scoring.answer == "tags":
+        return "holds a tag, and the answer is what stands between tags" if "<answer>" in expected else ""
+    if scoring.answer != "regex" and not scoring.is_right(scoring.read(expected), [expected]):
+        return f"evaluation.answer {scoring.answer} never reads"
+    return ""
+
+
+def rows_of_another_form(
+    rows: Iterable[Mapping[str, Any]], scoring: Scoring, items: RowFile, *, file: str
+) -> list[Problem]:
+    """Return the warning that no training row has an answer of the form that is read, or of the kind that is expected.
+
+    Args:
+        rows: training rows, of which the first are looked at.
+        scoring: how answers are read.
+        items: of the evaluation set.
+        file: the dataset, for messages.
+    """
+    of_kind, texts = kind_expected(items.rows), list(map(learned_text, islice(rows, MOST_ROWS)))
+    answers = [answer for answer in map(scoring.read, texts) if answer is not None]
+    if any(scoring.can_compare(answer) and (of_kind is None or of_kind(answer)) for answer in answers):
+        return []
+    kind = " of the kind that the items expect" if answers else ""
+    what = (
+        f"Answers are read as {scoring.in_words()}; none of {len(texts):,} training rows has one{kind}. "
+        f"The first teaches {shown(shortened(texts[0]))}."
+    )
+    return [problem_of(OTHER_FORM, file=file, what=what)]
+
+
+def none_read(rows: Sequence[Mapping[str, Any]], scoring: Scoring, *, file: str) -> list[Problem]:
+    """Return the warning that no output had an answer of the form that is read, with what outputs looked like.
+
+    Args:
+        rows: of predictions.
+        scoring: how they were read.
+        file: that holds them.
+    """
+    outputs = [str(row["output_text"]) for row in rows if row["error"] is None]
+    if not outputs or any(row["extracted_answer"] is not None for row in rows):
+        return []
+    examples = listed([shown(shortened(text)) for text in dict.fromkeys(outputs)][:SHOWN], last="and")
+    what = f"Answers are read as {scoring.in_words()}; none of {len(outputs):,} outputs has one, such as {examples}."
+    return [problem_of(NONE_READ, file=file, what=what)]
+
+
+def shortened(text: str) -> str:
+    """Return a text of one line, its end where it is long: there the answer would stand."""
+    plain = " ".join(text.split())
+    return plain if len(plain) <= LONGEST_SHOWN else "…" + plain[1 - LONGEST_SHOWN :]
