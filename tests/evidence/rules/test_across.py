@@ -41,6 +41,6 @@ def test_runs_that_share_nothing_have_no_finding_and_nothing_is_shared_by_what_i
 
 
 def test_of_twelve_hundred_copies_a_few_are_named_and_the_others_counted() -> None:
-    many = [replace(RUN, folder=Path(f"runs/{number:04}"), run_id=f"{number}") for number in range(1200)]
+    many = [replace(RUN, folder=Path(f"runs/{number:04}"), run_id=f"{number}") for number in range(1201)]
     what = "Every row has the time and the loss of the same row in 0000, 0001, 0002 and 1,197 more."
-    assert found(*many)["1199"] == [("TP421", "error", what)]
+    assert found(*many)["1200"] == [("TP421", "error", what)]
