@@ -23,9 +23,10 @@ from trainer.evaluation.asking import Asking
 from trainer.evaluation.challenged import Challenged, receipt_groups
 from trainer.evaluation.evaluable import config_of_run
 from trainer.evaluation.evaluate import prediction_row, stated_form, unanswered_row
+from trainer.evaluation.given_again import given_again
 from trainer.evaluation.late_evaluation import manifest_of
 from trainer.evaluation.questions import Questions, drawn_questions, read_questions
-from trainer.evaluation.reanswer import reanswer, set_of
+from trainer.evaluation.reanswer import set_of
 from trainer.evaluation.shipped import shipped_params, source_of
 from trainer.loop.mesh import build_mesh
 from trainer.loop.task import Task
@@ -60,7 +61,7 @@ class ChallengeRequest:
     seed: int | None
     """Decides which are drawn and which stated answers are given again. None: it follows from the run's hash."""
     again: int
-    """Stated answers that are given again, at most."""
+    """Stated answers that are written anew, at most; the others are followed in one pass."""
     model: str | None
     """Folder of the model that was trained. None: as the run names it."""
 
@@ -83,6 +84,7 @@ def challenge_run(request: ChallengeRequest, watch: Watch, tell: Tell) -> dict[s
     digest = run_sha256(folder) or ""
     seed = int(digest[:8], 16) if request.seed is None else request.seed
     chosen = random.Random(f"{seed} {digest}").sample(rows, min(request.again, len(rows)))  # noqa: S311 - no secret
+    anew = {row["id"] for row in chosen}
     questions = (
         drawn_questions(config, request.generate, seed)
         if request.items is None
@@ -91,7 +93,7 @@ def challenge_run(request: ChallengeRequest, watch: Watch, tell: Tell) -> dict[s
     scoring = scoring_of(summary)
     if unreadable := unreadable_items(questions.items, scoring):
         raise ProblemError(unreadable, exit_code=2)
-    tell({"event": "planned", "segments": [], "items": len(chosen), "questions": len(questions.items.rows)})
+    tell({"event": "planned", "segments": [], "items": len(rows), "questions": len(questions.items.rows)})
     devices = devices_here(config, watch)
     model = model_of(config, source_of(folder, config, request.model))
     task = Task(config=config, model=model, objective=objective_of(config), mesh=build_mesh(devices.list))
@@ -107,7 +109,8 @@ def challenge_run(request: ChallengeRequest, watch: Watch, tell: Tell) -> dict[s
     )
     platforms = {devices.platform, manifest_of(folder)["devices"]["platform"]}
     done = steps(watch, tell, "items")
-    again = reanswer(asking, shipped.params, chosen, set_of(summary, rows), platforms=platforms, progress=done)
+    items = set_of(summary, rows)
+    again = given_again(asking, shipped.params, rows, items, anew=anew, platforms=platforms, progress=done)
     answers = answered(asking, shipped.params, questions, steps(watch, tell, "questions"))
     claimed = summary["metrics"]["exact_match"]
     found = Challenged(

@@ -24,6 +24,7 @@ from trainer.inputs import read_inputs
 from trainer.loop.disk import refuse_no_room
 from trainer.loop.initial import initial_state, restored_state
 from trainer.loop.kept import keep_params
+from trainer.loop.kept_states import bytes_of, steps_to_keep, write_state
 from trainer.loop.record import record_program
 from trainer.loop.saving import Checkpoints
 from trainer.loop.stop import StopRequest
@@ -100,6 +101,8 @@ def run(request: RunRequest, watch: Watch) -> int:
             stop=stop,
             memory=memory,
             progress=lambda done, total, loss: watch.done("step", done, total, f"loss {loss:.4f}"),
+            kept_at=steps_to_keep(config, bytes_of(states[0]), first=int(states[0].step)),
+            keep=partial(write_state, recorder.folder),
         )
         outcome = train(loop, states, recorder, checkpoints)
         if evaluator:

@@ -10,6 +10,7 @@ from typing import Self
 
 import typer
 
+from trainproof.verbs.answer import answer
 from trainproof.verbs.challenge import challenge
 from trainproof.verbs.check import check
 from trainproof.verbs.compare import compare
@@ -63,6 +64,7 @@ for verb in (
     statement,
     verify,
     replay,
+    answer,
     challenge,
 ):
     app.command()(verb)

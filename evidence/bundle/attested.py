@@ -130,7 +130,8 @@ def _lifted(run: VerifiedRun, proof: Proof) -> VerifiedRun:
     if run.grade == "verified":
         return replace(run, reasons=(*run.reasons, proof.said))
     grade = graded_with(Grade(name=run.grade, reasons=run.reasons), [proof])
-    return replace(run, grade=grade.name, reasons=tuple(grade.reasons))
+    coverage = "; ".join(each for each in (grade.coverage, run.coverage) if each)
+    return replace(run, grade=grade.name, reasons=tuple(grade.reasons), coverage=coverage)
 
 
 def _sentence(attestation: Attestation) -> str:

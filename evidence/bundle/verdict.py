@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +27,8 @@ class VerifiedRun:
     """Grade with what the reader knows from outside of it: receipts of this user, signatures of trusted keys."""
     reasons: tuple[str, ...]
     """Why."""
+    coverage: str
+    """How much of it was repeated by somebody whom the reader trusts. Empty: nothing was."""
     findings: tuple[Problem, ...]
     """What `trainproof check` finds; files are named from the run folder."""
     run_sha256: str | None = None
@@ -154,11 +157,17 @@ class Verdict:
         """Whether anybody whom the reader trusts has repeated or witnessed the runs, in a sentence."""
         unproven = [run.run_id for run in self.runs if run.grade != "verified"]
         if not unproven:
-            return "Every run was repeated or witnessed by somebody whom you trust."
+            return f"Repeated or witnessed by somebody whom you trust: {self._covered(self.runs)}."
+        parts = self._covered([run for run in self.runs if run.coverage])
+        partly = f" Of it was repeated: {parts}." if parts else ""
         return (
-            f"That {listed(unproven)} ran as described, nobody whom you trust has seen: "
-            "`trainproof replay` repeats a run."
+            f"That {listed(unproven)} ran as described, nobody whom you trust has seen: `trainproof replay` repeats a "
+            f"run.{partly}"
         )
+
+    @staticmethod
+    def _covered(runs: Sequence[VerifiedRun]) -> str:
+        return "; ".join(f"{run.run_id} ({run.coverage})" for run in runs)
 
     @property
     def _identity(self) -> str:

@@ -235,6 +235,7 @@ def _verified(run: ReportRun, manifest: Mapping[str, Any], found: Mapping[str, F
         grade_alone=run.grade.name,
         grade=grade.name,
         reasons=tuple(grade.reasons),
+        coverage=grade.coverage,
         findings=run.findings,
         run_sha256=hash_of_manifest.sha256 if hash_of_manifest else None,
         commit=run.facts.manifest["code"]["commit"] if run.facts.manifest else None,

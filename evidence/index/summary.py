@@ -60,6 +60,7 @@ class RunSummary:
         settings: Every setting of config.yaml by dotted name (`evidence.records.by_name`).
         figures: Every measured figure by name, traced as the score is.
         withheld: Which figures are not shown and why, as sentences.
+        coverage: How much of the run was repeated by somebody whom the reader trusts; empty if nothing was.
     """
 
     path: Path
@@ -91,6 +92,7 @@ class RunSummary:
     settings: Mapping[str, Scalar] = field(default_factory=dict)
     figures: Mapping[str, float] = field(default_factory=dict)
     withheld: tuple[str, ...] = ()
+    coverage: str = ""
 
 
 def summary_of(run: Run, report: RunReport) -> RunSummary:
@@ -137,6 +139,7 @@ def with_report(summary: RunSummary, report: RunReport) -> RunSummary:
         summary,
         grade=report.grade.name,
         reasons=report.grade.reasons,
+        coverage=report.grade.coverage,
         problem_count=len(bad),
         first_problem=bad[0] if bad else None,
     )

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -84,10 +84,21 @@ class Grade:
     Attributes:
         name: One of `GRADES`.
         reasons: Why it is this one and not a better one, as sentences; never empty.
+        coverage: How much of the run was repeated by somebody whom the reader trusts. Empty: nothing was.
     """
 
     name: GradeName
     reasons: tuple[str, ...]
+    coverage: str = ""
+
+    @property
+    def words(self) -> str:
+        """The grade with its coverage: `verified (score: 100 of 100 answers; training: 20 of 20 steps)`."""
+        return f"{self.name} ({self.coverage})" if self.coverage else self.name
+
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {"grade": self.name, "coverage": self.coverage or None, "reasons": list(self.reasons)}
 
 
 def grade_of(facts: Facts, findings: Sequence[Problem]) -> Grade:

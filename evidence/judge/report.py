@@ -52,8 +52,7 @@ class Report:
             "runs": [
                 {
                     "path": str(run.path),
-                    "grade": run.grade.name,
-                    "reasons": list(run.grade.reasons),
+                    **run.grade.document(),
                     "findings": as_dicts(run.findings),
                 }
                 for run in self.runs

@@ -60,14 +60,14 @@ def grades_text(reports: Sequence[RunReport]) -> str:
     width = max((len(str(run.path)) for run in reports), default=0)
     lines = []
     for run in reports:
-        lines.append(f"{str(run.path).ljust(width)}  {run.grade.name}")
+        lines.append(f"{str(run.path).ljust(width)}  {run.grade.words}")
         lines += [f"  {reason}" for reason in run.grade.reasons]
     return as_lines(lines)
 
 
 def grades_json(reports: Sequence[RunReport]) -> list[dict[str, Any]]:
-    """Return path, grade and reasons of each run."""
-    return [{"path": str(run.path), "grade": run.grade.name, "reasons": list(run.grade.reasons)} for run in reports]
+    """Return path, grade, coverage and reasons of each run."""
+    return [{"path": str(run.path), **run.grade.document()} for run in reports]
 
 
 def _one_form_at_a_time(forms: Sequence[str]) -> Problem:
@@ -79,7 +79,7 @@ def _one_form_at_a_time(forms: Sequence[str]) -> Problem:
 
 def _verdict(run: RunReport) -> str:
     counts = _counts(run.findings)
-    return f"{run.grade.name}: {counts}" if counts else run.grade.name
+    return f"{run.grade.words}: {counts}" if counts else run.grade.words
 
 
 def _summary(report: Report) -> str:

@@ -2,7 +2,8 @@
 
 The folder alone makes a run consistent at best, for whoever can write a folder can write a consistent one. A proof
 comes from outside of it: this user's own sealed receipt, one that a trusted key signed, or an attestation of a third
-party. A proof by nobody known is a claim: it is shown and changes nothing.
+party. A proof by nobody known is a claim: it is shown and changes nothing. How much a receipt covers, and what of it
+`verified` needs, stands in `marks`; the coverage stands beside the grade.
 """
 
 from __future__ import annotations
@@ -15,12 +16,19 @@ from typing import Any
 from evidence.judge.grade import Grade
 from evidence.judge.judgement import report_of
 from evidence.judge.report import RunReport
+from evidence.proof.marks import Marks, marks_of, stated_of, together
 from evidence.proof.receipts import receipt_line, receipts_of
 from evidence.proof.trust import trusted_signers
 from evidence.records.ours import Run
 
-NOTHING = "No step and no answer of the trained model was repeated, so that it says nothing of the run."
-_REPEATED = {"identical", "within tolerance"}
+DEVICE = (
+    "Device, duration and memory are as the run states them: no repetition shows them, only a witness does "
+    "(docs/witness.md)."
+)
+"""What is said beside every repetition."""
+
+WITNESSED = "seen by a witness"
+"""What stands beside the grade of a run that nobody repeated, and whose making was seen."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,16 +38,16 @@ class Proof:
     Attributes:
         by: Who says so: `you`, or the name of a trusted key or party. None: nobody whom the reader trusts.
         made_at: When, as RFC 3339.
-        said: What was done, how much of the run it covers and what came of it.
+        said: What was done and what came of it.
         holds: Whether it speaks for the run; a repetition that differs speaks against it.
-        repeats: Whether any of what the training made was repeated; else it speaks neither for nor against the run.
+        marks: How much of the run was repeated. None: nothing was repeated; a witness saw the run.
     """
 
     by: str | None
     made_at: str
     said: str
     holds: bool
-    repeats: bool = True
+    marks: Marks | None = None
 
 
 def proofs_of(folder: Path, sha256: str) -> tuple[Proof, ...]:
@@ -49,35 +57,52 @@ def proofs_of(folder: Path, sha256: str) -> tuple[Proof, ...]:
         folder: Its folder.
         sha256: The hash of its manifest.
     """
+    found = list(receipts_of(folder, sha256))
+    if not found:
+        return ()
+    stated = stated_of(folder)
     proofs = [
         Proof(
             by="you" if is_own else next(iter(trusted_signers(path, Path(f"{path}.sig"))), None),
             made_at=receipt["made_at"],
             said=receipt_line(receipt),
             holds=not speaks_against(receipt),
-            repeats=repeats_something(receipt),
+            marks=marks_of(receipt, stated),
         )
-        for path, receipt, is_own in receipts_of(folder, sha256)
+        for path, receipt, is_own in found
     ]
     return tuple(sorted(proofs, key=lambda proof: proof.made_at, reverse=True))
 
 
 def graded_with(grade: Grade, proofs: Sequence[Proof]) -> Grade:
-    """Return the grade of a run with what was found outside of its folder.
+    """Return the grade of a run with what was found outside of its folder, and its coverage beside it.
 
     Example:
-        A consistent run that this user has replayed today is verified: "Checked by you on 2026-11-23: 5 of 5 segments
-        are identical." One whose repetition differed stays consistent, and that is its first reason.
+        A consistent run that this user has replayed whole today is verified: "Checked by you on 2026-11-23: 5 of 5
+        segments are identical." One whose repetition differed stays consistent, and that is its first reason. So does
+        one of which 4 of 2,800 steps were repeated; what is lacking is said.
     """
     if grade.name != "consistent":
         return grade
     against = [_sentence(proof) for proof in proofs if proof.by and not proof.holds]
-    speaking = [_sentence(proof) for proof in proofs if proof.by and proof.holds and proof.repeats]
-    silent = [f"{_sentence(proof)} {NOTHING}" for proof in proofs if proof.by and proof.holds and not proof.repeats]
+    speaking = [proof for proof in proofs if proof.by and proof.holds]
     claims = [_claim(proof) for proof in proofs if not proof.by]
-    if speaking and not against:
-        return Grade(name="verified", reasons=_each_once(*speaking, *grade.reasons))
-    return Grade(name="consistent", reasons=_each_once(*against, *speaking, *silent, *grade.reasons, *claims))
+    covered = covered_by(speaking)
+    said = [_sentence(proof) for proof in speaking]
+    if not against and (any(proof.marks is None for proof in speaking) or (covered and covered.is_enough)):
+        told = [covered.said, DEVICE] if covered else []
+        reasons = _each_once(*said, *told, *grade.reasons, *claims)
+        return Grade(name="verified", reasons=reasons, coverage=covered.brief if covered else WITNESSED)
+    lacking = [covered.said, *covered.lacking(), DEVICE] if covered else []
+    reasons = _each_once(*against, *said, *lacking, *grade.reasons, *claims)
+    beside = covered.brief if covered and not covered.is_nothing and not against else ""
+    return Grade(name="consistent", reasons=reasons, coverage=beside)
+
+
+def covered_by(proofs: Sequence[Proof]) -> Marks | None:
+    """Return how much of a run several proofs repeated together, or None if none repeated anything."""
+    marks = [proof.marks for proof in proofs if proof.marks is not None]
+    return together(marks, marks[0].of) if marks else None
 
 
 def speaks_against(receipt: dict[str, Any]) -> bool:
@@ -85,19 +110,6 @@ def speaks_against(receipt: dict[str, Any]) -> bool:
     covered = receipt["covered"]
     parts = [covered.get("start", {}).get("verdict"), *(each["verdict"] for each in covered["segments"])]
     return receipt["result"] == "different" or "different" in parts or covered["items"]["different"] > 0
-
-
-def repeats_something(receipt: dict[str, Any]) -> bool:
-    """Return whether a receipt covers any of what the training made: a step of it, or an answer of its model.
-
-    Answers before training, and a start, are given by whoever draws the same weights, and say nothing of the run.
-    """
-    tried = any(
-        each["verdict"] in _REPEATED and each["last_step"] > each["first_step"]
-        for each in receipt["covered"]["segments"]
-    )
-    items = receipt["covered"]["items"]
-    return tried or (items["drawn"] > 0 and (receipt["kind"] == "challenge" or items.get("trained", 0) > 0))
 
 
 def standing_of(run: Run) -> RunReport:

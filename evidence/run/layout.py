@@ -19,6 +19,8 @@ BASELINE_PREDICTIONS = "baseline_predictions.jsonl"
 EVAL_SUMMARY = "eval_summary.json"
 TRAINED_PARAMS = "trained_params.safetensors"
 """The trained parameters at the end of a run, where they are small: with them a stranger can question the model."""
+STATES = "states"
+"""Folder of a run for small train states from which a judge can begin; listed and packed as evidence."""
 LOCK = "run.lock"
 
 IMPORT = "import.json"
@@ -49,7 +51,7 @@ DEEPEST = 64
 
 def holds_weights(path: str) -> bool:
     """Return whether a file of a run, by its path inside it, holds arrays: it is no text."""
-    return path == TRAINED_PARAMS or in_weight_folder(path)
+    return path == TRAINED_PARAMS or path.startswith(f"{STATES}/") or in_weight_folder(path)
 
 
 def in_weight_folder(path: str) -> bool:

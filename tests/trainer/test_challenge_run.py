@@ -81,14 +81,24 @@ def refused(folder: Path, **asked: Any) -> tuple[int, list[str]]:
 def test_an_honest_run_gives_the_same_answers_bit_for_bit(folder: Path):
     receipt = challenged(folder)
     assert receipt["result"] == "identical"
-    assert receipt["covered"]["items"] == {"drawn": 6, "identical": 6, "within_tolerance": 0, "different": 0}
+    assert receipt["covered"]["items"] == {
+        "drawn": 6,
+        "identical": 6,
+        "within_tolerance": 0,
+        "different": 0,
+        "trained": 6,
+        "given_again": {"trained": 50, "untrained": 0},
+    }
+    assert receipt["marks"]["said"] == (
+        "Score repeated: 50 of 50 answers of the trained model. Training not repeated: 0 of 2 steps."
+    )
     score = receipt["score"]
     assert (score["can_be_true"], score["chance"], score["found"]["n"]) == (True, 1.0, 40)
     assert (score["questions"]["source"], score["questions"]["seed"]) == ("generated", 3)
     assert len(score["failures"]) == 20
     assert receipt["said"] == (
         "Scored 0.000 (0.000 to 0.088) on 40 new questions, and states 0.000 (0.000 to 0.071) on eval_v1: the stated "
-        "score can be true. Of 50 stated answers, 6 were given again: 6 identical."
+        "score can be true. Of 50 stated answers: 6 written anew, identical, 44 followed in one pass, as stated."
     )
 
 
@@ -108,7 +118,8 @@ def test_a_claimed_99_percent_cannot_be_true(folder: Path):
 def test_the_score_alone_tells_a_forged_99_percent(folder: Path):
     forge_answers(folder, lambda number, row: row if number == 0 else right_answer(row))
     receipt = challenged(folder, again=0)
-    assert (receipt["result"], receipt["covered"]["items"]["drawn"]) == ("different", 0)
+    assert (receipt["result"], receipt["score"]["can_be_true"]) == ("different", False)
+    assert receipt["covered"]["items"]["different"] == 49, "what cannot be followed is written anew"
 
 
 def test_an_edited_answer_is_named(folder: Path):
@@ -119,6 +130,8 @@ def test_an_edited_answer_is_named(folder: Path):
         "identical": 49,
         "within_tolerance": 0,
         "different": 1,
+        "trained": 50,
+        "given_again": {"trained": 49, "untrained": 0},
         "differences": [],
     }
     [difference] = receipt["covered"]["items"]["differences"]
@@ -158,7 +171,7 @@ def test_weights_of_another_run_are_not_those_that_answered(folder: Path, tmp_pa
     assert refused(folder) == (1, ["TP058"])
     forge_answers(folder, lambda number, row: row, params_sha256=params_sha256(kept_params(folder, task_of(TINY))))
     receipt = challenged(folder)
-    assert (receipt["result"], receipt["covered"]["items"]["different"]) == ("different", 6)
+    assert (receipt["result"], receipt["covered"]["items"]["different"]) == ("different", 50)
 
 
 def test_a_run_without_parameters_is_refused_with_what_to_ask_for(folder: Path):
@@ -244,7 +257,7 @@ def test_the_command_takes_a_bundle_and_keeps_a_receipt(
     events = [json.loads(line) for line in said.err.splitlines()]
     assert [event["event"] for event in events] == [
         "planned",
-        *["items"] * 3,
+        *["items"] * 50,
         *["questions"] * 10,
         "done",
     ]
@@ -268,7 +281,7 @@ def test_the_words_for_a_terminal(folder: Path):
         "  stated  0.980 (95 % interval 0.895 to 0.996, 50 items) on eval_v1",
         "  found   0.000 (95 % interval 0.000 to 0.561, 3 items) on 3 generated, seed 3",
         f"  {chance}: it cannot be.",
-        "  50 stated answers given again: 1 identical, 0 within tolerance, 49 different.",
+        "  50 stated answers held against the weights; 50 written anew: 1 identical, 0 within tolerance, 49 different.",
     ]
 
 

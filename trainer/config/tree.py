@@ -131,7 +131,8 @@ class Recording:
     chain_every_steps: int | None = None
     first_examples: int = 4
     time_authority: str | None = None
-    params_mib: int = 16
+    params_mib: int = 32
+    states_mib: int = 16
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from evidence.scores.claims import LEVEL, Score, chance_of_less
 from schemas.problems.words import counted
+from trainer.evaluation.given_again import MOST_SHOWN, items_group
 from trainer.evaluation.questions import Questions
-from trainer.evaluation.reanswer import Reanswered
+from trainer.evaluation.reanswer import Reanswered, Verdict
 
-MOST_SHOWN = 20
-"""Failures and differences that a receipt lists."""
+SAID: Mapping[Verdict, str] = {
+    "identical": "written anew, identical",
+    "within tolerance": "written anew, within tolerance",
+    "followed": "followed in one pass, as stated",
+    "different": "different",
+}
+"""What came of stated answers, in words."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +64,7 @@ class Challenged:
         return self.chance >= LEVEL
 
     @property
-    def verdicts(self) -> Counter[str]:
+    def verdicts(self) -> Counter[Verdict]:
         """How many of the answers given again have each verdict."""
         return Counter(each.verdict for each in self.again)
 
@@ -67,24 +73,15 @@ class Challenged:
         """The worst of all that was found; a score that can be true is within tolerance, never identical."""
         if not self.can_be_true or self.verdicts["different"]:
             return "different"
-        return "within tolerance" if self.verdicts["within tolerance"] or not self.again else "identical"
+        is_same = self.verdicts["identical"] and not self.verdicts["within tolerance"]
+        return "identical" if is_same else "within tolerance"
 
 
 def receipt_groups(found: Challenged) -> dict[str, Any]:
     """Return the groups of a receipt that say what came of a challenge."""
-    verdicts = found.verdicts
-    items: dict[str, Any] = {
-        "drawn": len(found.again),
-        "identical": verdicts["identical"],
-        "within_tolerance": verdicts["within tolerance"],
-        "different": verdicts["different"],
-    }
-    if verdicts["different"]:
-        others = [each for each in found.again if each.verdict == "different"]
-        items["differences"] = [{"id": each.id, "why": each.why} for each in others[:MOST_SHOWN]]
     failures = [row for row in found.answers if not row["correct"]]
     return {
-        "covered": {"segments": [], "items": items},
+        "covered": {"segments": [], "items": items_group(found.again)},
         "score": {
             "eval_set": found.stated_set,
             "stated": found.stated.document(),
@@ -112,11 +109,9 @@ def in_words(found: Challenged) -> str:
         score += ": the stated score can be true."
     else:
         score += f": were it true, so low a score would have a chance of {found.chance:.1g}, so it cannot be."
-    if not found.again:
-        return score
-    parts = [f"{count} {verdict}" for verdict, count in found.verdicts.items()]
+    parts = [f"{count} {said}" for verdict, said in SAID.items() if (count := found.verdicts[verdict])]
     answers = "1 stated answer" if found.items == 1 else f"{found.items:,} stated answers"
-    return f"{score} Of {answers}, {len(found.again)} were given again: {', '.join(parts)}."
+    return f"{score} Of {answers}: {', '.join(parts)}." if parts else score
 
 
 def in_interval(score: Score) -> str:

@@ -24,7 +24,8 @@ from trainer.evaluation.one_pass import Followed, followed
 from trainer.evaluation.tolerance import allowed
 from trainer.model.params import Params
 
-Verdict = Literal["identical", "within tolerance", "different"]
+Verdict = Literal["identical", "within tolerance", "followed", "different"]
+"""`followed`: not written anew; each token of the stated answer is one that the model takes, with its fingerprint."""
 
 
 @dataclass(frozen=True, kw_only=True)

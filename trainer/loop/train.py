@@ -14,6 +14,7 @@ from jaxtyping import Array
 
 from schemas.catalog.row_fields import row_fields
 from trainer.data.source import Prefetched, Source, batch_size_of
+from trainer.loop.kept_states import chained_every
 from trainer.loop.mesh import batch_sharding
 from trainer.loop.optimizer import build_schedule, learning_rate_at
 from trainer.loop.saving import Checkpoints
@@ -29,9 +30,6 @@ from trainer.recorder.memory import MemoryWatch, device_memory_bytes
 from trainer.recorder.recorder import Recorder, now
 
 ALL_STEPS_DONE = "all steps done"
-
-CHAINED = 10
-"""Entries that a chain has between start and end where the configuration does not say how often."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +84,10 @@ class Loop:
     """Where to stop. None: after the last step of the configuration."""
     logged_at: Container[int] | None = None
     """Steps that have a row. None: those of the configuration."""
+    kept_at: Container[int] = ()
+    """Steps whose states are kept as evidence."""
+    keep: Callable[[TrainState], None] = lambda state: None
+    """Keeps one."""
 
     def run(self, states: list[TrainState]) -> Outcome:
         """Return the state after the last step, or after the one at which there was a reason to stop.
@@ -155,9 +157,7 @@ class Loop:
 
     def is_chained(self, done: int) -> bool:
         """Return whether an entry of the chain follows a step; checkpoints and the end have theirs besides."""
-        steps = self.task.config.limits.steps
-        every = self.task.config.recording.chain_every_steps or max(1, steps // CHAINED)
-        return done % every == 0 and done < steps
+        return done % chained_every(self.task.config) == 0 and done < self.task.config.limits.steps
 
     def log(self, done: int, metrics: StepMetrics, watch: Stopwatch) -> None:
         """Write the row of a step."""
@@ -208,6 +208,8 @@ class Loop:
             self.save(state, self.checkpoints)
         else:
             self.link(state)
+        if int(state.step) in self.kept_at:
+            self.keep(state)
 
     def link(self, state: TrainState, *, params: str | None = None) -> str:
         """Write an entry of the chain and return the hash of the state.

@@ -1,10 +1,11 @@
-"""The beginning of a receipt: which run it is about, what made it, and where."""
+"""A receipt: which run it is about, what made it and where, what was found, and how much of the run that covers."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+from evidence.proof.marks import marks_of, stated_of
 from evidence.proof.receipts import run_sha256
 from schemas.catalog import VERSION
 from trainer.recorder.code import code_identity
@@ -22,7 +23,7 @@ def receipt_of(folder: Path, kind: str, *, device: dict[str, Any], **found: Any)
         found: the groups that say what was found: `covered`, `result`, `said` and those of the kind.
     """
     code = code_identity()
-    return {
+    receipt = {
         "schema_version": VERSION,
         "kind": kind,
         "run_id": folder.resolve().name,
@@ -33,3 +34,4 @@ def receipt_of(folder: Path, kind: str, *, device: dict[str, Any], **found: Any)
         "device": {key: device[key] for key in ("platform", "kind", "count")},
         **found,
     }
+    return receipt | {"marks": marks_of(receipt, stated_of(folder)).document()}

@@ -214,6 +214,8 @@ def artifacts_of(folder: Path, *, instead: Mapping[str, Path] = NOTHING) -> list
         instead: files that will take the place of those with these names.
     """
     there = [(name, role, instead.get(name, folder / name)) for name, role in layout.ROLES.items()]
+    states = sorted((folder / layout.STATES).glob("*.safetensors"))
+    there += [(f"{layout.STATES}/{path.name}", "other", path) for path in states]
     return [
         {"path": name, "bytes": path.stat().st_size, "sha256": sha256_file(path), "role": role}
         for name, role, path in there

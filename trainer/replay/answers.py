@@ -1,4 +1,4 @@
-"""Answering drawn items of a run's evaluation again, with the parameters that are stated to have answered them."""
+"""Giving the answers of a run's evaluation again, with the parameters that are stated to have given them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from evidence.scores.reading import Scoring, scoring_of
 from schemas.problems.problem import ProblemError
 from trainer.data.rows import RowFile
 from trainer.evaluation.asking import Asking
-from trainer.evaluation.reanswer import Reanswered, reanswer, set_of
+from trainer.evaluation.given_again import given_again, items_group
+from trainer.evaluation.reanswer import Reanswered, set_of
 from trainer.loop.kept import kept_params
 from trainer.loop.step import TrainState
 from trainer.loop.task import Task, without_reference
@@ -24,29 +25,28 @@ from trainer.replay.states import States
 
 @dataclass(kw_only=True)
 class Answers:
-    """Items that were answered again."""
+    """Answers of a run that were given again, by the trained model and by the one before training."""
 
-    of: int = 0
-    """Answers that the run states, before and after training."""
-    found: list[Reanswered] = field(default_factory=list)
-    untrained: int = 0
-    """How many of these the parameters before the first step gave."""
+    trained_of: int = 0
+    """Answers of the trained model that the run states."""
+    untrained_of: int = 0
+    """Those of the model before training."""
+    trained: list[Reanswered] = field(default_factory=list)
+    untrained: list[Reanswered] = field(default_factory=list)
+
+    @property
+    def found(self) -> list[Reanswered]:
+        """All that were looked at."""
+        return [*self.untrained, *self.trained]
 
     @property
     def different(self) -> list[Reanswered]:
         """Those that the model does not give."""
         return [each for each in self.found if each.verdict == "different"]
 
-    def document(self) -> dict[str, int]:
+    def document(self) -> dict[str, Any]:
         """Return the receipt's group `items`."""
-        verdicts = [each.verdict for each in self.found]
-        return {
-            "drawn": len(verdicts),
-            "identical": verdicts.count("identical"),
-            "within_tolerance": verdicts.count("within tolerance"),
-            "different": verdicts.count("different"),
-            "trained": len(verdicts) - self.untrained,
-        }
+        return items_group(self.trained, self.untrained)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,27 +72,27 @@ def asking_of(task: Task, data: Data, scoring: Scoring) -> Asking:
 def answered_again(
     params: Params,
     stated: Sequence[dict[str, Any]],
-    drawn: set[str] | None,
+    anew: set[str],
     task: Task,
     data: Data,
     asked: Asked,
     progress: Callable[[int, int], None],
 ) -> tuple[Reanswered, ...]:
-    """Return how drawn answers compare with those that parameters give here.
+    """Return how the stated answers compare with those that parameters give here.
 
     Args:
         params: that are stated to have given them.
         stated: the run's rows.
-        drawn: ids of the items. None: all.
+        anew: ids of the items whose answers are written anew; the others are followed in one pass.
         task: what the run trains.
         data: that it learns from.
         asked: the set that the run was asked, and how answers are read.
         progress: called with items done and items in all.
     """
-    rows = [row for row in stated if drawn is None or row["id"] in drawn]
-    if not rows:
+    if not stated:
         return ()
-    return reanswer(asking_of(task, data, asked.scoring), params, rows, asked.items, progress=progress)
+    asking = asking_of(task, data, asked.scoring)
+    return given_again(asking, params, stated, asked.items, anew=anew, progress=progress)
 
 
 def items_asked(run: Recorded, data: Data) -> Asked | None:

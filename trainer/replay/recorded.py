@@ -15,7 +15,7 @@ from schemas.problems.problem import ProblemError
 from schemas.problems.rule import Rule, problem_of
 from trainer.config.load import load_config
 from trainer.config.tree import Config
-from trainer.replay.parts import Segment, segments_of
+from trainer.loop.segments import Segment, segments_of
 
 NOTHING_TO_REPEAT = Rule(
     "TP760",

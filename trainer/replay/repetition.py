@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trainer.data.source import Source
+from trainer.loop.segments import Segment
 from trainer.loop.step import TrainState
 from trainer.loop.steps import Steps
 from trainer.loop.stop import StopRequest
@@ -15,7 +16,6 @@ from trainer.loop.stored import state_sha256, stored
 from trainer.loop.task import Task
 from trainer.loop.train import Loop
 from trainer.replay.difference import EXACT, FieldDifference, Verdict, is_tolerated, located, row_differences
-from trainer.replay.parts import Segment
 from trainer.replay.recorded import Recorded
 from trainer.replay.states import States
 from trainer.replay.tolerance import Tolerance, tolerance_of
@@ -115,9 +115,13 @@ class Repetition:
                 if self._here is None:
                     return
 
-    def ended(self) -> TrainState | None:
-        """Return the state at hand if it is that after the run's last step."""
-        return self._here if self._step == self.run.last_step else None
+    def at(self, step: int) -> TrainState | None:
+        """Return the state at hand if it is that after a step."""
+        return self._here if self._step == step else None
+
+    def is_stated(self, state: TrainState) -> bool:
+        """Return whether a state is the one that the chain states after its step."""
+        return self.run.states.get(int(state.step)) == state_sha256(stored(state))
 
     def _nearest(self, segment: Segment) -> int | None:
         """Return the last step up to a segment at which there is a state: one at hand, or one that can be read."""

@@ -1,85 +1,40 @@
-"""The story of a repetition: read → see whether it can be → begin → segments → answers → receipt."""
+"""The story of a repetition: read → see whether it can be → begin → parts → answers → receipt."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import problem_of
-from trainer.config.tree import Config
-from trainer.inputs import read_inputs
+from trainer.loop.segments import Segment, parts_of
 from trainer.loop.step import TrainState
 from trainer.loop.steps import compiled_steps
 from trainer.loop.stop import StopRequest
-from trainer.loop.task import Task
-from trainer.model.files.source import of_somebody_else
-from trainer.objectives.data import Data
-from trainer.planning.devices import Devices, choose_devices
 from trainer.recorder.failure import explain_full_device
 from trainer.recorder.receipt import receipt_of
 from trainer.replay.answers import Answers, answered_again, items_asked, trained_params
-from trainer.replay.fitness import OTHER_DATA, OTHER_SOFTWARE, Fitness, fitness_of
-from trainer.replay.parts import Segment, drawn_items, drawn_segments
+from trainer.replay.draw import Draw, drawn, drawn_items
+from trainer.replay.place import REFUSED, Place, place_of
 from trainer.replay.recorded import NOTHING_TO_REPEAT, Recorded, recorded
 from trainer.replay.repetition import Repeated, Repetition, ends, line_of
+from trainer.replay.request import ReplayRequest
 from trainer.replay.start import start_differences
 from trainer.replay.states import States, frozen_of
 from trainer.replay.verdict import Found, result_of, said_of
 
-REFUSED = 3
 INTERRUPTED = 5
+
+Say = Callable[[str], None]
+"""Shows a line."""
 
 Tell = Callable[[dict[str, Any]], None]
 """Takes what happens, as JSON values: what a page draws while it goes on."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReplayRequest:
-    """What somebody asked for."""
-
-    folder: Path
-    whole: bool = False
-    """Every segment from the seed, and every answer."""
-    segments: int = 3
-    """Segments besides the first."""
-    items: int = 10
-    """Answers."""
-    minutes: float | None = None
-    """Time to spend: as many segments as it allows. None: those asked for, however long they take."""
-    seed: int | None = None
-    """Decides what is drawn. None: it follows from the run's hash."""
-    anyway: bool = False
-    """Repeat it although versions differ."""
-    dataset: str | None = None
-    """Where the run's dataset lies here."""
-    model: str | None = None
-    """Where its model lies here."""
-
-    def document(self) -> dict[str, Any]:
-        """Return the receipt's group `asked`."""
-        return {
-            "whole": self.whole,
-            "segments": self.segments,
-            "items": self.items,
-            "minutes": self.minutes,
-            "seed": self.seed,
-        }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where and with what a run is repeated."""
-
-    devices: Devices
-    task: Task
-    data: Data
-    fitness: Fitness
-
-
-def replay(request: ReplayRequest, say: Callable[[str], None], tell: Tell) -> tuple[dict[str, Any], int]:
+def replay(request: ReplayRequest, say: Say, tell: Tell) -> tuple[dict[str, Any], int]:
     """Repeat a run and return the receipt, not sealed yet, and the exit code.
 
     Args:
@@ -94,18 +49,19 @@ def replay(request: ReplayRequest, say: Callable[[str], None], tell: Tell) -> tu
         ProblemError: exit code 2, it is no run that can be read; 3, refused, since a difference would say nothing
             about the run; 4, the device has no room.
     """
-    run = recorded(request.folder)
+    request, run = request.numbered(), recorded(request.folder)
     place = place_of(run, request)
     for remark in place.fitness.remarks:
         say(f"differs, and may not matter: {remark}")
     with StopRequest(max_minutes=request.minutes) as stop, explain_full_device(str(request.folder)):
         found = carried_out(run, place, request, stop, say, tell)
-    if not any(each.verdict != "not tried" for each in found.segments) and not found.answers.found:
+    if found.is_nothing:
         raise ProblemError([nothing_reached(run, found)], exit_code=REFUSED)
     covered = {
         "start": {"verdict": "different" if found.start else "identical", "differences": list(found.start)},
         "segments": [each.document() for each in found.segments],
         "items": found.answers.document(),
+        **({"draw": drew} if (drew := found.draw_document()) else {}),
     }
     receipt = receipt_of(
         request.folder,
@@ -120,76 +76,27 @@ def replay(request: ReplayRequest, say: Callable[[str], None], tell: Tell) -> tu
     return receipt | {"run_id": run.manifest["run_id"]}, code
 
 
-def place_of(run: Recorded, request: ReplayRequest) -> Place:
-    """Return where and with what the run is repeated.
-
-    Raises:
-        ProblemError: exit code 3; something that decides the numbers is not here or is another one.
-    """
-    if run.manifest["status"] == "running":
-        what = "The run is not sealed: it is under way, or was killed."
-        then = "Wait for its end, or continue it with trainproof train --resume."
-        raise ProblemError([problem_of(NOTHING_TO_REPEAT, file=str(run.folder), what=what, next=then)], exit_code=2)
-    config = config_here(run, request)
-    devices = choose_devices(config.mesh.device, config.mesh.devices)
-    fitness = fitness_of(run.manifest, devices, file=str(run.folder))
-    if refused := [each for each in fitness.refusals if not (request.anyway and each.code == OTHER_SOFTWARE.code)]:
-        raise ProblemError(refused, exit_code=REFUSED)
-    try:
-        task, data = read_inputs(config, devices)
-    except ProblemError as error:
-        unread = error if request.model else of_somebody_else(error)
-        raise ProblemError(unread.problems, exit_code=REFUSED) from error
-    if problems := other_data(run, data):
-        raise ProblemError(problems, exit_code=REFUSED)
-    return Place(devices=devices, task=task, data=data, fitness=fitness)
-
-
-def config_here(run: Recorded, request: ReplayRequest) -> Config:
-    """Return the run's configuration with its own number of devices and the places of files that were named."""
-    config = run.config
-    if request.dataset is not None:
-        config = replace(config, data=replace(config.data, dataset=request.dataset))
-    if request.model is not None:
-        config = replace(config, model=replace(config.model, name=request.model))
-    there, here = run.manifest["devices"]["count"], len(choose_devices(config.mesh.device, None).list)
-    return replace(config, mesh=replace(config.mesh, devices=min(there, here)))
-
-
-def other_data(run: Recorded, data: Data) -> list[Problem]:
-    """Return what is another file than the run's: its dataset, its evaluation set."""
-    stated = run.manifest["dataset"]
-    found = []
-    if data.dataset.sha256 != stated["sha256"]:
-        what = f"{data.dataset.name} has the SHA-256 {data.dataset.sha256}; the run learned from {stated['sha256']}."
-        found.append(problem_of(OTHER_DATA, file=str(run.folder), pointer="/dataset/sha256", what=what))
-    if run.summary is not None and data.items is not None:
-        asked, items = run.summary["eval_set"], data.items.file
-        if items.sha256 != asked["sha256"]:
-            what = f"{items.name} has the SHA-256 {items.sha256}; the run was asked {asked['sha256']}."
-            then = "Have the run's own evaluation set where its configuration names it."
-            found.append(problem_of(OTHER_DATA, file=str(run.folder), pointer="/eval_set/sha256", what=what, next=then))
-    return found
-
-
-def carried_out(
-    run: Recorded, place: Place, request: ReplayRequest, stop: StopRequest, say: Callable[[str], None], tell: Tell
-) -> Found:
-    """Repeat the segments and answers that are asked for, and return what came of them."""
+def carried_out(run: Recorded, place: Place, request: ReplayRequest, stop: StopRequest, say: Say, tell: Tell) -> Found:
+    """Repeat the parts and answers that are asked for, and return what came of them."""
     task, data = place.task, place.data
-    states = States(run=run, task=task, frozen=frozen_of(task))
-    seed = request.seed if request.seed is not None else int(run.sha256[:8], 16)
-    order = segments_asked(run, states, request, seed)
+    say(f"reading or drawing the parameters of {task.config.model.name}")
+    states = States(run=run, task=task, frozen=frozen_of(task), answered=request.states)
+    draw = drawn_parts(run, states, request)
+    say("repeating the whole run" if draw is None else draw.said)
     tell({"event": "planned", "segments": [ends(each) for each in run.segments], "items": request.items})
+    say(f"compiling the steps of the run for {len(place.devices.list)} × {place.devices.kind}")
     steps = compiled_steps(task, data.source.lengths_in_use)
     start = states.at(run.first_step)
-    found = Found(run=run, answers=Answers(of=len(run.baseline) + len(run.answers)))
+    found = Found(run=run, draw=draw)
+    found.answers = Answers(trained_of=len(run.answers), untrained_of=len(run.baseline))
+    give_again = partial(answer, found=found, request=request, place=place, tell=tell)
     if start is not None:
         found.start += start_differences(run, task, data, steps, start, states.frozen)
         for difference in found.start:
             say(f"the start differs: {difference}")
-        answer(found, run.baseline, states.params_of(start), request, place, seed, tell)
-        found.answers.untrained = len(found.answers.found)
+        if run.baseline:
+            say(f"giving the {len(run.baseline)} answers of the untrained model again")
+        found.answers.untrained += give_again(run.baseline, states.params_of(start))
     del start
     repetition = Repetition(
         run=run,
@@ -201,42 +108,37 @@ def carried_out(
         is_exact=place.fitness.is_exact,
         progress=lambda done, total, loss: tell({"event": "step", "step": done, "of": total, "loss": loss}),
     )
-    for segment in order:
+    for segment in segments_asked(run, draw, states, request):
         if segment.number not in repetition.found and stop.reason() is None:
+            say(f"repeating {segment.name}")
             for each in repetition.repeat(segment):
                 say(line_of(each))
                 tell({"event": "segment", "number": each.segment.number, **each.document()})
     if repetition.part is not None:
         say(line_of(repetition.part))
     found.segments = [each for segment in run.segments for each in came_of(segment, repetition)]
-    if not stop.is_signalled:
-        answer_trained(found, states, repetition.ended(), request, place, seed, say, tell)
+    if not stop.is_signalled and run.answers:
+        found.answers.trained += answers_of_trained(run, states, repetition.at(run.last_step), give_again, say)
     for remark in states.remarks:
         say(remark)
     found.is_out_of_time = stop.reason() is not None
     return found
 
 
-def answer_trained(
-    found: Found,
+def answers_of_trained(
+    run: Recorded,
     states: States,
     ended: TrainState | None,
-    request: ReplayRequest,
-    place: Place,
-    seed: int,
-    say: Callable[[str], None],
-    tell: Tell,
-) -> None:
-    """Answer drawn items again as the trained model, or say why none is."""
-    run = found.run
-    if not run.answers:
-        return
+    give_again: Callable[..., Sequence[Any]],
+    say: Say,
+) -> Sequence[Any]:
+    """Give the answers of the trained model again, or say why none is."""
     params, where = trained_params(run, states, ended)
     if params is None:
         say("no answer of the trained model is given again: its parameters are not here")
-        return
-    say(f"answers are given again with the parameters of {where}")
-    answer(found, run.answers, params, request, place, seed, tell)
+        return []
+    say(f"giving the {len(run.answers)} answers of the trained model again, with the parameters of {where}")
+    return give_again(run.answers, params)
 
 
 def came_of(segment: Segment, repetition: Repetition) -> list[Repeated]:
@@ -250,40 +152,72 @@ def came_of(segment: Segment, repetition: Repetition) -> list[Repeated]:
     return [part, Repeated(segment=rest, verdict="not tried")]
 
 
-def segments_asked(run: Recorded, states: States, request: ReplayRequest, seed: int) -> Iterable[Segment]:
-    """Return the segments to repeat, in order: all, or those drawn; where time is given, the others after them."""
-    if request.whole:
-        return run.segments
-    drawn = drawn_segments(run.segments, states.steps, count=request.segments, seed=seed)
-    if request.minutes is None:
-        return drawn
-    return [*drawn, *(each for each in run.segments if each not in drawn)]
+def drawn_parts(run: Recorded, states: States, request: ReplayRequest) -> Draw | None:
+    """Return what the judge's number draws, or None if the whole run is repeated.
+
+    Of a run whose maker sent states, it draws among all parts, and the states that it names must be here.
+
+    Raises:
+        ProblemError: exit code 3; a state that it names is not here, or is not the one that the chain states.
+    """
+    if request.whole or request.seed is None:
+        return None
+    starts = states.steps
+    among = None if request.states is not None else starts
+    draw = drawn(parts_of(run.segments), among, count=request.segments, number=request.seed)
+    if request.states is not None:
+        states.refuse_others()
+        if absent := [part.first_step for part in draw.order if part.first_step not in starts]:
+            raise ProblemError([not_sent(run, draw.number, absent)], exit_code=REFUSED)
+    return draw
+
+
+def segments_asked(run: Recorded, draw: Draw | None, states: States, request: ReplayRequest) -> Iterator[Segment]:
+    """Yield the segments to repeat, in order: all, or those that can be reached of the parts that are drawn.
+
+    Where the number could draw less than was asked for, the first parts of the run are repeated in their place; where
+    time is given, all others after them.
+    """
+    if draw is None:
+        yield from run.segments
+        return
+    starts = set(states.steps)
+    parts = [part for part in draw.order if part.first_step in starts or part is draw.parts[0]]
+    parts += draw.parts[1 : 1 + max(0, request.segments - len(draw.named))]
+    wanted = sorted({segment.number for part in parts for segment in part.segments})
+    yield from (run.segments[number] for number in wanted)
+    if request.minutes is not None:
+        yield from (segment for segment in run.segments if segment.number not in wanted)
 
 
 def answer(
-    found: Found,
-    stated: Any,
+    stated: Sequence[dict[str, Any]],
     params: Any,
+    *,
+    found: Found,
     request: ReplayRequest,
     place: Place,
-    seed: int,
     tell: Tell,
-) -> None:
-    """Answer drawn items again and keep what came of them."""
+) -> Sequence[Any]:
+    """Give answers again and return what came of them: drawn ones written anew, the others followed in one pass."""
     items = items_asked(found.run, place.data)
     if items is None:
-        return
-    drawn = None if request.whole else drawn_items([row["id"] for row in stated], count=request.items, seed=seed)
-    found.answers.found += answered_again(
-        params,
-        stated,
-        drawn,
-        place.task,
-        place.data,
-        items,
-        lambda done, total: tell({"event": "items", "done": done, "of": total, **found.answers.document()}),
-    )
-    tell({"event": "items", **found.answers.document()})
+        return []
+    ids = [row["id"] for row in stated]
+    anew = set(ids) if request.whole else drawn_items(ids, count=request.items, seed=request.seed or 0)
+
+    def progress(done: int, total: int) -> None:
+        tell({"event": "items", "done": done, "of": total})
+
+    return answered_again(params, stated, anew, place.task, place.data, items, progress)
+
+
+def not_sent(run: Recorded, number: int, steps: Sequence[int]) -> Problem:
+    """Return the problem of states that a number names and that are not here."""
+    named = ",".join(map(str, steps))
+    what = f"The number {number} names states that are not here: of the steps {named.replace(',', ', ')}."
+    then = f"Ask the run's maker for `trainproof answer RUN --states {named}`."
+    return problem_of(NOTHING_TO_REPEAT, file=str(run.folder), what=what, next=then)
 
 
 def nothing_reached(run: Recorded, found: Found) -> Problem:
@@ -293,5 +227,5 @@ def nothing_reached(run: Recorded, found: Found) -> Problem:
         what = f"The run goes on from step {parent['step']} of {parent['run_id']}, whose checkpoint is not here."
         then = f"Repeat {parent['run_id']}, or put its folder with the checkpoint beside this one."
     else:
-        what, then = "The time was over before a segment was repeated.", "Give more --minutes."
+        what, then = "The time was over before a step was repeated.", "Give more --minutes."
     return problem_of(NOTHING_TO_REPEAT, file=str(run.folder), what=what, next=then)

@@ -1,13 +1,19 @@
-"""The states of a run from which a repetition can begin: its start, drawn or read anew, and the checkpoints it kept."""
+"""The states of a run from which a repetition can begin: its start, checkpoints, states it kept, those of an answer."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
+from safetensors import SafetensorError
+
 from evidence.run import layout
+from schemas.problems.problem import ProblemError
+from schemas.problems.rule import Rule, problem_of
 from trainer.loop.initial import initial_params
+from trainer.loop.kept_states import kept_steps, read_state, state_path
 from trainer.loop.program import start_program
 from trainer.loop.restoring import UNREADABLE, restored, steps_of
 from trainer.loop.state import state_shapes
@@ -18,6 +24,15 @@ from trainer.methods.method import joined, split
 from trainer.model.params import Params, params_sha256
 from trainer.replay.recorded import Recorded
 
+OTHER_STATE = Rule(
+    "TP764",
+    "State that the run did not have",
+    "The chain was sealed with the run and states the hash of each of its states; only those can be begun from.",
+    "Ask the run's maker for these states again; if there are none of these hashes, the run was not as it states.",
+)
+
+Read = Callable[[], TrainState]
+
 
 @dataclass(kw_only=True)
 class States:
@@ -27,42 +42,74 @@ class States:
     task: Task
     frozen: Params
     """The parameters that do not learn."""
+    answered: Path | None = None
+    """Folder with states that the run's maker sent when a judge named them."""
     remarks: list[str] = field(default_factory=list)
-    """Checkpoints that could not be used, and why."""
+    """States that could not be used, and why."""
 
     @property
     def steps(self) -> list[int]:
         """Steps at which there is a state, as far as names tell: those of the run's segments only."""
         places = {segment.first_step for segment in self.run.segments} | {self.run.last_step}
-        kept = {step for step, _ in self.kept() if step in places and step in self.run.states}
+        kept = {step for step, _, _ in self.kept() if step in places and step in self.run.states}
         return sorted(kept | ({0} if self.run.first_step == 0 else set()))
 
-    def kept(self) -> Iterator[tuple[int, Path]]:
-        """Yield each checkpoint that lies in the run's folder, and the one of the run that it goes on from."""
-        yield from ((step, self.run.folder) for step in steps_of(self.run.folder))
+    def kept(self) -> Iterator[tuple[int, str, Read]]:
+        """Yield step, name and reader of each state at hand: of an answer, in the run's folder, of its parent."""
+        shapes = state_shapes(self.task)
+        places = [] if self.answered is None else [(self.answered, "sent")]
+        for place, kind in (*places, (self.run.folder, "kept")):
+            for step in kept_steps(place):
+                yield step, f"the state {kind} of step {step}", partial(read_state, state_path(place, step), shapes)
+        for step in steps_of(self.run.folder):
+            yield step, f"the checkpoint at step {step}", partial(restored, self.run.folder, step, shapes)
         parent = self.run.manifest["parent"]
         if parent is not None:
-            beside = self.run.folder.resolve().parent / parent["run_id"]
-            if (beside / layout.CHECKPOINTS / str(parent["step"])).is_dir():
-                yield parent["step"], beside
+            step, beside = parent["step"], self.run.folder.resolve().parent / parent["run_id"]
+            if (beside / layout.CHECKPOINTS / str(step)).is_dir():
+                yield step, f"the checkpoint at step {step}", partial(restored, beside, step, shapes)
 
     def at(self, step: int) -> TrainState | None:
-        """Return the state after a step, None where there is none that is the one the chain states."""
+        """Return the state after a step, or None if no state at hand is the one that the chain states."""
         if step == 0 and self.run.first_step == 0:
             return self.first()
-        for found, folder in self.kept():
+        for found, name, read in self.kept():
             if found != step:
                 continue
             try:
-                state = restored(folder, step, state_shapes(self.task))
-            except UNREADABLE as error:
+                state = read()
+            except (*UNREADABLE, SafetensorError) as error:
                 error.with_traceback(None)
-                self.remarks.append(f"the checkpoint at step {step} cannot be used ({type(error).__name__})")
+                self.remarks.append(f"{name} cannot be used ({type(error).__name__})")
                 continue
             if state_sha256(stored(state)) == self.run.states.get(step):
                 return state
-            self.remarks.append(f"the checkpoint at step {step} is not the state that the chain states there")
+            self.remarks.append(f"{name} is not the state that the chain states there")
         return None
+
+    def refuse_others(self) -> None:
+        """Refuse states that the run's maker sent and that are not those of the chain.
+
+        Raises:
+            ProblemError: exit code 3; with both hashes.
+        """
+        if self.answered is None:
+            return
+        problems = []
+        for step in kept_steps(self.answered):
+            path, stated = state_path(self.answered, step), self.run.states.get(step)
+            try:
+                found = state_sha256(stored(read_state(path, state_shapes(self.task))))
+            except (*UNREADABLE, SafetensorError) as error:
+                what = f"The state of step {step} that was sent cannot be read as one of this run: {error}."
+                problems.append(problem_of(OTHER_STATE, file=str(self.run.folder), what=what))
+                continue
+            if found != stated:
+                states = f"the chain states {stated} there" if stated else "the chain states none there"
+                what = f"The state of step {step} that was sent has the SHA-256 {found}; {states}."
+                problems.append(problem_of(OTHER_STATE, file=str(self.run.folder), what=what))
+        if problems:
+            raise ProblemError(problems, exit_code=3)
 
     def first(self) -> TrainState:
         """Return the state before the first step, drawn or read anew."""

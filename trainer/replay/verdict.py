@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
+from evidence.proof.marks import REPEATED
 from trainer.replay.answers import Answers
+from trainer.replay.draw import Draw
 from trainer.replay.recorded import Recorded
 from trainer.replay.repetition import Repeated
 
@@ -23,8 +25,37 @@ class Found:
     segments: Sequence[Repeated] = ()
     """Every segment of the run, those not tried among them."""
     answers: Answers = field(default_factory=Answers)
+    draw: Draw | None = None
+    """What the judge's number drew. None: the whole run was repeated."""
     is_out_of_time: bool = False
     """Whether the time was over before everything was done."""
+
+    @property
+    def tried(self) -> list[Repeated]:
+        """The segments that were repeated, whole or in part."""
+        return [each for each in self.segments if each.verdict != "not tried"]
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether nothing came of it: no step and no answer, or the time was over before a step and nothing differs."""
+        if self.tried:
+            return False
+        return not self.answers.found or (self.is_out_of_time and result_of(self) != "different")
+
+    def draw_document(self) -> dict[str, Any] | None:
+        """Return the receipt's group `draw`; a part that was named and not repeated counts for nothing drawn."""
+        if self.draw is None:
+            return None
+        done = {each.segment for each in self.segments if each.verdict in REPEATED}
+        whole = [part for part in self.draw.named if done >= set(part.segments)]
+        return {
+            "number": self.draw.number,
+            "parts": len(self.draw.parts),
+            "could_be_drawn": len(self.draw.among),
+            "named": [part.first_step for part in self.draw.named],
+            "repeated": len(whole),
+            "caught_half": self.draw.caught(0.5) if len(whole) == len(self.draw.named) else 0.0,
+        }
 
 
 def result_of(found: Found) -> Result:
@@ -32,7 +63,7 @@ def result_of(found: Found) -> Result:
     verdicts = {each.verdict for each in found.segments} | {each.verdict for each in found.answers.found}
     if "different" in verdicts or found.start:
         return "different"
-    return "within tolerance" if "within tolerance" in verdicts else "identical"
+    return "within tolerance" if "within tolerance" in verdicts or "identical" not in verdicts else "identical"
 
 
 def said_of(found: Found) -> str:
@@ -41,10 +72,10 @@ def said_of(found: Found) -> str:
     Example:
         `Replayed 5 of 5 segments (20 of 20 steps) and 10 of 100 answers: identical.`
     """
-    tried = [each for each in found.segments if each.verdict != "not tried"]
+    tried, answers_of = found.tried, found.answers.trained_of + found.answers.untrained_of
     steps = sum(each.segment.last_step - each.segment.first_step for each in tried)
     total = found.run.last_step - found.run.first_step
-    answers = f" and {len(found.answers.found)} of {found.answers.of} answers" if found.answers.of else ""
+    answers = f" and {len(found.answers.found)} of {answers_of} answers" if answers_of else ""
     ended = sum(each.segment in found.run.segments for each in tried)
     covered = f"Replayed {ended} of {len(found.run.segments)} segments ({steps:,} of {total:,} steps){answers}"
     late = " It was stopped before its end." if found.is_out_of_time else ""

@@ -23,7 +23,7 @@ from schemas.problems.rule import Rule, problem_of
 from trainer.config.load import load_config
 from trainer.export_run import export_run
 from trainer.recorder.progress import Watch
-from trainer.replay.replay import REFUSED
+from trainer.replay.place import REFUSED
 from trainer.run import RunRequest, run
 from trainproof.orders.replay import ReplayFlags, replayed
 from trainproof.terminal.bundles import build_text, verdict_text
@@ -106,7 +106,7 @@ def repeated(folder: Path, watch: Watch) -> int:
             raise
         watch.say(f"  not repeated: {error.problems[0].what}")
         return 0
-    watch.say(f"  {folder.name}: {receipt['said']}")
+    watch.say(f"  {folder.name}: {receipt['said']} {receipt['marks']['said']}")
     return code
 
 

@@ -9,11 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from evidence.bundle.states import sent_states
 from evidence.bundle.unpacked import unpacked_run
+from evidence.proof.receipts import run_sha256
+from evidence.run.write import as_json_text
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_dicts
+from schemas.problems.visible import as_lines
 from trainer.recorder.progress import Watch
-from trainer.replay.replay import ReplayRequest, replay
+from trainer.replay.asking import states_asked
+from trainer.replay.recorded import recorded
+from trainer.replay.replay import replay
+from trainer.replay.request import ReplayRequest
 from trainproof.orders.challenge import keep
 
 
@@ -30,6 +37,7 @@ class ReplayFlags:
     anyway: bool = False
     dataset: str | None = None
     model: str | None = None
+    states: Path | None = None
 
 
 def replayed(
@@ -54,8 +62,13 @@ def replayed(
             sys.stderr.flush()
 
     try:
-        with unpacked_run(path, flags.run_id) as folder, Watch(quiet=quiet) as watch:
-            receipt, code = replay(request_of(folder, flags), watch.say, shown_too(watch, tell))
+        with (
+            unpacked_run(path, flags.run_id) as folder,
+            sent_states(flags.states, run_sha256(folder)) as states,
+            Watch(quiet=quiet) as watch,
+        ):
+            request = request_of(folder, flags, states)
+            receipt, code = replay(request, watch.say, shown_too(watch, tell))
         keep(receipt, output)
     except ProblemError as error:
         tell({"event": "refused", "problems": as_dicts(error.problems)})
@@ -64,8 +77,8 @@ def replayed(
     return receipt, code
 
 
-def request_of(folder: Path, flags: ReplayFlags) -> ReplayRequest:
-    """Return what the flags ask of a folder."""
+def request_of(folder: Path, flags: ReplayFlags, states: Path | None = None) -> ReplayRequest:
+    """Return what the flags ask of a folder, with the folder of the states that were sent."""
     return ReplayRequest(
         folder=folder,
         whole=flags.whole,
@@ -76,7 +89,19 @@ def request_of(folder: Path, flags: ReplayFlags) -> ReplayRequest:
         anyway=flags.anyway,
         dataset=flags.dataset,
         model=flags.model,
-    )
+        states=states,
+    ).numbered()
+
+
+def asked_for(path: Path, flags: ReplayFlags, *, as_json: bool) -> str:
+    """Return which states the judge's number names of a run or a bundle's, as text or JSON.
+
+    Raises:
+        ProblemError: exit code 2 or 1, as `unpacked_run` and `recorded`.
+    """
+    with unpacked_run(path, flags.run_id) as folder:
+        asking = states_asked(recorded(folder), request_of(folder, flags))
+    return as_json_text(asking.document()) if as_json else as_lines(asking.lines(path.name))
 
 
 def shown_too(watch: Watch, tell: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, Any]], None]:

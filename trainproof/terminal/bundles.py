@@ -133,6 +133,7 @@ def verdict_dict(verdict: Verdict) -> dict[str, Any]:
                 "run_id": run.run_id,
                 "stated_grade": run.stated_grade,
                 "grade": run.grade,
+                "coverage": run.coverage or None,
                 "reasons": list(run.reasons),
                 "findings": as_dicts(run.findings),
             }
@@ -187,4 +188,5 @@ def _witness_lines(verdict: Verdict) -> Iterator[str]:
 def _run_line(run: VerifiedRun) -> str:
     errors = sum(finding.severity == "error" for finding in run.findings)
     found = f", {counted(errors, 'error')}" if errors else ""
-    return f"  {run.run_id}: {run.grade}{found}. {' '.join(run.reasons)}"
+    covered = f" ({run.coverage})" if run.coverage else ""
+    return f"  {run.run_id}: {run.grade}{covered}{found}. {' '.join(run.reasons)}"

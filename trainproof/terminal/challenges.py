@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from evidence.proof.for_judges import for_judges
 from schemas.problems.visible import as_lines, visible
 from schemas.problems.words import counted
 
@@ -25,12 +26,12 @@ def lines_of(receipt: dict[str, Any]) -> Iterator[str]:
     yield f"  stated  {figures(score['stated'])} on {score['eval_set']}"
     yield f"  found   {figures(found)} on {questions['name']}{left_out(questions)}"
     yield f"  {chance_of(score)}"
-    if items["drawn"]:
-        same, near, others = items["identical"], items["within_tolerance"], items["different"]
-        again = counted(items["drawn"], "stated answer")
-        yield f"  {again} given again: {same} identical, {near} within tolerance, {others} different."
+    same, near, others = items["identical"], items["within_tolerance"], items["different"]
+    drawn = f"{items['drawn']:,} written anew: {same} identical, {near} within tolerance, {others} different"
+    yield f"  {counted(receipt['marks']['score']['trained_of'], 'stated answer')} held against the weights; {drawn}."
     for each in items.get("differences", [])[:SHOWN]:
         yield f"    {each['id']}: {each['why']}"
+    yield from (f"  {line}" for line in for_judges(receipt))
     failures = score["failures"]
     if failures:
         yield f"  Failures, {min(SHOWN, len(failures))} of {found['n'] - round(found['value'] * found['n'])}:"

@@ -42,8 +42,7 @@ def foreign_json(record: Record, report: RunReport) -> dict[str, Any]:
     assert view is not None
     return {
         "path": str(run.path),
-        "grade": report.grade.name,
-        "reasons": list(report.grade.reasons),
+        **report.grade.document(),
         "imported": run.is_import,
         "tools": {name: list(files) for name, files in view.tools.items()},
         "templates": view.templates,
@@ -77,8 +76,7 @@ def import_json(imported: Imported) -> dict[str, Any]:
     return {
         "path": str(imported.path),
         "run_id": imported.document["run_id"],
-        "grade": report.grade.name,
-        "reasons": list(report.grade.reasons),
+        **report.grade.document(),
         "tools": {name: list(files) for name, files in imported.view.tools.items()},
         "originals": len(imported.document["originals"]),
         "facts": len(imported.view.facts),

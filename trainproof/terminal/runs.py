@@ -73,7 +73,7 @@ def run_text(run: Run) -> str:
         rows.append(("gain", gain))
     rows += planned_rows(run)
     rows += [("withheld", reason) for reason in record.withheld]
-    rows.append(("grade", report.grade.name))
+    rows.append(("grade", report.grade.words))
     width = max(len(name) for name, _ in rows)
     lines = [str(run.path), *(f"  {name.ljust(width)}  {value}" for name, value in rows)]
     lines += [f"  {''.ljust(width)}  {reason}" for reason in report.grade.reasons]
@@ -112,8 +112,7 @@ def run_json(run: Run) -> dict[str, Any]:
         return foreign_json(record, report)
     return {
         "path": str(run.path),
-        "grade": report.grade.name,
-        "reasons": list(report.grade.reasons),
+        **report.grade.document(),
         **{name.replace(" ", "_"): None if value == NOTHING else value for name, value in _identity(run)},
         "headlines": [asdict(line) for line in headlines(record)],
         "gain_of_form": gain_of_run(record.facts.eval_summary),
@@ -158,8 +157,8 @@ def _or_nothing(value: Any, write: Callable[[Any], str]) -> str:
 
 
 def _below(summary: RunSummary) -> list[str]:
-    """Return what stands of a run below the list: who verified it, when and how much, and its worst problem."""
-    verified = [f"{summary.path.name}: {summary.reasons[0]}"] if summary.grade == "verified" else []
+    """Return what stands of a run below the list: how much was repeated and by whom, and its worst problem."""
+    verified = [f"{summary.path.name}: {summary.coverage}. {summary.reasons[0]}"] if summary.coverage else []
     return [*verified, *([_worst(summary)] if summary.first_problem is not None else [])]
 
 

@@ -15,12 +15,12 @@ from trainproof.verbs.options import AsJson, Fetch
 def replay(
     run: Annotated[Path, typer.Argument(help="Run folder, or a bundle.")],
     whole: Annotated[bool, typer.Option("--all", help="Every segment from the seed, and every answer.")] = False,
-    segments: Annotated[int, typer.Option(min=0, help="Segments to draw, besides the first.")] = 3,
-    items: Annotated[int, typer.Option(min=0, help="Stated answers to draw.")] = 10,
+    segments: Annotated[int, typer.Option(min=0, help="Parts to draw between the first and the last.")] = 3,
+    items: Annotated[int, typer.Option(min=0, help="Answers to write anew; the others are followed.")] = 10,
     minutes: Annotated[
         float | None, typer.Option(min=0, help="Spend so much time, and say how much it covered.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Yours. Default: it follows from the run's hash.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Your number, which draws. Default: one drawn now.")] = None,
     run_id: Annotated[str | None, typer.Option("--run", help="Which run of a bundle that holds several.")] = None,
     dataset: Annotated[str | None, typer.Option(help="Where the run's dataset lies here; its hash decides.")] = None,
     model: Annotated[str | None, typer.Option(help="Where the run's model lies here; its hash decides.")] = None,
@@ -28,6 +28,8 @@ def replay(
         bool, typer.Option("--anyway", help="With other versions too: numbers are held against a tolerance.")
     ] = False,
     fetch: Fetch = False,
+    states: Annotated[Path | None, typer.Option(help="What `trainproof answer` packed for your number.")] = None,
+    ask: Annotated[bool, typer.Option("--ask", help="Say which states your number names, and stop.")] = False,
     output: Annotated[Path | None, typer.Option(help="Also write the receipt to this file.")] = None,
     as_json: AsJson = False,
     json_lines: Annotated[
@@ -52,11 +54,16 @@ def replay(
             anyway=anyway,
             dataset=dataset,
             model=model,
+            states=states,
         )
+        if ask:
+            from trainproof.orders.replay import asked_for
+
+            sys.stdout.write(asked_for(run, flags, as_json=as_json))
+            raise typer.Exit(0)
         receipt, code = replayed(run, flags, output=output, quiet=as_json or json_lines, lines=json_lines)
     from evidence.run.write import as_json_text
-    from schemas.problems.visible import as_lines
+    from trainproof.terminal.replays import replay_text
 
-    said = [f"{receipt['run_id']}: {receipt['said']}"]
-    sys.stdout.write(as_json_text(receipt) if as_json else as_lines(said))
+    sys.stdout.write(as_json_text(receipt) if as_json else replay_text(receipt))
     raise typer.Exit(code)

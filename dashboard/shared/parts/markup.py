@@ -28,12 +28,12 @@ def safe(text: object) -> str:
     return escape(visible(str(text)), quote=True)
 
 
-def sign(signs: Mapping[str, Sign], word: str | None) -> str:
-    """Return a grade or a status as a small label: symbol, word, and its meaning on hover."""
-    found = signs.get(word or "", UNKNOWN)
+def sign(signs: Mapping[str, Sign], word: str | None, beside: str = "") -> str:
+    """Return a grade or a status as a small label: symbol, word, what stands beside it, and its meaning on hover."""
+    found, said = signs.get(word or "", UNKNOWN), f"{word or 'unknown'}{f' · {beside}' if beside else ''}"
     return (
         f'<span class="tp-sign tp-{found.tone}" title="{safe(found.meaning)}">'
-        f'<span aria-hidden="true">{found.symbol}</span>{safe(word or "unknown")}</span>'
+        f'<span aria-hidden="true">{found.symbol}</span>{safe(said)}</span>'
     )
 
 

@@ -149,6 +149,7 @@ def cells_of(summary: RunSummary) -> dict[str, object]:
     return {
         "run": summary.path.name,
         "grade": summary.grade,
+        "repeated": summary.coverage or None,
         "status": summary.status,
         "mode": summary.mode,
         "model": summary.model,

@@ -42,6 +42,7 @@ def _more(key: str, title: str, kind: Kind, meaning: str, width: int | None = No
 COLUMNS = (
     Column(key="run", title="Run", kind="text", meaning="Name of the run and of its folder."),
     Column(key="grade", title="Grade", kind="sign", meaning="What its evidence is worth.", width=134),
+    Column(key="repeated", title="Repeated", kind="text", meaning="By somebody whom you trust, how much.", width=140),
     Column(key="status", title="Status", kind="sign", meaning="How it ended, or that it runs.", width=126),
     Column(key="curve", title="Loss curve", kind="line", meaning="The loss over the run.", width=110),
     Column(key="loss", title="Last loss", kind="loss", meaning="Loss of the last logged step.", width=84),

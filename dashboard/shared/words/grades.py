@@ -22,7 +22,8 @@ GRADES: Mapping[str, Sign] = {
     "verified": Sign(
         symbol="✓",
         tone="good",
-        meaning="Consistent, and repeated or witnessed by somebody whom you trust; the reasons say by whom, how much.",
+        meaning="Consistent; somebody whom you trust repeated its score and its training, or saw it run. How much of "
+        "it stands beside it.",
     ),
     "consistent": Sign(
         symbol="●",

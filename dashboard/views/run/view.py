@@ -148,7 +148,7 @@ def _head(name: str, run: Run, known: Mapping[str, RunSummary]) -> None:
     ]
     # While a run is at work its folder knows more than the list; of another tool's run only the list knows it.
     status = run.status or summary.status
-    signs = markup.sign(GRADES, summary.grade) + (markup.sign(STATUSES, status) if status else "")
+    signs = markup.sign(GRADES, summary.grade, summary.coverage) + (markup.sign(STATUSES, status) if status else "")
     if summary.problem_count:
         signs += f'<span class="tp-dim">{counted(summary.problem_count, "problem")}</span>'
     said = [" · ".join(fact if isinstance(fact, markup.Safe) else markup.safe(fact) for fact in facts if fact)]

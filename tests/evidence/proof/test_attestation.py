@@ -166,9 +166,9 @@ def test_a_run_of_a_workflow_is_verified(
         f"Made by the workflow .github/workflows/smoke.yml of ada/runs at commit {commit[:12]}, on a machine of GitHub."
     )
     assert code == 0, out
-    assert f"  demo-1: verified. Checked by GitHub on {own.begun:%Y-%m-%d}: {said} " in out
+    assert f"  demo-1: verified (seen by a witness). Checked by GitHub on {own.begun:%Y-%m-%d}: {said} " in out
     assert f"  attestation.jsonl: {said} https://github.com/ada/runs/actions/runs/1/attempts/1\n" in out
-    assert "Every run was repeated or witnessed by somebody whom you trust." in out
+    assert "Repeated or witnessed by somebody whom you trust: demo-1 (seen by a witness)." in out
 
 
 def test_the_manifest_of_a_run_may_be_what_was_attested(
@@ -177,7 +177,7 @@ def test_the_manifest_of_a_run_may_be_what_was_attested(
     digest = hashlib.sha256(contents(zipped)["runs/demo-1/run_manifest.json"]).hexdigest()
     code, out = verified(capsys, tmp_path, own, zipped, "--repository", "ada/runs", commit=commit, digest=digest)
     assert code == 0
-    assert "demo-1: verified." in out
+    assert "demo-1: verified (seen by a witness)." in out
 
 
 def test_of_another_file(own: OwnSigstore, zipped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from synthetic import write_run
 from evidence.index.check import check_paths
 from evidence.index.runs import RunIndex
 from evidence.judge.report_forms import report_text
+from evidence.proof.marks import Stated, marks_of, merged, stated_of
 from evidence.proof.receipts import keep_receipt, own_receipts, run_sha256
 from evidence.run.layout import MANIFEST, RECEIPTS
 
@@ -27,7 +29,16 @@ def run(tmp_path: Path) -> Path:
     return write_run(tmp_path / "runs", "run")
 
 
-def receipt(run: Path, *, result: str = "identical", said: str = "5 of 5 segments are identical.") -> dict[str, Any]:
+def receipt(
+    run: Path,
+    *,
+    result: str = "identical",
+    said: str = "5 of 5 segments are identical.",
+    segments: tuple[tuple[int, int], ...] = ((0, 10), (10, 20)),
+    trained: int = 12,
+    **more: Any,
+) -> dict[str, Any]:
+    """Return what somebody found who repeated a run of 20 steps with 12 answers before and after training."""
     manifest = json.loads((run / MANIFEST).read_text())
     return {
         "schema_version": "1.1",
@@ -39,12 +50,34 @@ def receipt(run: Path, *, result: str = "identical", said: str = "5 of 5 segment
         "environment": manifest["environment"],
         "device": {"platform": "cpu", "kind": "cpu", "count": 1},
         "covered": {
-            "segments": [{"first_step": 0, "last_step": 5, "verdict": result}],
-            "items": {"drawn": 0, "identical": 0, "within_tolerance": 0, "different": 0},
+            "segments": [{"first_step": a, "last_step": b, "verdict": result} for a, b in segments],
+            "items": {
+                "drawn": trained,
+                "identical": trained,
+                "within_tolerance": 0,
+                "different": 0,
+                "trained": trained,
+            },
         },
         "result": result,
         "said": said,
+        **more,
     }
+
+
+def drawn(run: Path, *, caught_half: float, segments: tuple[tuple[int, int], ...]) -> dict[str, Any]:
+    """Return a receipt of version 1.2 of which a judge's number drew the parts."""
+    document = receipt(run, segments=segments, schema_version="1.2")
+    document["covered"]["items"]["given_again"] = {"trained": 12, "untrained": 12}
+    document["covered"]["draw"] = {
+        "number": 4711,
+        "parts": 20,
+        "could_be_drawn": 18,
+        "named": [first for first, _ in segments[1:-1]],
+        "repeated": len(segments) - 2,
+        "caught_half": caught_half,
+    }
+    return document
 
 
 def grade(run: Path) -> tuple[str, tuple[str, ...]]:
@@ -108,30 +141,74 @@ def test_a_damaged_receipt_is_passed_over(run: Path) -> None:
     assert grade(run)[0] == "consistent"
 
 
-@pytest.mark.parametrize("trained", [None, 0])
-def test_a_receipt_that_repeats_nothing_of_the_training_says_nothing(run: Path, trained: int | None) -> None:
-    document = receipt(run, said="Replayed 0 of 5 segments and 50 of 100 answers: identical.")
-    document["covered"]["segments"][0]["verdict"] = "not tried"
-    items = {"drawn": 50, "identical": 50, "within_tolerance": 0, "different": 0}
-    document["covered"]["items"] = items if trained is None else {**items, "trained": trained}
-    keep_receipt(document)
+def lacking(run: Path) -> str:
     name, reasons = grade(run)
     assert name == "consistent"
-    assert reasons[0].endswith("it says nothing of the run.")
+    return " ".join(reasons)
 
 
-def test_answers_of_the_trained_model_alone_are_a_repetition(run: Path) -> None:
+def test_the_first_steps_and_some_answers_are_never_enough(run: Path) -> None:
+    """As a forger has it who trained two of twenty steps."""
+    keep_receipt(receipt(run, segments=((0, 1), (1, 2)), trained=10))
+    said = lacking(run)
+    assert (
+        "Score repeated in part: 10 of 12 answers of the trained model, 0 of 12 of the untrained one. Training "
+        "repeated in part: 2 of 20 steps, its end not among them." in said
+    )
+    assert "Not every answer of the trained model was given again" in said
+    assert "The end of the training, whose parameters were evaluated, was not reached." in said
+    assert check_paths([run]).runs[0].grade.words == ("consistent (score: 10 of 12 answers; training: 2 of 20 steps)")
+
+
+def test_a_challenge_speaks_of_the_score_alone(run: Path) -> None:
+    document = receipt(run, kind="challenge", segments=())
+    del document["covered"]["items"]["trained"]
+    keep_receipt(document)
+    said = lacking(run)
+    assert "Score repeated: 12 of 12 answers of the trained model, 0 of 12 of the untrained one." in said
+    assert "Training not repeated: 0 of 20 steps." in said
+    keep_receipt(receipt(run, trained=0, made_at="2026-11-24T20:15:00.000+00:00"))
+    assert grade(run)[0] == "verified", "one of the two came from a challenge, the other from a replay"
+
+
+def test_the_whole_training_without_the_answers_is_not_enough(run: Path) -> None:
+    keep_receipt(receipt(run, trained=0))
+    assert "Score not repeated: 0 of 12 answers of the trained model" in lacking(run)
+
+
+def test_no_steps_are_no_repetition(run: Path) -> None:
     document = receipt(run)
-    document["covered"]["segments"][0]["verdict"] = "not tried"
-    document["covered"]["items"] = {
-        "drawn": 10,
-        "identical": 0,
-        "within_tolerance": 10,
-        "different": 0,
-        "trained": 10,
-    }
-    keep_receipt({**document, "result": "within tolerance"})
+    for segment in document["covered"]["segments"]:
+        segment["verdict"] = "not tried"
+    keep_receipt(document)
+    assert "Training not repeated: 0 of 20 steps." in lacking(run)
+
+
+def test_half_of_the_steps_with_the_end_is_enough_only_if_a_number_drew_them(run: Path) -> None:
+    parts = ((0, 1), (4, 8), (12, 16), (19, 20))
+    keep_receipt(receipt(run, segments=parts))
+    assert "10 of 20 steps were repeated, and no number of a judge drew them among all parts of the run" in lacking(run)
+    keep_receipt(drawn(run, caught_half=0.93, segments=parts))
+    assert grade(run)[0] == "consistent", "half invented would be found with 93 %, and 95 % are asked for"
+    keep_receipt({**drawn(run, caught_half=0.96, segments=parts), "made_at": "2026-11-24T20:15:00.000+00:00"})
     assert grade(run)[0] == "verified"
+    assert check_paths([run]).runs[0].grade.words == ("verified (score: 12 of 12 answers; training: 10 of 20 steps)")
+
+
+def test_a_draw_without_the_end_is_not_enough(run: Path) -> None:
+    keep_receipt(drawn(run, caught_half=0.99, segments=((0, 1), (4, 8), (12, 16))))
+    assert "The end of the training, whose parameters were evaluated, was not reached." in lacking(run)
+
+
+def test_steps_that_two_receipts_cover_count_once() -> None:
+    of = Stated(first_step=0, last_step=10)
+    assert merged([(2, 6), (0, 4), (8, 9), (9, 9), (5, 99)], of) == ((0, 10),)
+    assert merged([(0, 4), (2, 6), (8, 9)], of) == ((0, 6), (8, 9))
+
+
+def test_a_receipt_of_more_steps_than_the_run_has_reaches_no_end_that_was_not_evaluated(run: Path) -> None:
+    marks = marks_of(receipt(run, segments=((0, 99),)), replace(stated_of(run), evaluated_step=15))
+    assert (marks.steps, marks.is_end_reached) == (20, False)
 
 
 def test_a_receipt_is_as_bad_as_its_worst_part(run: Path) -> None:
@@ -144,4 +221,5 @@ def test_a_receipt_is_as_bad_as_its_worst_part(run: Path) -> None:
 def test_a_report_says_who_verified_a_run(run: Path) -> None:
     keep_receipt(receipt(run))
     said = "  Checked by you on 2026-11-23: 5 of 5 segments are identical.\n"
-    assert report_text(check_paths([run])) == f"{run}  verified\n{said}1 run: 1 verified; nothing found.\n"
+    beside = "verified (score: 12 of 12 answers; training: 20 of 20 steps)"
+    assert report_text(check_paths([run])) == f"{run}  {beside}\n{said}1 run: 1 verified; nothing found.\n"

@@ -16,6 +16,7 @@ pytest.importorskip("cryptography", reason="needs cryptography (extra `sign`)")
 from evidence.bundle.build import build_bundle
 from evidence.proof.keys import new_key
 from evidence.proof.receipts import run_sha256
+from evidence.proof.standing import DEVICE
 from evidence.proof.trust import trust_path
 from evidence.run.layout import MANIFEST, RECEIPTS
 from trainproof import command
@@ -173,8 +174,8 @@ def receipt(folder: Path) -> dict[str, Any]:
         "environment": manifest["environment"],
         "device": {"platform": "cpu", "kind": "cpu", "count": 1},
         "covered": {
-            "segments": [{"first_step": 0, "last_step": 5, "verdict": "identical"}],
-            "items": {"drawn": 0, "identical": 0, "within_tolerance": 0, "different": 0},
+            "segments": [{"first_step": 0, "last_step": 4, "verdict": "identical"}],
+            "items": {"drawn": 12, "identical": 12, "within_tolerance": 0, "different": 0, "trained": 6},
         },
         "result": "identical",
         "said": "5 of 5 segments are identical.",
@@ -205,9 +206,15 @@ def test_a_receipt_signed_by_somebody_trusted_makes_a_run_verified(
     assert reasons[-1].startswith("A claim, by nobody whom you trust, of 2026-11-23: ")
     good(capsys, "trust", "add", keys / "ada.pub", "--name", "Ada")
     said = "Checked by Ada on 2026-11-23: 5 of 5 segments are identical."
-    assert grade_of(capsys, with_receipt) == ("verified", [said, *reasons[:-1]])
+    covered = (
+        "Score repeated: 6 of 6 answers of the trained model, 6 of 6 of the untrained one. Training repeated: 4 of 4 "
+        "steps, its end among them."
+    )
+    assert grade_of(capsys, with_receipt) == ("verified", [said, covered, DEVICE, *reasons[:-1]])
     zipped = build_bundle([with_receipt], tmp_path / "with.zip").output
-    assert f"  demo-1: verified. {said} " in good(capsys, "verify", zipped)
+    assert f"  demo-1: verified (score: 6 of 6 answers; training: 4 of 4 steps). {said} " in good(
+        capsys, "verify", zipped
+    )
     assert said in good(capsys, "show", with_receipt)
 
 

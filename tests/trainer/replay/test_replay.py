@@ -6,7 +6,6 @@ import shutil
 import signal
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +44,10 @@ from trainer.model.params import params_sha256
 from trainer.objectives.data import Data as ReadData
 from trainer.recorder.progress import Watch
 from trainer.replay import repetition
-from trainer.replay.parts import drawn_segments, segments_of
 from trainer.replay.recorded import recorded
 from trainer.replay.repetition import Kept, Repeated, Repetition
-from trainer.replay.replay import ReplayRequest, replay
+from trainer.replay.replay import replay
+from trainer.replay.request import ReplayRequest
 from trainer.replay.states import States, frozen_of
 from trainer.replay.tolerance import Tolerance
 from trainer.run import RunRequest, run
@@ -68,7 +67,7 @@ def config_of(folder: Path) -> Config:
         batch=Batch(microbatch_size=2),
         mesh=Mesh(device="cpu", devices=1),
         checkpoint=Checkpoint(save_every_steps=3, keep=9),
-        recording=Recording(chain_every_steps=2),
+        recording=Recording(chain_every_steps=2, states_mib=0),
         evaluation=Evaluation(eval_set=str(items), max_new_tokens=4, batch_size=50),
         limits=Limits(steps=8),
     )
@@ -188,37 +187,39 @@ def test_an_honest_run_is_identical_from_the_seed_to_the_last_answer(honest: Pat
         "within_tolerance": 0,
         "different": 0,
         "trained": 6,
+        "given_again": {"trained": 6, "untrained": 6},
     }
+    assert receipt["marks"]["said"] == (
+        "Score repeated: 6 of 6 answers of the trained model, 6 of 6 of the untrained one. Training repeated: 8 of 8 "
+        "steps, its end among them."
+    )
+    assert receipt["marks"]["lacking"] == []
     assert check_value("receipt", receipt, file="receipt") == []
     assert [event["number"] for event in events if event["event"] == "segment"] == [0, 1, 2, 3, 4]
     assert keep_receipt(receipt).is_file()
 
 
 def test_drawn_segments_begin_at_kept_checkpoints_and_follow_from_the_seed(honest: Path):
-    receipt, code, _ = asked(honest, segments=2, items=0)
+    receipt, code, _ = asked(honest, segments=1, items=0, seed=5)
     assert code == 0
     verdicts = [each["verdict"] for each in receipt["covered"]["segments"]]
     # Segments 2 and 4 begin at the checkpoints of steps 3 and 6.
     assert verdicts == ["identical", "not tried", "identical", "not tried", "identical"]
 
 
-def test_the_seed_decides_the_draw():
-    segments = segments_of(0, 100, range(0, 100, 10))
-    starts = [0, 20, 50, 70, 90]
-
-    def drawn(seed: int, count: int = 2) -> tuple[int, ...]:
-        return tuple(each.first_step for each in drawn_segments(segments, starts, count=count, seed=seed))
-
-    assert {drawn(seed) for seed in range(40)} == {(0, *pair) for pair in combinations(starts[1:], 2)}
-    assert drawn(3) == drawn(3)
-    assert drawn(1, count=0) == (0,)
-    assert drawn(1, count=9) == (0, 10, 20, 30, 40, 50, 60, 70, 80, 90)
-
-
 def test_without_checkpoints_the_first_segments_are_repeated_and_answers_by_the_kept_parameters(copy: Path):
     receipt, code, _ = asked(copy, segments=1, items=2)
     assert code == 0
-    assert receipt["said"] == "Replayed 2 of 5 segments (3 of 8 steps) and 4 of 12 answers: identical."
+    assert receipt["said"] == "Replayed 2 of 5 segments (3 of 8 steps) and 12 of 12 answers: identical."
+    assert receipt["covered"]["items"] | {"differences": []} == {
+        "drawn": 4,
+        "identical": 4,
+        "within_tolerance": 0,
+        "different": 0,
+        "trained": 2,
+        "given_again": {"trained": 6, "untrained": 6},
+        "differences": [],
+    }
     assert [each["verdict"] for each in receipt["covered"]["segments"]] == ["identical"] * 2 + ["not tried"] * 3
 
 
@@ -462,7 +463,7 @@ def test_time_that_is_over_leaves_what_was_covered(copy: Path):
     receipt, code, _ = asked(copy, segments=9, items=0)
     assert (code, receipt["covered"]["segments"][-1]["verdict"]) == (0, "identical")
     code, said = refusal(lambda: asked(copy, items=0, minutes=0))
-    assert (code, said) == (3, ["TP760 The time was over before a segment was repeated."])
+    assert (code, said) == (3, ["TP760 The time was over before a step was repeated."])
 
 
 def test_a_signal_ends_it_with_what_was_covered(copy: Path):

@@ -100,6 +100,7 @@ def test_grades(root: Path) -> None:
     assert grades_json(reports)[1] == {
         "path": "runs/good",
         "grade": "consistent",
+        "coverage": None,
         "reasons": [
             "Finished; every document is valid, every hash matches, and every result and score follows from its rows.",
             NEVER_STATED,
@@ -158,9 +159,9 @@ def test_no_value_steers_the_terminal_or_makes_a_line_of_its_own(tmp_path: Path)
 
 def test_the_list_says_who_verified_a_run(root: Path) -> None:
     summaries = [
-        replace(summary, grade="verified", reasons=("Checked by Ada on 2026-11-23: all of it.", "Finished."))
+        replace(summary, grade="verified", coverage="all of it", reasons=("Checked by Ada on 2026-11-23.", "Finished."))
         if summary.path.name == "good"
         else summary
         for summary in index_runs(root)
     ]
-    assert "\ngood: Checked by Ada on 2026-11-23: all of it.\n" in runs_text(summaries)
+    assert "\ngood: all of it. Checked by Ada on 2026-11-23.\n" in runs_text(summaries)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from dashboard.shared.parts import markup, problems
-from dashboard.shared.words.grades import GRADES, Sign
+from dashboard.shared.words.grades import GRADES, Sign, worded
 from evidence.bundle.verify import Verdict
 from schemas.problems import formats
 from schemas.problems.words import counted
@@ -35,7 +35,7 @@ def show(verdict: Verdict, name: str) -> None:
                 [
                     (
                         run.run_id,
-                        f"{GRADES[run.grade].symbol} {run.grade}" if run.grade in GRADES else run.grade,
+                        worded(GRADES, run.grade) + (f" ({run.coverage})" if run.coverage else ""),
                         run.stated_grade or formats.NOTHING,
                         " ".join(run.reasons),
                     )

@@ -8,7 +8,7 @@ from dashboard.shared.parts import markup, repeating
 from dashboard.shared.session import reading
 from dashboard.shared.words.grades import GRADES
 from evidence.proof.receipts import run_sha256
-from evidence.proof.standing import proofs_of
+from evidence.proof.standing import Proof, proofs_of
 from evidence.records.ours import Run
 from evidence.run.layout import CONFIG
 from schemas.reading.values import number_at
@@ -24,13 +24,14 @@ def section(run: Run) -> None:
         markup.empty("Not yet", "A run is repeated when it has ended.")
         return
     grade = reading.checked(run.path).grade
-    st.html(f'<p class="tp-sub">{markup.sign(GRADES, grade.name)} {markup.safe(GRADES[grade.name].meaning)}</p>')
+    sign = markup.sign(GRADES, grade.name, grade.coverage)
+    st.html(f'<p class="tp-sub">{sign} {markup.safe(GRADES[grade.name].meaning)}</p>')
     proofs = proofs_of(run.path, sha256)
     if proofs:
         markup.table(
             ["By", "When", "What came of it"],
             [
-                (proof.by or "nobody whom you trust", markup.when(proof.made_at, reading.reader_zone()), proof.said)
+                (proof.by or "nobody whom you trust", markup.when(proof.made_at, reading.reader_zone()), _said(proof))
                 for proof in proofs
             ],
             quiet=[number for number, proof in enumerate(proofs) if not proof.by],
@@ -38,3 +39,8 @@ def section(run: Run) -> None:
     steps = number_at(run.manifest, "training", "steps_done")
     subject = repeating.Subject(path=run.path, sha256=sha256, steps=int(steps or 0), name=f"{run.path}")
     repeating.show(subject, key=f"repeat {run.path.name}")
+
+
+def _said(proof: Proof) -> str:
+    """Return what came of a repetition, and how much of the run it covers."""
+    return proof.said if proof.marks is None else f"{proof.said} {proof.marks.said}"

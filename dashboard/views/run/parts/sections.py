@@ -150,7 +150,7 @@ def problems(folder: Path) -> None:
     found = reading.checked(folder)
     grade = found.grade
     meaning = GRADES[grade.name].meaning
-    st.html(f'<p class="tp-sub">{markup.sign(GRADES, grade.name)} {markup.safe(meaning)}</p>')
+    st.html(f'<p class="tp-sub">{markup.sign(GRADES, grade.name, grade.coverage)} {markup.safe(meaning)}</p>')
     if found.findings:
         show_problems(found.findings)
     else:

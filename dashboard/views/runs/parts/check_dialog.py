@@ -71,8 +71,9 @@ def _download(label: str, report: Report, form: str, name: str, mime: str) -> No
 
 def _findings(run: RunReport) -> None:
     bad = sum(found.severity != "note" for found in run.findings)
+    sign = markup.sign(GRADES, run.grade.name, run.grade.coverage)
     st.html(
-        f'<p class="tp-sub">{markup.sign(GRADES, run.grade.name)} <b>{markup.safe(run.path.name)}</b> '
+        f'<p class="tp-sub">{sign} <b>{markup.safe(run.path.name)}</b> '
         f'<span class="tp-dim">{counted(bad, "finding")}</span></p>'
     )
     problems.show(run.findings)

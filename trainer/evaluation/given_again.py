@@ -1,0 +1,147 @@
+"""Every stated answer held against the weights that are stated to have given it, in one pass over all of its tokens.
+
+Writing an answer takes a step a token; following one that is stated takes one pass. So all answers are followed, and
+only a few are written anew, for equal bits. An answer that cannot be followed is written anew before it is called
+different: then both ways deny it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from trainer.data.rows import RowFile
+from trainer.evaluation.asking import Asking
+from trainer.evaluation.evaluate import identity, unanswered_row
+from trainer.evaluation.one_pass import followed
+from trainer.evaluation.reanswer import (
+    Reanswered,
+    difference,
+    is_same,
+    other_item,
+    other_scores,
+    reanswer,
+    stated_tokens,
+)
+from trainer.model.params import Params
+
+MOST_SHOWN = 20
+"""Differences that a receipt lists."""
+
+
+def given_again(
+    asking: Asking,
+    params: Params,
+    stated: Sequence[dict[str, Any]],
+    items: RowFile,
+    *,
+    anew: Collection[str],
+    platforms: Collection[str] = (),
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> tuple[Reanswered, ...]:
+    """Return what came of every stated answer, in their order.
+
+    Args:
+        asking: how the model is asked.
+        params: the model.
+        stated: all rows of the run that it is stated to have answered.
+        items: the whole set that the run was asked.
+        anew: ids of the answers that are written anew too, for equal bits.
+        platforms: where the stated answers were given and where these are: cpu, gpu or tpu.
+        progress: called with answers done and answers in all.
+    """
+    by_id = {item["id"]: item for item in items.rows}
+    prompts = dict(zip(by_id, asking.prompts_of(items), strict=True))
+    rest = [row for row in stated if row["id"] not in anew]
+    found: dict[str, Reanswered] = {}
+    for row in (*unanswered(rest, by_id, prompts, asking), *taken(rest, by_id, prompts, asking, params, platforms)):
+        found[row["id"]] = as_stated(row)
+        progress(len(found), len(stated))
+    left, before = [row for row in stated if row["id"] not in found], len(found)
+    if left:
+
+        def done(count: int, total: int) -> None:
+            progress(before + count, len(stated))
+
+        again = reanswer(asking, params, left, items, platforms=platforms, progress=done)
+        found |= {each.id: each for each in again}
+    return tuple(found[row["id"]] for row in stated)
+
+
+def unanswered(
+    rows: Sequence[dict[str, Any]],
+    items: Mapping[str, dict[str, Any]],
+    prompts: Mapping[str, list[int]],
+    asking: Asking,
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows that state no answer, of items for whose answer there is no room."""
+    for row in rows:
+        prompt = prompts.get(row["id"])
+        if prompt is None or asking.has_room(prompt):
+            continue
+        most = asking.max_prompt_tokens
+        if is_same(row, unanswered_row(items[row["id"]], prompt_tokens=len(prompt), max_prompt_tokens=most)):
+            yield row
+
+
+def taken(
+    rows: Sequence[dict[str, Any]],
+    items: Mapping[str, dict[str, Any]],
+    prompts: Mapping[str, list[int]],
+    asking: Asking,
+    params: Params,
+    platforms: Collection[str],
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows whose answer the model takes, token by token, and whose fingerprint is that of its states."""
+    vocab, known = params["tokens.table"].shape[0], []
+    for row in rows:
+        prompt = prompts.get(row["id"])
+        if prompt is None or not asking.has_room(prompt):
+            continue
+        if other_item(row, identity(items[row["id"]])) or other_scores(row, asking.scoring):
+            continue
+        tokens = stated_tokens(row, asking, vocab=vocab)
+        if tokens is not None:
+            known.append((row, (prompt, tokens)))
+    passes = followed(asking.graphdef, params, [pair for _, pair in known], batch_size=asking.settings.batch_size)
+    for (row, _), passed in zip(known, passes, strict=True):
+        if not difference(row, passed, platforms)[0]:
+            yield row
+
+
+def as_stated(row: Mapping[str, Any]) -> Reanswered:
+    """Return what came of an answer of which every token is one that the model takes."""
+    return Reanswered(
+        id=row["id"],
+        verdict="followed",
+        why="",
+        expected=row["expected"],
+        stated_text=row["output_text"],
+        found_text=row["output_text"],
+        agreement=None,
+    )
+
+
+def items_group(trained: Sequence[Reanswered], untrained: Sequence[Reanswered] = ()) -> dict[str, Any]:
+    """Return a receipt's group `items`.
+
+    `drawn` counts the answers that were written anew. `different` counts all that differ, and all of those were.
+    """
+    both = [*untrained, *trained]
+    verdicts = Counter(each.verdict for each in both)
+    group: dict[str, Any] = {
+        "drawn": len(both) - verdicts["followed"],
+        "identical": verdicts["identical"],
+        "within_tolerance": verdicts["within tolerance"],
+        "different": verdicts["different"],
+        "trained": sum(each.verdict != "followed" for each in trained),
+        "given_again": {
+            "trained": sum(each.verdict != "different" for each in trained),
+            "untrained": sum(each.verdict != "different" for each in untrained),
+        },
+    }
+    if verdicts["different"]:
+        others = [each for each in both if each.verdict == "different"]
+        group["differences"] = [{"id": each.id, "why": each.why} for each in others[:MOST_SHOWN]]
+    return group

@@ -1,0 +1,123 @@
+"""Train states that a run keeps in its evidence, so that a judge can repeat parts of it without its beginning.
+
+A state holds the optimizer's too and is about three times what is trained, so few are kept, and only small ones: the
+one before the last part of the training, then others spread over the run. Each has the hash that the chain states.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from safetensors.numpy import load, save
+
+from evidence.run import layout
+from evidence.run.write import write_bytes
+from trainer.config.tree import Config
+from trainer.loop.kept import MOST_HEADER_BYTES
+from trainer.loop.segments import parts_of, segments_of
+from trainer.loop.step import TrainState
+from trainer.loop.stored import StoredState, state_of, stored
+from trainer.model.params import owned
+
+MOST_STATES = 4
+"""States that a run keeps at most."""
+
+MOST_DIGITS = 12
+"""Digits of a step in the name of a file; a stranger's may have any number."""
+
+
+CHAINED = 10
+"""Entries that a chain has between start and end where the configuration does not say how often."""
+
+
+class AnotherStateError(ValueError):
+    """A file that does not hold a state of the run."""
+
+    def __str__(self) -> str:
+        return "its arrays are not those of a state of this run"
+
+
+def chained_every(config: Config) -> int:
+    """Return the steps between two entries of the chain."""
+    return config.recording.chain_every_steps or max(1, config.limits.steps // CHAINED)
+
+
+def steps_to_keep(config: Config, state_bytes: int, *, first: int) -> frozenset[int]:
+    """Return the steps whose states a run keeps: as many as fit into `recording.states_mib`, four at most.
+
+    The one before the last part of the training comes first; the others lie evenly between the start and it.
+
+    Example:
+        2,800 steps in ten parts of 280 have nine states between: with room for four, those of the steps 560, 1,120,
+        1,680 and 2,520 are kept.
+
+    Args:
+        config: of the run.
+        state_bytes: size of its state.
+        first: the step from which it begins.
+    """
+    last, every = config.limits.steps, chained_every(config)
+    starts = [part.first_step for part in parts_of(segments_of(first, last, range(0, last, every)))][1:]
+    count = min(MOST_STATES, (config.recording.states_mib << 20) // max(1, state_bytes), len(starts))
+    return frozenset(starts[(number + 1) * len(starts) // count - 1] for number in range(count))
+
+
+def bytes_of(state: TrainState) -> int:
+    """Return the size of a state, of arrays or shapes."""
+    return sum(int(np.prod(leaf.shape)) * leaf.dtype.itemsize for leaf in jax.tree.leaves(stored(state)))
+
+
+def state_path(folder: Path, step: int) -> Path:
+    """Return the file of a step's state below a folder."""
+    return folder / layout.STATES / f"{step}.safetensors"
+
+
+def kept_steps(folder: Path) -> list[int]:
+    """Return the steps whose states lie below a folder, as far as names tell."""
+    place = folder / layout.STATES
+    names = [path.stem for path in place.glob("*.safetensors") if path.is_file()] if place.is_dir() else []
+    return sorted(int(name) for name in names if name.isdecimal() and len(name) < MOST_DIGITS)
+
+
+def write_state(folder: Path, state: TrainState) -> None:
+    """Write a state below a folder."""
+    path = state_path(folder, int(state.step))
+    path.parent.mkdir(exist_ok=True)
+    write_bytes(path, state_content(state))
+
+
+def state_content(state: TrainState) -> bytes:
+    """Return a state as it is kept: safetensors, its arrays named by their places."""
+    named = {name: np.asarray(jax.device_get(leaf), order="C") for name, leaf in named_leaves(stored(state)).items()}
+    content: bytes = save(named)
+    return content
+
+
+def named_leaves(state: StoredState) -> dict[str, Any]:
+    """Return the arrays of a state by their places, in their order."""
+    return {jax.tree_util.keystr(place): leaf for place, leaf in jax.tree_util.tree_leaves_with_path(state)}
+
+
+def read_state(path: Path, like: TrainState) -> TrainState:
+    """Return the state in a file with the shardings of `like`, shapes of the run's own state.
+
+    Raises:
+        AnotherStateError: the file has more bytes than such a state, or other arrays.
+        OSError: it cannot be read.
+        SafetensorError: it is damaged.
+    """
+    shapes = named_leaves(stored(like))
+    if path.stat().st_size > bytes_of(like) + MOST_HEADER_BYTES:
+        raise AnotherStateError
+    arrays = load(path.read_bytes())
+    found = {name: (tuple(value.shape), str(value.dtype)) for name, value in arrays.items()}
+    if found != {name: (tuple(shape.shape), str(shape.dtype)) for name, shape in shapes.items()}:
+        raise AnotherStateError
+    leaves = [
+        owned(jax.device_put(arrays[name], shape.sharding or like.step.sharding)) for name, shape in shapes.items()
+    ]
+    state: StoredState = jax.tree.unflatten(jax.tree.structure(stored(like)), leaves)
+    return state_of(state)

@@ -1,0 +1,81 @@
+"""Where and with what a run is repeated: its devices, its program and its files, found to be the run's own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.rule import problem_of
+from trainer.config.tree import Config
+from trainer.inputs import read_inputs
+from trainer.loop.task import Task
+from trainer.model.files.source import of_somebody_else
+from trainer.objectives.data import Data
+from trainer.planning.devices import Devices, choose_devices
+from trainer.replay.fitness import OTHER_DATA, OTHER_SOFTWARE, Fitness, fitness_of
+from trainer.replay.recorded import NOTHING_TO_REPEAT, Recorded
+from trainer.replay.request import ReplayRequest
+
+REFUSED = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where and with what a run is repeated."""
+
+    devices: Devices
+    task: Task
+    data: Data
+    fitness: Fitness
+
+
+def place_of(run: Recorded, request: ReplayRequest) -> Place:
+    """Return where and with what the run is repeated.
+
+    Raises:
+        ProblemError: exit code 3; something that decides the numbers is not here or is another one.
+    """
+    if run.manifest["status"] == "running":
+        what = "The run is not sealed: it is under way, or was killed."
+        then = "Wait for its end, or continue it with trainproof train --resume."
+        raise ProblemError([problem_of(NOTHING_TO_REPEAT, file=str(run.folder), what=what, next=then)], exit_code=2)
+    config = config_here(run, request)
+    devices = choose_devices(config.mesh.device, config.mesh.devices)
+    fitness = fitness_of(run.manifest, devices, file=str(run.folder))
+    if refused := [each for each in fitness.refusals if not (request.anyway and each.code == OTHER_SOFTWARE.code)]:
+        raise ProblemError(refused, exit_code=REFUSED)
+    try:
+        task, data = read_inputs(config, devices)
+    except ProblemError as error:
+        unread = error if request.model else of_somebody_else(error)
+        raise ProblemError(unread.problems, exit_code=REFUSED) from error
+    if problems := other_data(run, data):
+        raise ProblemError(problems, exit_code=REFUSED)
+    return Place(devices=devices, task=task, data=data, fitness=fitness)
+
+
+def config_here(run: Recorded, request: ReplayRequest) -> Config:
+    """Return the run's configuration with its own number of devices and the places of files that were named."""
+    config = run.config
+    if request.dataset is not None:
+        config = replace(config, data=replace(config.data, dataset=request.dataset))
+    if request.model is not None:
+        config = replace(config, model=replace(config.model, name=request.model))
+    there, here = run.manifest["devices"]["count"], len(choose_devices(config.mesh.device, None).list)
+    return replace(config, mesh=replace(config.mesh, devices=min(there, here)))
+
+
+def other_data(run: Recorded, data: Data) -> list[Problem]:
+    """Return what is another file than the run's: its dataset, its evaluation set."""
+    stated = run.manifest["dataset"]
+    found = []
+    if data.dataset.sha256 != stated["sha256"]:
+        what = f"{data.dataset.name} has the SHA-256 {data.dataset.sha256}; the run learned from {stated['sha256']}."
+        found.append(problem_of(OTHER_DATA, file=str(run.folder), pointer="/dataset/sha256", what=what))
+    if run.summary is not None and data.items is not None:
+        asked, items = run.summary["eval_set"], data.items.file
+        if items.sha256 != asked["sha256"]:
+            what = f"{items.name} has the SHA-256 {items.sha256}; the run was asked {asked['sha256']}."
+            then = "Have the run's own evaluation set where its configuration names it."
+            found.append(problem_of(OTHER_DATA, file=str(run.folder), pointer="/eval_set/sha256", what=what, next=then))
+    return found

@@ -1,0 +1,27 @@
+"""The verb `answer`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from evidence.run.extras import need
+
+
+def answer(
+    run: Annotated[Path, typer.Argument(help="Folder of your run.")],
+    states: Annotated[str, typer.Option(help="Steps that the judge named, as in 280,1120.")],
+    output: Annotated[Path, typer.Option(help="The file to send back.")] = Path("states.zip"),
+) -> None:
+    """Pack the train states that a judge's number names, each found to be the one of the sealed chain."""
+    need("answer", "train")
+    from trainer.loop.stop import ending_at_once
+
+    with ending_at_once("answer", how="and nothing was written"):
+        from trainproof.orders.answer import answered
+
+        count = answered(run, states, output)
+    sys.stdout.write(f"{output}: {count} of the states of {run.resolve().name}, as its chain states them.\n")
