@@ -28,6 +28,7 @@ from trainer.evaluation.late_evaluation import manifest_of
 from trainer.evaluation.questions import Questions, drawn_questions, read_questions
 from trainer.evaluation.reanswer import set_of
 from trainer.evaluation.shipped import shipped_params, source_of
+from trainer.loop.base import refuse_other_base
 from trainer.loop.mesh import build_mesh
 from trainer.loop.task import Task
 from trainer.methods.model import model_of
@@ -97,7 +98,9 @@ def challenge_run(request: ChallengeRequest, watch: Watch, tell: Tell) -> dict[s
     devices = devices_here(config, watch)
     model = model_of(config, source_of(folder, config, request.model))
     task = Task(config=config, model=model, objective=objective_of(config), mesh=build_mesh(devices.list))
-    shipped = shipped_params(folder, task, stated_sha256=summary["checkpoint"]["params_sha256"])
+    manifest = manifest_of(folder)
+    refuse_other_base(manifest, task, file=str(folder), trains=False)
+    shipped = shipped_params(folder, task, manifest, stated_sha256=summary["checkpoint"]["params_sha256"])
     watch.say(f"{shipped.where} holds the parameters that gave the stated answers")
     asking = Asking(
         settings=config.evaluation,
@@ -107,7 +110,7 @@ def challenge_run(request: ChallengeRequest, watch: Watch, tell: Tell) -> dict[s
         graphdef=model.graphdef,
         max_positions=model.source.spec.max_positions,
     )
-    platforms = {devices.platform, manifest_of(folder)["devices"]["platform"]}
+    platforms = {devices.platform, manifest["devices"]["platform"]}
     done = steps(watch, tell, "items")
     items = set_of(summary, rows)
     again = given_again(asking, shipped.params, rows, items, anew=anew, platforms=platforms, progress=done)

@@ -29,7 +29,14 @@ from trainer.evaluation.evaluable import (
 )
 from trainer.evaluation.evaluate import Answered, stated_evaluation, stated_form, stated_scoring, summary_of
 from trainer.evaluation.evaluator import Evaluator, in_words
-from trainer.evaluation.late_evaluation import add_evaluation, beside, finish_or_undo, undone_unless_finished
+from trainer.evaluation.late_evaluation import (
+    add_evaluation,
+    beside,
+    finish_or_undo,
+    manifest_of,
+    undone_unless_finished,
+)
+from trainer.loop.base import refuse_other_tokenizer
 from trainer.loop.initial import restored_state
 from trainer.loop.mesh import build_mesh
 from trainer.loop.step import TrainState
@@ -63,6 +70,7 @@ def evaluate_run(folder: Path, eval_set: str | None, watch: Watch) -> dict[str, 
     refuse_without_checkpoint(folder)
     devices = devices_here(config, watch)
     model = model_of(config, resolve(config.model.name, config.model.revision, with_weights=False))
+    refuse_other_tokenizer(manifest_of(folder), model.source, file=str(folder))
     items, tokenizer = read_eval_set(name), model.source.tokenizer()
     # Runs of earlier versions do not state it; then the rows say in which form the model was taught to be asked.
     form = stated_form(folder) or form_of(read_training_rows(config)[1], config.data.template)

@@ -24,7 +24,8 @@ from trainer.inputs import read_inputs
 from trainer.loop.disk import refuse_no_room
 from trainer.loop.initial import initial_state, restored_state
 from trainer.loop.kept import keep_params
-from trainer.loop.kept_states import bytes_of, steps_to_keep, write_state
+from trainer.loop.kept_states import kept_states
+from trainer.loop.kept_words import kept_said
 from trainer.loop.record import record_program
 from trainer.loop.saving import Checkpoints
 from trainer.loop.stop import StopRequest
@@ -85,15 +86,14 @@ def run(request: RunRequest, watch: Watch) -> int:
         stamp_start(recorder, config.recording.time_authority)
         states, frozen = begun or initial_state(task, programs.beginning)
         of_model = without_reference(frozen)
-        steps = programs.steps
         weights = weights_of(resume) or task.model.origin
-        record_program(recorder, steps, states[0], of_model, task, data, weights=weights, forced=request.forced)
+        record_program(recorder, programs.steps, states[0], of_model, task, data, weights=weights, forced=request.forced)
         evaluator = evaluator_of(task, data, recorder, stop, watch, begins=partial(memory.begins, "decode"))
         baseline = evaluator.evaluate_untrained(states[0], of_model, recorder) if evaluator else None
         checkpoints = Checkpoints(recorder.folder, keep=config.checkpoint.keep, frozen=frozen)
         loop = Loop(
             task=task,
-            step=steps,
+            step=programs.steps,
             frozen=frozen,
             source=data.source,
             recorder=recorder,
@@ -101,22 +101,23 @@ def run(request: RunRequest, watch: Watch) -> int:
             stop=stop,
             memory=memory,
             progress=lambda done, total, loss: watch.done("step", done, total, f"loss {loss:.4f}"),
-            kept_at=steps_to_keep(config, bytes_of(states[0]), first=int(states[0].step)),
-            keep=partial(write_state, recorder.folder),
+            kept=kept_states(task, recorder.folder, first=read.first_step),
         )
         outcome = train(loop, states, recorder, checkpoints)
         if evaluator:
             outcome = evaluate(evaluator, outcome, of_model, baseline, recorder)
         if outcome.status != "failed":
             with memory.during("save"):
-                keep_params(recorder.folder, outcome.state.trained, config)
+                keep_params(recorder.folder, outcome.state.trained, task)
         recorder.update("result", observed_memory=memory.document())
-        message = None if outcome.status == "succeeded" else outcome.because
-        recorder.seal(outcome.status, exit_code=EXIT_CODES[outcome.status], error=outcome.error, message=message)
-    if said := stamp_end(request.folder, config.recording.time_authority):
-        watch.say(said)
-    watch.say(f"run folder: {request.folder}")
-    return EXIT_CODES[outcome.status]
+        message, code = None if outcome.status == "succeeded" else outcome.because, EXIT_CODES[outcome.status]
+        recorder.seal(outcome.status, exit_code=code, error=outcome.error, message=message)
+    said = stamp_end(request.folder, config.recording.time_authority)
+    kept = "" if outcome.status == "failed" else f"for judges: {kept_said(task, first=read.first_step)}"
+    for line in (said, kept, f"run folder: {request.folder}"):
+        if line:
+            watch.say(line)
+    return code
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +130,11 @@ class Read:
     """From before rows and model were read."""
     task: Task
     data: Data
+
+    @property
+    def first_step(self) -> int:
+        """The step from which the run begins."""
+        return self.parent["step"] if self.parent else 0
 
 
 def read_all(request: RunRequest, watch: Watch) -> Read:

@@ -46,6 +46,7 @@ from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule
 from schemas.problems.visible import visible
 from schemas.problems.words import counted
+from schemas.reading.values import text_at
 
 FIT_GRADES = frozenset({"consistent", "measured"})
 """Grades that are packed without a label."""
@@ -241,9 +242,16 @@ def challenge_line(inspection: Inspection) -> list[ChecklistItem]:
         return []
     holders = (layout.TRAINED_PARAMS, *(f"{name}/" for name in layout.WEIGHT_FOLDERS))
     packed = [name for name in holders if any(path.startswith(name) for path in inspection.files.packed)]
-    if packed:
-        detail = f"Can be challenged: yes, {packed[0]} holds what was trained."
+    if layout.TRAINED_PARAMS in packed:
+        # TP328 holds the file to that hash; of adapters, the hash is over their base too, which is not here.
+        is_whole = text_at(inspection.run.manifest, "training", "method") != "lora"
+        what = "the parameters that answered" if is_whole else "the adapters that the run sealed"
+        detail = f"Can be challenged: yes, {layout.TRAINED_PARAMS} has the hash of {what}."
         return [_item(inspection.name, "challenge", "ok", detail, "")]
+    if packed:
+        detail = f"Can be challenged: perhaps, {packed[0]} is packed; whether it holds what answered was not looked at."
+        then = f"See with `trainproof challenge {inspection.folder} --generate 1`."
+        return [_item(inspection.name, "challenge", "note", detail, then)]
     here = [name for name in inspection.files.left_out if name in layout.WEIGHT_FOLDERS]
     detail = "Can be challenged: no, the zip holds no parameters, so nobody can put questions to the model."
     then = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from evidence.proof.standing import DEVICE
@@ -18,7 +18,7 @@ WHICH_SCORE = (
 NO_TRAINING = "A challenge sees no step of the training: a model bought elsewhere answers as well."
 
 
-def for_judges(receipt: dict[str, Any]) -> Iterator[str]:
+def for_judges(receipt: Mapping[str, Any]) -> Iterator[str]:
     """Yield what a receipt covers, what is lacking for `verified`, and what its result means, as sentences."""
     marks = receipt["marks"]
     yield marks["said"]

@@ -139,8 +139,11 @@ def _of_parameters(facts: Facts) -> Iterator[Problem]:
     # Adapters are kept in float32, whatever their base is held in.
     width = _WIDTH.get(dtypes.get("trained", dtypes["params"]), 4) if facts.training["method"] == "full" else 4
     size, listed_there = facts.model["trainable_parameters"] * width, {a["path"] for a in facts.manifest["artifacts"]}
-    if size <= most << 20 and layout.TRAINED_PARAMS not in listed_there:
-        what = f"{layout.TRAINED_PARAMS} is not there: {size:,} bytes were trained, and {most} MiB are kept."
+    # A run of a later version keeps its adapters whatever their size.
+    is_kept = facts.training["method"] != "full" and facts.manifest["schema_version"] not in ("1.0", "1.1")
+    if (is_kept or size <= most << 20) and layout.TRAINED_PARAMS not in listed_there:
+        kept = "adapters are kept" if is_kept else f"{most} MiB are kept"
+        what = f"{layout.TRAINED_PARAMS} is not there: {size:,} bytes were trained, and {kept}."
         yield found(facts.folder, LEFT_OUT, layout.MANIFEST, what, pointer="/artifacts")
 
 

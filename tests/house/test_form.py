@@ -17,7 +17,7 @@ LONGEST_TABLE = 400
 LONGEST_FUNCTION = 60
 
 EMPTY_NAMES = {"utils", "helpers", "common", "misc", "manager"}
-MADE = ("submission_runs/", "bundles/", ".venv", "output/", "export/", "checkpoints/")
+MADE = ("submission_runs/", "bundles/", ".venv", "output/", "export/", "checkpoints/", "states/")
 """Paths that documents name and that only running something makes."""
 
 

@@ -217,6 +217,10 @@ EFFECTS: dict[str, tuple[list[str], Observe]] = {
         ["recording.params_mib=0"],
         of_run(lambda folder: (folder / layout.TRAINED_PARAMS).exists()),
     ),
+    "recording.states_mib": (
+        ["recording.states_mib=0"],
+        of_run(lambda folder: (folder / layout.STATES).exists()),
+    ),
     "evaluation.eval_set": (
         ["evaluation.eval_set=eval_v1"],
         of_run(lambda folder: (folder / layout.EVAL_SUMMARY).exists()),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 
@@ -14,7 +15,8 @@ from schemas.problems.formats import size
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import Rule, problem_of
 from trainer.config.tree import Config
-from trainer.loop.initial import restored_state, some_params
+from trainer.loop.base import other_base
+from trainer.loop.initial import initial_params, restored_state, some_params
 from trainer.loop.kept import kept_params, params_bytes
 from trainer.loop.restoring import latest_step
 from trainer.loop.state import placed
@@ -68,17 +70,18 @@ def source_of(folder: Path, config: Config, model: str | None) -> ModelSource:
         raise of_somebody_else(error) from error
 
 
-def shipped_params(folder: Path, task: Task, *, stated_sha256: str) -> Shipped:
+def shipped_params(folder: Path, task: Task, manifest: Mapping[str, Any], *, stated_sha256: str) -> Shipped:
     """Return the parameters that a run holds and that have the hash of those that answered.
 
     Args:
         folder: of the run, or of its unpacked copy.
         task: what it trained.
+        manifest: of the run.
         stated_sha256: the hash that its evaluation states.
 
     Raises:
-        ProblemError: exit code 3, there are none; 1, those that are there are others; 2, they cannot be read; 4, the
-            device has no room.
+        ProblemError: exit code 3, there are none, or the base is another one; 1, those that are there are others; 2,
+            they cannot be read; 4, the device has no room.
     """
     others = []
     with explain_full_device(str(folder)):
@@ -89,6 +92,11 @@ def shipped_params(folder: Path, task: Task, *, stated_sha256: str) -> Shipped:
                 return Shipped(params=params, where=where)
             others.append(f"those of {where} have {found[:12]}…")
     if others:
+        if task.model.frozen and "frozen_sha256" not in manifest["model"]:
+            # The hash is over adapters and base together, and an earlier version states none of the base alone.
+            found, stated = params_sha256(initial_params(task)), manifest["model"]["weights_sha256"]
+            if found != stated:
+                raise ProblemError([other_base(manifest, "weights", stated, found, str(folder))], exit_code=3)
         what = f"The answers were given by parameters with SHA-256 {stated_sha256[:12]}…; {', '.join(others)}."
         raise ProblemError([problem_of(OTHER_PARAMS, file=str(folder), what=what)], exit_code=1)
     needed = size(params_bytes(task.model.trained))

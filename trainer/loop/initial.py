@@ -73,7 +73,8 @@ def restored_state(folder: Path, task: Task, *, to_train: bool = False) -> tuple
         to_train: with the reference's parameters, which only a train step reads.
 
     Raises:
-        ProblemError: exit code 2, they cannot be used or are not those of the checkpoint; 4, the device has no room.
+        ProblemError: exit code 2, they cannot be used; 3, they are not those of the checkpoint; 4, the device has no
+            room.
     """
     state = restore(folder, state_shapes(task))
     if not (task.frozen if to_train else task.model.frozen):
@@ -83,11 +84,14 @@ def restored_state(folder: Path, task: Task, *, to_train: bool = False) -> tuple
             frozen = {f"{REFERENCE}{name}": value for name, value in initial_params(task).items()}
         else:
             frozen = some_params(task, lambda name: not task.model.method.is_trained(name))
-    saved = frozen_sha256_of(folder)
-    if saved is not None and saved != params_sha256(frozen):
+    saved, found = frozen_sha256_of(folder), params_sha256(frozen)
+    if saved is not None and saved != found:
         name = task.model.source.name
-        what = f"The frozen parameters of {name} are not those beside which the checkpoint was trained."
-        raise ProblemError([problem_of(ANOTHER_BASE, file=str(folder), what=what)], exit_code=2)
+        what = (
+            f"The frozen parameters of {name} are not those beside which the checkpoint was trained: they have the "
+            f"SHA-256 {found}, and those had {saved}."
+        )
+        raise ProblemError([problem_of(ANOTHER_BASE, file=str(folder), what=what)], exit_code=3)
     return [state], frozen
 
 

@@ -18,7 +18,6 @@ from evidence.run.write import write_bytes
 from schemas.problems.formats import size
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
-from trainer.config.tree import Config
 from trainer.loop.state import placed
 from trainer.loop.task import Task
 from trainer.model.params import Params, owned
@@ -40,19 +39,23 @@ def params_bytes(params: Params) -> int:
     return sum(int(np.prod(value.shape)) * value.dtype.itemsize for value in params.values())
 
 
-def keep_params(folder: Path, trained: Params, config: Config) -> bool:
-    """Write the trained parameters into a run folder if they are small enough, and return whether they were.
+def are_kept(task: Task) -> bool:
+    """Return whether a run keeps what it trained: adapters always, whole models up to `recording.params_mib`."""
+    return bool(task.model.adapters) or params_bytes(task.model.trained) <= task.config.recording.params_mib << 20
+
+
+def keep_params(folder: Path, trained: Params, task: Task) -> None:
+    """Write the trained parameters into a run folder, if the run keeps them.
 
     Args:
         folder: of the run.
         trained: by name.
-        config: says up to which size.
+        task: what was trained.
     """
-    if params_bytes(trained) > config.recording.params_mib << 20:
-        return False
+    if not are_kept(task):
+        return
     arrays = {name: np.ascontiguousarray(jax.device_get(value)) for name, value in trained.items()}
     write_bytes(folder / layout.TRAINED_PARAMS, save(arrays))
-    return True
 
 
 def kept_params(folder: Path, task: Task) -> Params | None:

@@ -6,6 +6,7 @@ one before the last part of the training, then others spread over the run. Each 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,13 @@ from safetensors.numpy import load, save
 from evidence.run import layout
 from evidence.run.write import write_bytes
 from trainer.config.tree import Config
+from trainer.loop.disk import bytes_of
 from trainer.loop.kept import MOST_HEADER_BYTES
 from trainer.loop.segments import parts_of, segments_of
+from trainer.loop.state import state_shapes
 from trainer.loop.step import TrainState
 from trainer.loop.stored import StoredState, state_of, stored
+from trainer.loop.task import Task
 from trainer.model.params import owned
 
 MOST_STATES = 4
@@ -65,9 +69,29 @@ def steps_to_keep(config: Config, state_bytes: int, *, first: int) -> frozenset[
     return frozenset(starts[(number + 1) * len(starts) // count - 1] for number in range(count))
 
 
-def bytes_of(state: TrainState) -> int:
-    """Return the size of a state, of arrays or shapes."""
-    return sum(int(np.prod(leaf.shape)) * leaf.dtype.itemsize for leaf in jax.tree.leaves(stored(state)))
+@dataclass(frozen=True, kw_only=True)
+class KeptStates:
+    """What keeps the states of some steps in a run's folder."""
+
+    folder: Path
+    steps: frozenset[int]
+
+    def take(self, state: TrainState) -> None:
+        """Write a state if it is one of those that are kept."""
+        if int(state.step) in self.steps:
+            write_state(self.folder, state)
+
+
+def kept_states(task: Task, folder: Path, *, first: int) -> KeptStates:
+    """Return what keeps the states of a run in its folder.
+
+    Args:
+        task: what is trained.
+        folder: of the run.
+        first: the step from which it begins.
+    """
+    steps = steps_to_keep(task.config, bytes_of(state_shapes(task)), first=first)
+    return KeptStates(folder=folder, steps=steps)
 
 
 def state_path(folder: Path, step: int) -> Path:

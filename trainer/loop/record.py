@@ -96,6 +96,8 @@ def model_group(task: Task, program: Compiled, state: TrainState, frozen: Params
         "trainable_parameters": parameter_count(state.trained),
         "weights": weights,
         "weights_sha256": params_sha256(params),
+        **({"frozen_sha256": params_sha256(frozen)} if frozen else {}),
+        "tokenizer_sha256": task.model.source.tokenizer_sha256(),
         "dtypes": {"params": most_common_dtype(stored), **trained, "compute": effective.compute_dtype(program.jaxpr)},
     }
 

@@ -14,7 +14,7 @@ from jaxtyping import Array
 
 from schemas.catalog.row_fields import row_fields
 from trainer.data.source import Prefetched, Source, batch_size_of
-from trainer.loop.kept_states import chained_every
+from trainer.loop.kept_states import KeptStates, chained_every
 from trainer.loop.mesh import batch_sharding
 from trainer.loop.optimizer import build_schedule, learning_rate_at
 from trainer.loop.saving import Checkpoints
@@ -84,10 +84,8 @@ class Loop:
     """Where to stop. None: after the last step of the configuration."""
     logged_at: Container[int] | None = None
     """Steps that have a row. None: those of the configuration."""
-    kept_at: Container[int] = ()
-    """Steps whose states are kept as evidence."""
-    keep: Callable[[TrainState], None] = lambda state: None
-    """Keeps one."""
+    kept: KeptStates | None = None
+    """Keeps some states as evidence. None: none are kept."""
 
     def run(self, states: list[TrainState]) -> Outcome:
         """Return the state after the last step, or after the one at which there was a reason to stop.
@@ -208,8 +206,8 @@ class Loop:
             self.save(state, self.checkpoints)
         else:
             self.link(state)
-        if int(state.step) in self.kept_at:
-            self.keep(state)
+        if self.kept is not None:
+            self.kept.take(state)
 
     def link(self, state: TrainState, *, params: str | None = None) -> str:
         """Write an entry of the chain and return the hash of the state.

@@ -18,6 +18,7 @@ from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule, problem_of
 from trainer.loop.disk import bytes_of as state_bytes_of
 from trainer.loop.disk import most_at_once
+from trainer.loop.kept_words import kept_said
 from trainer.loop.state import state_shapes
 from trainer.planning.calibration import Measured
 from trainer.planning.duration.roofline import step_band
@@ -98,6 +99,7 @@ def spending_of(
         "because": f"a checkpoint of {size(checkpoint)}"
         if kept == 1
         else f"{kept} checkpoints of {size(checkpoint)}, the one being written among them",
+        "kept": kept_said(subject.task),
     }
     around = None if target.platform == "cpu" else host_need(subject.task, checkpoint)
     parts = [] if step is None else session_parts(subject, target, step, checkpoint)

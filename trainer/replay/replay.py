@@ -9,6 +9,7 @@ from typing import Any
 
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import problem_of
+from trainer.loop.base import refuse_other_base
 from trainer.loop.segments import Segment, parts_of
 from trainer.loop.step import TrainState
 from trainer.loop.steps import compiled_steps
@@ -80,6 +81,7 @@ def carried_out(run: Recorded, place: Place, request: ReplayRequest, stop: StopR
     """Repeat the parts and answers that are asked for, and return what came of them."""
     task, data = place.task, place.data
     say(f"reading or drawing the parameters of {task.config.model.name}")
+    refuse_other_base(run.manifest, task, file=str(run.folder), trains=True)
     states = States(run=run, task=task, frozen=frozen_of(task), answered=request.states)
     draw = drawn_parts(run, states, request)
     say("repeating the whole run" if draw is None else draw.said)

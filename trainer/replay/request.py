@@ -18,7 +18,7 @@ class ReplayRequest:
     folder: Path
     whole: bool = False
     """Every segment from the seed, and every answer."""
-    segments: int = 3
+    segments: int = 4
     """Parts drawn between the first and the last."""
     items: int = 10
     """Answers that are written anew, of each model; the others are followed in one pass."""

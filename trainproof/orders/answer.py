@@ -13,7 +13,7 @@ from trainer.recorder.progress import Watch
 from trainer.replay.asking import write_states
 
 NO_STEPS = Rule(
-    "TP087",
+    "TP766",
     "States that are not named",
     "A judge names steps; each is a place of the run's chain.",
     "Give them as `trainproof replay --ask` says: --states 280,1120.",

@@ -132,6 +132,8 @@ def time_lines(plan: dict[str, Any]) -> list[str]:
     if disk := plan.get("disk"):
         have = "" if disk["available_bytes"] is None else f" of {size(disk['available_bytes'])}"
         lines.append(f"Disk: {size(disk['need_bytes'])}{have}: {disk['because']}.")
+        if kept := disk.get("kept"):
+            lines.append(f"For judges: {kept}.")
     if host := plan.get("host"):
         have = "" if host["available_bytes"] is None else f" of {size(host['available_bytes'])}"
         lines.append(f"Memory of the machine: {size(host['need_bytes'])}{have}: {host['because']}.")

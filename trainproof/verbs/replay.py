@@ -15,7 +15,7 @@ from trainproof.verbs.options import AsJson, Fetch
 def replay(
     run: Annotated[Path, typer.Argument(help="Run folder, or a bundle.")],
     whole: Annotated[bool, typer.Option("--all", help="Every segment from the seed, and every answer.")] = False,
-    segments: Annotated[int, typer.Option(min=0, help="Parts to draw between the first and the last.")] = 3,
+    segments: Annotated[int, typer.Option(min=0, help="Parts to draw between the first and the last.")] = 4,
     items: Annotated[int, typer.Option(min=0, help="Answers to write anew; the others are followed.")] = 10,
     minutes: Annotated[
         float | None, typer.Option(min=0, help="Spend so much time, and say how much it covered.")

@@ -13,6 +13,7 @@ from dashboard.shared.charts import repeat_strip
 from dashboard.shared.parts import gate, markup
 from dashboard.shared.parts.launching import trying
 from dashboard.shared.session import reading, state
+from evidence.proof.for_judges import for_judges
 from launch import repeating
 from launch.asking import Asked
 from launch.repeating import Verb
@@ -23,9 +24,9 @@ TICK_SECONDS = 1.0
 _DRAWN, _EVERYTHING, _QUESTIONS = "Drawn parts", "Everything", "New questions"
 _WAYS = (_DRAWN, _EVERYTHING, _QUESTIONS)
 _MEANING = {
-    _DRAWN: "Start weights, first steps, some parts of the training and some answers, drawn by the run's own hash.",
+    _DRAWN: "All answers, the first and the last part of the training, and parts between that a number of now draws.",
     _EVERYTHING: "The whole run from its seed: as long as the run took, and nothing is left untried.",
-    _QUESTIONS: "The model answers questions that nobody has seen, made from your seed.",
+    _QUESTIONS: "All answers, and questions that nobody has seen, made from your seed; no step of the training.",
 }
 
 
@@ -129,6 +130,8 @@ def _answered(subject: Subject, verb: Verb, receipt: Mapping[str, Any]) -> None:
             markup.table(
                 ["Part", "First difference"], [(repeat_strip.said(part), part.difference) for part in differing]
             )
+    if "marks" in receipt:
+        markup.bullets("What that is worth", for_judges(receipt))
     if failures := at(receipt, "score", "failures"):
         _failures(failures)
 

@@ -34,7 +34,7 @@ CRATE = "ro-crate-metadata.json"
 RUNS = "runs"
 SCHEMAS = "schemas"
 
-SMALL_BYTES = 16 << 20
+SMALL_BYTES = 32 << 20
 """Largest adapter or export that is packed without being asked for."""
 
 

@@ -79,15 +79,17 @@ def test_small_weights_are_packed_and_large_ones_only_if_asked_for(tmp_path: Pat
     run = write_run(tmp_path, "demo")
     (run / "adapter").mkdir()
     (run / "adapter" / "adapter_model.safetensors").write_bytes(b"\0" * 100)
-    yes = "Can be challenged: yes, adapter/ holds what was trained."
-    assert ("demo", "challenge", "ok", yes) in lines(run)
+    perhaps = "Can be challenged: perhaps, adapter/ is packed; whether it holds what answered was not looked at."
+    assert ("demo", "challenge", "note", perhaps) in lines(run)
+    [advice] = [item.next for item in checklist([run]) if item.what == "challenge"]
+    assert advice == f"See with `trainproof challenge {run} --generate 1`."
     assert "Left out" not in lines(run)[-1][3]
     with (run / "adapter" / "adapter_model.safetensors").open("wb") as file:
-        file.truncate((16 << 20) + 1)
+        file.truncate((32 << 20) + 1)
     assert ("demo", "challenge", "note", NOT_CHALLENGED) in lines(run)
     [advice] = [item.next for item in checklist([run]) if item.what == "challenge"]
     assert advice == f"Pack adapter/ too: trainproof package {run} --with-weights."
-    assert ("demo", "challenge", "ok", yes) in lines(run, with_weights=True)
+    assert ("demo", "challenge", "note", perhaps) in lines(run, with_weights=True)
 
 
 def test_trained_parameters_need_no_other_weights(tmp_path: Path):
@@ -101,7 +103,7 @@ def test_trained_parameters_need_no_other_weights(tmp_path: Path):
         "demo",
         "challenge",
         "ok",
-        "Can be challenged: yes, trained_params.safetensors holds what was trained.",
+        "Can be challenged: yes, trained_params.safetensors has the hash of the parameters that answered.",
     ) in found
     assert found[-1][3].endswith("Left out: export.")
     assert not [line for line in found if line[1] == "personal details"]

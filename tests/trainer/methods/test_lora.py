@@ -26,8 +26,10 @@ from trainer.model.adapters.reading import read_adapter
 from trainer.model.files.export import export
 from trainer.model.files.source import resolve
 from trainer.model.lora import is_lora, lora_names
-from trainer.model.params import bind
+from trainer.model.params import bind, params_sha256
 from trainer.recorder.progress import Watch
+from trainer.replay.replay import replay
+from trainer.replay.request import ReplayRequest
 from trainer.run import RunRequest, run
 
 QUIET = Watch(quiet=True)
@@ -51,10 +53,10 @@ def errors(folder: Path) -> list[str]:
     return [problem.what for problem in report_of(read_run(folder)).findings if problem.severity == "error"]
 
 
-def refusal(work: Callable[[], object]) -> str:
+def refusal(work: Callable[[], object], exit_code: int = 2) -> str:
     with pytest.raises(ProblemError) as caught:
         work()
-    assert caught.value.exit_code == 2
+    assert caught.value.exit_code == exit_code
     return as_text(caught.value.problems)
 
 
@@ -148,9 +150,11 @@ def test_a_checkpoint_beside_another_base_is_refused(low: Config, order_of: Call
     other = replace(mine, model=Model(name=str(tmp_path / "other/model")), limits=Limits(steps=3))
     rest = order_of(other, "rest", resume=first.folder)
     name = other.model.name
-    assert refusal(lambda: run(rest, QUIET)) == (
+    stated = json.loads((first.folder / layout.MANIFEST).read_text())["model"]["frozen_sha256"]
+    found = params_sha256(initial_params(plain))  # of the loop's last, whose files lie in the other folder
+    assert refusal(lambda: run(rest, QUIET), exit_code=3) == (
         f"error TP055: {first.folder}: The frozen parameters of {name} are not those beside which the checkpoint was "
-        "trained.\n"
+        f"trained: they have the SHA-256 {found}, and those had {stated}.\n"
         "  The checkpoint holds what was trained beside the model; beside another one it means something else.\n"
         "  Next: Name the model as it was, or begin anew.\n"
     )
@@ -160,6 +164,15 @@ def test_a_checkpoint_beside_another_base_is_refused(low: Config, order_of: Call
         f"error TP052: {first.folder / layout.CONFIG} at /method/rank: method.rank is 5; the run to continue has 4.\n"
     )
     assert text.count("error") == 1
+    said: list[str] = []
+    request = ReplayRequest(folder=first.folder, model=name)
+    assert refusal(lambda: replay(request, said.append, said.append), exit_code=3) == (
+        f"error TP765: {first.folder} at /model: The weights of the base model here have the SHA-256 {found}; the run "
+        f"states {stated}.\n"
+        "  With another base every number differs, which would say nothing about the run.\n"
+        f"  Next: Fetch {mine.model.name}, as the run had it, and give its folder with --model.\n"
+    )
+    assert not [line for line in said if "compiling" in line], "before anything is computed"
 
 
 @pytest.mark.parametrize(

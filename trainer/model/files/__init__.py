@@ -28,3 +28,6 @@ TOKENIZER = (
 
 VOCABULARY = ("tokenizer.json", "tokenizer.model", "vocab.json")
 """The files of which a tokenizer must have at least one: the tokens themselves."""
+
+MERGES = "merges.txt"
+"""Which tokens are made of which, beside vocab.json."""

@@ -6,6 +6,7 @@ tried in this order. Parameters are not read here (`loading.py`), nor drawn (`bu
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sys
@@ -117,6 +118,16 @@ class ModelSource:
             raise self.tokenizer_problem(
                 what, "transformers reads tokenizer.json, or the family's own files."
             ) from error
+
+    def tokenizer_sha256(self) -> str:
+        """Return the SHA-256 over the names and contents of the tokenizer's files with its tokens and merges."""
+        digest = hashlib.sha256()
+        for name in (*files.VOCABULARY, files.MERGES):
+            if (path := self.tokenizer_folder / name).is_file():
+                content = path.read_bytes()
+                digest.update(f"{name} {len(content)}\n".encode())
+                digest.update(content)
+        return digest.hexdigest()
 
     def refuse_ids_beyond(self, ids: dict[str, int]) -> None:
         """Refuse a tokenizer with an id for which the model has no row; ids may have gaps."""

@@ -1,0 +1,286 @@
+"""States that a judge's number names: kept, asked for, sent, refused; and the lies of which none may be verified."""
+
+import json
+import random
+import shutil
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from forging import forged, manifest_of, rows_of
+
+from evidence.bundle.build import build_bundle
+from evidence.bundle.format.layout import files_of_run
+from evidence.bundle.states import pack_states, sent_states
+from evidence.judge.grade import Grade
+from evidence.judge.judgement import report_of
+from evidence.proof.receipts import keep_receipt, run_sha256
+from evidence.proof.standing import graded_with, proofs_of
+from evidence.records.ours import read_run
+from evidence.run import layout
+from schemas.problems.problem import ProblemError
+from schemas.validate import check_value
+from trainer.challenge_run import ChallengeRequest, challenge_run
+from trainer.config.tree import Batch, Config, Data, Evaluation, Limits, Mesh, Model, Optimizer, Recording
+from trainer.loop.kept_states import kept_steps, steps_to_keep
+from trainer.recorder.progress import Watch
+from trainer.replay.asking import states_asked, write_states
+from trainer.replay.recorded import recorded
+from trainer.replay.replay import replay
+from trainer.replay.request import ReplayRequest
+from trainer.run import RunRequest, run
+from trainproof.command import main
+
+ASKED = [{"id": f"q{n}", "prompt": f"What is {n} + {n}?", "expected": str(2 * n)} for n in range(6)]
+STEPS = 12
+
+
+def config_of(folder: Path) -> Config:
+    items = folder / "items.jsonl"
+    items.write_text("".join(json.dumps(item) + "\n" for item in ASKED))
+    return Config(
+        name="asked",
+        model=Model(name="tiny-gpt2"),
+        data=Data(max_length=96),
+        optimizer=Optimizer(learning_rate=1e-2, schedule="constant"),
+        batch=Batch(microbatch_size=2),
+        mesh=Mesh(device="cpu", devices=1),
+        recording=Recording(chain_every_steps=1),
+        evaluation=Evaluation(eval_set=str(items), max_new_tokens=4, batch_size=50),
+        limits=Limits(steps=STEPS),
+    )
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of twelve steps, each with an entry of the chain; four states are kept."""
+    root = tmp_path_factory.mktemp("asked")
+    with Watch(quiet=True) as watch:
+        assert run(RunRequest(config=config_of(root), folder=root / "run", command=["trainproof"]), watch) == 0
+    return root / "run"
+
+
+@pytest.fixture
+def copy(honest: Path, tmp_path: Path) -> Path:
+    """It as a bundle has it: without its checkpoint."""
+    folder = tmp_path / "run"
+    shutil.copytree(honest, folder, ignore=shutil.ignore_patterns(layout.CHECKPOINTS))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "own"))
+
+
+def replayed(folder: Path, **asked: Any) -> dict[str, Any]:
+    chosen = {"items": 0, "seed": 4711} | asked
+    receipt, _ = replay(ReplayRequest(folder=folder, **chosen), lambda line: None, lambda event: None)
+    assert check_value("receipt", receipt, file="receipt") == []
+    return receipt
+
+
+def refusal(act: Callable[[], Any]) -> tuple[int, list[str]]:
+    with pytest.raises(ProblemError) as caught:
+        act()
+    return caught.value.exit_code, [f"{each.code} {each.what}" for each in caught.value.problems]
+
+
+def grade_with_receipts(folder: Path) -> Grade:
+    """Return the grade that the receipts of this user give to a run that is consistent by itself."""
+    return graded_with(Grade(name="consistent", reasons=("It is.",)), proofs_of(folder, run_sha256(folder) or ""))
+
+
+def without_states(folder: Path) -> Path:
+    shutil.rmtree(folder / layout.STATES)
+    manifest = manifest_of(folder)
+    manifest["artifacts"] = [each for each in manifest["artifacts"] if not each["path"].startswith(layout.STATES)]
+    (folder / layout.MANIFEST).write_text(json.dumps(manifest))
+    return folder
+
+
+def test_a_run_keeps_four_states_the_one_before_its_last_part_among_them(honest: Path):
+    assert kept_steps(honest) == [2, 5, 8, 11]
+    listed = {each["path"] for each in manifest_of(honest)["artifacts"]}
+    assert {f"states/{step}.safetensors" for step in (2, 5, 8, 11)} <= listed
+    assert {f"states/{step}.safetensors" for step in (2, 5, 8, 11)} <= set(files_of_run(honest).packed)
+    assert [each.what for each in report_of(read_run(honest)).findings if each.severity == "error"] == []
+
+
+def test_as_many_states_are_kept_as_fit_together():
+    config = Config(
+        name="n", model=Model(name="tiny-gpt2"), recording=Recording(states_mib=16), limits=Limits(steps=2800)
+    )
+    mib = 1 << 20
+    kept = {size: sorted(steps_to_keep(config, size * mib, first=0)) for size in (1, 5, 8, 16, 17)}
+    assert kept == {1: [560, 1120, 1680, 2520], 5: [840, 1680, 2520], 8: [1120, 2520], 16: [2520], 17: []}
+    # However short its segments are, the last part of a run is a twentieth of it.
+    each_step = replace(config, recording=Recording(chain_every_steps=1, states_mib=16))
+    assert sorted(steps_to_keep(each_step, 16 * mib, first=0)) == [2660]
+    assert steps_to_keep(replace(config, recording=Recording(states_mib=0)), mib, first=0) == frozenset()
+
+
+def test_kept_states_reach_the_end_and_are_no_draw(copy: Path):
+    """The first part, the last, and the parts of the other kept states: their maker knew which these are."""
+    receipt = replayed(copy)
+    tried = [each["first_step"] for each in receipt["covered"]["segments"] if each["verdict"] == "identical"]
+    assert tried == [0, 2, 5, 8, 11]
+    assert receipt["covered"]["draw"] == {
+        "number": 4711,
+        "parts": 12,
+        "could_be_drawn": 3,
+        "named": [2, 5, 8],
+        "repeated": 3,
+        "caught_half": 0.0,
+    }
+    assert receipt["marks"]["said"] == (
+        "Score repeated: 6 of 6 answers of the trained model, 6 of 6 of the untrained one. Training repeated in part: "
+        "5 of 12 steps, its end among them."
+    )
+    [lacking] = receipt["marks"]["lacking"]
+    assert lacking == (
+        "5 of 12 steps were repeated, and no number of a judge drew them among all parts of the run: `trainproof "
+        "replay --ask` names the states to ask for, --all repeats every step."
+    )
+
+
+def test_states_that_a_number_names_are_asked_for_sent_and_enough(honest: Path, copy: Path, tmp_path: Path):
+    request = ReplayRequest(folder=copy, segments=5, seed=4711)
+    asking = states_asked(recorded(copy), request)
+    assert len(asking.draw.named) == 5
+    assert set(asking.steps) == {part.first_step for part in asking.draw.order} - {0, 2, 5, 8, 11}
+    lines = list(asking.lines("theirs.zip"))
+    named = ",".join(map(str, asking.steps))
+    assert lines[-2:] == [
+        f"Ask the run's maker for: trainproof answer RUN --states {named} --output states.zip",
+        "Then: trainproof replay theirs.zip --seed 4711 --states states.zip",
+    ]
+    said: list[str] = []
+    sha256 = write_states(honest, asking.steps, tmp_path, said.append)
+    assert said[0] == f"the run has kept none of step {named.replace(',', ', ')}: training again up to there"
+    pack_states(tmp_path, sha256, tmp_path / "states.zip")
+    with sent_states(tmp_path / "states.zip", run_sha256(copy)) as states:
+        receipt = replayed(copy, segments=5, states=states)
+        assert receipt["covered"]["draw"]["could_be_drawn"] == 10
+        assert receipt["covered"]["draw"]["repeated"] == 5
+        # Six of the ten parts between the ends are false if half of the run is: 4/10 · 3/9 · 2/8 · 1/7 · 0/6 = 0.
+        assert receipt["covered"]["draw"]["caught_half"] == 1.0
+        assert receipt["marks"]["lacking"] == []
+        keep_receipt(receipt)
+        assert grade_with_receipts(copy).words == "verified (score: 6 of 6 answers; training: 7 of 12 steps)"
+        other = states_asked(recorded(copy), replace(request, seed=1)).steps
+        absent = sorted(set(other) - set(asking.steps))
+        code, [problem] = refusal(lambda: replayed(copy, segments=5, states=states, seed=1))
+        listed = ", ".join(map(str, absent))
+        assert (code, problem) == (3, f"TP760 The number 1 names states that are not here: of the steps {listed}.")
+
+
+def test_a_state_that_is_not_the_chains_is_refused(copy: Path, tmp_path: Path):
+    sent = tmp_path / "sent"
+    (sent / layout.STATES).mkdir(parents=True)
+    shutil.copy(copy / layout.STATES / "5.safetensors", sent / layout.STATES / "3.safetensors")
+    (sent / layout.STATES / "4.safetensors").write_bytes(b"\x00" * 64)
+    shutil.copy(copy / layout.STATES / "5.safetensors", sent / layout.STATES / "400.safetensors")
+    code, said = refusal(lambda: replayed(copy, states=sent))
+    found = recorded(copy).states[5]
+    assert code == 3
+    assert said[0] == (
+        f"TP764 The state of step 3 that was sent has the SHA-256 {found}; the chain states "
+        f"{recorded(copy).states[3]} there."
+    )
+    assert said[1].startswith("TP764 The state of step 4 that was sent cannot be read as one of this run: ")
+    assert said[2] == (
+        f"TP764 The state of step 400 that was sent has the SHA-256 {found}; the chain states none there."
+    )
+
+
+def test_an_answer_that_is_none_or_of_another_run_is_refused(copy: Path, tmp_path: Path):
+    def opened(path: Path) -> Any:
+        with sent_states(path, run_sha256(copy)) as folder:
+            return folder
+
+    (tmp_path / "x" / layout.STATES).mkdir(parents=True)
+    pack_states(tmp_path / "x", "0" * 64, tmp_path / "other.zip")
+    what = f"TP858 The answer is not for the run whose manifest has the SHA-256 {run_sha256(copy)}."
+    assert refusal(lambda: opened(tmp_path / "other.zip")) == (2, [what])
+    for name in ("../evil", "states/../../evil", "states/1.py", "other/1.safetensors"):
+        with zipfile.ZipFile(tmp_path / "evil.zip", "w") as archive:
+            archive.writestr("answer.json", "{}")
+            archive.writestr(name, b"x")
+        code, _ = refusal(lambda: opened(tmp_path / "evil.zip"))
+        assert code in (1, 2)
+        assert not (tmp_path / "evil").exists()
+    (tmp_path / "none.zip").write_bytes(b"no zip")
+    assert refusal(lambda: opened(tmp_path / "none.zip"))[0] == 1
+    assert refusal(lambda: opened(tmp_path / "not-there.zip"))[0] == 2
+
+
+def test_states_that_the_chain_does_not_have_are_not_packed(copy: Path, tmp_path: Path):
+    said = ["TP760 The chain has no state at step 400."]
+    assert refusal(lambda: write_states(copy, [2, 400], tmp_path, print)) == (2, said)
+    assert main_ends(["answer", str(copy), "--states", "2,2"]) == 2
+
+
+def main_ends(arguments: list[str]) -> Any:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    return ended.value.code
+
+
+def test_the_command_says_what_to_ask_for(copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    build_bundle([copy], tmp_path / "run.zip", allow_partial=True)
+    assert main_ends(["replay", str(tmp_path / "run.zip"), "--seed", "4711", "--ask", "--json"]) in (0, None)
+    asked = json.loads(capsys.readouterr().out)
+    assert (asked["number"], asked["parts"][0], asked["parts"][-1]) == (4711, [0, 1], [11, 12])
+    assert main_ends(["answer", str(copy), "--states", "5,11", "--output", str(tmp_path / "s.zip")]) in (0, None)
+    assert capsys.readouterr().out.endswith("s.zip: 2 of the states of run, as its chain states them.\n")
+
+
+def test_a_run_that_trained_its_first_steps_alone_is_not_verified(copy: Path):
+    """Four honest steps, the other states drawn from noise, losses times 0.6, and nothing to challenge."""
+    without_states(copy)
+    (copy / layout.TRAINED_PARAMS).unlink()
+    manifest = manifest_of(copy)
+    manifest["artifacts"] = [each for each in manifest["artifacts"] if each["path"] != layout.TRAINED_PARAMS]
+    (copy / layout.MANIFEST).write_text(json.dumps(manifest))
+    rows, noise = rows_of(copy), random.Random(0)
+    for row in rows[4:]:
+        row["loss"] *= 0.6
+    states = {step: noise.randbytes(32).hex() for step in range(5, STEPS + 1)}
+    forged(copy, rows, states=states, params={STEPS: noise.randbytes(32).hex()})
+    for number in (4711, 99):
+        receipt = replayed(copy, seed=number)
+        assert receipt["result"] == "identical"
+        assert receipt["marks"]["training"] == {
+            "repeated": False,
+            "steps": 4,
+            "steps_of": STEPS,
+            "end_reached": False,
+            "caught_half": 0.0,
+        }
+        assert receipt["marks"]["score"]["trained"] == 0
+        keep_receipt(receipt)
+    grade = grade_with_receipts(copy)
+    assert grade.words == "consistent (score: 0 of 6 answers; training: 4 of 12 steps)"
+
+
+def test_a_device_that_was_never_there_is_not_verified_by_a_challenge(copy: Path):
+    device = {"platform": "gpu", "kind": "NVIDIA GeForce RTX 4090", "count": 1}
+    forged(copy, manifest={"devices": device})
+    items = copy.parent / "mine.jsonl"
+    items.write_text(json.dumps({"id": "a", "prompt": "What is 40 + 2?", "expected": "42"}) + "\n")
+    request = ChallengeRequest(folder=copy, items=items, generate=1, seed=7, again=0, model=None)
+    receipt = challenge_run(request, Watch(quiet=True), lambda event: None)
+    assert receipt["result"] != "different"
+    keep_receipt(receipt)
+    grade = grade_with_receipts(copy)
+    assert grade.words == "consistent (score: 6 of 6 answers; training: 0 of 12 steps)"
+    assert any(reason.startswith("Device, duration and memory are as the run states them") for reason in grade.reasons)
+
+
+def test_too_little_time_for_a_step_gives_no_mark(copy: Path):
+    said = ["TP760 The time was over before a step was repeated."]
+    assert refusal(lambda: replayed(copy, minutes=1e-6, items=2)) == (3, said)
