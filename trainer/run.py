@@ -87,7 +87,9 @@ def run(request: RunRequest, watch: Watch) -> int:
         states, frozen = begun or initial_state(task, programs.beginning)
         of_model = without_reference(frozen)
         weights = weights_of(resume) or task.model.origin
-        record_program(recorder, programs.steps, states[0], of_model, task, data, weights=weights, forced=request.forced)
+        record_program(
+            recorder, programs.steps, states[0], of_model, task, data, weights=weights, forced=request.forced
+        )
         evaluator = evaluator_of(task, data, recorder, stop, watch, begins=partial(memory.begins, "decode"))
         baseline = evaluator.evaluate_untrained(states[0], of_model, recorder) if evaluator else None
         checkpoints = Checkpoints(recorder.folder, keep=config.checkpoint.keep, frozen=frozen)

@@ -6,12 +6,15 @@ What a judge needs is what training changed: the rest is drawn from the seed, or
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
+from safetensors import SafetensorError, deserialize
+from safetensors.numpy import save
 
 from evidence.run import layout
 from evidence.run.write import write_bytes
@@ -30,6 +33,20 @@ BAD_PARAMS = Rule(
 )
 
 
+DTYPES: Mapping[str, Any] = {
+    "F64": np.float64,
+    "F32": np.float32,
+    "F16": np.float16,
+    "BF16": jnp.bfloat16,
+    "I64": np.int64,
+    "I32": np.int32,
+    "U32": np.uint32,
+    "I8": np.int8,
+    "U8": np.uint8,
+    "BOOL": np.bool_,
+}
+"""Element types of a run's arrays by their names in safetensors."""
+
 MOST_HEADER_BYTES = 100 << 20
 """Names, types and shapes at the head of the file, as the format limits them."""
 
@@ -37,6 +54,19 @@ MOST_HEADER_BYTES = 100 << 20
 def params_bytes(params: Params) -> int:
     """Return the size of parameters, arrays or shapes, in bytes."""
     return sum(int(np.prod(value.shape)) * value.dtype.itemsize for value in params.values())
+
+
+def arrays_in(content: bytes) -> Params:
+    """Return the arrays of a safetensors file by name; the library's own reader does not know bfloat16.
+
+    Raises:
+        SafetensorError: it is not such a file, or is damaged.
+        KeyError: an array has an element type that no run has.
+    """
+    return {
+        name: np.frombuffer(each["data"], DTYPES[each["dtype"]]).reshape(each["shape"])
+        for name, each in deserialize(content)
+    }
 
 
 def are_kept(task: Task) -> bool:
@@ -74,7 +104,7 @@ def kept_params(folder: Path, task: Task) -> Params | None:
                 f"{layout.TRAINED_PARAMS} has {size(path.stat().st_size)}; what was trained has at most {size(most)}."
             )
             raise ProblemError([bad(path, what)], exit_code=2)
-        arrays = load(path.read_bytes())
+        arrays = arrays_in(path.read_bytes())
     except FileNotFoundError:
         return None
     except (SafetensorError, ValueError, KeyError, OverflowError) as error:

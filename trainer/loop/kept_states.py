@@ -12,13 +12,13 @@ from typing import Any
 
 import jax
 import numpy as np
-from safetensors.numpy import load, save
+from safetensors.numpy import save
 
 from evidence.run import layout
 from evidence.run.write import write_bytes
 from trainer.config.tree import Config
 from trainer.loop.disk import bytes_of
-from trainer.loop.kept import MOST_HEADER_BYTES
+from trainer.loop.kept import MOST_HEADER_BYTES, arrays_in
 from trainer.loop.segments import parts_of, segments_of
 from trainer.loop.state import state_shapes
 from trainer.loop.step import TrainState
@@ -136,7 +136,7 @@ def read_state(path: Path, like: TrainState) -> TrainState:
     shapes = named_leaves(stored(like))
     if path.stat().st_size > bytes_of(like) + MOST_HEADER_BYTES:
         raise AnotherStateError
-    arrays = load(path.read_bytes())
+    arrays = arrays_in(path.read_bytes())
     found = {name: (tuple(value.shape), str(value.dtype)) for name, value in arrays.items()}
     if found != {name: (tuple(shape.shape), str(shape.dtype)) for name, shape in shapes.items()}:
         raise AnotherStateError

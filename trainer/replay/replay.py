@@ -177,15 +177,15 @@ def drawn_parts(run: Recorded, states: States, request: ReplayRequest) -> Draw |
 def segments_asked(run: Recorded, draw: Draw | None, states: States, request: ReplayRequest) -> Iterator[Segment]:
     """Yield the segments to repeat, in order: all, or those that can be reached of the parts that are drawn.
 
-    Where the number could draw less than was asked for, the first parts of the run are repeated in their place; where
-    time is given, all others after them.
+    Where the number drew nothing, the first parts of the run are repeated in their place; where time is given, all
+    others after them.
     """
     if draw is None:
         yield from run.segments
         return
     starts = set(states.steps)
     parts = [part for part in draw.order if part.first_step in starts or part is draw.parts[0]]
-    parts += draw.parts[1 : 1 + max(0, request.segments - len(draw.named))]
+    parts += () if draw.named else draw.parts[1 : 1 + request.segments]
     wanted = sorted({segment.number for part in parts for segment in part.segments})
     yield from (run.segments[number] for number in wanted)
     if request.minutes is not None:
