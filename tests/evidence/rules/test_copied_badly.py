@@ -40,6 +40,7 @@ def test_names_in_capitals_are_named_and_are_not_the_folder_of_another_tool(tmp_
         file.rename(file.with_name(file.name.upper()))
     report = report_of(read_run(folder))
     assert report.grade.name == "partial"
+    assert "TP214" in {each.code for each in report.findings}
     assert report.grade.reasons == (
         (
             "run_manifest.json: 9 files have names of a run in other letters, such as BASELINE_PREDICTIONS.JSONL; "
