@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from evidence.run import layout
-from evidence.run.write import not_written
+from evidence.run.hashes import sha256_file
+from evidence.run.write import not_written, write_json
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
 from trainer.data.encode import end_token_id
 from trainer.evaluation.evaluable import config_of_run, refuse_without_checkpoint
 from trainer.evaluation.evaluate import stated_form
+from trainer.generate.agreement import agreement
+from trainer.generate.language_model import LanguageModel, load_model
 from trainer.loop.initial import restored_state
 from trainer.loop.mesh import build_mesh
 from trainer.loop.program import exported
@@ -19,32 +23,35 @@ from trainer.loop.task import Task
 from trainer.methods.method import joined
 from trainer.methods.model import model_of
 from trainer.model.adapters.writing import write_adapter
+from trainer.model.build import abstract
 from trainer.model.files.export import export, refuse_taken
-from trainer.model.files.source import resolve
+from trainer.model.files.export_gguf import Form, export_gguf
+from trainer.model.files.source import ModelSource, resolve
+from trainer.model.params import Params, flatten
 from trainer.objectives import objective_of
 from trainer.planning.devices import choose_devices
 from trainer.recorder.progress import Watch
-
-ADAPTER = "adapter"
-"""Folder in a run, for its adapters in PEFT's format."""
 
 NO_ADAPTER = Rule("TP068", "No adapter", "Only a run of LoRA has adapters beside its model.", "Leave --adapter out.")
 STOPPED = Rule("TP049", "Export stopped", "It was stopped before it was whole.", "Run the same command again.")
 
 
-def export_run(folder: Path, output: Path | None, watch: Watch, *, adapter: bool = False) -> Path:
-    """Write the model of a run as a Hugging Face folder and return that folder.
+def export_run(
+    folder: Path, output: Path | None, watch: Watch, *, adapter: bool = False, gguf: Form | None = None
+) -> Path:
+    """Write the model of a run as a Hugging Face folder, or as one GGUF file, and return where it is.
 
     Args:
         folder: of the run.
-        output: made here. None: `export/` in the run, or `adapter/`.
+        output: made here. None: `export/` in the run, `adapter/`, or a file in `gguf/`.
         watch: shows what happens.
         adapter: write only the adapters, as PEFT does, instead of the model with them merged in.
+        gguf: write a GGUF file with matrices in this form, and beside it a receipt of how it answers.
 
     Raises:
         ProblemError: exit code 2; the run has no checkpoint, or something is in the folder. Exit code 5: stopped.
     """
-    target = output or folder / (ADAPTER if adapter else layout.EXPORT)
+    target = output or default_target(folder, adapter=adapter, gguf=gguf)
     config = config_of_run(folder)
     refuse_without_checkpoint(folder)
     refuse_taken(target)
@@ -62,15 +69,39 @@ def export_run(folder: Path, output: Path | None, watch: Watch, *, adapter: bool
     params = exported(joined(state.trained, frozen), task)
     form = stated_form(folder)
     end = end_token_id(source.tokenizer(), form) if form is not None and form.conversation else None
+    written = partial(export, target) if gguf is None else partial(export_gguf, target, form=gguf)
     with StopRequest(max_minutes=None) as stop:
         try:
-            export(target, params, source, end_token_id=end, go_on=lambda: refuse_to_go_on(target, stop))
+            written(params, source, end_token_id=end, go_on=lambda: refuse_to_go_on(target, stop))
         except OSError as error:
             raise not_written(error, target, what="The export") from error
         except KeyboardInterrupt:
             raise ProblemError([export_stopped(target, "a second signal")], exit_code=5) from None
     watch.say(f"exported step {int(state.step)} to {target}")
+    if gguf is not None:
+        watch.say(answered_alike(target, params, source, step=int(state.step), form=gguf))
     return target
+
+
+def default_target(folder: Path, *, adapter: bool, gguf: Form | None) -> Path:
+    """Return where an export goes that nobody named a place for."""
+    if gguf is not None:
+        return folder / layout.GGUF / f"{folder.resolve().name}-{gguf}.gguf"
+    return folder / (layout.ADAPTER if adapter else layout.EXPORT)
+
+
+def answered_alike(file: Path, params: Params, source: ModelSource, *, step: int, form: Form) -> str:
+    """Ask a GGUF file and the parameters in it the same prompts, write a receipt beside it, and return what it says."""
+    structure = abstract(source.spec, params_dtype="float32", compute_dtype="float32", remat="none")
+    before = LanguageModel(graphdef=flatten(structure)[0], params=params, spec=source.spec)
+    found = agreement(before, load_model(file), resolve(str(file)).tokenizer(), file)
+    receipt = {"file": file.name, "bytes": file.stat().st_size, "sha256": sha256_file(file), "step": step, "form": form}
+    write_json(file.with_suffix(".receipt.json"), receipt | found)
+    asked = found["prompts"] * found["new_tokens"]
+    said = f"of {asked} greedy tokens {found['tokens_equal']} are equal before and after writing"
+    if (theirs := found["llama_cpp"]) is None:
+        return f"{said}; llama.cpp was not asked, because llama-cpp-python is not installed"
+    return f"{said}, and {theirs['tokens_equal']} of them in llama.cpp"
 
 
 def no_adapter(folder: Path) -> Problem:

@@ -40,8 +40,9 @@ RECEIPTS = "receipts"
 CHECKPOINTS = "checkpoints"
 ADAPTER = "adapter"
 EXPORT = "export"
+GGUF = "gguf"
 
-WEIGHT_FOLDERS = (CHECKPOINTS, ADAPTER, EXPORT)
+WEIGHT_FOLDERS = (CHECKPOINTS, ADAPTER, EXPORT, GGUF)
 """Folders of a run that hold weights: never committed, hashed or packed unless asked."""
 
 

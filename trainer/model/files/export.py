@@ -199,7 +199,8 @@ def refuse_taken(folder: Path) -> None:
         ProblemError: exit code 2.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        what, why = f"{folder} is not empty.", "An export never replaces files that are there."
+        what = f"{folder} is not empty." if folder.is_dir() else f"{folder} is there already."
+        why = "An export never replaces files that are there."
     elif folder.resolve() == Path.cwd():
         what = f"{folder} is the folder that the command was given in."
         why = "An export appears whole or not at all: its folder is put there at the end, in place of an empty one."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +36,20 @@ PASSED_OVER = ("rope_freqs.weight",)
 
 CHUNK = 2**22
 """Numbers that are made float32 at a time: the intermediate arrays stay far below the tensor itself."""
+
+
+@runtime_checkable
+class Kept(Protocol):
+    """A tensor as llama.cpp keeps it: in a file, or about to be written."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape."""
+        ...
+
+    def read(self) -> NDArray[np.float32]:
+        """Return its numbers."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +91,7 @@ class PlacedTensor:
     """
 
     name: str
-    stored: GgufTensor
+    stored: Kept
     place: Place
     dtype: str = "F32"
 
@@ -91,7 +106,7 @@ class PlacedTensor:
 
 
 def placed_tensors(
-    tensors: Mapping[str, GgufTensor], links: Mapping[str, TensorLink], spec: ModelSpec
+    tensors: Mapping[str, Kept], links: Mapping[str, TensorLink], spec: ModelSpec
 ) -> dict[str, PlacedTensor]:
     """Return a file's tensors by the names that Hugging Face's files have for them; others keep their own.
 

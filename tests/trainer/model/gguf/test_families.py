@@ -1,75 +1,18 @@
 """A model written as llama.cpp's converter writes it is the model of its Hugging Face folder, spec and parameters.
 
-The folders are those whose logits, losses and greedy texts transformers computed (test_golden.py). Where llama.cpp's
-architecture cannot state what a case has, its config.json is changed to what it can.
+The folders are those whose logits, losses and greedy texts transformers computed (test_golden.py).
 """
 
 import json
-import math
-import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import gguf_files
-import jax.numpy as jnp
 import numpy as np
 import pytest
+from gguf_cases import NAMES, STATED, divisors, folder_of, params_of
 
-from trainer.model.build import abstract
 from trainer.model.files.export import export
-from trainer.model.files.loading import load_params
 from trainer.model.files.source import resolve
-from trainer.model.params import flatten
-
-CASES = Path(__file__).parents[3] / "cases" / "models"
-CHANGED = {
-    "gemma2": {"query_pre_attn_scalar": 8},
-    "gemma3": {"query_pre_attn_scalar": 8, "rope_scaling": None},
-    "llama-llama3": {"hidden_act": "silu", "rope_theta": 500_000.0},
-}
-STATED = {
-    "llama-linear": {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 2.5},
-    "llama-yarn": {
-        "llama.rope.scaling.type": "yarn",
-        "llama.rope.scaling.factor": 4.0,
-        "llama.rope.scaling.original_context_length": 12,
-    },
-}
-NAMES = (
-    *("gpt2", "llama", "llama-linear", "llama-yarn", "llama-llama3", "mistral-no-window", "smollm3"),
-    *("gemma", "gemma2", "gemma3", "qwen2-plain", "qwen3"),
-)
-
-
-def folder_of(name, folder):
-    """Return a case's folder, with its config.json changed where that is needed."""
-    shutil.copytree(CASES / name, folder)
-    path = folder / "config.json"
-    config = json.loads(path.read_text()) | CHANGED.get(name, {})
-    if name == "llama-llama3":
-        config["rope_scaling"]["original_max_position_embeddings"] = 8192
-    path.write_text(json.dumps(config))
-    return folder
-
-
-def divisors():
-    """Return the divisors of Llama 3.1 for heads of 6, as the converter computes them."""
-    found = []
-    for place in range(0, 6, 2):
-        wavelength = 2 * math.pi * 500_000.0 ** (place / 6)
-        if wavelength < 8192 / 4:
-            found.append(1.0)
-        elif wavelength > 8192:
-            found.append(8.0)
-        else:
-            smooth = (8192 / wavelength - 1) / 3
-            found.append(1 / ((1 - smooth) / 8.0 + smooth))
-    return np.array(found, np.float32)
-
-
-def params_of(source):
-    _, wanted = flatten(abstract(source.spec, params_dtype=jnp.float32, compute_dtype=jnp.float32, remat="none"))
-    return load_params(source, wanted)
 
 
 @pytest.mark.parametrize("name", NAMES)
