@@ -65,7 +65,7 @@ def arrays_in(content: bytes) -> Params:
     """
     return {
         name: np.frombuffer(each["data"], DTYPES[each["dtype"]]).reshape(each["shape"])
-        for name, each in deserialize(content)  # type: ignore[no-untyped-call]
+        for name, each in deserialize(content)
     }
 
 
