@@ -21,7 +21,9 @@ from schemas.problems.rule import Rule, problem_of
 from trainer.config.tree import Config
 from trainer.loop.state import placed
 from trainer.loop.task import Task
-from trainer.model.params import Params, owned
+from trainer.model.params import Params
+from trainer.model.placing import owned
+from trainer.model.stacking import apart
 
 BAD_PARAMS = Rule(
     "TP056",
@@ -45,12 +47,12 @@ def keep_params(folder: Path, trained: Params, config: Config) -> bool:
 
     Args:
         folder: of the run.
-        trained: by name.
+        trained: by name, every layer by itself or stacked.
         config: says up to which size.
     """
     if params_bytes(trained) > config.recording.params_mib << 20:
         return False
-    arrays = {name: np.ascontiguousarray(jax.device_get(value)) for name, value in trained.items()}
+    arrays = {name: np.ascontiguousarray(jax.device_get(value)) for name, value in apart(trained).items()}
     write_bytes(folder / layout.TRAINED_PARAMS, save(arrays))
     return True
 

@@ -10,10 +10,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int
 
 from trainer.model import rope
 from trainer.model.layers import Dtypes, Linear, Norm
+from trainer.model.lora import Dropout
 from trainer.model.spec import BlockSpec, ModelSpec
 
 
@@ -39,7 +40,7 @@ class Context(NamedTuple):
     padding: Int[Array, " batch"] | None = None
     """Slots at the start of each row's cache that hold no token. None: none."""
 
-    dropout_key: Key[Array, ""] | None = None
+    dropout: Dropout | None = None
     """For adapters that drop inputs. None: nothing is dropped."""
 
 
@@ -82,7 +83,7 @@ class Attention(nnx.Module):
         read = attend(query, keys, values, mask, scale=self.scale, softcap=self.softcap)
         batch, heads, seq, head_dim = read.shape
         merged = read.transpose(0, 2, 1, 3).reshape(batch, seq, heads * head_dim)
-        return self.out(merged, context.dropout_key), cache
+        return self.out(merged, context.dropout), cache
 
     def project(
         self, x: Float[Array, "batch seq embed"], context: Context
@@ -92,9 +93,7 @@ class Attention(nnx.Module):
         Float[Array, "batch kv_heads seq head_dim"],
     ]:
         """Return queries, keys and values; queries and keys normalised and turned where the block says so."""
-        query, keys, values = (
-            self.split(linear(x, context.dropout_key)) for linear in (self.query, self.key, self.value)
-        )
+        query, keys, values = (self.split(linear(x, context.dropout)) for linear in (self.query, self.key, self.value))
         if self.query_norm is not None and self.key_norm is not None:
             query, keys = self.query_norm(query), self.key_norm(keys)
         if self.block.rope is None:
