@@ -72,16 +72,14 @@ def subject_of(config: Config, target: Target, *, say: Callable[[str], None] = l
     Raises:
         ProblemError: exit code 2; all that is wrong with model, rows and evaluation set.
     """
-    if problems := contradictions(config):
-        raise ProblemError(problems, exit_code=2)
     devices = devices_used(config, target)
+    if problems := [*contradictions(config), *cannot_stack(config, devices=devices)]:
+        raise ProblemError(problems, exit_code=2)
     source = planned_source(config.model.name, config.model.revision)
     model = model_of(config, source)
     mesh = AbstractMesh((devices,), (AXIS,))
     scanned = is_scanned(config, model, platform=target.platform, devices=devices)
     task = Task(config=config, model=model, objective=objective_of(config), mesh=cast(Mesh, mesh), is_scanned=scanned)
-    if problems := cannot_stack(config, devices=devices):
-        raise ProblemError(problems, exit_code=2)
     if too_long := too_long_sequences(config, model):
         raise ProblemError(too_long, exit_code=2)
     say("reading the rows")
