@@ -16,7 +16,7 @@ from trainer.model.gguf.tensors import Kept
 from trainer.model.spec import Linear, ModelSpec, Rope, Yarn
 
 NOT_STATED = Rule(
-    "TP088",
+    "TP790",
     "Model that a GGUF cannot state",
     "llama.cpp takes the rest from the architecture's name, and would compute another model.",
     "Export a Hugging Face folder: leave --gguf out.",

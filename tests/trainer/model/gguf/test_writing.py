@@ -64,13 +64,13 @@ def refusal(folder, path):
 )
 def test_a_model_that_would_be_computed_otherwise_is_not_written(name, what, tmp_path):
     code, said = refusal(CASES / name, tmp_path / "m.gguf")
-    assert code == "TP088"
+    assert code == "TP790"
     assert said.startswith(f"A GGUF of the architecture {what}")
 
 
 def test_divisors_that_no_file_states_are_not_written(tmp_path):
     code, what = refusal(CASES / "llama-llama3", tmp_path / "m.gguf")
-    assert code == "TP088"
+    assert code == "TP790"
     assert "rope_freqs.weight holds other divisors than those of Llama 3.1" in what
 
 
