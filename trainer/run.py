@@ -90,6 +90,7 @@ def run(request: RunRequest, watch: Watch) -> int:
         record_program(
             recorder, programs.steps, states[0], of_model, task, data, weights=weights, forced=request.forced
         )
+        recorder.update("result", compiled_before=programs.compiled_before)
         evaluator = evaluator_of(task, data, recorder, stop, watch, begins=partial(memory.begins, "decode"))
         baseline = evaluator.evaluate_untrained(states[0], of_model, recorder) if evaluator else None
         checkpoints = Checkpoints(recorder.folder, keep=config.checkpoint.keep, frozen=frozen)

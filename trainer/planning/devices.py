@@ -14,6 +14,7 @@ from schemas.problems.formats import size
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
 from trainer.planning.gpu_memory import give_jax_the_gpu
+from trainer.planning.kept_programs import keep_programs
 from trainer.recorder.recorder import Recorder
 
 Platform = Literal["cpu", "gpu", "tpu"]
@@ -83,7 +84,7 @@ class Devices:
 
 
 def choose_devices(requested: str, count: int | None) -> Devices:
-    """Return the devices that `--device` and `mesh.devices` ask for.
+    """Return the devices that `--device` and `mesh.devices` ask for. From here on JAX keeps programs.
 
     Args:
         requested: auto, cpu, gpu or tpu. auto takes a TPU, else a GPU, else the CPU.
@@ -94,6 +95,7 @@ def choose_devices(requested: str, count: int | None) -> Devices:
     """
     if requested in ("auto", "gpu"):
         give_jax_the_gpu()
+    keep_programs()
     platform, because = choose_platform(requested)
     found = devices_of(platform)
     if count is not None and count > len(found):

@@ -33,6 +33,8 @@ class Workload:
     shards: int
     """Devices that the state is divided over."""
     on_cpu: bool
+    is_scanned: bool
+    """Whether equal layers are stacked while it is trained."""
     sequences: int
     """Of a microbatch, on one device."""
     length: int
@@ -89,6 +91,7 @@ def workload_of(task: Task, *, platform: str) -> Workload:
         opt_state_bytes=opt_state_bytes(task),
         shards=task.mesh.size if config.mesh.shard_params else 1,
         on_cpu=platform == "cpu",
+        is_scanned=task.is_scanned,
         sequences=sequences,
         length=length,
         chunk_tokens=chunk_tokens,
