@@ -171,7 +171,7 @@ def test_a_continued_run_ends_in_the_same_bits(run: Path, seven: Config, order_o
     third = order_of(laid(seven, "unrolled"), "third", resume=first.folder)
     assert carried_out(third) == 0
     [told] = logged(third.folder, "continued")
-    assert told["message"].endswith("whose steps were computed otherwise: memory.layers was auto, is unrolled")
+    assert told["message"].endswith('computed otherwise: memory.layers was "auto", is "unrolled"')
     assert rows(third.folder)[-1]["loss"] == pytest.approx(rows(run)[-1]["loss"], rel=1e-4)
 
 
