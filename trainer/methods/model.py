@@ -56,21 +56,25 @@ class Structure:
     adapters: tuple[tuple[str, Lora], ...] = ()
     quantised: tuple[tuple[str, Kind], ...] = ()
 
-    @property
-    def equal_layers(self) -> tuple[range, ...]:
-        """The layers in runs of equal ones."""
-        return runs_of(layer_kinds(self.spec, dict(self.adapters), dict(self.quantised)))
 
-    @property
-    def shapes(self) -> Params:
-        """The parameters by name, as shapes, every layer by itself; of equal layers one is looked at."""
-        return apart(built(self, self.equal_layers).shapes)
+class Layout(NamedTuple):
+    """The layers of a decoder and what they hold; of equal layers one is looked at."""
 
-    @property
-    def projections(self) -> dict[str, tuple[int, ...]]:
-        """The shape `[inputs outputs]` of each projection's kernel, by name."""
-        found = built(self, self.equal_layers).projections
-        return {member: shape for name, shape in found.items() for member in members(name)}
+    runs: tuple[range, ...]
+    """The layers in runs of equal ones."""
+    shapes: Params
+    """The parameters by name, every layer by itself."""
+    projections: dict[str, tuple[int, ...]]
+    """The shape `[inputs outputs]` of each projection's kernel, by name."""
+
+
+@functools.lru_cache(maxsize=64)
+def layout_of(structure: Structure) -> Layout:
+    """Return the layers of a decoder; kept, as `built`."""
+    runs = runs_of(layer_kinds(structure.spec, dict(structure.adapters), dict(structure.quantised)))
+    found = built(structure, runs)
+    projections = {member: shape for name, shape in found.projections.items() for member in members(name)}
+    return Layout(runs, apart(found.shapes), projections)
 
 
 class Built(NamedTuple):
@@ -129,7 +133,7 @@ class Model:
     @property
     def runs(self) -> tuple[range, ...]:
         """Its layers in runs of equal ones."""
-        return self.structure.equal_layers
+        return layout_of(self.structure).runs
 
     @property
     def stacked(self) -> Built:
@@ -178,9 +182,9 @@ def model_of(config: Config, source: ModelSource) -> Model:
         remat=config.memory.remat,
         adapters=tuple(adapters.items()),
     )
-    quantised = method.quantised(structure.projections)
+    quantised = method.quantised(layout_of(structure).projections)
     structure = replace(structure, quantised=tuple(quantised.items()))
-    shapes = structure.shapes
+    shapes = dict(layout_of(structure).shapes)
     return Model(
         source=source,
         structure=structure,

@@ -26,11 +26,9 @@ def apart(params: Mapping[str, Any]) -> Params:
     """
     if not any(map(is_stack, params)):
         return dict(params)
-    found = {
-        member: _layer(value, place) if is_stack(name) else value
-        for name, value in params.items()
-        for place, member in enumerate(members(name))
-    }
+    found: Params = {}
+    for name, value in params.items():
+        found |= dict(zip(members(name), _layers(value), strict=True)) if is_stack(name) else {name: value}
     return dict(sorted(found.items()))
 
 
@@ -41,13 +39,13 @@ def apart_on_devices(params: Mapping[str, Any]) -> Params:
     }
 
 
-def _layer(stack: Any, place: int) -> Any:
-    """Return one layer of a stack."""
+def _layers(stack: Any) -> list[Any]:
+    """Return the layers of a stack."""
     if isinstance(stack, jax.ShapeDtypeStruct):
-        return jax.ShapeDtypeStruct(stack.shape[1:], stack.dtype, sharding=stack.sharding)
+        return [jax.ShapeDtypeStruct(stack.shape[1:], stack.dtype, sharding=stack.sharding)] * stack.shape[0]
     if isinstance(stack, jax.Array) and all(device.platform == "cpu" for device in stack.devices()):
-        return np.asarray(jax.device_get(stack))[place]
-    return stack[place]
+        return list(np.asarray(jax.device_get(stack)))
+    return list(stack)
 
 
 def stacked(params: Params, like: Mapping[str, Any]) -> Params:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import jax
@@ -112,7 +113,12 @@ def bytes_of(params: Mapping[str, Any]) -> int:
 
 def bits_of(value: Any) -> int:
     """Return the bits of one number of an array: `uint4` takes 4 on a device, whatever NumPy makes of it."""
-    return 4 if str(value.dtype) in ("uint4", "int4") else int(value.dtype.itemsize) * 8
+    return _bits_of_type(value.dtype)
+
+
+@cache
+def _bits_of_type(dtype: Any) -> int:
+    return 4 if str(dtype) in ("uint4", "int4") else int(dtype.itemsize) * 8
 
 
 def count_of(params: Mapping[str, Any]) -> int:
