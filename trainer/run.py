@@ -77,6 +77,7 @@ def run(request: RunRequest, watch: Watch) -> int:
     programs, plan = compiled_plan(
         task, data, devices, forced=request.forced, resumed=resume is not None, say=watch.say
     )
+    refuse_no_room(request.folder, task)
     # The state is alone in a list, from which the loop takes it: whoever held it besides would keep its memory.
     begun = None if resume is None else restored_state(resume, task, to_train=True)
     programs = programs.observed_by(memory)
@@ -159,7 +160,6 @@ def read_all(request: RunRequest, watch: Watch) -> Read:
     for problem in (*data.seen, *data.warnings):
         watch.say(f"{problem.code}: {as_sentence(problem)}")
     refuse_other_rows(request.resume, data.document(), batch_size=batch_size_of(config, devices=len(devices.list)))
-    refuse_no_room(request.folder, task)
     return Read(parent=parent, devices=devices, memory=memory, task=task, data=data)
 
 
@@ -169,7 +169,9 @@ def check(request: RunRequest, watch: Watch) -> int:
     Raises:
         ProblemError: as `read_all`.
     """
-    data = read_all(request, watch).data
+    read = read_all(request, watch)
+    refuse_no_room(request.folder, read.task)
+    data = read.data
     asked = "" if data.items is None else f", {counted(len(data.items.prompts), 'evaluation item')}"
     watch.say(f"It can begin: {counted(len(data.rows), 'training row')}{asked}. Whether it fits: `trainproof plan`.")
     return 0

@@ -166,15 +166,15 @@ def test_judging_needs_the_light_packages_only(action: Action, repository: Path)
 @pytest.mark.parametrize(
     ("verb", "lacking", "extras"),
     [
-        ("train --config a.yaml", "flax, huggingface-hub, jax and 8 more", "train"),
-        ("plan --config a.yaml", "flax, huggingface-hub, jax and 8 more", "train"),
-        ("evaluate submission_runs/first", "flax, huggingface-hub, jax and 8 more", "train"),
-        ("export submission_runs/first", "flax, huggingface-hub, jax and 8 more", "train"),
-        ("demo", "flax, huggingface-hub, jax and 12 more", "train,dashboard"),
-        ("demo --no-serve", "flax, huggingface-hub, jax and 8 more", "train"),
+        ("train --config a.yaml", "flax, gguf, huggingface-hub and 9 more", "train"),
+        ("plan --config a.yaml", "flax, gguf, huggingface-hub and 9 more", "train"),
+        ("evaluate submission_runs/first", "flax, gguf, huggingface-hub and 9 more", "train"),
+        ("export submission_runs/first", "flax, gguf, huggingface-hub and 9 more", "train"),
+        ("demo", "flax, gguf, huggingface-hub and 13 more", "train,dashboard"),
+        ("demo --no-serve", "flax, gguf, huggingface-hub and 9 more", "train"),
         ("dashboard", "pandas, plotly, psutil and 2 more", "dashboard"),
         ("queue list", "psutil", "queue"),
-        ("queue add --config a.yaml", "flax, huggingface-hub, jax and 8 more", "train"),
+        ("queue add --config a.yaml", "flax, gguf, huggingface-hub and 9 more", "train"),
     ],
 )
 def test_a_verb_without_its_extra_says_what_to_install(

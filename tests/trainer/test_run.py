@@ -49,6 +49,7 @@ def test_a_smoke_run_is_valid_evidence(config: Config, order_of: Callable[..., R
         "baseline_predictions",
         "eval_summary",
         "trained_params",
+        "other",  # the states that a judge can start from
     }
 
 

@@ -48,6 +48,7 @@ batch: {microbatch_size: 4}
 mesh: {device: cpu, devices: 1}
 evaluation: {max_new_tokens: 4, batch_size: 50}
 limits: {steps: 2}
+recording: {states_mib: 0}
 """
 QUIET = Watch(quiet=True)
 
