@@ -8,6 +8,7 @@ from pathlib import Path
 from evidence.run import layout
 from evidence.run.hashes import sha256_file
 from evidence.run.write import not_written, write_json
+from schemas.catalog import VERSION
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
 from trainer.data.encode import end_token_id
@@ -95,7 +96,8 @@ def answered_alike(file: Path, params: Params, source: ModelSource, *, step: int
     structure = abstract(source.spec, params_dtype="float32", compute_dtype="float32", remat="none")
     before = LanguageModel(graphdef=flatten(structure)[0], params=params, spec=source.spec)
     found = agreement(before, load_model(file), resolve(str(file)).tokenizer(), file)
-    receipt = {"file": file.name, "bytes": file.stat().st_size, "sha256": sha256_file(file), "step": step, "form": form}
+    of_file = {"file": file.name, "bytes": file.stat().st_size, "sha256": sha256_file(file)}
+    receipt = {"schema_version": VERSION, **of_file, "step": step, "form": form}
     write_json(file.with_suffix(".receipt.json"), receipt | found)
     asked = found["prompts"] * found["new_tokens"]
     said = f"of {asked} greedy tokens {found['tokens_equal']} are equal before and after writing"

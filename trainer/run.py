@@ -13,7 +13,7 @@ from typing import Any
 
 from evidence.run import layout
 from schemas.problems.problem import Gathering, ProblemError
-from schemas.problems.render import as_sentence
+from schemas.problems.render import as_dicts, as_sentence
 from schemas.problems.words import counted
 from trainer.config.load import config_text
 from trainer.config.tree import Config
@@ -163,8 +163,8 @@ def read_all(request: RunRequest, watch: Watch) -> Read:
     return Read(parent=parent, devices=devices, memory=memory, task=task, data=data)
 
 
-def check(request: RunRequest, watch: Watch) -> int:
-    """Read configuration, model and data as a run does, spend nothing, and return 0 where it could begin.
+def check(request: RunRequest, watch: Watch) -> dict[str, Any]:
+    """Read configuration, model and data as a run does, spend nothing, and return what was read and what is odd.
 
     Raises:
         ProblemError: as `read_all`.
@@ -174,7 +174,12 @@ def check(request: RunRequest, watch: Watch) -> int:
     data = read.data
     asked = "" if data.items is None else f", {counted(len(data.items.prompts), 'evaluation item')}"
     watch.say(f"It can begin: {counted(len(data.rows), 'training row')}{asked}. Whether it fits: `trainproof plan`.")
-    return 0
+    return {
+        "can_begin": True,
+        "training_rows": len(data.rows),
+        "evaluation_items": None if data.items is None else len(data.items.prompts),
+        "findings": as_dicts((*data.seen, *data.warnings)),
+    }
 
 
 def claimed(folder: Path, watch: Watch) -> Recorder:

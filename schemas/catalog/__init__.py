@@ -21,6 +21,7 @@ DOCUMENTS = (
     "notes",
     "target",
     "receipt",
+    "export_receipt",
     "stamps",
     "trust",
 )
@@ -52,11 +53,13 @@ _KIND_OF_FILE = {
     "notes.json": "notes",
     "stamps.json": "stamps",
 }
+_EXPORTED = ".receipt.json"
+"""What the receipt of an exported file has behind the file's name."""
 
 
 def kind_of(file_name: str) -> str | None:
     """Return the kind of the document that a file of this name holds: `metrics.jsonl` holds `metric_row`s."""
-    return _KIND_OF_FILE.get(file_name)
+    return "export_receipt" if file_name.endswith(_EXPORTED) else _KIND_OF_FILE.get(file_name)
 
 
 def is_rows(kind: str) -> bool:

@@ -25,6 +25,8 @@ ROOT = Path(__file__).parents[2]
         ("eval_summary.json", "eval_summary"),
         ("bundle_manifest.json", "bundle_manifest"),
         ("notes.json", "notes"),
+        ("run-f16.receipt.json", "export_receipt"),
+        ("receipt.json", None),
         ("notes.txt", None),
         ("", None),
     ],

@@ -1,6 +1,7 @@
 """A run whose model is a GGUF file, and the GGUF file that is made of it."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -8,9 +9,14 @@ import pytest
 from gguf_cases import TEXT, folder_of, params_of, with_tokenizer
 from model_folders import row_file
 
+from evidence.index.check import check_document
 from evidence.run.hashes import sha256_file
 from schemas.problems.problem import ProblemError
-from trainer.config.tree import Data, Method, Model
+from schemas.problems.render import as_text
+from trainer.challenge_run import ChallengeRequest, challenge_run
+from trainer.config.tree import Batch, Config, Data, Evaluation, Limits, Mesh, Method, Model, Optimizer
+from trainer.evaluate_run import evaluate_run
+from trainer.evaluation.evaluable import config_of_run
 from trainer.export_run import export_run
 from trainer.generate.agreement import NEW_TOKENS, equal_tokens
 from trainer.generate.language_model import load_model
@@ -20,34 +26,56 @@ from trainer.model.files.source import resolve
 from trainer.model.gguf.header import read_gguf
 from trainer.model.params import params_sha256
 from trainer.recorder.progress import Watch
-from trainer.run import run
+from trainer.replay.replay import replay
+from trainer.replay.request import ReplayRequest
+from trainer.run import RunRequest, run
+
+QUIET = Watch(quiet=True)
 
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
     folder = tmp_path_factory.mktemp("base")
     source = resolve(str(with_tokenizer(folder_of("llama", folder / "hf"))))
-    export_gguf(folder / "base.gguf", params_of(source), source, form="f16")
+    params = params_of(source)
+    export_gguf(folder / "base.gguf", params, source, form="f16")
+    other = {name: value * np.float32(0.5) for name, value in params.items()}
+    export_gguf(folder / "other.gguf", other, source, form="f16")
     return folder / "base.gguf"
 
 
-def test_adapters_are_trained_on_a_gguf_and_written_into_one(base, config, order_of, tmp_path):
+@pytest.fixture(scope="module")
+def trained(base):
+    """A run of two steps on the file, evaluated."""
     words = TEXT.split()
-    rows = row_file(tmp_path / "rows.jsonl", *({"prompt": word, "completion": f" {word}"} for word in words))
-    lora = replace(
-        config,
+    folder = base.parent
+    items = [{"id": str(n), "prompt": f"{words[n]} {words[n + 1]}", "expected": words[n]} for n in range(3)]
+    config = Config(
+        name="test",
         model=Model(name=str(base)),
-        data=Data(dataset=rows, max_length=32),
+        data=Data(
+            dataset=row_file(folder / "rows.jsonl", *({"prompt": one, "completion": f" {one}"} for one in words)),
+            max_length=32,
+        ),
         method=Method(kind="lora", rank=2),
+        optimizer=Optimizer(learning_rate=1e-2),
+        batch=Batch(microbatch_size=4),
+        mesh=Mesh(device="cpu", devices=1),
+        evaluation=Evaluation(eval_set=row_file(folder / "items.jsonl", *items), baseline=False, max_new_tokens=4),
+        limits=Limits(steps=2),
     )
-    order = order_of(lora)
+    assert run(RunRequest(config=config, folder=folder / "run", command=["trainproof", "train"]), QUIET) == 0
+    return folder / "run"
+
+
+def test_adapters_are_trained_on_a_gguf_and_written_into_one(base, trained):
     said = []
-    assert run(order, Watch()) == 0
-    manifest = json.loads((order.folder / "run_manifest.json").read_text())
+    manifest = json.loads((trained / "run_manifest.json").read_text())
     assert (manifest["model"]["name"], manifest["model"]["family"]) == (str(base), "llama")
-    target = export_run(order.folder, None, Said(said), gguf="f16")
-    assert target == order.folder / "gguf" / "run-f16.gguf"
+    target = export_run(trained, None, Said(said), gguf="f16")
+    assert target == trained / "gguf" / "run-f16.gguf"
     receipt = json.loads(target.with_suffix(".receipt.json").read_text())
+    assert check_document(target.with_suffix(".receipt.json")) == []
     assert receipt["sha256"] == sha256_file(target)
     assert (receipt["file"], receipt["form"], receipt["step"], receipt["llama_cpp"]) == ("run-f16.gguf", "f16", 2, None)
     assert 0 < receipt["tokens_equal"] <= receipt["prompts"] * receipt["new_tokens"]
@@ -61,7 +89,7 @@ def test_adapters_are_trained_on_a_gguf_and_written_into_one(base, config, order
     assert changed
     assert all(name.startswith("blk.") and name.endswith(".weight") and "norm" not in name for name in changed)
     with pytest.raises(ProblemError) as raised:
-        export_run(order.folder, None, Watch(), gguf="f16")
+        export_run(trained, None, Watch(), gguf="f16")
     assert raised.value.problems[0].what == f"{target} is there already."
 
 
@@ -74,6 +102,47 @@ class Said(Watch):
 
     def say(self, text):
         self.lines.append(text)
+
+
+def test_a_judge_with_another_gguf_is_refused_with_both_hashes(base, trained):
+    other = str(base.with_name("other.gguf"))
+    stated = json.loads((trained / "run_manifest.json").read_text())["model"]["frozen_sha256"]
+    found = params_sha256(load_model(other).params)
+    expected = (
+        f"error TP765: {trained} at /model: The weights of the base model here have the SHA-256 {found}; the run "
+        f"states {stated}.\n"
+        "  With another base every number differs, which would say nothing about the run.\n"
+        f"  Next: Fetch {base}, as the run had it, and give its folder with --model.\n"
+    )
+    asked = ChallengeRequest(
+        folder=trained, items=str(base.with_name("items.jsonl")), generate=0, seed=1, again=1, model=other
+    )
+    said = []
+    for act in (
+        lambda: replay(ReplayRequest(folder=trained, model=other), said.append, said.append),
+        lambda: challenge_run(asked, Said(said), said.append),
+    ):
+        with pytest.raises(ProblemError) as caught:
+            act()
+        assert (caught.value.exit_code, as_text(caught.value.problems)) == (3, expected)
+    assert not [line for line in said if "compiling" in str(line)], "before anything is computed"
+    receipt = challenge_run(replace(asked, model=str(base)), QUIET, lambda event: None)
+    assert receipt["covered"]["items"]["identical"] == 1
+
+
+def test_a_run_is_not_evaluated_on_a_gguf_that_was_replaced(base, trained, tmp_path):
+    config = replace(
+        config_of_run(trained), model=Model(name=str(tmp_path / "base.gguf")), evaluation=Evaluation(max_new_tokens=4)
+    )
+    shutil.copy(base, tmp_path)
+    folder = tmp_path / "run"
+    assert run(RunRequest(config=config, folder=folder, command=["trainproof", "train"]), QUIET) == 0
+    shutil.copy(base.with_name("other.gguf"), tmp_path / "base.gguf")
+    with pytest.raises(ProblemError) as caught:
+        evaluate_run(folder, str(base.with_name("items.jsonl")), QUIET)
+    [problem] = caught.value.problems
+    assert (caught.value.exit_code, problem.code) == (3, "TP055")
+    assert json.loads((folder / "run_manifest.json").read_text())["model"]["frozen_sha256"] in problem.what
 
 
 def test_a_gguf_has_the_hash_of_the_numbers_in_it(base, tmp_path):

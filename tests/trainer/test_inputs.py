@@ -267,8 +267,10 @@ def test_a_check_says_what_would_begin_and_makes_nothing(
     )
     order = order_of(evaluated)
     with Watch() as watch:
-        assert check(order, watch) == 0
+        found = check(order, watch)
     assert not order.folder.exists()
+    assert [found[key] for key in ("can_begin", "training_rows", "evaluation_items")] == [True, 1, 2]
+    assert [one["code"] for one in found["findings"]] == ["TP408"]
     assert capsys.readouterr().out.splitlines() == [
         (
             f"TP408: {rows}: Training rows ask 1 of the 2 evaluation items (1 row): 0. {SEEN_BEFORE.meaning} "

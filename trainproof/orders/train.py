@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from evidence.run.layout import CONFIG, new_run_id
+from evidence.run.write import as_json_text
 from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.render import as_dicts
 from schemas.problems.rule import Rule, problem_of
 from trainer.config.load import load_config
 from trainer.config.tree import Config
-from trainer.run import RunRequest
+from trainer.recorder.progress import Watch
+from trainer.run import RunRequest, check
 
 NOTHING_TO_TRAIN = Rule(
     "TP003",
@@ -58,6 +61,26 @@ class TrainFlags:
             "checkpoint.save_every_steps": self.save_every_steps,
             "seed": self.seed,
         }
+
+
+def checked(flags: TrainFlags, *, as_json: bool) -> int:
+    """Read all that the run would read, print what came of it, and return the exit code.
+
+    Raises:
+        ProblemError: exit code 2 or 3; it cannot begin. As JSON that is printed like everything else.
+    """
+    code = 0
+    try:
+        with Watch(quiet=as_json) as watch:
+            found = check(order_of(flags), watch)
+    except ProblemError as error:
+        if not as_json:
+            raise
+        unread = {"training_rows": None, "evaluation_items": None}
+        found, code = {"can_begin": False, **unread, "findings": as_dicts(error.problems)}, error.exit_code
+    if as_json:
+        sys.stdout.write(as_json_text(found))
+    return code
 
 
 def order_of(flags: TrainFlags) -> RunRequest:

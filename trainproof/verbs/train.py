@@ -28,15 +28,19 @@ def train(
         bool, typer.Option("--check", help="Read configuration, model and data, say what is wrong, and train nothing.")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Start although the plan says it does not fit.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --check: print JSON for programs.")] = False,
 ) -> None:
     """Train a model and record the run."""
+    if as_json and not check:
+        message = "--json is for --check; a run records itself in its folder."
+        raise typer.BadParameter(message)
     need("train", "train")
     from trainer.loop.stop import ending_at_once
 
     with ending_at_once("train"):
         from trainer import run
         from trainer.recorder.progress import Watch
-        from trainproof.orders.train import TrainFlags, order_of
+        from trainproof.orders.train import TrainFlags, checked, order_of
 
         flags = TrainFlags(
             config=config,
@@ -51,6 +55,8 @@ def train(
             settings=settings or (),
             force=force,
         )
+        if check:
+            raise typer.Exit(checked(flags, as_json=as_json))
         with Watch() as watch:
-            code = (run.check if check else run.run)(order_of(flags), watch)
+            code = run.run(order_of(flags), watch)
     raise typer.Exit(code)

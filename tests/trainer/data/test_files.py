@@ -80,7 +80,16 @@ def rows_of(file: RowFile) -> list[dict]:
 
 
 @pytest.mark.parametrize("write", WRITERS)
-@pytest.mark.parametrize(("row", "taken"), [(SHARE_GPT, TALK), (ALPACA, SUM), (PAIR, PAIR), (TALK, TALK)])
+@pytest.mark.parametrize(
+    ("row", "taken"),
+    [
+        (SHARE_GPT, TALK),
+        (ALPACA, SUM),
+        (PAIR, PAIR),
+        ({"id": 7, "source": "a book", **PAIR}, PAIR),
+        (TALK, TALK),
+    ],
+)
 def test_rows_are_taken_by_the_names_of_their_columns(write: Write, row: dict, taken: dict, tmp_path: Path):
     file = read_dataset(str(write(tmp_path / "rows", [row] * 5)))
     assert rows_of(file) == [taken] * 5

@@ -34,6 +34,9 @@ OWN = (
 )
 """Columns of the shapes of `dataset_row.schema.json`."""
 
+KNOWN = frozenset({"meta", "trace_version"}.union(*OWN))
+"""All columns of that schema."""
+
 SPEAKERS: Mapping[str, str] = {
     **dict.fromkeys(("human", "user"), "user"),
     **dict.fromkeys(("gpt", "assistant", "model", "chatgpt", "bot"), "assistant"),
@@ -105,8 +108,8 @@ SHAPES: Mapping[str, tuple[Shape, ...]] = {
 
 
 def is_own(row: Row) -> bool:
-    """Return whether a row has a column of ours, so that the schema can say what is wrong with the others."""
-    return not is_pair(row) and any(name in row for columns in OWN for name in columns)
+    """Return whether a row has no column but ours, so that the schema can say what is wrong with it."""
+    return not is_pair(row) and any(name in row for columns in OWN for name in columns) and KNOWN.issuperset(row)
 
 
 def shape_of(row: Row, kind: str) -> Shape | None:

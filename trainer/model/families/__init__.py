@@ -55,6 +55,9 @@ def spec_from_config(config: Mapping[str, Any], *, file: str = "config.json") ->
 
 def check_quantisation(config: ConfigReader) -> None:
     """Note a way of quantising that is not read; those of bitsandbytes are (`files/quantised.py`)."""
+    if config.value("quantization") is not None:  # MLX's key; newer files repeat it as quantization_config
+        config.note("quantization", "weights that MLX has not quantised: `mlx_lm.convert --dequantize` writes them")
+        return
     if config.value("quantization_config") is None:
         return
     stated = config.inside("quantization_config")

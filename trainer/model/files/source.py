@@ -82,6 +82,8 @@ class ModelSource:
             ProblemError: there is none, it cannot be read, it has ids beyond the model's vocabulary, or no token for
                 unknown words.
         """
+        # The advice that torch is missing is true and of no use: only tokenizers are taken from transformers.
+        os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
         try:
             tokenizer = self.read_tokenizer() if self.gguf is None else tokenizer_of(self.gguf)
         except GgufTokenizerError as error:
@@ -104,8 +106,6 @@ class ModelSource:
             # transformers 5 would make one without any tokens out of config.json alone.
             what = f"The tokenizer of {self.name} is missing: there is none of {', '.join(files.VOCABULARY)}."
             raise self.tokenizer_problem(what, "The tokens are in these files.")
-        # The advice that torch is missing is true and of no use: only tokenizers are taken from transformers.
-        os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
         from transformers import AutoTokenizer
 
         try:

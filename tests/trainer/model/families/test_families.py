@@ -193,6 +193,13 @@ def test_the_whole_refusal_of_a_value():
             ),
         ),
         (
+            GPT2 | {key: {"group_size": 64, "bits": 4} for key in ("quantization", "quantization_config")},
+            (
+                '`quantization` is {"group_size": 64, "bits": 4}; this decoder needs weights that MLX has not '
+                "quantised: `mlx_lm.convert --dequantize` writes them."
+            ),
+        ),
+        (
             GEMMA | {"rope_scaling": {"type": "linear"}},
             "`rope_scaling.factor` is missing; this decoder needs a number above 0.",
         ),
