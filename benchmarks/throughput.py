@@ -14,14 +14,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
-from typing import IO, Any
+from typing import Any
 
+from throughput_parts.peers import Loop, answer, made, spread, started, taken
 from throughput_parts.serving import ADAMW, SHAPE
 
 from trainer.recorder.environment import environment
@@ -39,27 +36,16 @@ ENVIRONMENTS: dict[str, tuple[str, ...]] = {
 """What is installed into each; a loop without one runs in the environment of this script."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Loop:
-    """One of the loops."""
-
-    script: str
-    arguments: tuple[str, ...] = ()
-    environment: str | None = None
-    variables: dict[str, str] = field(default_factory=dict)
-    """Environment variables."""
-
-
-OURS, THEIRS = "trainproof_loop.py", "torch_loop.py"
+OURS, THEIRS = "throughput_parts/trainproof_loop.py", "throughput_parts/torch_loop.py"
 LOOPS = {
     "trainproof gemma": Loop(script=OURS, arguments=("gemma", "random")),
     # As the peers do, with the logits of all tokens there at a time; by default a chunk of 1,024 tokens has them.
     "trainproof gemma, all logits": Loop(script=OURS, arguments=("gemma", "random", "all_logits")),
     "torch gemma": Loop(script=THEIRS, arguments=("gemma", "eager"), environment="torch"),
     "torch gemma, fused attention": Loop(script=THEIRS, arguments=("gemma", "sdpa"), environment="torch"),
-    "transformers flax gemma": Loop(script="flax_loop.py", environment="flax"),
+    "transformers flax gemma": Loop(script="throughput_parts/flax_loop.py", environment="flax"),
     "trainproof qwen3": Loop(script=OURS, arguments=("qwen3", "random")),
-    "tunix qwen3": Loop(script="tunix_loop.py", environment="tunix"),
+    "tunix qwen3": Loop(script="throughput_parts/tunix_loop.py", environment="tunix"),
     "trainproof gemma, rows unpacked": Loop(script=OURS, arguments=("gemma", "unpacked")),
     "trainproof gemma, rows packed": Loop(script=OURS, arguments=("gemma", "packed")),
 }
@@ -84,7 +70,8 @@ def main() -> int:
     """Make environments, measure, print, write."""
     asked = arguments()
     names = [name for name in LOOPS if not asked.only or name in asked.only]
-    absent = made(asked.environments, {LOOPS[name].environment for name in names} - {None}, asked.find_links)
+    wanted = {LOOPS[name].environment for name in names} - {None}
+    absent = made(asked.environments, {name: ENVIRONMENTS[name] for name in wanted}, asked.find_links)
     names = [name for name in names if LOOPS[name].environment not in absent]
     load = os.getloadavg()
     processes = {name: started(LOOPS[name], asked.environments) for name in names}
@@ -128,63 +115,6 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def made(folder: Path, wanted: set[Any], wheels: Path | None) -> dict[str, str]:
-    """Make the environments that are not there; return why each of the others cannot be had."""
-    absent = {}
-    for name in sorted(wanted):
-        if (folder / name / "made").exists():
-            continue
-        links = () if wheels is None else ("--find-links", str(wheels))
-        commands: Sequence[Sequence[str]] = (
-            ("uv", "venv", "--quiet", "--clear", "--python", sys.executable, str(folder / name)),
-            ("uv", "pip", "install", "--quiet", "--python", str(folder / name), *links, *ENVIRONMENTS[name]),
-        )
-        for command in commands:
-            done = subprocess.run((sys.executable, "-m", *command), capture_output=True, text=True, check=False)
-            if done.returncode != 0:
-                absent[name] = done.stderr.strip()[-500:]
-                break
-        else:
-            (folder / name / "made").touch()
-    return absent
-
-
-def started(loop: Loop, environments: Path) -> subprocess.Popen[str]:
-    """Start a loop; it builds its step and waits."""
-    python = sys.executable if loop.environment is None else environments / loop.environment / "bin" / "python"
-    return subprocess.Popen(
-        [str(python), str(HERE / "throughput_parts" / loop.script), *loop.arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(HERE.parent), "JAX_PLATFORMS": "cpu", **loop.variables},
-    )
-
-
-def answer(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """Return the next line of JSON that a loop says."""
-    line = stream(process.stdout).readline()
-    if not line:
-        said = f"{process.args} ended with {process.wait()}"
-        raise SystemExit(said)
-    found: dict[str, Any] = json.loads(line)
-    return found
-
-
-def taken(process: subprocess.Popen[str], steps: int) -> dict[str, float]:
-    """Have a loop take some steps and return what they cost."""
-    given = stream(process.stdin)
-    given.write(f"{steps}\n")
-    given.flush()
-    return answer(process)
-
-
-def stream(found: IO[str] | None) -> IO[str]:
-    """Return a pipe of a process that was started with it."""
-    assert found is not None
-    return found
-
-
 def figures(facts: dict[str, Any], rounds: list[dict[str, float]], steps: int) -> dict[str, Any]:
     """Return the figures of one loop."""
     cpu = [one["cpu"] / steps for one in rounds]
@@ -208,11 +138,6 @@ def ratios(rounds: list[dict[str, dict[str, float]]], facts: dict[str, Any]) -> 
                 for kind in ("cpu", "wall")
             }
     return found
-
-
-def spread(values: list[float]) -> dict[str, float]:
-    """Return the smallest, the middle and the largest value."""
-    return {"min": round(min(values), 4), "median": round(median(values), 4), "max": round(max(values), 4)}
 
 
 def below(found: dict[str, Any]) -> list[str]:

