@@ -95,7 +95,7 @@ def proof(environments: Path, folder: Path) -> dict[str, Any]:
     maker, home = folder / "maker", folder / "home"
     for each in (maker, home):
         each.mkdir(parents=True)
-    model = shutil.copy(model_file(environments), maker).name
+    model = Path(shutil.copy(model_file(environments), maker)).name
     python = environments / "reasoning-gym" / "bin" / "python"
     script = HERE / "real_model_parts" / "rows.py"
     rows = json.loads(
