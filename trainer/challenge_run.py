@@ -109,6 +109,7 @@ def challenge_run(request: ChallengeRequest, watch: Watch, tell: Tell) -> dict[s
         tokenizer=model.source.tokenizer(),
         graphdef=model.graphdef,
         max_positions=model.source.spec.max_positions,
+        options=task.compiler_options,
     )
     platforms = {devices.platform, manifest["devices"]["platform"]}
     done = steps(watch, tell, "items")

@@ -94,6 +94,7 @@ def evaluate_run(folder: Path, eval_set: str | None, watch: Watch) -> dict[str, 
                 tokenizer=tokenizer,
                 graphdef=model.graphdef,
                 max_positions=model.source.spec.max_positions,
+                options=task.compiler_options,
             ),
             folder=folder,
             stop=stop,
@@ -167,9 +168,9 @@ def devices_here(config: Config, watch: Watch) -> Devices:
     Which devices train is declared, so a run never falls back; what is read from its checkpoint may be on any.
     """
     try:
-        return choose_devices(config.mesh.device, config.mesh.devices)
+        return choose_devices(config.mesh.device, config.mesh.devices, config.precision.cpu_isa)
     except ProblemError as error:
-        here = choose_devices("auto", None)
+        here = choose_devices("auto", None, config.precision.cpu_isa)
         watch.say(f"{error.problems[0].what} {in_number(here)} is used instead.")
         return here
 

@@ -58,7 +58,7 @@ def export_run(
     refuse_taken(target)
     source = resolve(config.model.name, config.model.revision, with_weights=False)
     # Parameters are the same wherever they are read, so that a model trained on a TPU is exported on any machine.
-    mesh = build_mesh(choose_devices("auto", None).list)
+    mesh = build_mesh(choose_devices("auto", None, config.precision.cpu_isa).list)
     task = Task(config=config, model=model_of(config, source), objective=objective_of(config), mesh=mesh)
     if adapter and not task.model.adapters:
         raise ProblemError([no_adapter(folder)], exit_code=2)

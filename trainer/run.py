@@ -40,6 +40,7 @@ from trainer.planning.run_plan import compiled_plan
 from trainer.recorder.failure import FAILED, INTERRUPTED
 from trainer.recorder.manifest import first_manifest
 from trainer.recorder.memory import MemoryWatch
+from trainer.recorder.processor import level_of
 from trainer.recorder.progress import Watch
 from trainer.recorder.recorder import Recorder, claim, refuse_folder
 from trainer.recorder.stamping import refuse_authority, stamp_end, stamp_start
@@ -154,7 +155,7 @@ def read_all(request: RunRequest, watch: Watch) -> Read:
     if problems:
         raise ProblemError(problems, exit_code=2)
     parent = parent_of(request.resume, config)
-    devices = choose_devices(config.mesh.device, config.mesh.devices)
+    devices = choose_devices(config.mesh.device, config.mesh.devices, config.precision.cpu_isa)
     memory = MemoryWatch(devices.list)
     task, data = read_inputs(config, devices, with_weights=request.resume is None)
     for problem in (*data.seen, *data.warnings):
@@ -208,6 +209,10 @@ def record_start(
     if request.resume is not None:
         record_parent(recorder, request.resume, config)
     devices.record(recorder)
+    level = level_of(config.precision.cpu_isa)
+    if devices.platform == "cpu" and level.why:
+        said = f"programs are compiled for {level.name} instructions and not {config.precision.cpu_isa}: {level.why}"
+        recorder.log("warning", "compiled_natively", said)
     record_data(recorder, data, examples=config.recording.first_examples)
 
 

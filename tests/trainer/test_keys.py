@@ -75,6 +75,7 @@ def training(config: Config) -> dict[str, Any]:
         "compute": effective.compute_dtype(program.jaxpr),
         "params": dtypes,
         # 128 tokens are 32 positions of 4 sequences: the logits of one chunk.
+        "products": program.executable.as_text().count("__ynn_fusion"),
         "chunk": f"f32[4,32,{task.model.source.spec.vocab}]" in str(program.jaxpr),
     }
 
@@ -188,6 +189,7 @@ EFFECTS: dict[str, tuple[list[str], Observe]] = {
     "batch.accumulation_steps": (["batch.accumulation_steps=3"], of_training("tokens_per_step")),
     "precision.params": (["precision.params=bfloat16"], of_training("params")),
     "precision.compute": (["precision.compute=bfloat16"], of_training("compute")),
+    "precision.cpu_isa": (["precision.cpu_isa=native"], of_training("products")),
     "memory.remat": (["memory.remat=none"], of_training("remat")),
     "memory.loss_chunk_tokens": (["memory.loss_chunk_tokens=null"], of_training("chunk")),
     "memory.donate": (["memory.donate=false"], of_training("donation", "effective")),

@@ -91,10 +91,11 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class Precision:
-    """Element types."""
+    """Element types, and instructions."""
 
     params: ElementType = "float32"
     compute: ElementType = "float32"
+    cpu_isa: Literal["x86-64-v3", "native"] = "x86-64-v3"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,7 @@ from trainer.data.rows import RowFile
 from trainer.generate.decode import Completion, generate
 from trainer.model.decoder import Decoder
 from trainer.model.params import Params
+from trainer.recorder.processor import CompilerOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +31,8 @@ class Asking:
     tokenizer: Tokenizer
     graphdef: nnx.GraphDef[Decoder]
     max_positions: int
+    options: CompilerOptions = ()
+    """What the compiler is told."""
 
     @property
     def max_prompt_tokens(self) -> int:
@@ -77,4 +80,5 @@ class Asking:
             batch_size=self.settings.batch_size,
             like=like,
             keep_states=True,
+            options=self.options,
         )

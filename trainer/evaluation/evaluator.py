@@ -123,6 +123,7 @@ def evaluator_of(
             tokenizer=data.tokenizer,
             graphdef=task.model.graphdef,
             max_positions=task.model.source.spec.max_positions,
+            options=task.compiler_options,
         ),
         folder=recorder.folder,
         stop=stop,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache
 from typing import Any
 
 import jax
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from trainer.generate.decode import padded
 from trainer.model.decoder import Decoder
 from trainer.model.params import Params, bind
+from trainer.recorder.processor import CompilerOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +41,7 @@ def followed(
     texts: Sequence[tuple[Sequence[int], Sequence[int]]],
     *,
     batch_size: int,
+    options: CompilerOptions = (),
 ) -> Iterator[Followed]:
     """Yield what the model makes of each text, in order; all go through one program.
 
@@ -48,12 +50,13 @@ def followed(
         params: by name; may be sharded over devices.
         texts: of each the prompt and the answer, in token ids, neither empty; together within a table of positions.
         batch_size: texts at a time.
+        options: what the compiler is told.
     """
     width = padded(max((len(prompt) + len(answer) for prompt, answer in texts), default=1))
     most = padded(max((len(answer) for _, answer in texts), default=1))
     spec = bind(graphdef, params).spec
     width = min(width, spec.max_positions) if spec.learned_positions else width
-    rows = min(batch_size, len(texts))
+    rows, call = min(batch_size, len(texts)), _follow_under(options)
     for start in range(0, len(texts), batch_size):
         batch = texts[start : start + batch_size]
         tokens, places = np.zeros((rows, width), np.int32), np.zeros((rows, most), np.int32)
@@ -62,12 +65,11 @@ def followed(
             tokens[row, : len(prompt) + len(answer)] = [*prompt, *answer]
             places[row, : len(answer)] = np.arange(len(prompt) - 1, len(prompt) + len(answer) - 1)
             answers[row, : len(answer)] = answer
-        states, margins = jax.device_get(follow(graphdef, params, *map(jnp.asarray, (tokens, places, answers))))
+        states, margins = jax.device_get(call(graphdef, params, *map(jnp.asarray, (tokens, places, answers))))
         for row, (_, answer) in enumerate(batch):
             yield Followed(states=states[row, : len(answer)], margins=margins[row, : len(answer)])
 
 
-@partial(jax.jit, static_argnames=("graphdef",))
 def follow(
     graphdef: nnx.GraphDef[Decoder],
     params: Params,
@@ -88,3 +90,8 @@ def follow(
         return jnp.max(logits, axis=-1) - jnp.take_along_axis(logits, chosen[:, None], axis=-1)[:, 0]
 
     return hidden, jax.lax.map(margins_of, (hidden, answers))
+
+
+@cache
+def _follow_under(options: CompilerOptions) -> Any:
+    return jax.jit(follow, static_argnames=("graphdef",), compiler_options=dict(options) or None)

@@ -115,7 +115,8 @@ def compared(
     tokens = {row["id"]: each for row in others if (each := stated_tokens(row, asking, vocab=vocab)) is not None}
     tokens = {each: answer for each, answer in tokens.items() if asking.has_room(prompts[each])}
     pairs = [(prompts[each], answer) for each, answer in tokens.items()]
-    passes = followed(asking.graphdef, params, pairs, batch_size=asking.settings.batch_size)
+    rows, options = asking.settings.batch_size, asking.options
+    passes = followed(asking.graphdef, params, pairs, batch_size=rows, options=options)
     by_id = dict(zip(tokens, passes, strict=True))
     return tuple(judged(row, found.get(row["id"]), by_id.get(row["id"]), platforms, asking.scoring) for row in stated)
 

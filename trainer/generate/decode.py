@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from trainer.model.attention import Context, KeyValues
 from trainer.model.decoder import Decoder
 from trainer.model.params import Params, bind
+from trainer.recorder.processor import CompilerOptions
 
 PROMPT_BUCKET = 32
 """Padded prompt lengths are multiples of this, so that sets with nearly the same longest prompt share a program."""
@@ -51,6 +52,7 @@ def generate(
     batch_size: int,
     like: Sequence[Sequence[int]] = (),
     keep_states: bool = False,
+    options: CompilerOptions = (),
 ) -> Iterator[Completion]:
     """Yield the completion of each prompt, in order, as each batch is done.
 
@@ -68,6 +70,7 @@ def generate(
         like: prompts that `prompts` are a part of. They are answered by the same program as all of them would be, so
             that on the same machine each has the same bits.
         keep_states: give the last hidden states with each completion.
+        options: what the compiler is told.
     """
     longest = max((len(prompt) for prompt in (*prompts, *like)), default=1)
     spec = bind(graphdef, params).spec
@@ -82,7 +85,7 @@ def generate(
         tokens, lengths = pad_left(filled, width)
         stop = jnp.asarray(stop_token_id, jnp.int32)
         settings: dict[str, Any] = {"max_new_tokens": max_new_tokens, "keep_states": keep_states}
-        found = jax.device_get(decode(graphdef, params, tokens, lengths, stop, **settings))
+        found = jax.device_get(decode_under(options)(graphdef, params, tokens, lengths, stop, **settings))
         for number in range(len(batch)):
             states = found.states[number] if keep_states else None
             yield completion(found.tokens[number].tolist(), stop_token_id, states)
@@ -140,7 +143,6 @@ class DecodeState(NamedTuple):
     """`[batch max_new_tokens embed]`, as `written`. None: they are not kept."""
 
 
-@partial(jax.jit, static_argnames=("graphdef", "max_new_tokens", "keep_states"))
 def decode(
     graphdef: nnx.GraphDef[Decoder],
     params: Params,
@@ -185,3 +187,10 @@ def decode(
     start = DecodeState(nothing, jnp.int32(0), lengths, jnp.zeros((batch,), jnp.bool_), caches, states)
     ended = jax.lax.while_loop(unfinished, step, add(start, hidden[:, -1], caches))
     return Written(tokens=ended.written, states=ended.states)
+
+
+@cache
+def decode_under(options: CompilerOptions = ()) -> Any:
+    """Return `decode` under `jax.jit`, compiled under further options; the same function for the same options."""
+    static = ("graphdef", "max_new_tokens", "keep_states")
+    return jax.jit(decode, static_argnames=static, compiler_options=dict(options) or None)

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import Rule, problem_of
-from trainer.generate.decode import decode, pad_left
+from trainer.generate.decode import decode_under, pad_left
 from trainer.model.adapters.reading import read_adapter
 from trainer.model.build import abstract
 from trainer.model.decoder import Decoder
@@ -156,7 +156,7 @@ def generate(
     tokens, lengths = pad_left([prompt.tolist() for prompt in prompts], max(map(len, prompts)))
     stop = jnp.asarray(-1 if stop_token_id is None else stop_token_id, jnp.int32)
     with jax.default_matmul_precision("highest"):
-        written = decode(model.graphdef, model.params, tokens, lengths, stop, max_new_tokens=max_new_tokens)
+        written = decode_under()(model.graphdef, model.params, tokens, lengths, stop, max_new_tokens=max_new_tokens)
     rows = np.array(jax.device_get(written.tokens))
     if stop_token_id is not None:
         stopped = np.cumsum(rows == stop_token_id, axis=1) > 0

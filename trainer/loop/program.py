@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Key
 
 from trainer.data.prompts import Asked
-from trainer.generate.decode import decode, padded
+from trainer.generate.decode import decode_under, padded
 from trainer.loop.mesh import batch_sharding
 from trainer.loop.state import first_state_of, optimizer_of, placed, random_params, shardings_of, state_shapes
 from trainer.loop.step import LossSums, Params, build_step
@@ -118,6 +118,11 @@ def programs_of(task: Task, *, asked: Asked | None = None) -> dict[str, Program]
     return found
 
 
+def jitted(task: Task, function: Callable[..., Any], **settings: Any) -> Any:
+    """Return a function under `jax.jit`, compiled for the instructions that the task's configuration states."""
+    return jax.jit(function, compiler_options=dict(task.compiler_options) or None, **settings)
+
+
 def draw_program(task: Task, wanted: Callable[[str], bool]) -> Program:
     """Return the random parameters before the first step, those whose names are wanted."""
 
@@ -125,14 +130,15 @@ def draw_program(task: Task, wanted: Callable[[str], bool]) -> Program:
         return {name: value for name, value in random_params(task).items() if wanted(name)}
 
     shapes = placed({name: shape for name, shape in task.model.shapes.items() if wanted(name)}, task)
-    return Program(function=jax.jit(drawn, out_shardings=shardings_of(shapes)), arguments=(), settings={})
+    function = jitted(task, drawn, out_shardings=shardings_of(shapes))
+    return Program(function=function, arguments=(), settings={})
 
 
 def start_program(task: Task) -> Program:
     """Return the state before the first step; trained parameters become its own, so that they never exist twice."""
     state = state_shapes(task)
-    function = jax.jit(
-        lambda trained: first_state_of(task, trained), donate_argnums=(0,), out_shardings=shardings_of(state)
+    function = jitted(
+        task, lambda trained: first_state_of(task, trained), donate_argnums=(0,), out_shardings=shardings_of(state)
     )
     return Program(function=function, arguments=(state.trained,), settings={}, donated=(0,))
 
@@ -141,7 +147,8 @@ def export_program(task: Task) -> Program:
     """Return the parameters of the plain model that trained and frozen ones make together."""
     plain = jax.eval_shape(task.model.merged, task.model.shapes)
     kept, added = parted(placed(task.model.shapes, task), plain)
-    function = jax.jit(
+    function = jitted(
+        task,
         lambda kept, added: task.model.merged({**kept, **added}),
         donate_argnums=(0,),
         out_shardings=shardings_of(placed(plain, task)),
@@ -185,8 +192,8 @@ def train_program(task: Task, length: int | None = None) -> Program:
         for name, shape in task.objective.described(config.batch.microbatch_size * task.mesh.size, length).items()
     }
     donated = (0,) if config.memory.donate else ()
-    jitted = jax.jit(step, donate_argnums=donated, out_shardings=(shardings_of(state), None))
-    return Program(function=jitted, arguments=(state, frozen, batch), settings={}, donated=donated)
+    function = jitted(task, step, donate_argnums=donated, out_shardings=(shardings_of(state), None))
+    return Program(function=function, arguments=(state, frozen, batch), settings={}, donated=donated)
 
 
 def decode_program(task: Task, asked: Asked) -> Program:
@@ -194,7 +201,7 @@ def decode_program(task: Task, asked: Asked) -> Program:
     rows, width = min(task.config.evaluation.batch_size, asked.prompts), padded(asked.longest_tokens)
     described: Any = jax.ShapeDtypeStruct
     return Program(
-        function=decode,
+        function=decode_under(task.compiler_options),
         arguments=(
             task.model.graphdef,
             placed(task.model.shapes, task),

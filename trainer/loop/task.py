@@ -13,6 +13,7 @@ from trainer.methods.model import Model, model_of
 from trainer.model.params import Params
 from trainer.objectives import objective_of
 from trainer.objectives.objective import Objective
+from trainer.recorder.processor import CompilerOptions, level_of
 
 REFERENCE = "reference."
 """Begins the names of first parameters that are kept beside those which learn."""
@@ -38,6 +39,12 @@ class Task:
     def lengths(self) -> tuple[int, ...]:
         """Lengths that sequences are padded to, ascending: a train step is compiled for each."""
         return lengths_of(self.config.data.max_length, self.config.data.buckets)
+
+    @property
+    def compiler_options(self) -> CompilerOptions:
+        """What the compiler is told of the instructions that it may use; nothing where devices are not CPUs."""
+        on_cpu = self.mesh.devices.flat[0].platform == "cpu"
+        return level_of(self.config.precision.cpu_isa).options if on_cpu else ()
 
     @property
     def reference(self) -> Params:

@@ -22,6 +22,7 @@ from trainer.model.lora import Lora, is_lora
 from trainer.model.params import Params, flatten
 from trainer.model.quantised import Kind
 from trainer.model.spec import ModelSpec
+from trainer.recorder.processor import NATIVE
 
 NO_WEIGHTS = Rule(
     "TP060", "No weights to read", "A built-in model has no pretrained weights.", "Leave model.weights out."
@@ -94,7 +95,13 @@ def model_of(config: Config, source: ModelSource) -> Model:
     precision, method = config.precision, method_of(config)
     adapters = method.adapters(source)
     structure = functools.partial(
-        _structure, source.spec, precision.params, precision.compute, config.memory.remat, tuple(adapters.items())
+        _structure,
+        source.spec,
+        precision.params,
+        precision.compute,
+        config.memory.remat,
+        precision.cpu_isa,
+        tuple(adapters.items()),
     )
     graphdef, shapes, linears = structure(())
     quantised = method.quantised(linears)
@@ -129,6 +136,7 @@ def _structure(
     params_dtype: str,
     compute_dtype: str,
     remat: Remat,
+    cpu_isa: str,
     adapters: tuple[tuple[str, Lora], ...],
     quantised: tuple[tuple[str, Kind], ...],
 ) -> tuple[nnx.GraphDef[Decoder], Params, dict[str, tuple[int, ...]]]:
@@ -141,6 +149,7 @@ def _structure(
         params_dtype=params_dtype,
         compute_dtype=compute_dtype,
         remat=remat,
+        one_path=cpu_isa != NATIVE,
         adapters=dict(adapters),
         quantised=dict(quantised),
     )

@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from trainer.model import rope
 from trainer.model.layers import Dtypes, Linear, Norm
+from trainer.model.products import product, product_with_rows
 from trainer.model.spec import BlockSpec, ModelSpec
 
 
@@ -165,7 +166,7 @@ def attend(
     # The heads that share a key head are laid behind each other as if they were further queries: no key is repeated,
     # and the products stay plain batched ones, which compilers do best.
     queries = query.reshape(batch, kv_heads, group * seq, head_dim)
-    scores = jnp.einsum("BKQD,BKTD->BKQT", queries, keys, preferred_element_type=jnp.float32)
+    scores = product_with_rows(queries, keys, jnp.float32)
     scores = scores * (head_dim**-0.5 if scale is None else scale)
     if softcap is not None:
         scores = jnp.tanh(scores / softcap) * softcap
@@ -173,4 +174,4 @@ def attend(
     # The lowest finite number: the weight of an unseen key is exactly 0, and unlike −∞ it never makes a NaN.
     scores = jnp.where(mask[:, None, None], scores, jnp.finfo(jnp.float32).min)
     weights = jax.nn.softmax(scores, axis=-1).astype(values.dtype).reshape(batch, kv_heads, group * seq, cache)
-    return jnp.einsum("BKQT,BKTD->BKQD", weights, values).reshape(query.shape)
+    return product(weights, values).reshape(query.shape)

@@ -26,6 +26,7 @@ def build(
     params_dtype: DTypeLike,
     compute_dtype: DTypeLike,
     remat: Remat,
+    one_path: bool = False,
     adapters: Mapping[str, Lora] | None = None,
     quantised: Mapping[str, Kind] | None = None,
 ) -> Decoder:
@@ -41,10 +42,11 @@ def build(
         params_dtype: element type of the stored parameters; drawn in float32 and rounded to it.
         compute_dtype: element type of matrix products.
         remat: `layer` keeps only each layer's input for the backward pass.
+        one_path: whether the gradient of a product is a plain product too (`products.py`).
         adapters: by the name of the projection that gets one, such as `layers.0.attention.query` (`projections`).
         quantised: by the name of the projection whose kernel is kept in few bits.
     """
-    dtypes = Dtypes(params=params_dtype, compute=compute_dtype)
+    dtypes = Dtypes(params=params_dtype, compute=compute_dtype, one_path=one_path)
     decoder = Decoder(spec, dtypes=dtypes, remat=remat, rngs=nnx.Rngs(params=key))
     # Apart from the model's own draws: a model starts the same with adapters and without.
     rngs = nnx.Rngs(params=jax.random.fold_in(key, 1))
@@ -75,6 +77,7 @@ def abstract(
     params_dtype: DTypeLike,
     compute_dtype: DTypeLike,
     remat: Remat,
+    one_path: bool = False,
     adapters: Mapping[str, Lora] | None = None,
     quantised: Mapping[str, Kind] | None = None,
 ) -> Decoder:
@@ -87,6 +90,7 @@ def abstract(
             params_dtype=params_dtype,
             compute_dtype=compute_dtype,
             remat=remat,
+            one_path=one_path,
             adapters=adapters,
             quantised=quantised,
         )

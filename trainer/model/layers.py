@@ -15,6 +15,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int, Key
 
 from trainer.model.lora import Lora, added, first_matrices
+from trainer.model.products import product, product_with_rows
 from trainer.model.quantised import Kind, dequantise, quantise
 from trainer.model.spec import Activation, ModelSpec, NormKind
 
@@ -28,6 +29,9 @@ class Dtypes:
 
     compute: DTypeLike
     """Of matrix products and of what passes between layers."""
+
+    one_path: bool = False
+    """Whether the gradient of a product is a plain product too (`products.py`)."""
 
 
 def normal(rngs: nnx.Rngs, shape: tuple[int, ...], std: float, dtype: DTypeLike) -> Float[Array, ...]:
@@ -43,6 +47,7 @@ class Linear(nnx.Module):
 
     def __init__(self, inputs: int, outputs: int, *, bias: bool, std: float, dtypes: Dtypes, rngs: nnx.Rngs) -> None:
         self.compute_dtype = jnp.dtype(dtypes.compute)
+        self.one_path = dtypes.one_path
         self.shape = (inputs, outputs)
         self.kernel: nnx.Param[Array] | None = nnx.data(nnx.Param(normal(rngs, self.shape, std, dtypes.params)))
         self.codes: nnx.Param[Array] | None = nnx.data(None)
@@ -80,9 +85,9 @@ class Linear(nnx.Module):
         batch, seq, inputs = x.shape
         # As one plain matrix product: of the three-axis one a CPU's compiler makes a slow gradient for the kernel.
         flat = x.reshape(batch * seq, inputs)
-        y = flat @ kernel
+        y = product(flat, kernel) if self.one_path else flat @ kernel
         if self.lora is not None and self.lora_a is not None and self.lora_b is not None:
-            y = y + added(flat, self.lora_a[...], self.lora_b[...], self.lora, dropout_key)
+            y = y + added(flat, self.lora_a[...], self.lora_b[...], self.lora, dropout_key, one_path=self.one_path)
         y = y.reshape(batch, seq, kernel.shape[1])
         if self.bias is None:
             return y
@@ -125,6 +130,7 @@ class Table(nnx.Module):
 
     def __init__(self, rows: int, embed: int, *, std: float, dtypes: Dtypes, rngs: nnx.Rngs) -> None:
         self.compute_dtype = jnp.dtype(dtypes.compute)
+        self.one_path = dtypes.one_path
         self.table = nnx.Param(normal(rngs, (rows, embed), std, dtypes.params))
 
     def rows(self, ids: Int[Array, "batch seq"]) -> Float[Array, "batch seq embed"]:
@@ -134,7 +140,10 @@ class Table(nnx.Module):
     def scores(self, x: Float[Array, "*where embed"]) -> Float[Array, "*where rows"]:
         """Return the product of `x` with every row, accumulated and given back in float32."""
         table = self.table[...].astype(self.compute_dtype)
-        return jnp.einsum("...E,VE->...V", x, table, preferred_element_type=jnp.float32)
+        if not self.one_path:
+            return jnp.einsum("...E,VE->...V", x, table, preferred_element_type=jnp.float32)
+        flat = product_with_rows(x.reshape(-1, x.shape[-1]), table, jnp.float32)
+        return flat.reshape(*x.shape[:-1], table.shape[0])
 
 
 class Mlp(nnx.Module):

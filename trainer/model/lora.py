@@ -13,6 +13,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
+from trainer.model.products import product
+
 
 @dataclass(frozen=True, kw_only=True)
 class Lora:
@@ -49,6 +51,8 @@ def added(
     second: Float[Array, "rank outputs"],
     lora: Lora,
     dropout_key: Key[Array, ""] | None,
+    *,
+    one_path: bool = False,
 ) -> Float[Array, "tokens outputs"]:
     """Return `scale · x · first · second`, in the dtype of `x`.
 
@@ -58,7 +62,8 @@ def added(
         keep = 1.0 - lora.dropout
         kept = jax.random.bernoulli(jax.random.fold_in(dropout_key, lora.number), keep, x.shape)
         x = jnp.where(kept, x / keep, jnp.zeros_like(x))
-    return (x @ first.astype(x.dtype)) @ second.astype(x.dtype) * lora.scale
+    multiply = product if one_path else jnp.matmul
+    return multiply(multiply(x, first.astype(x.dtype)), second.astype(x.dtype)) * lora.scale
 
 
 def lora_names(name: str) -> tuple[str, str]:

@@ -9,11 +9,13 @@ from typing import Any, Literal
 
 import jax
 import psutil
+from jax._src.xla_bridge import backends_are_initialized
 
 from schemas.problems.formats import size
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
 from trainer.planning.gpu_memory import give_jax_the_gpu
+from trainer.recorder.processor import NATIVE, ask_for
 from trainer.recorder.recorder import Recorder
 
 Platform = Literal["cpu", "gpu", "tpu"]
@@ -82,18 +84,21 @@ class Devices:
         )
 
 
-def choose_devices(requested: str, count: int | None) -> Devices:
+def choose_devices(requested: str, count: int | None, cpu_isa: str = NATIVE) -> Devices:
     """Return the devices that `--device` and `mesh.devices` ask for.
 
     Args:
         requested: auto, cpu, gpu or tpu. auto takes a TPU, else a GPU, else the CPU.
         count: how many. None: all of that platform.
+        cpu_isa: what a CPU's programs are to be compiled for; the first call of a process decides.
 
     Raises:
         ProblemError: exit code 3; the platform is absent, or it has fewer devices.
     """
     if requested in ("auto", "gpu"):
         give_jax_the_gpu()
+    if not backends_are_initialized():
+        ask_for(cpu_isa)
     platform, because = choose_platform(requested)
     found = devices_of(platform)
     if count is not None and count > len(found):

@@ -19,7 +19,7 @@ def this_machine(config: Config) -> Target:
     Raises:
         ProblemError: exit code 3; the platform that the configuration asks for is absent, or has fewer devices.
     """
-    return as_target(choose_devices(config.mesh.device, config.mesh.devices))
+    return as_target(choose_devices(config.mesh.device, config.mesh.devices, config.precision.cpu_isa))
 
 
 def as_target(devices: Devices) -> Target:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 import psutil
+
+from trainer.recorder.processor import cpu_name, flags_beside, processor
 
 PACKAGES = (
     "jax",
@@ -24,9 +25,6 @@ PACKAGES = (
     "jax-cuda12-plugin",
     "jax-cuda13-plugin",
 )
-PROCESSORS = Path("/proc/cpuinfo")
-"""Where Linux describes its processors."""
-
 FLAGS = (
     "XLA_FLAGS",
     "LIBTPU_INIT_ARGS",
@@ -41,28 +39,27 @@ FLAGS = (
 )
 
 
-def environment() -> dict[str, Any]:
-    """Return the manifest's group `environment`."""
+def environment(compiled_for: str | None = None) -> dict[str, Any]:
+    """Return the manifest's group `environment`.
+
+    Args:
+        compiled_for: the level that the CPU's programs are compiled for. None: nothing is compiled for a CPU.
+    """
     return {
         "os": f"{platform.system()} {platform.release()} {platform.machine()}",
         "python": platform.python_version(),
         "cpu_count": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "memory_bytes": psutil.virtual_memory().total,
         **({"cpu": named} if (named := cpu_name()) else {}),
+        "processor": processor(compiled_for),
         "packages": {name: found for name in PACKAGES if (found := installed(name))},
-        "flags": {name: os.environ[name] for name in FLAGS if name in os.environ},
+        "flags": _flags(compiled_for),
     }
 
 
-def cpu_name() -> str | None:
-    """Return the model of the processor as the operating system names it, None where it names none."""
-    if PROCESSORS.is_file():
-        with PROCESSORS.open(encoding="utf-8", errors="replace") as lines:
-            for line in lines:
-                name, _, value = line.partition(":")
-                if name.strip() == "model name" and value.strip():
-                    return value.strip()
-    return platform.processor() or None
+def _flags(compiled_for: str | None) -> dict[str, str]:
+    found = os.environ | {"XLA_FLAGS": flags_beside(compiled_for)}
+    return {name: found[name] for name in FLAGS if found.get(name)}
 
 
 def installed(package: str) -> str | None:

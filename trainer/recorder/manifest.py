@@ -8,6 +8,7 @@ from schemas.catalog import VERSION
 from trainer.config.tree import Config
 from trainer.recorder.code import code_identity
 from trainer.recorder.environment import environment
+from trainer.recorder.processor import level_of
 from trainer.recorder.recorder import NO_RESULT, now
 
 
@@ -21,6 +22,7 @@ def first_manifest(
     parent: dict[str, Any] | None,
 ) -> dict[str, Any]:
     """Return the document `run_manifest.json` of a run that has just begun."""
+    level = level_of(config.precision.cpu_isa).name if devices["platform"] == "cpu" else None
     return {
         "schema_version": VERSION,
         "run_id": run_id,
@@ -30,7 +32,7 @@ def first_manifest(
         "finished_at": None,
         "command": command,
         "code": code_identity(),
-        "environment": environment(),
+        "environment": environment(level),
         "devices": devices,
         "model": None,
         "dataset": dataset,

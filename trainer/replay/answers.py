@@ -66,6 +66,7 @@ def asking_of(task: Task, data: Data, scoring: Scoring) -> Asking:
         tokenizer=data.tokenizer,
         graphdef=task.model.graphdef,
         max_positions=task.model.source.spec.max_positions,
+        options=task.compiler_options,
     )
 
 

@@ -16,6 +16,7 @@ from schemas.problems.rule import Rule, problem_of
 from trainer.planning.devices import Devices
 from trainer.recorder.code import code_identity
 from trainer.recorder.environment import environment
+from trainer.recorder.processor import NATIVE, Level, level_of
 
 OTHER_SOFTWARE = Rule(
     "TP761",
@@ -44,6 +45,10 @@ FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "JAX_ENABLE_X64", "JAX_DEFAULT_MATMUL_
 """Environment variables that do."""
 
 
+OTHER_PROCESSOR = "another processor"
+OTHER_VERSIONS = "other versions"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Fitness:
     """How this place differs from the one where a run was recorded."""
@@ -52,16 +57,23 @@ class Fitness:
     """What decides the bits, and differs."""
     remarks: tuple[str, ...]
     """What may change the last bits, or nothing, as sentences."""
-    is_exact: bool
-    """Whether all that is known to change a bit is equal, so that every bit must be."""
+    elsewhere: str
+    """What else may give other last bits. Empty: all that is known to change a bit is equal, so that every bit must be.
+    """
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every bit must be equal."""
+        return not self.elsewhere
 
 
-def fitness_of(manifest: Mapping[str, Any], devices: Devices, *, file: str) -> Fitness:
+def fitness_of(manifest: Mapping[str, Any], devices: Devices, *, cpu_isa: str, file: str) -> Fitness:
     """Return how this process and these devices differ from those of a run.
 
     Args:
         manifest: of the run.
         devices: that would repeat it.
+        cpu_isa: what the run's configuration compiles a CPU's programs for.
         file: the run, for problems.
     """
     there, here = manifest["environment"], environment()
@@ -74,10 +86,37 @@ def fitness_of(manifest: Mapping[str, Any], devices: Devices, *, file: str) -> F
     code = code_identity()
     lesser += [("trainproof's commit", _short(manifest["code"]["commit"]), _short(code["commit"]))]
     remarks = [_remark(*each) for each in lesser if each[1] != each[2]]
-    processors = [("processor", there.get("cpu"), here.get("cpu"))]
-    processors += [("number of processors", there["cpu_count"], here["cpu_count"])]
-    others = [_remark(*each) for each in processors if each[1] != each[2]] if devices.platform == "cpu" else []
-    return Fitness(refusals=tuple(refusals), remarks=(*remarks, *others), is_exact=not refusals and not others)
+    processors, is_alike = _processors(there, level_of(cpu_isa)) if devices.platform == "cpu" else ([], True)
+    elsewhere = OTHER_VERSIONS if refusals else "" if is_alike else OTHER_PROCESSOR
+    return Fitness(refusals=tuple(refusals), remarks=(*remarks, *processors), elsewhere=elsewhere)
+
+
+def _processors(there: Mapping[str, Any], level: Level) -> tuple[list[str], bool]:
+    """Return how another CPU differs, as sentences, and whether it must give the same bits.
+
+    Programs that are compiled for a stated level give them on every processor that has it. Others ask for the same
+    instructions, and as many processors to divide the work among. A name alone says nothing: "AMD EPYC" has AVX-512 on
+    one machine and not on the next.
+    """
+    here = environment(level.name)
+    before, now = there.get("processor", {}), here["processor"]
+    pairs = [
+        ("processor", there.get("cpu"), here.get("cpu")),
+        ("number of processors", there["cpu_count"], here["cpu_count"]),
+        *((f"processor's {key}", before.get(key), now.get(key)) for key in ("family", "model", "stepping")),
+        ("instructions", _listed(before), _listed(now)),
+        ("compiled for", before.get("compiled_for"), level.name + (f" ({level.why})" if level.why else "")),
+    ]
+    # A level that could not be had is said with its reason, which no run states.
+    remarks = [_remark(*each) for each in pairs if each[1] != each[2]]
+    if before.get("compiled_for") == level.name != NATIVE:
+        return remarks, True
+    return remarks, not remarks
+
+
+def _listed(processor: Mapping[str, Any]) -> str | None:
+    instructions = processor.get("instructions")
+    return None if instructions is None else " ".join(instructions) or "none"
 
 
 def _other_software(there: Mapping[str, Any], here: Mapping[str, Any], file: str) -> list[Problem]:

@@ -40,8 +40,8 @@ def place_of(run: Recorded, request: ReplayRequest) -> Place:
         then = "Wait for its end, or continue it with trainproof train --resume."
         raise ProblemError([problem_of(NOTHING_TO_REPEAT, file=str(run.folder), what=what, next=then)], exit_code=2)
     config = config_here(run, request)
-    devices = choose_devices(config.mesh.device, config.mesh.devices)
-    fitness = fitness_of(run.manifest, devices, file=str(run.folder))
+    devices = choose_devices(config.mesh.device, config.mesh.devices, config.precision.cpu_isa)
+    fitness = fitness_of(run.manifest, devices, cpu_isa=config.precision.cpu_isa, file=str(run.folder))
     if refused := [each for each in fitness.refusals if not (request.anyway and each.code == OTHER_SOFTWARE.code)]:
         raise ProblemError(refused, exit_code=REFUSED)
     try:
@@ -61,7 +61,8 @@ def config_here(run: Recorded, request: ReplayRequest) -> Config:
         config = replace(config, data=replace(config.data, dataset=request.dataset))
     if request.model is not None:
         config = replace(config, model=replace(config.model, name=request.model))
-    there, here = run.manifest["devices"]["count"], len(choose_devices(config.mesh.device, None).list)
+    here = len(choose_devices(config.mesh.device, None, config.precision.cpu_isa).list)
+    there = run.manifest["devices"]["count"]
     return replace(config, mesh=replace(config.mesh, devices=min(there, here)))
 
 

@@ -156,6 +156,8 @@ class Repetition:
         reached = kept.states.get(self._step) or state_sha256(stored(state))
         same = self._same(segment, state, reached)
         came = self._judged(segment, kept.rows, time.perf_counter() - began, same=same)
+        if same:
+            self._since = self._step
         # What follows from another state would differ too, and say nothing of the run.
         self._here = None if came.verdict == "different" and same is not True else state
         return came
@@ -191,9 +193,10 @@ class Repetition:
         if not differences and same is not False:
             return Repeated(segment=segment, verdict="identical", seconds=seconds)
         verdict: Verdict = "different"
-        if not self.is_exact and same is not True:
-            near, beyond = self._near(differences)
-            if self._all_tolerated(near):
+        if not self.is_exact:
+            # From the same state to the same state, each row began where the run's did.
+            near, beyond = (differences, []) if same else self._near(differences)
+            if self._all_tolerated(near, since_last=bool(same)):
                 verdict = "within tolerance"
                 if beyond and not self._is_near(segment):
                     return Repeated(segment=segment, verdict="not tried", difference=TOO_FAR)
@@ -237,8 +240,11 @@ class Repetition:
     def _tolerance(self) -> Tolerance:
         return tolerance_of(self.run.manifest["model"]["dtypes"]["compute"])
 
-    def _all_tolerated(self, differences: Sequence[FieldDifference]) -> bool:
-        return all(is_tolerated(each, self._tolerance, steps=each.step - self._since) for each in differences)
+    def _all_tolerated(self, differences: Sequence[FieldDifference], *, since_last: bool) -> bool:
+        return all(
+            is_tolerated(each, self._tolerance, steps=1 if since_last else each.step - self._since)
+            for each in differences
+        )
 
 
 def line_of(each: Repeated) -> str:

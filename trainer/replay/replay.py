@@ -89,7 +89,7 @@ def carried_out(run: Recorded, place: Place, request: ReplayRequest, stop: StopR
     say(f"compiling the steps of the run for {len(place.devices.list)} × {place.devices.kind}")
     steps = compiled_steps(task, data.source.lengths_in_use)
     start = states.at(run.first_step)
-    found = Found(run=run, draw=draw)
+    found = Found(run=run, draw=draw, elsewhere=place.fitness.elsewhere)
     found.answers = Answers(trained_of=len(run.answers), untrained_of=len(run.baseline))
     give_again = partial(answer, found=found, request=request, place=place, tell=tell)
     if start is not None:

@@ -27,6 +27,8 @@ class Found:
     answers: Answers = field(default_factory=Answers)
     draw: Draw | None = None
     """What the judge's number drew. None: the whole run was repeated."""
+    elsewhere: str = ""
+    """What may give other last bits here; empty if every bit must be equal."""
     is_out_of_time: bool = False
     """Whether the time was over before everything was done."""
 
@@ -81,7 +83,8 @@ def said_of(found: Found) -> str:
     late = " It was stopped before its end." if found.is_out_of_time else ""
     result = result_of(found)
     if result != "different":
-        return f"{covered}: {result}.{late}"
+        why = f" ({found.elsewhere})" if found.elsewhere and result != "identical" else ""
+        return f"{covered}: {result}{why}.{late}"
     return f"{covered}: different. {' '.join(_differences(found))}{late}"
 
 

@@ -518,11 +518,24 @@ def test_on_another_processor_late_steps_are_not_judged(copy: Path, shop: Shop, 
     rows = rows_of(copy)
     for row in rows[4:]:
         row["loss"] *= 1.01
-    forged(copy, rows, states=dict.fromkeys((6, 8), "ab" * 32), params={8: "cd" * 32})
+    states = dict.fromkeys((2, 3, 4, 6, 8), "ab" * 32)
+    forged(copy, rows, states=states, params={8: "cd" * 32})
     came = shop.repeated(copy, is_exact=False)
-    assert [each.verdict for each in came] == ["identical"] * 3 + ["not tried"] * 2
+    assert [each.verdict for each in came] == ["within tolerance"] * 3 + ["not tried"] * 2
     assert came[3].difference == repetition.TOO_FAR
     rows[6]["tokens_seen"] += 1
     rows[7]["tokens_seen"] += 1
-    forged(copy, rows)
+    forged(copy, rows, states=states, params={8: "cd" * 32})
     assert shop.repeated(copy, is_exact=False)[-1].verdict == "different"
+
+
+def test_on_another_processor_a_row_between_equal_states_is_held_to_one_step(copy: Path, shop: Shop):
+    """Found once: the same states to the last bit, and a loss added up in another order by two units of float32."""
+    rows = rows_of(copy)
+    for row in rows:
+        row["loss"] *= 1 + 2e-7
+    forged(copy, rows)
+    assert {each.verdict for each in shop.repeated(copy, is_exact=False)} == {"within tolerance"}
+    rows[6]["loss"] *= 1 + 2e-6
+    forged(copy, rows)
+    assert [each.verdict for each in shop.repeated(copy, is_exact=False)][-1] == "different"

@@ -26,7 +26,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from trainer.config.tree import config_of
 from trainer.data.prompts import Asked
 from trainer.loop.mesh import build_mesh
-from trainer.loop.program import Program, programs_of
+from trainer.loop.program import Program, jitted, programs_of
 from trainer.loop.task import Task
 from trainer.methods.model import model_of
 from trainer.model.files.known import planned_source
@@ -79,11 +79,12 @@ def beside(program: Program, occupied_bytes: int, task: Task) -> Program:
     occupied = jax.ShapeDtypeStruct((rows, 1024), jnp.float32, sharding=sharding)
 
     def both(occupied: Any, *arguments: Any) -> Any:
-        return occupied, program.function(*arguments, **program.settings)
+        # Options of the compiler belong to the outermost function.
+        return occupied, program.function.__wrapped__(*arguments, **program.settings)
 
     donated = tuple(number + 1 for number in program.donated)
     static = tuple(number + 1 for number in program.static)
-    function = jax.jit(both, donate_argnums=(0, *donated), static_argnums=static)
+    function = jitted(task, both, donate_argnums=(0, *donated), static_argnums=static)
     return replace(program, function=function, arguments=(occupied, *program.arguments), settings={})
 
 

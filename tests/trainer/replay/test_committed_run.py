@@ -1,0 +1,30 @@
+"""The committed run, on whatever machine this is: every bit if its level is to be had here, else honest words."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from evidence.run import layout
+from trainer.recorder.processor import NATIVE, ask_for, level_of
+
+ROOT = Path(__file__).parents[3]
+SMOKE = ROOT / "submission_runs" / "demo-smoke"
+
+
+@pytest.mark.slow
+def test_it_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("XLA_FLAGS")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    command = [sys.executable, "-m", "trainproof", "replay", str(SMOKE), "--all", "--json"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    receipt = json.loads(done.stdout)
+    there = json.loads((SMOKE / layout.MANIFEST).read_text())["environment"].get("processor", {})
+    ask_for("x86-64-v3")
+    if there.get("compiled_for") == level_of("x86-64-v3").name != NATIVE:
+        assert receipt["result"] == "identical"
+    elif receipt["result"] != "identical":
+        assert receipt["said"].endswith("within tolerance (another processor).")
