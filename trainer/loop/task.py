@@ -42,8 +42,9 @@ class Task:
 
     @property
     def compiler_options(self) -> CompilerOptions:
-        """What the compiler is told of the instructions that it may use; nothing where devices are not CPUs."""
-        on_cpu = self.mesh.devices.flat[0].platform == "cpu"
+        """What the compiler is told of the instructions that it may use; nothing if the devices are not CPUs."""
+        # A plan that only adds up has a mesh without devices.
+        on_cpu = isinstance(self.mesh, Mesh) and self.mesh.devices.flat[0].platform == "cpu"
         return level_of(self.config.precision.cpu_isa).options if on_cpu else ()
 
     @property

@@ -61,7 +61,7 @@ class Level:
 
 def ask_for(asked: str) -> None:
     """Add what a level needs to XLA_FLAGS where it can be had; before JAX starts, which reads them once."""
-    if asked != NATIVE and not _why_not():
+    if asked != NATIVE and ASKED not in _flags() and not _why_not():
         os.environ["XLA_FLAGS"] = " ".join(each for each in (*_flags(), ASKED) if each)
 
 

@@ -76,7 +76,8 @@ def fitness_of(manifest: Mapping[str, Any], devices: Devices, *, cpu_isa: str, f
         cpu_isa: what the run's configuration compiles a CPU's programs for.
         file: the run, for problems.
     """
-    there, here = manifest["environment"], environment()
+    level = level_of(cpu_isa) if devices.platform == "cpu" else None
+    there, here = manifest["environment"], environment(level and level.name)
     refusals = [*_other_software(there, here, file), *_other_devices(manifest["devices"], devices, file)]
     lesser = [
         (name, there["packages"].get(name), here["packages"].get(name))
@@ -86,19 +87,18 @@ def fitness_of(manifest: Mapping[str, Any], devices: Devices, *, cpu_isa: str, f
     code = code_identity()
     lesser += [("trainproof's commit", _short(manifest["code"]["commit"]), _short(code["commit"]))]
     remarks = [_remark(*each) for each in lesser if each[1] != each[2]]
-    processors, is_alike = _processors(there, level_of(cpu_isa)) if devices.platform == "cpu" else ([], True)
+    processors, is_alike = _processors(there, here, level) if level else ([], True)
     elsewhere = OTHER_VERSIONS if refusals else "" if is_alike else OTHER_PROCESSOR
     return Fitness(refusals=tuple(refusals), remarks=(*remarks, *processors), elsewhere=elsewhere)
 
 
-def _processors(there: Mapping[str, Any], level: Level) -> tuple[list[str], bool]:
+def _processors(there: Mapping[str, Any], here: Mapping[str, Any], level: Level) -> tuple[list[str], bool]:
     """Return how another CPU differs, as sentences, and whether it must give the same bits.
 
     Programs that are compiled for a stated level give them on every processor that has it. Others ask for the same
     instructions, and as many processors to divide the work among. A name alone says nothing: "AMD EPYC" has AVX-512 on
     one machine and not on the next.
     """
-    here = environment(level.name)
     before, now = there.get("processor", {}), here["processor"]
     pairs = [
         ("processor", there.get("cpu"), here.get("cpu")),

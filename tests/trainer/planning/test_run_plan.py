@@ -59,8 +59,8 @@ def carried_out(order: RunRequest) -> int:
 def on_memory(monkeypatch: pytest.MonkeyPatch, memory_bytes: int) -> None:
     """Let the devices of runs have so much memory each."""
 
-    def smaller(requested: str, count: int | None) -> Devices:
-        return replace(choose_devices(requested, count), memory_bytes=memory_bytes, memory_source="test")
+    def smaller(requested: str, count: int | None, cpu_isa: str) -> Devices:
+        return replace(choose_devices(requested, count, cpu_isa), memory_bytes=memory_bytes, memory_source="test")
 
     monkeypatch.setattr("trainer.run.choose_devices", smaller)
 
