@@ -13,6 +13,34 @@ HONEST = RESULT.with_name("honest_runs.json")
 PAGE = Path(__file__).parent / "detection.md"
 
 
+NEVER_FOUND = (
+    (
+        "the best of many seeds is shown",
+        "each of them is an honest run",
+        "a seed that others drew after the start was stamped (`trainproof stamp`)",
+    ),
+    (
+        "another device, or none",
+        "any machine of the kind gives the same numbers",
+        "a [witness](witness.md): the attestation of a workflow, a log of who lent the device",
+    ),
+    ("other times, another duration", "no number follows from them", "time stamps of start and end, from outside"),
+    ("another command, or a commit of the same arithmetic", "as with the device", "a witness"),
+    ("somebody else's run", "it is an honest run", "the original beside it (TP421, TP422), an earlier stamp of it"),
+    (
+        "a training that was not",
+        "a careful forger's folder agrees with itself",
+        "*training repeated*: all of it, or parts that your number draws ([replay.md](replay.md))",
+    ),
+    (
+        "a score that was not",
+        "the same",
+        "*score repeated*: every answer held against the weights, and new questions ([challenge.md](challenge.md))",
+    ),
+)
+"""Lies that no check of a folder finds: what, why, and what would show it."""
+
+
 def page() -> str:
     """Return the text of docs/detection.md."""
     result = json.loads(RESULT.read_text(encoding="utf-8"))
@@ -25,6 +53,7 @@ def page() -> str:
         "What each code means stands in [rules.md](rules.md).",
         "",
         *lies(json.loads(LIES.read_text(encoding="utf-8"))),
+        *never_found(),
         *foreign(json.loads(FOREIGN.read_text(encoding="utf-8"))),
         *honest(json.loads(HONEST.read_text(encoding="utf-8"))),
         "## Named changes of a valid run",
@@ -94,6 +123,18 @@ def lies(result: dict[str, Any]) -> list[str]:
     else:
         lines += ["wrote, which is less. With `--replay` the benchmark counts what repeating adds."]
     return [*lines, ""]
+
+
+def never_found() -> list[str]:
+    """Return the part on lies that nothing in a folder can show."""
+    return [
+        "## What cannot be found in a folder, and what would show it",
+        "",
+        "| lie | why no check finds it | what shows it |",
+        "|---|---|---|",
+        *(f"| {what} | {why} | {shown} |" for what, why, shown in NEVER_FOUND),
+        "",
+    ]
 
 
 def foreign(result: dict[str, Any]) -> list[str]:

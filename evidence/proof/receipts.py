@@ -74,12 +74,22 @@ def receipts_of(folder: Path, sha256: str) -> Iterator[tuple[Path, dict[str, Any
         sha256: The hash of its manifest.
     """
     for place in (own_receipts() / sha256, folder / layout.RECEIPTS):
-        for path in _files(place):
-            document = read_document(path, "receipt")
-            receipt = document.value
-            if receipt is None or document.problems or receipt["run_sha256"] != sha256:
-                continue
+        for path, receipt in receipts_in(place, sha256):
             yield path, receipt, seal.holds(receipt.get("seal"), _content(receipt))
+
+
+def receipts_in(place: Path, sha256: str) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Yield the valid receipts in a folder that are for a run, whoever made them: file and document.
+
+    Args:
+        place: The folder.
+        sha256: The hash of the run's manifest.
+    """
+    for path in _files(place):
+        document = read_document(path, "receipt")
+        receipt = document.value
+        if receipt is not None and not document.problems and receipt["run_sha256"] == sha256:
+            yield path, receipt
 
 
 def receipt_line(receipt: dict[str, Any]) -> str:

@@ -77,7 +77,7 @@ def fitness_of(manifest: Mapping[str, Any], devices: Devices, *, cpu_isa: str, f
         file: the run, for problems.
     """
     level = level_of(cpu_isa) if devices.platform == "cpu" else None
-    there, here = manifest["environment"], environment(level and level.name)
+    there, here = manifest["environment"], environment(level.name if level else None)
     refusals = [*_other_software(there, here, file), *_other_devices(manifest["devices"], devices, file)]
     lesser = [
         (name, there["packages"].get(name), here["packages"].get(name))

@@ -99,7 +99,7 @@ class Repetition:
         begin = self._nearest(segment)
         if begin is None:
             return
-        if begin != self._step:
+        if begin != self._step or self._is_far_from(begin):
             self._here = None  # its memory is needed
             self._here = self.states.at(begin)
             self._step = self._since = begin
@@ -114,6 +114,10 @@ class Repetition:
                 yield came
                 if self._here is None:
                     return
+
+    def _is_far_from(self, step: int) -> bool:
+        """Return whether the state at hand is not the run's own, and one of the run's own is there for this step."""
+        return not self.is_exact and self._since != step and step in self.states.steps
 
     def at(self, step: int) -> TrainState | None:
         """Return the state at hand if it is that after a step."""
@@ -197,9 +201,11 @@ class Repetition:
             # From the same state to the same state, each row began where the run's did.
             near, beyond = (differences, []) if same else self._near(differences)
             if self._all_tolerated(near, since_last=bool(same)):
-                verdict = "within tolerance"
                 if beyond and not self._is_near(segment):
                     return Repeated(segment=segment, verdict="not tried", difference=TOO_FAR)
+                verdict = "within tolerance"
+                if beyond:  # what no tolerance can judge does not speak for the run
+                    segment = replace(segment, last_step=self._judged_until(segment))
         agreed = max([segment.first_step, *self._agreed(segment, differences)])
         return Repeated(
             segment=segment,
@@ -235,6 +241,11 @@ class Repetition:
         """Return whether a segment has a row that a tolerance can judge."""
         until = self._since + self._tolerance.most_steps
         return any(segment.first_step < step <= until for step in self.run.rows)
+
+    def _judged_until(self, segment: Segment) -> int:
+        """Return the last step of a segment whose row a tolerance can judge."""
+        until = self._since + self._tolerance.most_steps
+        return max(step for step in self.run.rows if segment.first_step < step <= until)
 
     @property
     def _tolerance(self) -> Tolerance:

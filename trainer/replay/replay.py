@@ -144,12 +144,12 @@ def answers_of_trained(
 
 
 def came_of(segment: Segment, repetition: Repetition) -> list[Repeated]:
-    """Return what came of a segment; of one that was stopped within it, of both its parts."""
-    part = repetition.part
-    if segment.number in repetition.found:
-        return [repetition.found[segment.number]]
+    """Return what came of a segment; of one that was stopped, or could be judged, only up to a step: of both parts."""
+    part = repetition.found.get(segment.number, repetition.part)
     if part is None or part.segment.number != segment.number:
         return [Repeated(segment=segment, verdict="not tried")]
+    if part.segment.last_step == segment.last_step:
+        return [part]
     rest = replace(segment, first_step=part.segment.last_step)
     return [part, Repeated(segment=rest, verdict="not tried")]
 

@@ -19,8 +19,11 @@ from evidence.compare.settings import SETTINGS_OF_MANIFEST
 from evidence.judge.grade import Grade
 from evidence.judge.headlines import Headline, headlines, score_headline
 from evidence.judge.record import record_of
+from evidence.proof.marks import marks_of, stated_of
+from evidence.proof.receipts import receipt_line, receipts_in, run_sha256
 from evidence.records.by_name import flatten
 from evidence.records.facts import Document, Facts
+from evidence.run.layout import RECEIPTS
 from evidence.run.notes import Notes
 from evidence.scores.gain import gain_of_run
 from evidence.scores.recompute import GROUPINGS
@@ -91,6 +94,7 @@ def _run(run: ReportRun) -> str:
         f'<section class="run">\n<h2>{text(run.name)} {_badge(run.grade.name)}</h2>\n',
         _summary(run.facts),
         "".join(f"<p>{text(reason)}</p>\n" for reason in run.grade.reasons),
+        _receipts(run.facts),
         _notes(run.notes),
         _figures(headlines(record)),
         _gain(record.facts),
@@ -134,6 +138,24 @@ def _model(model: Document | None) -> str:
 def _zone(time: str) -> str:
     """Return the offset of a time as it states it; most are in UTC."""
     return "UTC" if time.endswith(("Z", "+00:00")) else time[-6:]
+
+
+def _receipts(facts: Facts) -> str:
+    """Return what receipts that came with the run say, and how much of it each covers; nothing where none did."""
+    sha256, stated = run_sha256(facts.folder), stated_of(facts.folder)
+    found = receipts_in(facts.folder / RECEIPTS, sha256) if sha256 else ()
+    said = [
+        f"{receipt['kind']} of {receipt['made_at'][:10]}: {receipt_line(receipt)} {marks_of(receipt, stated).said}"
+        for _, receipt in found
+    ]
+    if not said:
+        return ""
+    counts = (
+        "Receipts that came with the run. One counts for a reader who trusts the key that signed it: trainproof verify "
+        "says so, with how much of score and training it covers. The grade above is by the folder alone."
+    )
+    lines = "".join(f"<li>{text(line)}</li>" for line in said)
+    return f'<h3>Repeated by others</h3>\n<p class="soft">{counts}</p>\n<ul>{lines}</ul>\n'
 
 
 def _notes(notes: Notes) -> str:

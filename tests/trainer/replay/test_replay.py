@@ -539,3 +539,24 @@ def test_on_another_processor_a_row_between_equal_states_is_held_to_one_step(cop
     rows[6]["loss"] *= 1 + 2e-6
     forged(copy, rows)
     assert [each.verdict for each in shop.repeated(copy, is_exact=False)][-1] == "different"
+
+
+def test_on_another_processor_each_segment_is_judged_from_its_own_state(
+    honest: Path, tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
+):
+    """As above, with the checkpoints of the steps 3 and 6: there both have a common state again."""
+    short = Tolerance(factor=1, least=1e-6, measured={"loss": ((1, 0.0),), "grad_norm": ((1, 0.0),)})
+    monkeypatch.setattr(repetition, "tolerance_of", lambda compute: short)
+    folder = shutil.copytree(honest, tmp_path / "honest")
+    rows = rows_of(folder)
+    rows[7]["loss"] *= 1.01  # the second step after a common state, which this table cannot judge
+    states = {step: sha256 for step, sha256 in recorded(folder).states.items() if step in (3, 6)}
+    forged(folder, rows, states=dict.fromkeys((2, 4, 8), "ab" * 32) | states, params={8: "cd" * 32})
+    came = {each.segment.number: each for each in shop.repeated(folder, is_exact=False)}
+    # Of the last segment, steps 7 and 8, the first could be judged.
+    assert [(each.segment.first_step, each.segment.last_step) for each in came.values()][-1] == (6, 7)
+    assert came[4].verdict == "within tolerance"
+    rows[6]["loss"] *= 1.01
+    forged(folder, rows)
+    came = {each.segment.number: each for each in shop.repeated(folder, is_exact=False)}
+    assert came[4].verdict == "different"
