@@ -154,11 +154,11 @@ class Marks:
 
 
 def stated_of(folder: Path) -> Stated:
-    """Return how much a run states; zeros for documents that cannot be read."""
-    manifest = read_document(folder / layout.MANIFEST, "run_manifest").value or {}
-    summary = read_document(folder / layout.EVAL_SUMMARY, "eval_summary").value
+    """Return how much a run states; zeros for documents that cannot be read, or are not valid."""
+    manifest = _valid(folder / layout.MANIFEST, "run_manifest")
+    summary = _valid(folder / layout.EVAL_SUMMARY, "eval_summary")
     parent, training = manifest.get("parent"), manifest.get("training")
-    baseline = summary and summary["baseline"]
+    baseline = summary.get("baseline")
     return Stated(
         first_step=parent["step"] if parent else 0,
         last_step=training["steps_done"] if training else 0,
@@ -166,6 +166,11 @@ def stated_of(folder: Path) -> Stated:
         trained=summary["predictions"]["rows"] if summary else 0,
         untrained=baseline["predictions"]["rows"] if baseline else 0,
     )
+
+
+def _valid(path: Path, kind: str) -> dict[str, Any]:
+    document = read_document(path, kind)
+    return {} if document.value is None or document.problems else document.value
 
 
 def marks_of(receipt: dict[str, Any], of: Stated) -> Marks:
