@@ -22,7 +22,11 @@ unexport PYTHONDONTWRITEBYTECODE
 COMPILERS := .compilers
 HAS_COMPILERS := $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m))
 
-.PHONY: demo test compilers nightly pictures check setup lock clean
+# What most users have, who install today: the lock is for Python 3.11, whose newest packages are older.
+NEWEST := .newest
+PYTHON312 ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/3.12.*/bin/python3.12) python3.12)
+
+.PHONY: demo test compilers nightly newest pictures check setup lock clean
 
 demo: setup ## train a small model and LoRA adapters, check, pack and verify, open the dashboard (SERVE=0 stops before that)
 	$(BIN)/trainproof demo $(if $(filter 0,$(SERVE)),--no-serve)
@@ -35,10 +39,15 @@ compilers: setup $(COMPILERS)/.ready ## run the tests that ask compilers; here n
 	TRAINPROOF_COMPILERS=1 PYTHONPATH="$(CURDIR)/$(COMPILERS)" $(BIN)/pytest --numprocesses 2 $(DIVIDED) -m compiler
 	$(BIN)/python tests/support/compilers_stamp.py --passed
 
-nightly: setup ## what a push leaves out: every test with pip, and three hundred kills
+nightly: setup ## what a push leaves out: every test with pip, a real model, three hundred kills, Python 3.12
 	TRAINPROOF_NIGHTLY=1 $(BIN)/pytest --numprocesses $(WORKERS) $(DIVIDED) --durations 25 -m "$(PLAIN)"
 	$(if $(HAS_COMPILERS),$(MAKE) --no-print-directory compilers)
 	$(BIN)/python benchmarks/kills.py
+	$(MAKE) --no-print-directory newest
+
+newest: $(NEWEST)/.ready ## run the trainer's tests and the demo on Python 3.12 with the newest of every package
+	$(NEWEST)/bin/python -m pytest --numprocesses $(WORKERS) $(DIVIDED) -m "$(PLAIN) and not packaging" tests/trainer
+	$(NEWEST)/bin/trainproof demo --root $(NEWEST)/runs --again --no-serve
 
 pictures: setup ## take the pictures of every page into screenshots/
 	$(BIN)/pytest -m pictures tests/dashboard/browser
@@ -67,6 +76,12 @@ $(COMPILERS)/.ready: requirements-compilers.lock | setup
 	$(BIN)/uv pip install --quiet --python .venv --target $(COMPILERS) --no-deps --require-hashes -r $<
 	touch $@
 
+$(NEWEST)/.ready: pyproject.toml | setup
+	rm -rf $(NEWEST)
+	$(PYTHON312) -m venv $(NEWEST)
+	$(BIN)/uv pip install --quiet --upgrade --python $(NEWEST) --editable ".[all,dev]"
+	touch $@
+
 lock: ## pin and hash the newest versions that pyproject.toml allows
 	$(BIN)/uv pip compile pyproject.toml --universal --extra all --extra dev --python-version 3.11 --upgrade \
 		--generate-hashes --no-emit-index-url --no-annotate --no-header --quiet --output-file requirements.lock
@@ -75,4 +90,4 @@ lock: ## pin and hash the newest versions that pyproject.toml allows
 		--output-file requirements-compilers.lock
 
 clean: ## remove what setup made
-	rm -rf .venv $(COMPILERS) *.egg-info
+	rm -rf .venv $(COMPILERS) $(NEWEST) *.egg-info

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any
 
 from evidence.run.hashes import sha256_json
-from evidence.scores.patterns.match import machine_of
+from evidence.scores.patterns.match import could_read, machine_of
 from evidence.scores.patterns.parse import PatternError
 from evidence.scores.reading import Answer, Compare, Scoring, accepted_of, is_choice
 from evidence.scores.scoring import extract_answer
@@ -170,7 +170,11 @@ def _why_unreadable(expected: str, scoring: Scoring) -> str:
         return "is no number, and answers are compared as numbers"
     if scoring.answer == "tags":
         return "holds a tag, and the answer is what stands between tags" if "<answer>" in expected else ""
-    if scoring.answer != "regex" and not scoring.is_right(scoring.read(expected), [expected]):
+    if scoring.answer == "regex":
+        pattern = scoring.answer_regex or ""
+        read = scoring.compare != "exact" or could_read(pattern, expected)
+        return "" if read else f"evaluation.answer_regex {shown(pattern)} never reads"
+    if not scoring.is_right(scoring.read(expected), [expected]):
         return f"evaluation.answer {scoring.answer} never reads"
     return ""
 

@@ -22,6 +22,7 @@ from evidence.scores.patterns.parse import (
     Place,
     Repeat,
     Sequence,
+    first_group,
     parsed,
 )
 
@@ -30,6 +31,9 @@ LONGEST_TEXT = 20_000
 MOST_STEPS = 200_000
 """Instructions followed in one text; a pattern that needs more finds nothing."""
 MOST_INSTRUCTIONS = 500
+
+_EDGES = ("", " ", "\n", "\t")
+"""White space that is taken off an answer."""
 
 _Kept = tuple[int, int]
 """Where the first group began and ended; −1: not yet."""
@@ -233,3 +237,22 @@ def machine_of(pattern: str) -> Machine:
         PatternError: it is not one, or not of the part that is matched here.
     """
     return Machine(parsed(pattern))
+
+
+def could_read(pattern: str, text: str) -> bool:
+    """Return whether a text could be what a pattern reads, with white space around it or without.
+
+    >>> could_read("#### ([0-9]+)", "7"), could_read("#### ([0-9]+)", "seven")
+    (True, False)
+    """
+    texts = [f"{before}{text}{after}" for before in _EDGES for after in _EDGES]
+    return any(machine.last(each) is not None for machine in _whole(pattern) for each in texts)
+
+
+@lru_cache(maxsize=32)
+def _whole(pattern: str) -> tuple[Machine, ...]:
+    """Return what looks for texts that are, from end to end, the first group of a pattern, or all of it."""
+    found = parsed(pattern)
+    read = [each for each in (first_group(found.tree), found.tree) if each is not None]
+    trees = [Sequence(parts=(Place(kind="A"), each, Place(kind="Z"))) for each in read]
+    return tuple(Machine(Pattern(tree=tree, flags=found.flags)) for tree in trees)

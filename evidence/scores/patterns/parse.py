@@ -121,6 +121,22 @@ def may_be_empty(node: Node) -> bool:
             return node.least == 0 or may_be_empty(node.inner)
 
 
+def first_group(node: Node) -> Node | None:
+    """Return what stands in the first brackets that are kept, None if there are none."""
+    match node:
+        case Group(number=1):
+            return node.inner
+        case Group() | Repeat():
+            return first_group(node.inner)
+        case Sequence():
+            parts = node.parts
+        case Either():
+            parts = node.ways
+        case _:
+            return None
+    return next((found for part in parts if (found := first_group(part)) is not None), None)
+
+
 class _Reader:
     """Reads a pattern that `re` has found well formed.
 

@@ -6,6 +6,7 @@ they change.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,19 @@ def test_the_pictures_of_the_readme(tmp_path: Path, page: Page, keep) -> None:
         page.goto(address)
         expect(page.locator("[data-testid=stDataFrame]")).to_be_visible()
         keep(page, "readme-runs")
+
+
+@pytest.mark.pictures
+@pytest.mark.skipif("REAL_MODEL" not in os.environ, reason="REAL_MODEL=RUN is a run that benchmarks/real_model.py left")
+def test_the_picture_of_a_real_model(tmp_path: Path, page: Page, keep) -> None:
+    run = Path(os.environ["REAL_MODEL"]).resolve()
+    (tmp_path / ROOT).mkdir()
+    (tmp_path / ROOT / run.name).symlink_to(run, target_is_directory=True)
+    with serving(Path(ROOT), tmp_path) as address:
+        page.set_viewport_size({"width": 1360, "height": 980})
+        page.goto(f"{address}/run?run={run.name}")
+        expect(page.locator("[data-testid=stEChartsChart] canvas")).to_be_visible()
+        keep(page, "readme-real-model")
 
 
 @pytest.mark.pictures

@@ -9,7 +9,7 @@ import warnings
 
 import pytest
 
-from evidence.scores.patterns.match import MOST_STEPS, machine_of
+from evidence.scores.patterns.match import MOST_STEPS, could_read, machine_of
 from evidence.scores.patterns.parse import PatternError
 
 TEXTS = (
@@ -122,3 +122,24 @@ def test_what_is_not_taken_is_said(pattern: str, why: str) -> None:
     with pytest.raises(PatternError) as caught:
         machine_of(pattern)
     assert str(caught.value) == why
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "could"),
+    [
+        (r"#### (\d+)", "7", True),
+        (r"#### (\d+)", "-7", False),
+        (r"#### \d+", "7", False),
+        (r"#### \d+", "#### 7", True),
+        (r"(?i)answer: (yes|no)$", "YES", True),
+        (r"answer:(\s\w+)", "yes", True),
+        (r"(\d+)|none", "none", True),
+        (r"[^\s\S]", "7", False),
+        (r"^(a+)$", "aab", False),
+    ],
+)
+def test_what_a_pattern_could_read_is_what_it_reads_in_some_output(pattern: str, text: str, could: bool) -> None:
+    outputs = [text, f"#### {text}", f"answer: {text}", f"answer:{text}"]
+    found = [match for output in outputs for match in re.finditer(pattern, output)]
+    read = {(match[0] if not match.re.groups or match[1] is None else match[1]).strip() for match in found}
+    assert (text in read) is could is could_read(pattern, text)

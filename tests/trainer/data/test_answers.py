@@ -91,6 +91,7 @@ UNREADABLE = (
         ({"answer": "tags"}, "<answer>4</answer>", "holds a tag, and the answer is what stands between tags"),
         ({"answer": "whole"}, " ", "is blank"),
         ({"answer": "choice"}, ["B", "none"], "evaluation.answer choice never reads"),
+        ({"answer": "regex", "answer_regex": "# (w.*)"}, "husband", 'evaluation.answer_regex "# (w.*)" never reads'),
     ],
 )
 def test_expected_answers_that_cannot_be_read_are_refused(settings: dict, expected: Any, what: str, tmp_path: Path):
