@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from evidence.judge.documents import DocumentState, documents_of, with_errors
 from evidence.judge.grade import GradeName
 from evidence.judge.record import record_of
 from evidence.judge.report import RunReport
@@ -61,6 +62,7 @@ class RunSummary:
         figures: Every measured figure by name, traced as the score is.
         withheld: Which figures are not shown and why, as sentences.
         coverage: How much of the run was repeated by somebody whom the reader trusts; empty if nothing was.
+        documents: Manifest, eval summary and logs, as `evidence.judge.documents` has them.
     """
 
     path: Path
@@ -93,11 +95,13 @@ class RunSummary:
     figures: Mapping[str, float] = field(default_factory=dict)
     withheld: tuple[str, ...] = ()
     coverage: str = ""
+    documents: tuple[DocumentState, ...] = ()
 
 
 def summary_of(run: Run, report: RunReport) -> RunSummary:
     """Return the summary of a run from whatever of it can be read."""
-    record = record_of(facts_of(run), report.findings)
+    stated = facts_of(run)
+    record = record_of(stated, report.findings)
     known, facts, evaluation = record.figures, record.facts, record.facts.eval_summary
     interval = ("metrics", "exact_match", "interval")
     summary = RunSummary(
@@ -128,6 +132,7 @@ def summary_of(run: Run, report: RunReport) -> RunSummary:
         archived=run.notes.archived_at is not None,
         settings=settings_of(facts),
         figures=figures_of(facts),
+        documents=documents_of(stated, run.foreign(), report.findings),
     )
     return with_report(summary, report)
 
@@ -142,6 +147,7 @@ def with_report(summary: RunSummary, report: RunReport) -> RunSummary:
         coverage=report.grade.coverage,
         problem_count=len(bad),
         first_problem=bad[0] if bad else None,
+        documents=with_errors(summary.documents, summary.path, bad),
     )
 
 

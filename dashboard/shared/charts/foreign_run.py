@@ -17,6 +17,7 @@ from dashboard.shared.charts.line import Line, Mark
 from dashboard.shared.reading.series import Series
 from dashboard.shared.tables.headline import Figure
 from evidence.bundle.secrets.masking import masked
+from evidence.judge.documents import ANSWERS, FACTS, ROWS, SCORES
 from evidence.records.foreign.course import course_of, loss_series
 from evidence.records.foreign.keys import is_score
 from evidence.records.foreign.statement import Fact
@@ -155,6 +156,12 @@ def file_rows(view: ForeignRun) -> list[tuple[str, str, str]]:
         )
         for name, reading in view.files.items()
     ]
+
+
+def files_of(view: ForeignRun, what: str) -> list[str]:
+    """Return the files that gave facts, scores, rows or answers (`evidence.judge.documents`)."""
+    given = {FACTS: "facts", SCORES: "scores", ROWS: "metrics", ANSWERS: "predictions"}[what]
+    return [name for name, reading in view.files.items() if getattr(reading, given) and not reading.template]
 
 
 def prediction_rows(view: ForeignRun) -> list[dict[str, Any]]:

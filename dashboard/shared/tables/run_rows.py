@@ -14,6 +14,7 @@ from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 
+from dashboard.shared.words.evidence import marks
 from evidence.bundle.secrets.masking import visible
 from evidence.index.runs import RunSummary
 from schemas.problems import formats
@@ -149,6 +150,7 @@ def cells_of(summary: RunSummary) -> dict[str, object]:
     return {
         "run": summary.path.name,
         "grade": summary.grade,
+        "evidence": marks(summary.documents),
         "repeated": summary.coverage or None,
         "status": summary.status,
         "mode": summary.mode,

@@ -17,7 +17,7 @@ from dashboard.shared.words.grades import GRADES, STATUSES, Sign, worded
 from dashboard.shared.words.text import csv_text, shortened
 from evidence.bundle.secrets.masking import visible
 
-Kind = Literal["text", "count", "loss", "share", "minutes", "time", "utc", "line", "sign", "words", "number"]
+Kind = Literal["text", "count", "loss", "share", "minutes", "time", "utc", "line", "sign", "words", "marks", "number"]
 
 LONGEST_CELL = 300
 """Characters of a text that a cell holds; the run's own page and the CSV have all of it."""
@@ -42,6 +42,13 @@ def _more(key: str, title: str, kind: Kind, meaning: str, width: int | None = No
 COLUMNS = (
     Column(key="run", title="Run", kind="text", meaning="Name of the run and of its folder."),
     Column(key="grade", title="Grade", kind="sign", meaning="What its evidence is worth.", width=134),
+    Column(
+        key="evidence",
+        title="Evidence",
+        kind="marks",
+        meaning="Run manifest, eval summary and logs: ✓ valid, ✕ errors, – missing, ≈ another tool's figures.",
+        width=136,
+    ),
     Column(key="repeated", title="Repeated", kind="text", meaning="By somebody whom you trust, how much.", width=140),
     Column(key="status", title="Status", kind="sign", meaning="How it ended, or that it runs.", width=126),
     Column(key="curve", title="Loss curve", kind="line", meaning="The loss over the run.", width=110),
@@ -136,6 +143,7 @@ _CELLS: Mapping[Kind, Callable[[list[Any]], pa.Array]] = {
     "utc": arrow.times,
     "line": _lines,
     "words": _words,
+    "marks": _words,
     "sign": _signs,
 }
 

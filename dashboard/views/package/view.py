@@ -13,13 +13,16 @@ from dashboard.shared.parts import gate, launching, markup, problems, repeating
 from dashboard.shared.parts.launching import trying
 from dashboard.shared.parts.run_box import choose_runs
 from dashboard.shared.session import reading
-from dashboard.shared.words.grades import Sign
+from dashboard.shared.words import evidence
+from dashboard.shared.words.grades import GRADES, Sign, worded
 from dashboard.shared.words.text import on_page
 from dashboard.views.package.logic import bundles
 from dashboard.views.package.parts import verdict
 from evidence.bundle.build import build_bundle
 from evidence.bundle.inspection import ChecklistItem, checklist
 from evidence.bundle.verify import Verdict, verify_bundle
+from evidence.index.runs import RunSummary
+from evidence.judge.documents import CARDS
 from evidence.rules import across
 from schemas.problems import formats
 from schemas.problems.problem import ProblemError
@@ -66,7 +69,7 @@ def _build() -> None:
     folders = [known[name].path for name in names]
     items = _items(tuple(map(str, folders)), tuple(map(reading.signature, folders)))
     items = [*items, *_copies_elsewhere(folders, items)]
-    _checklist(items)
+    _checklist(items, [known[name] for name in names])
     builds = gate.may_operate()
     if builds:
         markup.step(3, "Build")
@@ -126,8 +129,16 @@ def _build_form(names: Sequence[str], folders: Sequence[Path], *, blocked: bool)
         markup.note(f"{bundles.path_of(name)} is there already, and Build replaces it; another name keeps both.")
 
 
-def _checklist(items: Sequence[ChecklistItem]) -> None:
-    markup.step(2, "Look at the checklist")
+def _checklist(items: Sequence[ChecklistItem], runs: Sequence[RunSummary]) -> None:
+    markup.step(2, "Look at the evidence and the checklist")
+    markup.table(
+        ["Run", "Grade", *CARDS],
+        [
+            (run.path.name, worded(GRADES, run.grade), *map(evidence.brief, evidence.cards(run.documents).values()))
+            for run in runs
+        ],
+        marked=[place for place, run in enumerate(runs) if any(document.mark == "wrong" for document in run.documents)],
+    )
     open_items = [item for item in items if item.state in ("blocked", "warning")]
     said = bundles.checklist_said(items)
     with st.expander(said, expanded=bool(open_items), icon=":material/warning:" if open_items else ":material/check:"):

@@ -17,7 +17,7 @@ from dashboard.shared.session import reading, state
 from dashboard.shared.tables import headline
 from dashboard.shared.words.grades import GRADES, STATUSES
 from dashboard.views.run.logic import ending
-from dashboard.views.run.parts import examples, log, predictions, repeat, reproduction, sections
+from dashboard.views.run.parts import evidence, examples, log, predictions, repeat, reproduction, sections
 from evidence.index.runs import RunSummary
 from evidence.judge.record import traced
 from evidence.records.facts import facts_of
@@ -77,6 +77,7 @@ def _body(name: str, known: Mapping[str, RunSummary], *, was_running: bool) -> N
         reading.look_again()
         st.rerun()
     _head(name, run, known)
+    evidence.strip(summary, run)
     view = run.foreign()
     if view is None:
         series = reading.series_of(folder)
@@ -152,11 +153,6 @@ def _head(name: str, run: Run, known: Mapping[str, RunSummary]) -> None:
     if summary.problem_count:
         signs += f'<span class="tp-dim">{counted(summary.problem_count, "problem")}</span>'
     said = [" · ".join(fact if isinstance(fact, markup.Safe) else markup.safe(fact) for fact in facts if fact)]
-    if status == "running":
-        # The list's reasons are of its last look; the figures below follow the run.
-        said.append("Not finished: it is still running.")
-    elif summary.reasons:
-        said.append(markup.words(" ".join(summary.reasons[:3])))
     continuation = reading.continuation_of(name, known)
     may_resume = continuation is None and can_resume(run) and gate.may_operate()
     if ended := ending.said(run, may_resume=may_resume):

@@ -12,6 +12,7 @@ from dashboard.shared.session import state
 from dashboard.shared.session.reading import reader_zone
 from dashboard.shared.tables import runs_table
 from dashboard.shared.tables.run_rows import Row
+from dashboard.shared.words.evidence import every_mark
 from dashboard.shared.words.grades import GRADES, STATUSES, Tone, worded
 from dashboard.shared.words.text import plain
 from schemas.problems.formats import NOTHING
@@ -123,6 +124,11 @@ def _config(column: runs_table.Column) -> Any:
             return make.LineChartColumn(**shared)
         case "words":
             return make.ListColumn(**shared)
+        case "marks":
+            marks = every_mark()
+            return make.MultiselectColumn(
+                **shared, options=list(marks), color=[_COLOURS[tone] for tone in marks.values()]
+            )
         case "sign":
             signs = GRADES if column.key == "grade" else STATUSES
             return make.MultiselectColumn(

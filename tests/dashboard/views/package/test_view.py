@@ -33,7 +33,7 @@ def tick(app: AppTest, label: str) -> AppTest:
 def test_the_steps_are_shown_from_the_start(opened: Open, root: Path) -> None:
     write_run(root, "alpha")
     text = said(opened(state.PACKAGE, runs="alpha"))
-    titles = ["Choose runs", "Look at the checklist", "Build", "Verify and hand in"]
+    titles = ["Choose runs", "Look at the evidence and the checklist", "Build", "Verify and hand in"]
     steps = [f'<p class="tp-step"><b>{number}</b>{title}</p>' for number, title in enumerate(titles, start=1)]
     assert [step in text for step in steps] == [True] * 4
     assert "No zip yet. Zips you build are saved in bundles/ and listed here." in text

@@ -1,0 +1,113 @@
+"""How the documents of a run and the ladder of grades are written: marks, a line for each, what lifts a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from dashboard.shared.words.grades import Sign, Tone
+from evidence.judge.documents import (
+    CARDS,
+    IN_THEIR_PLACE,
+    LOGS_CARD,
+    MANIFEST_CARD,
+    SUMMARY_CARD,
+    DocumentState,
+    Seal,
+)
+from evidence.judge.grade import GRADES, GradeName
+from schemas.problems import formats
+from schemas.problems.words import counted
+
+MARKS: Mapping[str, Sign] = {
+    "valid": Sign(symbol="✓", tone="good", meaning="Valid, and nothing contradicts it."),
+    "wrong": Sign(symbol="✕", tone="bad", meaning="It has errors, or is not the file that the run wrote."),
+    "missing": Sign(symbol="–", tone="quiet", meaning="It is missing."),
+    "another tool's": Sign(symbol="≈", tone="fair", meaning="Figures of another tool; they follow no schema."),
+}
+_SEALS: Mapping[Seal, str] = {
+    "matches": "hash ✓ matches",
+    "differs": "hash ✕ differs",
+    "not listed": "hash – not listed by the manifest",
+    "not stated": "hash – not stated",
+    "not sealed": "hash – follows when the run ends",
+    "not checked": "hash – not checked: no valid manifest",
+}
+_LETTERS: Mapping[str, str] = {MANIFEST_CARD: "M", SUMMARY_CARD: "E", LOGS_CARD: "L"}
+LADDER: tuple[GradeName, ...] = tuple(reversed(GRADES[: GRADES.index("template") + 1]))
+"""The grades above each other, lowest first; one that contradicts itself stands on no rung."""
+
+LIFTS: Mapping[GradeName, str] = {
+    "verified": "Nothing is above it.",
+    "consistent": "Repeat its score and its training (tab Repeat), or have somebody whom you trust do so.",
+    "measured": "What is named here: supply it, or run again with it.",
+    "partial": "Finish the run, or restore what is missing.",
+    "template": "Train: nothing was measured yet.",
+    "contradictory": "Restore the files that the run wrote; View shows each contradiction in its place.",
+    "not a run": "Choose a folder that a run wrote.",
+}
+"""What brings a run of a grade further."""
+_LIFTS_FOREIGN = "The same training with trainproof: another tool's run states no hashes and no rows to recompute."
+
+
+def cards(documents: Sequence[DocumentState]) -> dict[str, list[DocumentState]]:
+    """Return the documents by the card on which they stand, in the order of the cards."""
+    by_name = {document.name: document for document in documents}
+    return {
+        title: [by_name[name] for name in (*CARDS[title], *IN_THEIR_PLACE[title]) if name in by_name] for title in CARDS
+    }
+
+
+def mark_of(documents: Iterable[DocumentState]) -> str:
+    """Return the mark of a card: wrong if one of its documents is, else that of the first which is there."""
+    marks = [document.mark for document in documents]
+    return "wrong" if "wrong" in marks else next((mark for mark in marks if mark != "missing"), "missing")
+
+
+def marks(documents: Sequence[DocumentState]) -> tuple[str, ...]:
+    """Return three marks for a list: `M ✓`, `E ✓`, `L ✕` for manifest, eval summary and logs; none without any."""
+    if not documents:
+        return ()
+    return tuple(_mark(title, mark_of(held)) for title, held in cards(documents).items())
+
+
+def every_mark() -> dict[str, Tone]:
+    """Return each mark that `marks` can give, with its tone."""
+    return {_mark(title, mark): sign.tone for title in CARDS for mark, sign in MARKS.items()}
+
+
+def _mark(title: str, mark: str) -> str:
+    return f"{_LETTERS[title]} {MARKS[mark].symbol}"
+
+
+def brief(documents: Sequence[DocumentState]) -> str:
+    """Return a card in a cell of a table: `✓ valid, 2,831 rows`."""
+    mark = mark_of(documents)
+    errors = sum(document.errors for document in documents)
+    rows = sum(document.rows or 0 for document in documents)
+    said = f"{MARKS[mark].symbol} {counted(errors, 'error') if mark == 'wrong' else mark}"
+    return f"{said}, {formats.count(rows)} rows" if rows and documents[0].schema else said
+
+
+def state_of(document: DocumentState) -> str:
+    """Return a document's state in a line: `✓ valid · 31 rows · hash ✓ matches`."""
+    if document.mark == "another tool's":
+        return f"≈ {counted(document.rows or 0, document.name.removesuffix('s'))}, as stated"
+    if not document.schema:
+        return f"– no {document.name}"
+    if document.mark == "missing":
+        return "– missing" if document.seal == "differs" else "– not written by this run"
+    parts = [f"✕ {counted(document.errors, 'error')}" if document.errors else "✓ valid"]
+    if document.rows is not None:
+        parts.append(counted(document.rows, "row"))
+    return " · ".join([*parts, _SEALS[document.seal]])
+
+
+def schemas_said(documents: Sequence[DocumentState]) -> str:
+    """Return the schemas that documents are checked against: `run_manifest 1.2`; empty for another tool's run."""
+    names = ", ".join(document.schema for document in documents if document.schema)
+    return f"{names} {documents[0].version or 'of an unknown version'}" if names else ""
+
+
+def lift_of(grade: GradeName, *, is_foreign: bool) -> str:
+    """Return what brings a run to a higher grade."""
+    return _LIFTS_FOREIGN if is_foreign and grade == "measured" else LIFTS[grade]

@@ -1,0 +1,148 @@
+"""The evidence strip: manifest, eval summary and logs of a run with their state, and the rung on which it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import streamlit as st
+
+from dashboard.shared.charts import foreign_run
+from dashboard.shared.parts import markup
+from dashboard.shared.parts.problems import show as show_problems
+from dashboard.shared.session import reading
+from dashboard.shared.words import evidence, text
+from dashboard.shared.words.grades import GRADES
+from dashboard.views.run.logic.excerpt import excerpt
+from dashboard.views.run.parts.tree import tree
+from evidence.index.runs import RunSummary
+from evidence.judge.documents import DocumentState, errors_of
+from evidence.records.ours import Run
+from evidence.run.layout import EVAL_SUMMARY, MANIFEST
+from schemas.catalog import is_rows, kind_of
+from schemas.problems.problem import Problem
+
+_LONGEST = 2000
+_LONGEST_NAMES = 200
+
+
+def strip(summary: RunSummary, run: Run) -> None:
+    """Draw the strip."""
+    cards = evidence.cards(summary.documents)
+    columns = st.columns([3, 3, 4, 5])
+    for column, (title, documents) in zip(columns, cards.items(), strict=False):
+        with column.container(border=True, height="stretch", gap="xsmall", key=f"evidence_{title.split()[-1].lower()}"):
+            _card(title, documents, run)
+    with columns[-1].container(border=True, height="stretch", gap="xsmall", key="evidence_ladder"):
+        _ladder(summary, is_foreign=run.foreign() is not None)
+
+
+def _card(title: str, documents: Sequence[DocumentState], run: Run) -> None:
+    sign = markup.sign(evidence.MARKS, evidence.mark_of(documents)) if documents else ""
+    lines = "".join(_line(document, is_alone=len(documents) == 1) for document in documents)
+    small = evidence.schemas_said(documents)
+    if view := run.foreign():
+        small = ", ".join(dict.fromkeys(name for one in documents for name in foreign_run.files_of(view, one.name)))
+    schemas = f"<small>{markup.safe(text.glimpse(small, _LONGEST_NAMES))}</small>"
+    st.html(f'<div class="tp-card"><h2>{markup.safe(title)}{sign}</h2>{lines}{schemas}</div>')
+    there = [document.name for document in documents if document.is_there and document.name in run.files]
+    if not there:
+        return
+    with st.container(horizontal=True, gap="small"):
+        if st.button("View", icon=":material/account_tree:", type="tertiary", key=f"view {title}"):
+            st.dialog(title, width="large")(_view)(title, there, run)
+        if len(there) == 1:
+            _download(run.path, there[0], "Download")
+            return
+        with st.popover("Download", icon=":material/download:", type="tertiary"):
+            for name in there:
+                _download(run.path, name, name)
+
+
+def _line(document: DocumentState, *, is_alone: bool) -> str:
+    name = "" if is_alone or not document.schema else f"{markup.safe(document.name)} "
+    return f"<p>{name}{markup.safe(evidence.state_of(document))}</p>"
+
+
+def _download(folder: Path, name: str, label: str) -> None:
+    st.download_button(
+        label,
+        data=(folder / name).read_bytes,
+        file_name=f"{folder.name}-{name}",
+        icon=":material/download:",
+        type="tertiary",
+        on_click="ignore",
+        key=f"download {name}",
+    )
+
+
+def _ladder(summary: RunSummary, *, is_foreign: bool) -> None:
+    """Draw the grades above each other with this run's rung lit, who raised the run to it, and what lifts it."""
+    rungs = "".join(
+        f'<li class="{"tp-here" if name == summary.grade else ""}" title="{markup.safe(GRADES[name].meaning)}">'
+        f"{GRADES[name].symbol} {markup.safe(name)}</li>"
+        for name in evidence.LADDER
+    )
+    off = "" if summary.grade in evidence.LADDER else markup.sign(GRADES, summary.grade)
+    # The reasons are of the last look; the figures below follow the run.
+    running = ("Not finished: it is still running.",)
+    why = markup.words(" ".join(running if summary.status == "running" else summary.reasons[:3]))
+    who = "Raised by somebody you trust:" if summary.grade == "verified" else "Found by the check of this folder alone:"
+    lift = markup.words(evidence.lift_of(summary.grade, is_foreign=is_foreign))
+    beside = f" · {markup.safe(summary.coverage)}" if summary.coverage else ""
+    st.html(
+        f'<div class="tp-card"><ol class="tp-ladder" aria-label="Grades, lowest first">{rungs}</ol>{off}'
+        f"<p><b>{who}</b> {why}{beside}</p><p><b>What lifts it:</b> {lift}</p></div>"
+    )
+
+
+def _view(title: str, names: Sequence[str], run: Run) -> None:
+    """Draw a document as a tree, or the rows of a file that deserve a look; what is wrong is lit in its place."""
+    name = names[0]
+    if len(names) > 1:
+        name = st.segmented_control(title, names, default=names[0], required=True, label_visibility="collapsed")
+    found = errors_of(run.path, name, reading.checked(run.path).findings)
+    st.header(name, anchor=False)
+    try:
+        if is_rows(kind_of(name) or ""):
+            _rows(run.path / name, found)
+        else:
+            _document(name, run, found)
+    except OSError as error:
+        markup.note(f"{name} cannot be read: {error.strerror or error}.")
+    if unplaced := [one for one in found if one.pointer is None and one.line is None]:
+        show_problems(unplaced)
+
+
+def _document(name: str, run: Run, found: Sequence[Problem]) -> None:
+    value = {MANIFEST: run.manifest, EVAL_SUMMARY: run.eval_summary}.get(name)
+    if value is not None:
+        st.html(tree(value, found))
+        return
+    _lines(excerpt(run.path / name, {one.line for one in found if one.line}, around=3), found)
+
+
+def _rows(path: Path, found: Sequence[Problem]) -> None:
+    wrong = {one.line for one in found if one.line is not None}
+    lines = excerpt(path, wrong)
+    markup.note("The rows that are wrong." if wrong else "The first rows; Download has all of them.")
+    for number, line in lines:
+        here = [one for one in found if one.line == number]
+        try:
+            value = msgspec.json.decode(line)
+        except msgspec.DecodeError:
+            _lines([(number, line)], here)
+            continue
+        st.html(f'<p class="tp-sub">Line {number:,}</p>{tree(value, here)}')
+
+
+def _lines(lines: Sequence[tuple[int, str]], found: Sequence[Problem]) -> None:
+    """Draw lines of a text that is no document, the wrong ones lit."""
+    said = ""
+    for number, line in lines:
+        here = [one for one in found if one.line == number]
+        told = "".join(f'<p class="tp-lit">✕ {markup.safe(one.code)}: {markup.words(one.what)}</p>' for one in here)
+        shown = markup.safe(text.glimpse(line, _LONGEST))
+        said += f"<div{' class=tp-lit' if here else ''}><b>{number:,}</b> {shown}</div>{told}"
+    st.html(f'<div class="tp-tree">{said}</div>')
