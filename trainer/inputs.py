@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from schemas.problems.problem import ProblemError
 from trainer.config.tree import Config
+from trainer.data.rows import RowFile
 from trainer.loop.mesh import build_mesh
 from trainer.loop.task import Task
 from trainer.methods.model import read_model
@@ -14,13 +15,16 @@ from trainer.planning.devices import Devices
 from trainer.planning.element_types import element_types_of, refuse_absent_types
 
 
-def read_inputs(config: Config, devices: Devices, *, with_weights: bool = True) -> tuple[Task, Data]:
+def read_inputs(
+    config: Config, devices: Devices, *, with_weights: bool = True, asked: RowFile | None = None
+) -> tuple[Task, Data]:
     """Return what is trained, and what it learns from.
 
     Args:
         config: the run.
         devices: where it is to run.
         with_weights: see that the model's weights can be read; a run that is continued has them in its checkpoint.
+        asked: the evaluation set. None: as the configuration names it.
 
     Raises:
         ProblemError: exit code 2; settings that do not go together, or else all that is wrong with model, dataset and
@@ -32,7 +36,7 @@ def read_inputs(config: Config, devices: Devices, *, with_weights: bool = True) 
     refuse_absent_types(config, kind=devices.kind, element_types=element_types_of(devices))
     objective = objective_of(config)
     model = read_model(config, problems, with_weights=with_weights)
-    data = read_data(config, model, objective, problems, devices=len(devices.list))
+    data = read_data(config, model, objective, problems, devices=len(devices.list), asked=asked)
     if problems or model is None or data is None:
         raise ProblemError(problems, exit_code=2)
     return Task(config=config, model=model, objective=objective, mesh=build_mesh(devices.list)), data

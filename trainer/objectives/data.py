@@ -138,7 +138,13 @@ def read_training_rows(config: Config) -> tuple[RowFile, Sequence[dict[str, Any]
 
 
 def read_data(
-    config: Config, model: Model | None, objective: Objective, problems: list[Problem], *, devices: int
+    config: Config,
+    model: Model | None,
+    objective: Objective,
+    problems: list[Problem],
+    *,
+    devices: int,
+    asked: RowFile | None = None,
 ) -> Data | None:
     """Return the data of a run, None where there is none to work with.
 
@@ -148,8 +154,10 @@ def read_data(
         objective: what rows become.
         problems: what is wrong with dataset and evaluation set is added to them.
         devices: devices that share a batch.
+        asked: the evaluation set. None: as the configuration names it.
     """
-    tokenizer = dataset = items = file = encoded = None
+    tokenizer = dataset = items = encoded = None
+    file = asked
     too_long: list[Problem] = []
     if model is not None:
         with Gathering(problems):
@@ -157,8 +165,9 @@ def read_data(
         problems += (too_long := too_long_sequences(config, model))
     with Gathering(problems):
         dataset, rows = read_training_rows(config)
-    with Gathering(problems):
-        file = read_eval_set(config.evaluation.eval_set) if config.evaluation.eval_set else None
+    if file is None and config.evaluation.eval_set:
+        with Gathering(problems):
+            file = read_eval_set(config.evaluation.eval_set)
     if dataset is None or model is None or tokenizer is None:
         return None
     odd = list(odd_kinds(kinds_in(rows), config.data.template, str(dataset.path)))

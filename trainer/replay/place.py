@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+from schemas.names import no_eval_set
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import problem_of
 from trainer.config.tree import Config
+from trainer.data.rows import RowFile
+from trainer.evaluation.reanswer import set_of
 from trainer.inputs import read_inputs
 from trainer.loop.task import Task
 from trainer.model.files.source import of_somebody_else
@@ -45,7 +49,7 @@ def place_of(run: Recorded, request: ReplayRequest) -> Place:
     if refused := [each for each in fitness.refusals if not (request.anyway and each.code == OTHER_SOFTWARE.code)]:
         raise ProblemError(refused, exit_code=REFUSED)
     try:
-        task, data = read_inputs(config, devices)
+        task, data = read_inputs(config, devices, asked=repeated_set(run))
     except ProblemError as error:
         unread = error if request.model else of_somebody_else(error)
         raise ProblemError(unread.problems, exit_code=REFUSED) from error
@@ -64,6 +68,22 @@ def config_here(run: Recorded, request: ReplayRequest) -> Config:
     here = len(choose_devices(config.mesh.device, None, config.precision.cpu_isa).list)
     there = run.manifest["devices"]["count"]
     return replace(config, mesh=replace(config.mesh, devices=min(there, here)))
+
+
+def repeated_set(run: Recorded) -> RowFile | None:
+    """Return the evaluation set as the run's answers repeat it, if its file is not here; else None.
+
+    Ids, prompts and expected answers in them are held against the hashes of the summary like those of every run.
+    """
+    name = run.config.evaluation.eval_set
+    if run.summary is None or name is None or no_eval_set(name) is None:
+        return None
+    stated = run.summary["eval_set"]
+    return (
+        replace(set_of(run.summary, run.answers), sha256=stated["sha256"])
+        if stated["name"] == Path(name).name
+        else None
+    )
 
 
 def other_data(run: Recorded, data: Data) -> list[Problem]:

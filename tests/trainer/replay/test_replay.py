@@ -199,6 +199,19 @@ def test_an_honest_run_is_identical_from_the_seed_to_the_last_answer(honest: Pat
     assert keep_receipt(receipt).is_file()
 
 
+def test_an_evaluation_set_that_is_not_here_is_taken_from_the_answers_that_repeat_it(honest: Path):
+    items = honest.parent / "items.jsonl"
+    away = items.rename(items.with_suffix(".away"))
+    try:
+        receipt, code, _ = asked(honest, segments=0, items=2)
+    finally:
+        away.rename(items)
+    assert code == 0
+    assert receipt["covered"]["start"] == {"verdict": "identical", "differences": []}
+    assert receipt["covered"]["items"]["given_again"] == {"trained": 6, "untrained": 6}
+    assert receipt["covered"]["items"]["different"] == 0
+
+
 def test_drawn_segments_begin_at_kept_checkpoints_and_follow_from_the_seed(honest: Path):
     receipt, code, _ = asked(honest, segments=1, items=0, seed=5)
     assert code == 0
