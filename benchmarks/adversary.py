@@ -5,8 +5,12 @@ what follows from it is computed anew. *Wide*: configuration, manifest, log, pla
 run that nobody trained, written from nothing, and absurd variants of it. Counted is what `check` says alone, and with
 `--replay` what repeating the whole run adds.
 
-    python benchmarks/adversary.py            # writes benchmarks/results/adversary.json
-    python benchmarks/adversary.py --replay   # repeats every lie that check does not find; minutes each
+Last, a run is trained here. Sixty-six lies are told of it: fifty-one of a third liar, and fifteen in which a part was
+trained and the rest invented (one of these is honest). They are always repeated, and counted is whether *training
+repeated* ever covers a step that is not as it is told.
+
+    python benchmarks/adversary.py            # writes benchmarks/results/adversary.json; ten minutes
+    python benchmarks/adversary.py --replay   # repeats every other lie too that check does not find; minutes each
 """
 
 from __future__ import annotations
@@ -30,6 +34,8 @@ from adversary_parts.forged import VARIANTS, forged_run
 from adversary_parts.forged_gpu import forged_gpu
 from adversary_parts.gpu_variants import GPU_VARIANTS
 from adversary_parts.lies import LIES, Values
+from adversary_parts.partly import Repeated, honest_run, repeated, told_in_part
+from adversary_parts.third import THIRD, false_steps
 from leaves import Forger, Forgery
 
 from evidence.judge.judgement import report_of
@@ -81,6 +87,29 @@ def forgeries(root: Path) -> Iterator[Told]:
         yield Told(family="forged, again", name=name, grade=grade, codes=codes, replay=None)
 
 
+def third_lies(root: Path) -> Iterator[tuple[Told, list[Repeated]]]:
+    """Yield the third liar's lies and what repeating each whole says; one that check finds is repeated too."""
+    forger = Forger(honest_run(root), root / "third" / "partly")
+    honest, (_, known) = forger.values[layout.METRICS], codes_of(forger.folder)
+    for family, name, tell in THIRD:
+        folder = write(forger, tell)
+        grade, codes = codes_of(folder)
+        rows = [json.loads(line) for line in (folder / layout.METRICS).read_text("utf-8").splitlines()]
+        false = false_steps(family, rows, honest)
+        came = list(repeated(folder, frozenset(row["step"] for row in honest) - false, whole=True))
+        found = tuple(sorted(set(codes) - set(known)))
+        different = any(each.result == "different" for each in came)
+        yield Told(family=family, name=name, grade=grade, codes=found, replay=different), came
+
+
+def in_part(root: Path) -> Iterator[tuple[Told, list[Repeated]]]:
+    """Yield the runs of which a part was trained, and what the judge's numbers and a whole repetition say."""
+    for each, folder, came in told_in_part(root):
+        grade, codes = codes_of(folder)
+        different = any(one.result == "different" for one in came)
+        yield Told(family="in part", name=each.name, grade=grade, codes=codes, replay=different), came
+
+
 def write(forger: Forger, tell: Callable[[Values], None]) -> Path:
     """Tell a lie in the copy and make every hash fit."""
     forger.restore()
@@ -121,10 +150,7 @@ def replay_differs(folder: Path) -> bool:
     A replay that was refused, or that failed for another reason, found nothing.
     """
     command = [sys.executable, "-m", "trainproof", "replay", str(folder), "--all", "--json"]
-    # Programs that one repetition compiled are there for the next.
-    kept = {"JAX_COMPILATION_CACHE_DIR": str(folder.parent / "compiled")}
-    kept["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
-    done = subprocess.run(command, capture_output=True, check=False, env={**os.environ, **kept})
+    done = subprocess.run(command, capture_output=True, check=False)
     if done.returncode != DIFFERENT:
         return False
     answer = json.loads(done.stdout)
@@ -150,6 +176,26 @@ def counted(told: list[Told]) -> dict[str, Any]:
     return result
 
 
+def repetitions(told: list[tuple[Told, list[Repeated]]]) -> dict[str, Any]:
+    """Return what was said of lies that were repeated, each by its name, and how often a false step was counted."""
+    return {
+        "lies": len(told),
+        "check_found": sum(bool(each.codes) for each, _ in told),
+        "replay_found": sum(bool(each.replay) for each, _ in told),
+        "verified_with_false_steps": sum(one.verifies and one.false_steps > 0 for _, came in told for one in came),
+        "false_steps_repeated": sum(one.false_steps for _, came in told for one in came),
+        "neither": [each.name for each, _ in told if not each.codes and not each.replay],
+        "told": {
+            each.name: {
+                "family": each.family,
+                "codes": list(each.codes),
+                "repeated": {one.how: f"{one.result}, {one.steps} steps" for one in came},
+            }
+            for each, came in told
+        },
+    }
+
+
 def main() -> None:
     """Tell, forge, count, print, write."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -157,10 +203,19 @@ def main() -> None:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
+        # Programs that one repetition compiled are there for the next.
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(root / "compiled")
+        os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
         told = [*told_lies(root, with_replay=asked.replay), *forgeries(root)]
-    result = {"run": RUN, "families": counted(told)}
+        again = {"third": repetitions(list(third_lies(root))), "in part": repetitions(list(in_part(root / "parts")))}
+    result = {"run": RUN, "families": counted(told), "repeated": again}
     for family, count in result["families"].items():
         sys.stdout.write(f"{family:<8} {count['found']:>3} of {count['lies']:>3} found; not: {count['not_found']}\n")
+    for name, count in again.items():
+        sys.stdout.write(
+            f"{name:<8} {count['check_found']:>3} of {count['lies']:>3} found by check, {count['replay_found']} by "
+            f"replay; false steps repeated: {count['false_steps_repeated']}; neither: {count['neither']}\n"
+        )
     RESULT.write_text(json.dumps(result, indent=1) + "\n")
 
 

@@ -23,6 +23,7 @@ from trainer.evaluation.asking import Asking
 from trainer.evaluation.challenged import Challenged, receipt_groups
 from trainer.evaluation.evaluable import config_of_run
 from trainer.evaluation.evaluate import prediction_row, stated_form, unanswered_row
+from trainer.evaluation.familiar import familiar
 from trainer.evaluation.given_again import given_again
 from trainer.evaluation.late_evaluation import manifest_of
 from trainer.evaluation.questions import Questions, drawn_questions, read_questions
@@ -124,6 +125,7 @@ def challenge_run(request: ChallengeRequest, watch: Watch, tell: Tell) -> dict[s
         answers=answers,
         again=again,
         items=len(rows),
+        familiar=familiar(asking, shipped.params, items, questions.items),
     )
     return receipt_of(folder, "challenge", device=devices.document(), **receipt_groups(found))
 

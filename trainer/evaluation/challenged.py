@@ -9,6 +9,7 @@ from typing import Any
 
 from evidence.scores.claims import LEVEL, Score, chance_of_less
 from schemas.problems.words import counted
+from trainer.evaluation.familiar import Familiar
 from trainer.evaluation.given_again import MOST_SHOWN, items_group
 from trainer.evaluation.questions import Questions
 from trainer.evaluation.reanswer import Reanswered, Verdict
@@ -37,6 +38,8 @@ class Challenged:
     """Stated answers that were given again."""
     items: int
     """Stated answers in all."""
+    familiar: Familiar | None = None
+    """What right answers cost on stated and new items. None: the two have no kind of item in common."""
 
     @property
     def found(self) -> Score:
@@ -90,6 +93,7 @@ def receipt_groups(found: Challenged) -> dict[str, Any]:
             "chance": found.chance,
             "level": LEVEL,
             "can_be_true": found.can_be_true,
+            **({} if found.familiar is None else {"losses": found.familiar.document()}),
             "failures": [
                 {key: row[key] for key in ("id", "prompt", "expected", "output_text")} for row in failures[:MOST_SHOWN]
             ],
@@ -111,7 +115,8 @@ def in_words(found: Challenged) -> str:
         score += f": were it true, so low a score would have a chance of {found.chance:.1g}, so it cannot be."
     parts = [f"{count} {said}" for verdict, said in SAID.items() if (count := found.verdicts[verdict])]
     answers = "1 stated answer" if found.items == 1 else f"{found.items:,} stated answers"
-    return f"{score} Of {answers}: {', '.join(parts)}." if parts else score
+    again = [f"Of {answers}: {', '.join(parts)}."] if parts else []
+    return " ".join([score, *again, *([found.familiar.said] if found.familiar else [])])
 
 
 def in_interval(score: Score) -> str:

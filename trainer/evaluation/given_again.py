@@ -104,7 +104,8 @@ def taken(
         tokens = stated_tokens(row, asking, vocab=vocab)
         if tokens is not None:
             known.append((row, (prompt, tokens)))
-    passes = followed(asking.graphdef, params, [pair for _, pair in known], batch_size=asking.settings.batch_size)
+    pairs, batch_size = [pair for _, pair in known], asking.settings.batch_size
+    passes = followed(asking.graphdef, params, pairs, batch_size=batch_size, options=asking.options)
     for (row, _), passed in zip(known, passes, strict=True):
         if not difference(row, passed, platforms)[0]:
             yield row

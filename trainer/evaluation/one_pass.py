@@ -33,6 +33,8 @@ class Followed:
     margins: NDArray[np.float32]
     """`[tokens]`: by how much the largest logit is above that of the token that stands there; 0 where it is the
     largest."""
+    losses: NDArray[np.float32]
+    """`[tokens]`: of each token, in nats."""
 
 
 def followed(
@@ -65,9 +67,10 @@ def followed(
             tokens[row, : len(prompt) + len(answer)] = [*prompt, *answer]
             places[row, : len(answer)] = np.arange(len(prompt) - 1, len(prompt) + len(answer) - 1)
             answers[row, : len(answer)] = answer
-        states, margins = jax.device_get(call(graphdef, params, *map(jnp.asarray, (tokens, places, answers))))
+        found = jax.device_get(call(graphdef, params, *map(jnp.asarray, (tokens, places, answers))))
         for row, (_, answer) in enumerate(batch):
-            yield Followed(states=states[row, : len(answer)], margins=margins[row, : len(answer)])
+            states, margins, losses = (each[row, : len(answer)] for each in found)
+            yield Followed(states=states, margins=margins, losses=losses)
 
 
 def follow(
@@ -76,20 +79,21 @@ def follow(
     tokens: Int[Array, "batch seq"],
     places: Int[Array, "batch new"],
     answers: Int[Array, "batch new"],
-) -> tuple[Float[Array, "batch new embed"], Float[Array, "batch new"]]:
-    """Return the states at some places of each row, and how far the token named there is below the most likely one.
+) -> tuple[Float[Array, "batch new embed"], Float[Array, "batch new"], Float[Array, "batch new"]]:
+    """Return the states at some places of each row, how far the token named there is below the best, and its loss.
 
     Logits are taken one row at a time, so that never more than `[new vocab]` of them exist.
     """
     decoder = bind(graphdef, params)
     hidden = jnp.take_along_axis(decoder.hidden(tokens), places[:, :, None], axis=1)
 
-    def margins_of(row: tuple[Array, Array]) -> Array:
+    def of_row(row: tuple[Array, Array]) -> tuple[Array, Array]:
         states, chosen = row
         logits = decoder.logits(states)
-        return jnp.max(logits, axis=-1) - jnp.take_along_axis(logits, chosen[:, None], axis=-1)[:, 0]
+        named = jnp.take_along_axis(logits, chosen[:, None], axis=-1)[:, 0]
+        return jnp.max(logits, axis=-1) - named, jax.nn.logsumexp(logits, axis=-1) - named
 
-    return hidden, jax.lax.map(margins_of, (hidden, answers))
+    return hidden, *jax.lax.map(of_row, (hidden, answers))
 
 
 @cache

@@ -109,7 +109,7 @@ def _value(value: object) -> str:
 def _headlines_text(comparison: Comparison) -> str:
     rows = [
         ("figure", *comparison.names),
-        ("grade", *(grade.name for grade in comparison.grades)),
+        ("grade", *(grade.words for grade in comparison.grades)),
         ("status", *(status or NOTHING for status in comparison.statuses)),
     ]
     rows += [

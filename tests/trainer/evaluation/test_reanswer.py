@@ -37,7 +37,7 @@ ELSEWHERE = ROW | {"output_text": "5", "fingerprint": fingerprint_of(-STATES)}
 def verdict(stated: dict[str, Any], *, noise: float = 0.0, margin: float = 0.0, platforms=("cpu",)) -> Reanswered:
     changed = STATES * (1 + noise * np.random.default_rng(1).standard_normal(STATES.shape))
     margins = np.full(40, margin, np.float32)
-    passed = Followed(states=changed.astype(np.float32), margins=margins)
+    passed = Followed(states=changed.astype(np.float32), margins=margins, losses=margins)
     return judged(stated, ELSEWHERE, passed, platforms, Scoring())
 
 
