@@ -156,8 +156,7 @@ def read_data(
         devices: devices that share a batch.
         asked: the evaluation set. None: as the configuration names it.
     """
-    tokenizer = dataset = items = encoded = None
-    file = asked
+    tokenizer, dataset, items, encoded, file = None, None, None, None, asked
     too_long: list[Problem] = []
     if model is not None:
         with Gathering(problems):
@@ -170,7 +169,8 @@ def read_data(
             file = read_eval_set(config.evaluation.eval_set)
     if dataset is None or model is None or tokenizer is None:
         return None
-    odd = list(odd_kinds(kinds_in(rows), config.data.template, str(dataset.path)))
+    path = str(dataset.path)
+    odd = list(odd_kinds(kinds_in(rows), config.data.template, path))
     problems += [each for each in odd if each.severity == "error"]
     form, positions = form_of(rows, config.data.template), model.source.spec.max_positions
     scoring = scoring_from(config.evaluation, rows, file.rows if file else ())
@@ -179,9 +179,7 @@ def read_data(
             items = items_of(config, file, rows, form, tokenizer, scoring, problems, max_positions=positions)
     if not too_long:  # rows of a length that nobody means need not be made
         with Gathering(problems):
-            encoded = objective.encode(
-                rows, tokenizer, file=str(dataset.path), lines=dataset.lines, max_positions=positions
-            )
+            encoded = objective.encode(rows, tokenizer, file=path, lines=dataset.lines, max_positions=positions)
     if encoded is None:
         return None
     return Data(
