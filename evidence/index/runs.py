@@ -8,14 +8,14 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from evidence.index import entries_cache as kept_entries
 from evidence.index.entries import Entry
-from evidence.index.parallel import FIRST, Progress, read_batches
+from evidence.index.parallel import WORTH_A_PROCESS, Progress, read_batches
 from evidence.index.summary import MOST_POINTS, RunSummary, summary_of, with_report
 from evidence.judge.judgement import together
 from evidence.judge.report import RunReport
@@ -36,7 +36,7 @@ WORTH_KEEPING_SECONDS = 0.5
 """Reading since entries were kept last that is worth writing all of them again."""
 
 LONG_BYTES = 5_000_000
-"""A file of a run that takes longer to read than a screenful of ordinary runs."""
+"""A file of a run that takes longer to read than a screenful of ordinary runs, which are therefore read first."""
 
 LONG_SECONDS = 0.2
 REST = 10
@@ -66,6 +66,7 @@ class RunIndex:
 
     Attributes:
         look_seconds: How long the last look at all folders took, the reading of changed ones not counted.
+        asked: Names of folders that somebody waits for; they are read before others of their length.
     """
 
     def __init__(
@@ -84,9 +85,10 @@ class RunIndex:
         # By the names of the folders: a path is slow to make and to look up, and there may be thousands of them.
         self._known: dict[str, _Known] = {}
         self._reports: dict[str, RunReport] = {}
-        self._summaries: list[RunSummary] = []
+        self._summaries: Sequence[RunSummary] = []
         self._so_far: list[Entry] = []
         self._receipts = 0
+        self.asked: frozenset[str] = frozenset()
         self._looked_at = self.look_seconds = 0.0
         self._busy = threading.Lock()
 
@@ -98,7 +100,8 @@ class RunIndex:
 
         Args:
             progress: Told how many of the changed folders are read.
-            rest: Whether what took long (`LONG_SECONDS`) to look at or to read may be `REST` times as old as it took.
+            rest: Whether a look that took long (`LONG_SECONDS`), and what was read of a run that is at work, may be
+                `REST` times as old as it took.
         """
         # No entry refers to itself: looking for cycles among thousands takes half as long as looking at their folders.
         with self._busy, collector_paused():
@@ -114,6 +117,11 @@ class RunIndex:
             self._looked_at, self.look_seconds = time.monotonic(), look_seconds
             return self._summaries
 
+    @property
+    def latest(self) -> Sequence[RunSummary]:
+        """The runs as found last, newest first; the same object until something changes."""
+        return self._summaries
+
     def so_far(self) -> Sequence[RunSummary]:
         """Return the runs known at this moment, newest first; another thread may ask while a refresh is under way.
 
@@ -124,6 +132,19 @@ class RunIndex:
     def report(self, folder: Path) -> RunReport | None:
         """Return the findings and the grade of a run as of the last look; None for a folder that was not there."""
         return self._reports.get(folder.name) if folder.parent == self.root else None
+
+    def is_current(self, folder: Path) -> bool:
+        """Return whether a folder is as it was when its run was judged; one that a run is at work in counts as such."""
+        known = self._known.get(folder.name) if folder.parent == self.root else None
+        state = folder_state(str(folder))
+        return known is not None and (known.state == state or (known.state.is_held and state.is_held))
+
+    def names(self) -> frozenset[str]:
+        """Return the names of the folders that are there now; none where the root cannot be read."""
+        try:
+            return frozenset(_folders(self.root, follow_links=self._follow_links))
+        except OSError:
+            return frozenset()
 
     def _read(self, names: Sequence[str], progress: Progress | None, *, rest: bool) -> float:
         """Read the folders whose state is new, forget those that are gone; return the seconds of looking at all."""
@@ -140,12 +161,17 @@ class RunIndex:
         if changed or len(known) != len(self._summaries) or receipts != self._receipts:
             self._receipts = receipts
             self._read_anew(changed, states, known, progress)
-            self._known = {name: known[name] for name in names}
-            reports, self._summaries = _summed_up([one.entry for one in self._known.values()])
-            self._reports = dict(zip(names, reports, strict=True))
+            self._publish(names, known)
             self._so_far = []
             self._keep(self._known)
         return look_seconds
+
+    def _publish(self, names: Sequence[str], known: Mapping[str, _Known]) -> None:
+        """Have everybody see these runs; one that is still to be read is as it was, which `is_current` denies."""
+        every = {**self._known, **known}
+        self._known = {name: every[name] for name in names if name in every}
+        reports, self._summaries = _summed_up([one.entry for one in self._known.values()])
+        self._reports = dict(zip(self._known, reports, strict=True))
 
     def _read_anew(
         self,
@@ -154,11 +180,10 @@ class RunIndex:
         known: dict[str, _Known],
         progress: Progress | None,
     ) -> None:
-        """Read folders and add them to those that are known."""
+        """Read folders and add them to those that are known; what is read before a long run is seen before its end."""
         self._so_far = [one.entry for one in known.values()]
-        began, before = time.monotonic(), len(known)
-        folders = [self.root / name for name in _in_reading_order(changed, states)]
-        for batch in read_batches(folders, columns_in=self._columns_in):
+        began, before, is_first = time.monotonic(), len(known), not self._known
+        for batch, is_followed in self._batches(changed, states):
             ended = time.monotonic()
             each, began = (ended - began) / len(batch), ended
             for folder, entry in batch.items():
@@ -169,8 +194,34 @@ class RunIndex:
             # Whoever stops in the middle of thousands finds half of them kept. All are written each time, so not often.
             if self._unkept >= len(known) // 2:
                 self._keep(known)
+            if is_followed and not is_first:
+                self._publish(list(states), known)
             if progress:
                 progress(len(known) - before, len(changed))
+
+    def _batches(
+        self, names: Sequence[str], states: Mapping[str, FolderState]
+    ) -> Iterator[tuple[Mapping[Path, Entry], bool]]:
+        """Read folders, those that were written last first; yield some as soon as they are read.
+
+        Long runs, each of which takes seconds, come after all others, and one at a time: whoever asks for one of them
+        meanwhile has it next. Hundreds of them are read on every processor instead. With each batch goes whether a long
+        run comes after it.
+        """
+        newest_first = sorted(names, key=lambda name: states[name].last_written_ns, reverse=True)
+        long = [name for name in newest_first if states[name].largest_bytes > LONG_BYTES]
+        short = [name for name in newest_first if states[name].largest_bytes <= LONG_BYTES]
+        short.sort(key=lambda name: name not in self.asked)
+        left = len(short)
+        for batch in read_batches([self.root / name for name in short], columns_in=self._columns_in):
+            left -= len(batch)
+            yield batch, bool(long) and not left
+        while long:
+            asked = next((name for name in long if name in self.asked), long[0])
+            some = [asked] if len(long) < 2 * WORTH_A_PROCESS else list(long)
+            long = [name for name in long if name not in some]
+            for batch in read_batches([self.root / name for name in some], columns_in=self._columns_in):
+                yield batch, bool(long)
 
     def _take_kept(self, states: Mapping[str, FolderState]) -> None:
         """Take over what an earlier process read of the folders as they are now."""
@@ -191,7 +242,8 @@ class RunIndex:
 
     def _is_fresh(self, name: str, state: FolderState, *, rest: bool) -> bool:
         one = self._known.get(name)
-        return one is not None and (one.state == state or (rest and _rests(one.read_at, one.seconds)))
+        may_rest = rest and state.is_held
+        return one is not None and (one.state == state or (may_rest and _rests(one.read_at, one.seconds)))
 
 
 def _summed_up(entries: Sequence[Entry]) -> tuple[list[RunReport], list[RunSummary]]:
@@ -239,14 +291,6 @@ def _folders(root: Path, *, follow_links: bool) -> list[str]:
             for entry in listing
             if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=follow_links)
         )
-
-
-def _in_reading_order(names: Sequence[str], states: Mapping[str, FolderState]) -> list[str]:
-    """Return folders with those first that were written last; a long run, which takes seconds, lets some go first."""
-    newest_first = sorted(names, key=lambda name: states[name].last_written_ns, reverse=True)
-    long = [name for name in newest_first if states[name].largest_bytes > LONG_BYTES]
-    short = [name for name in newest_first if states[name].largest_bytes <= LONG_BYTES]
-    return [*short[:FIRST], *long, *short[FIRST:]]
 
 
 def _unreadable(root: Path, error: OSError) -> RunSummary:

@@ -83,6 +83,11 @@ def note(text: str) -> None:
     st.html(f'<p class="tp-sub">{safe(text)}</p>')
 
 
+def changed(text: str) -> None:
+    """Draw an amber line: what is below is not what is on disk."""
+    st.html(f'<p class="tp-changed" role="status">{safe(text)}</p>')
+
+
 def empty(title: str, *lines: str) -> None:
     """Draw what stands where there is nothing yet: what this is, and what to do."""
     st.html(f'<div class="tp-empty"><h2>{safe(title)}</h2>{"".join(f"<p>{safe(line)}</p>" for line in lines)}</div>')

@@ -1,13 +1,14 @@
-"""The log of a run, read on from where the last reading stopped: a page that follows a run asks every few seconds.
+"""The log of a run, searched from its first line, and read on from where the last reading stopped.
 
-What lives here: the newest records as they stand, valid or not. Judging them is for `schemas.validate`.
+A page that follows a run asks every few seconds. What lives here: records as they stand, valid or not. Judging them is
+for `schemas.validate`.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,8 @@ import msgspec
 from dashboard.shared.reading.growing import GrowingLines
 from schemas.reading.values import text_at
 
-MOST_RECORDS = 20_000
-"""Newest records kept in memory; a log that is longer is downloaded, not read on a page."""
+MOST_RECORDS = 500
+"""Newest records that are kept of those found; every record of the file is looked at and counted."""
 
 
 LEVELS = ("debug", "info", "warning", "error")
@@ -28,17 +29,19 @@ OTHER = "other"
 
 @dataclass(frozen=True, kw_only=True)
 class Log:
-    """The newest records in their order, how many there are in all, and how many lines are no records."""
+    """What was found in a whole log.
+
+    Attributes:
+        records: The newest records found, in their order.
+        found: How many were found.
+        total: How many records there are.
+        unread: How many lines are no records.
+    """
 
     records: Sequence[dict[str, Any]]
+    found: int
     total: int
     unread: int
-
-
-def matching(records: Iterable[Mapping[str, Any]], levels: Collection[str], words: str) -> list[Mapping[str, Any]]:
-    """Return the records of these levels whose message or event has these words, in either case."""
-    wanted = words.lower()
-    return [record for record in records if level_of(record) in levels and wanted in _text(record)]
 
 
 def level_of(record: Mapping[str, Any]) -> str:
@@ -52,21 +55,28 @@ def _text(record: Mapping[str, Any]) -> str:
 
 
 class LogTail:
-    """Reads one growing log; safe for several pages at a time."""
+    """Finds records in one growing log; safe for several pages at a time.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        path: The log.
+        levels: Levels that are looked for, `OTHER` for all but `LEVELS`.
+        words: What a record's message or event must hold, in either case; empty: anything.
+    """
+
+    def __init__(self, path: Path, levels: Collection[str] = (*LEVELS, OTHER), words: str = "") -> None:
+        self._levels, self._words = frozenset(levels), words.lower()
         self._lines = GrowingLines(path, take=self._take, forget=self._forget)
         self._lock = threading.Lock()
 
     def log(self) -> Log:
-        """Return the log up to now, having read only what is new; empty where there is no file that can be read."""
+        """Return what is found up to now, having read only what is new; empty without a file that can be read."""
         with self._lock:
             self._lines.read_on()
             unread = self._unread + self._lines.too_long
-            return Log(records=tuple(self._records), total=self._total, unread=unread)
+            return Log(records=tuple(self._records), found=self._found, total=self._total, unread=unread)
 
     def _forget(self) -> None:
-        self._total = self._unread = 0
+        self._found = self._total = self._unread = 0
         self._records: deque[dict[str, Any]] = deque(maxlen=MOST_RECORDS)
 
     def _take(self, lines: bytes) -> None:
@@ -77,8 +87,10 @@ class LogTail:
                 record = msgspec.json.decode(line)
             except (msgspec.MsgspecError, UnicodeDecodeError):
                 record = None
-            if isinstance(record, dict):
-                self._records.append(record)
-                self._total += 1
-            else:
+            if not isinstance(record, dict):
                 self._unread += 1
+                continue
+            self._total += 1
+            if level_of(record) in self._levels and (not self._words or self._words in _text(record)):
+                self._records.append(record)
+                self._found += 1

@@ -32,7 +32,7 @@ class SharedIndex:
         self._look: Future[Sequence[RunSummary]] | None = None
         self._found: Sequence[RunSummary] | None = None
         self._progress = (0, 0)
-        self._began = 0.0
+        self._began = self._moved = 0.0
 
     @property
     def is_whole(self) -> bool:
@@ -40,25 +40,37 @@ class SharedIndex:
         return self._found is not None
 
     @property
+    def found(self) -> Sequence[RunSummary] | None:
+        """The runs as found last, newest first. None: they are read for the first time."""
+        return self._found
+
+    @property
     def progress(self) -> tuple[int, int]:
         """Runs that the look under way has read, and runs that it has to read."""
         return self._progress
 
     def known(self, tell: Progress, *, named: Set[str] = frozenset()) -> Sequence[RunSummary]:
-        """Return the runs as of the last look, newest first; of the very first look, those that it has read so far.
+        """Return the runs as of the last look, newest first; of a first look, those that it has read so far.
 
         Args:
             tell: Told how many of how many are read while this waits.
             named: Names of folders; runs without them are not enough, as long as they may still come.
         """
-        if self._found is not None:
-            return self._found
+        found = self._found
+        if found is not None and named <= {summary.path.name for summary in found}:
+            return found
+        named = named & self.index.names()
+        self.index.asked |= named
+        if found is not None and named <= {summary.path.name for summary in found}:
+            return found
         look = self.started()
-        enough = _SOME
+        enough = _SOME if found is None else 0
         while not self._is_done(look, tell):
             done, total = self._progress
-            seconds_left = (time.monotonic() - self._began) * (total - done) / max(1, done)
-            if done < enough or seconds_left < _PATIENCE_SECONDS:
+            now = time.monotonic()
+            seconds_left = (now - self._began) * (total - done) / max(1, done)
+            is_stuck = bool(done) and now - self._moved > _PATIENCE_SECONDS  # By a run that takes long by itself.
+            if (done < enough or seconds_left < _PATIENCE_SECONDS) and not is_stuck and found is None:
                 continue
             some = self.index.so_far()
             if named <= {summary.path.name for summary in some}:
@@ -85,7 +97,8 @@ class SharedIndex:
         """Return the look that is under way, begun now if there is none."""
         with self._starting:
             if self._look is None or self._look.done():
-                self._progress, self._began = (0, 0), time.monotonic()
+                self._progress = (0, 0)
+                self._began = self._moved = time.monotonic()
                 self._look = Future()
                 # A daemon, and no pool of threads: a server that is stopped would first read all runs.
                 threading.Thread(target=self._fulfil, args=(self._look,), name="index", daemon=True).start()
@@ -113,4 +126,6 @@ class SharedIndex:
             return self._found
 
     def _note(self, done: int, total: int) -> None:
-        self._progress = (done, total)
+        if self.is_whole:
+            self._found = self.index.latest
+        self._progress, self._moved = (done, total), time.monotonic()

@@ -52,9 +52,7 @@ def summaries() -> Sequence[RunSummary]:
     asked = {*st.query_params.get_all("run"), *st.query_params.get_all("runs")}
     asked |= configs.runs_of(st.query_params.get_all("source"))
     with reading_bar() as progress:
-        found = shared.known(progress, named=asked)
-        if shared.is_whole and asked and not asked <= by_name(found).keys():
-            found = shared.look(progress)
+        found = shared.known(progress, named=frozenset(asked))
     if shared.is_whole:
         st.session_state[_SHOWN] = found
     else:
@@ -81,11 +79,36 @@ def catch_up() -> None:
     pause = time.monotonic() + min(_LONGEST_PAUSE_SECONDS, _PAUSE * _shared().index.look_seconds)
     _wait(lambda: time.monotonic() > pause)
     look = _shared().started()
-    _wait(look.done)
+    _wait(lambda: look.done() or _shared().found is not shown)
     getting_ready()
-    if look.result() is not shown:
+    if _shared().found is not shown:
         st.session_state[_CAUGHT_UP] = True
         st.rerun()
+
+
+def changed(shown: Sequence[RunSummary]) -> list[str]:
+    """Return the names of runs whose folders are not as they were when these runs were judged, and look at them again.
+
+    A run that is at work changes all the time: its page follows it, and it is none of them.
+    """
+    shared = _shared()
+    if not shared.is_whole:
+        return []
+    found = [summary.path.name for summary in shown if not shared.index.is_current(summary.path)]
+    if found:
+        shared.started()
+    return found
+
+
+def were_judged_again(shown: Sequence[RunSummary]) -> bool:
+    """Return whether one of these runs is another by now, or is gone; one that is at work changes all the time."""
+    found = _shared().found
+    now = by_name(shown if found is None else found)
+    pairs = [(summary, now.get(summary.path.name)) for summary in shown]
+    return any(
+        late != summary and not (late is not None and late.status == summary.status == "running")
+        for summary, late in pairs
+    )
 
 
 def is_whole() -> bool:
@@ -147,9 +170,9 @@ def series_of(folder: Path) -> Series:
     return _tail(str(folder / METRICS)).series()
 
 
-def log_of(folder: Path) -> Log:
-    """Return the log of a run up to now, reading only what is new."""
-    return _log_tail(str(folder / LOG)).log()
+def log_of(folder: Path, levels: Sequence[str], words: str) -> Log:
+    """Return the records of a run's whole log that have these levels and words, reading only what is new."""
+    return _log_tail(str(folder / LOG), tuple(sorted(levels)), words).log()
 
 
 def run_of(folder: Path) -> Run:
@@ -217,8 +240,8 @@ def _tail(path: str) -> Tail:
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)
-def _log_tail(path: str) -> LogTail:
-    return LogTail(Path(path))
+def _log_tail(path: str, levels: Sequence[str], words: str) -> LogTail:
+    return LogTail(Path(path), levels, words)
 
 
 @st.cache_resource(max_entries=8, show_spinner=False)

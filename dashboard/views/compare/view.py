@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 
 import streamlit as st
 
-from dashboard.shared.parts import curves, launching, markup
+from dashboard.shared.parts import curves, freshness, launching, markup
 from dashboard.shared.parts.lines import line_of
 from dashboard.shared.parts.run_box import (
     MOST_SIDE_BY_SIDE,
@@ -109,6 +109,8 @@ def _side_by_side(chosen: Sequence[str], known: Mapping[str, RunSummary], row: A
             "Smoke against full chooses the newest full run, and a smoke run of the same model before it.",
             "Scatter and Parallel show all runs until some are chosen.",
         )
+        return
+    if not freshness.are_as_judged([known[name] for name in names]):
         return
     compared = reading.compared([known[name].path for name in names])
     runs = {name: reading.run_of(known[name].path) for name in names}

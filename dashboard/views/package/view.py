@@ -9,7 +9,7 @@ from pathlib import Path
 import streamlit as st
 from streamlit.runtime.uploaded_file_manager import UploadedFile
 
-from dashboard.shared.parts import gate, launching, markup, problems, repeating
+from dashboard.shared.parts import freshness, gate, launching, markup, problems, repeating
 from dashboard.shared.parts.launching import trying
 from dashboard.shared.parts.run_box import choose_runs
 from dashboard.shared.session import reading
@@ -67,6 +67,8 @@ def _build() -> None:
         _made(known, number=2)
         return
     folders = [known[name].path for name in names]
+    if not freshness.are_as_judged([known[name] for name in names]):
+        return
     items = _items(tuple(map(str, folders)), tuple(map(reading.signature, folders)))
     items = [*items, *_copies_elsewhere(folders, items)]
     _checklist(items, [known[name] for name in names])

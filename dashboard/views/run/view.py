@@ -8,7 +8,7 @@ import streamlit as st
 
 from dashboard.shared.charts import foreign_run
 from dashboard.shared.config import configs
-from dashboard.shared.parts import curves, gate, launching, markup, notes_dialog
+from dashboard.shared.parts import curves, freshness, gate, launching, markup, notes_dialog
 from dashboard.shared.parts.launching import trying
 from dashboard.shared.parts.lines import line_of
 from dashboard.shared.parts.run_box import choose_run
@@ -46,8 +46,14 @@ def page() -> None:
     if name is None:
         return
     summary = known[name]
+    if not freshness.are_as_judged([summary]):
+        markup.heading(name)
+        return
+    run = reading.run_of(summary.path)
+    _head(name, run, known)
+    evidence.strip(summary, run)
     running = summary.status == "running"
-    # While the run is at work the page looks again every few seconds; when it has ended, nothing is polled any more.
+    # While the run is at work the page looks again every few seconds; when it has ended, its folder alone is watched.
     st.fragment(run_every=TICK_SECONDS if running else None)(_body)(name, known, was_running=running)
 
 
@@ -70,14 +76,14 @@ def _chosen(known: Mapping[str, RunSummary]) -> str | None:
 
 
 def _body(name: str, known: Mapping[str, RunSummary], *, was_running: bool) -> None:
-    summary = known[name]
-    folder = summary.path
+    folder = known[name].path
+    # A tab draws this part alone: the verdict above it must not outlive what it was found in.
+    if reading.changed([known[name]]) or reading.were_judged_again([known[name]]):
+        st.rerun()
     run = reading.run_of(folder)
     if was_running and run.status != "running":
         reading.look_again()
         st.rerun()
-    _head(name, run, known)
-    evidence.strip(summary, run)
     view = run.foreign()
     if view is None:
         series = reading.series_of(folder)

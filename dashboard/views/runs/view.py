@@ -13,7 +13,7 @@ from dashboard.shared.tables import runs_table
 from dashboard.shared.tables.run_rows import Listing, Row
 from dashboard.shared.words.grades import GRADES, worded
 from dashboard.views.runs.logic import order
-from dashboard.views.runs.logic.look import Look, filtered, news
+from dashboard.views.runs.logic.look import Look, filtered, news, outdated
 from dashboard.views.runs.parts import actions, keys
 from dashboard.views.runs.parts.grid import chosen, show_table
 from dashboard.views.runs.parts.toolbar import toolbar
@@ -97,9 +97,11 @@ def _news(shown: Sequence[RunSummary]) -> None:
 def _look_again(shown: Sequence[RunSummary], *, drawn_at: float) -> None:
     if time.monotonic() - drawn_at < _JUST_DRAWN_SECONDS:
         return  # With the page itself, which looks for itself once it stands.
-    if said := news(shown, reading.looked()):
+    now = reading.looked()
+    if said := news(shown, now):
         with st.container(horizontal=True, vertical_alignment="center", key="runs_news"):
-            markup.note(f"{said[:1].upper()}{said[1:]} since this list was drawn.")
+            words = f"{said[:1].upper()}{said[1:]} since this list was drawn."
+            markup.changed(words) if outdated(shown, now) else markup.note(words)
             if st.button("Show", icon=":material/refresh:", type="tertiary"):
                 st.rerun()
 

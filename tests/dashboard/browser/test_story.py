@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -15,7 +16,7 @@ from streamlit.proto.BackMsg_pb2 import BackMsg
 from synthetic import STARTED, write_run
 
 from evidence.bundle.verify import verify_bundle
-from evidence.run.layout import MANIFEST, METRICS, PREDICTIONS
+from evidence.run.layout import EVAL_SUMMARY, MANIFEST, METRICS, PREDICTIONS
 from evidence.run.lock import RunLock
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -341,3 +342,38 @@ def test_pack_download_and_verify_the_very_bytes(tmp_path: Path, page: Page, kee
         expect(page.locator(".tp-sign", has_text="not valid")).to_be_visible()
         chooser.set_input_files(copy)
         expect(page.locator(".tp-sign", has_text="valid").filter(has_not_text="not")).to_be_visible()
+
+
+def test_open_pages_are_never_green_over_what_is_not_there(tmp_path: Path, page: Page) -> None:
+    root = tmp_path / "runs"
+    folders = [write_run(root, name, seed=seed) for seed, name in enumerate(("alpha", "beta", "gamma"))]
+    summary, manifest = folders[0] / EVAL_SUMMARY, folders[0] / MANIFEST
+    with serving(root, tmp_path) as address:
+        page.goto(f"{address}/run?run=alpha")
+        compare, package, runs = (page.context.new_page() for _ in range(3))
+        compare.goto(f"{address}/compare?runs=alpha&runs=beta")
+        package.goto(f"{address}/package?runs=alpha")
+        runs.goto(address)
+        for each in (page, compare, package, runs):
+            settled(each)
+        expect(page.get_by_text("consistent").first).to_be_visible()
+        sound = summary.read_bytes()
+        forged = json.loads(sound)
+        forged["metrics"]["exact_match"]["value"] = 0.99
+        summary.write_text(json.dumps(forged), "utf-8")
+        page.get_by_role("tab", name="Files").click()
+        expect(page.locator(".tp-head").get_by_text("contradictory")).to_be_visible()
+        expect(package.get_by_text("≠ contradictory")).to_be_visible()
+        expect(
+            compare.get_by_text("alpha: Scores are not shown, because eval_summary.json has errors.")
+        ).to_be_visible()
+        expect(runs.get_by_text("1 run whose evidence changed since this list was drawn.")).to_be_visible()
+        summary.write_bytes(sound)
+        manifest.write_bytes(manifest.read_bytes()[:300])
+        expect(page.locator(".tp-head").get_by_text("partial")).to_be_visible()
+        expect(package.get_by_text("◔ partial")).to_be_visible()
+        shutil.rmtree(folders[0])
+        expect(page.get_by_text("There is no run alpha in")).to_be_visible()
+        expect(compare.get_by_text("Choose a run to compare with beta")).to_be_visible()
+        expect(package.get_by_text("Choose the runs to hand in")).to_be_visible()
+        expect(runs.get_by_text("1 run whose folder is gone since this list was drawn.")).to_be_visible()

@@ -6,6 +6,7 @@ import fcntl
 import gc
 import os
 import shutil
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,7 +14,10 @@ import pytest
 from mutations import apply
 from synthetic import STARTED, write_run
 
-from evidence.index.runs import MOST_POINTS, RunIndex, index_folder, index_runs
+from evidence.index.entries import Entry
+from evidence.index.runs import MOST_POINTS, RunIndex, index_folder, index_runs, summary_of
+from evidence.judge.judgement import judge, report_of
+from evidence.records.ours import read_run
 from evidence.run.lock import RunLock
 from schemas.problems.problem import ProblemError
 
@@ -183,15 +187,27 @@ def test_named_pipe_does_not_block_the_list(tmp_path: Path) -> None:
     assert [summary.grade for summary in index_runs(tmp_path)] == ["partial"]
 
 
-def test_what_took_long_rests_for_who_asks_every_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_at_work", [True, False], ids=["at work", "at its end"])
+def test_a_run_that_is_at_work_rests_for_who_asks_every_second_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_at_work: bool
+) -> None:
     folder = write_run(tmp_path, "run")
-    monkeypatch.setattr("evidence.index.runs.LONG_SECONDS", -1.0)
     monkeypatch.setattr("evidence.index.runs.REST", 1e9)
     index = RunIndex(tmp_path)
-    assert [summary.grade for summary in index.refresh(rest=True)] == ["consistent"]
-    apply(folder, {"file": "metrics.jsonl", "line": 1, "pointer": "/loss", "value": 1.0})
-    assert [summary.grade for summary in index.refresh(rest=True)] == ["consistent"]
-    assert [summary.grade for summary in index.refresh()] == ["contradictory"]
+    with RunLock(folder) if is_at_work else nullcontext():
+        assert [summary.grade for summary in index.refresh(rest=True)] == ["consistent"]
+        monkeypatch.setattr("evidence.index.runs.LONG_SECONDS", -1.0)
+        index._looked_at = -1e12
+        assert index.is_current(folder)
+        apply(folder, {"file": "metrics.jsonl", "line": 1, "pointer": "/loss", "value": 1.0})
+        assert index.is_current(folder) == is_at_work
+        grades = [summary.grade for summary in index.refresh(rest=True)]
+        assert grades == ["consistent" if is_at_work else "contradictory"]
+        assert [summary.grade for summary in index.refresh()] == ["contradictory"]
+        assert index.is_current(folder)
+    shutil.rmtree(folder)
+    assert not index.is_current(folder)
+    assert not index.is_current(tmp_path / "absent")
 
 
 def test_unchanged_runs_are_the_same_objects_and_reports_are_kept(tmp_path: Path) -> None:
@@ -217,6 +233,34 @@ def test_a_look_does_not_wait_for_the_collector(tmp_path: Path) -> None:
     assert gc.isenabled()
 
 
+def test_a_long_run_holds_up_no_other_and_comes_next_when_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, name in enumerate(("short", "long-1", "long-2", "long-3")):
+        write_run(tmp_path, name, seed=number, steps=2)
+    monkeypatch.setattr("evidence.index.runs.LONG_BYTES", 100_000)
+    for number, name in enumerate(("long-3", "long-2", "long-1")):
+        (tmp_path / name / "large.txt").write_bytes(bytes(200_000))
+        os.utime(tmp_path / name / "large.txt", (number + 3e9, number + 3e9))
+    index, order, changed = RunIndex(tmp_path), list[str](), list[str]()
+    monkeypatch.setattr("evidence.index.runs.read_batches", lambda folders, **_: map(read, folders))
+
+    def read(folder: Path) -> dict[Path, Entry]:
+        order.append(folder.name)
+        if folder.name == "long-1" and index.latest:
+            changed.extend(name for name in index.names() if not index.is_current(tmp_path / name))
+        if folder.name == "long-1":
+            index.asked = frozenset({"long-3"})
+        return {folder: Entry(judged=judge(run := read_run(folder)), summary=summary_of(run, report_of(run)))}
+
+    index.refresh()
+    assert order == ["short", "long-1", "long-3", "long-2"]
+    (tmp_path / "short" / "notes.json").write_text("{")
+    (tmp_path / "long-1" / "notes.json").write_text("{")
+    index.refresh()
+    assert changed == ["long-1"], "the short run is judged again before the long one is read"
+
+
 def test_links_are_left_out_where_that_is_asked(tmp_path: Path) -> None:
     outside = write_run(tmp_path / "outside", "run")
     root = tmp_path / "root"
@@ -240,7 +284,7 @@ def test_a_reading_says_what_it_has_so_far_and_begins_with_what_was_written_last
     assert [len(some) for some in seen] == list(range(1, 31))
     order = [next(iter(now - before)) for before, now in zip([set[str](), *seen], seen, strict=False)]
     newest_first = names[::-1]
-    assert order == [*newest_first[1:21], newest_first[0], *newest_first[21:]], "a long run lets a screenful go first"
+    assert order == [*newest_first[1:], newest_first[0]], "a long run lets all others go first"
     assert {run.path.name for run in index.so_far()} == set(names)
     (tmp_path / "run-07" / "notes.json").write_text("{")
     index.refresh(progress=lambda done, total: seen.append({run.path.name for run in index.so_far()}))

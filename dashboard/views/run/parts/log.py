@@ -11,7 +11,7 @@ import streamlit as st
 
 from dashboard.shared.parts import markup
 from dashboard.shared.parts.markup import safe
-from dashboard.shared.reading.log_tail import LEVELS, OTHER, matching
+from dashboard.shared.reading.log_tail import LEVELS, OTHER
 from dashboard.shared.session import reading
 from dashboard.shared.words.text import glimpse
 from dashboard.shared.words.times import clock, date_and_time
@@ -20,16 +20,12 @@ from schemas.problems.words import counted
 from schemas.reading.values import text_at
 
 _LONGEST = 2000
-_MOST_LINES = 500
 
 
 def section(folder: Path, *, following: bool) -> None:
     """Draw the log, newest last; while the run is at work the newest come first, where the eye is."""
-    log = reading.log_of(folder)
-    if not log.records:
-        markup.empty("No log", "This run has no log.jsonl that can be read.")
-        return
-    with st.container(horizontal=True, vertical_alignment="bottom"):
+    place = st.container(horizontal=True, vertical_alignment="bottom")
+    with place:
         levels = st.multiselect(
             "Levels",
             [*LEVELS, OTHER],
@@ -39,16 +35,18 @@ def section(folder: Path, *, following: bool) -> None:
             help="Other: a missing or unknown level.",
         )
         words = st.text_input("Search", key="in_log", bind="query-params", icon=":material/search:")
-    shown = matching(log.records, levels, words or "")
-    last = shown[-_MOST_LINES:]
-    said = f"{formats.count(len(shown))} of {formats.count(log.total)} records"
-    if len(last) < len(shown):
-        said += f", the newest {formats.count(len(last))} of them below"
+    log = reading.log_of(folder, levels, words or "")
+    if not log.total:
+        markup.empty("No log", "This run has no log.jsonl that can be read.")
+        return
+    said = f"{formats.count(log.found)} of {formats.count(log.total)} records"
+    if len(log.records) < log.found:
+        said += f", the newest {formats.count(len(log.records))} of them below"
     said += "; newest first while the run is running." if following else "."
     if log.unread:
         said += f" {counted(log.unread, 'line')} could not be read."
     markup.note(said)
-    show(reversed(last) if following else last, reading.reader_zone())
+    show(reversed(log.records) if following else log.records, reading.reader_zone())
 
 
 def show(records: Iterable[Mapping[str, Any]], zone: tzinfo) -> None:

@@ -53,12 +53,29 @@ def _values(row: Row, key: str) -> Sequence[object]:
     return row.summary.tags if key == TAG else (row.cells[key],)
 
 
+def outdated(shown: Sequence[RunSummary], now: Sequence[RunSummary]) -> list[str]:
+    """Return the names of runs that ended before, and whose evidence changed since or whose folder is gone."""
+    after = {summary.path.name: summary for summary in now}
+    return [
+        before.path.name
+        for before in shown
+        if before.status != "running"
+        and ((found := after.get(before.path.name)) is None or _evidence(found) != _evidence(before))
+    ]
+
+
+def _evidence(summary: RunSummary) -> object:
+    return summary.grade, summary.problem_count, summary.documents, summary.score
+
+
 def news(shown: Sequence[RunSummary], now: Sequence[RunSummary]) -> str:
     """Return what is new in a few words, `2 new runs and 1 run that ended`; empty for nothing."""
     before, after = ({summary.path.name: summary.status for summary in each} for each in (shown, now))
     came, went = after.keys() - before.keys(), before.keys() - after.keys()
     ended = [name for name, status in before.items() if status == "running" and after.get(name, status) != "running"]
+    changed = set(outdated(shown, now)) - went
     said = [counted(len(came), "new run")] if came else []
     said += [f"{counted(len(ended), 'run')} that ended"] if ended else []
+    said += [f"{counted(len(changed), 'run')} whose evidence changed"] if changed else []
     said += [f"{counted(len(went), 'run')} whose folder is gone"] if went else []
     return listed(said, last="and") if said else ""

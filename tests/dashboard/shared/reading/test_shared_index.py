@@ -120,6 +120,18 @@ def test_what_is_worth_waiting_for_is_waited_for(tmp_path: Path, done: int, tota
     assert [run.path.name for run in found] == ["run"]
 
 
+def test_one_long_run_holds_up_no_other(tmp_path: Path) -> None:
+    write_run(tmp_path, "run")
+    write_run(tmp_path, "newest", seed=1)
+    index = Step(tmp_path, done=1, total=2)
+    shared = SharedIndex(index)
+    assert [run.path.name for run in shared.known(lambda done, total: None)] == ["newest"]
+    named = shared.known(lambda done, total: None, named=frozenset({"newest", "absent"}))
+    assert [run.path.name for run in named] == ["newest"], "what is not there is not waited for"
+    assert index.asked == {"newest"}
+    index.go_on.set()
+
+
 def test_what_a_page_has_changed_is_known_at_once(tmp_path: Path) -> None:
     write_run(tmp_path, "run")
     index = Slow(tmp_path)
