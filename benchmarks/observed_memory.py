@@ -107,7 +107,7 @@ def measured(case: Case) -> dict[str, Any]:
     """Return one case, run as its user would."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        model = case.model if "/" not in case.model else str(model_files(case, folder / "model"))
+        model = case.model if "/" not in case.model else str(model_files(case.model, folder / "model"))
         items = folder / "items.jsonl"
         items.write_text(
             "".join(
@@ -148,21 +148,21 @@ def measured(case: Case) -> dict[str, Any]:
     }
 
 
-def model_files(case: Case, folder: Path) -> Path:
+def model_files(name: str, folder: Path, element_type: str = "float32") -> Path:
     """Write a model of public shapes with random weights and the built-in tokenizer, and return its folder."""
-    shapes = folder_of(case.model)
+    shapes = folder_of(name)
     assert shapes is not None, "the shapes ship"
-    source = planned_source(case.model)
-    model = model_of(config_of({"model": {"name": case.model}}), source)
+    source = planned_source(name)
+    model = model_of(config_of({"model": {"name": name}}), source)
     generator = np.random.default_rng(0)
     params = {
         name: jnp.asarray(generator.normal(0, 0.02, shape.shape), shape.dtype) for name, shape in model.shapes.items()
     }
     folder.mkdir()
-    write_weights(folder, params, source.family.links(source.spec), "float32", SHARD_BYTES, lambda: None)
+    write_weights(folder, params, source.family.links(source.spec), element_type, SHARD_BYTES, lambda: None)
     (folder / files.CONFIG).write_text((shapes / files.CONFIG).read_text())
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        (folder / name).write_text((BUILTIN_TOKENIZER / name).read_text())
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / file).write_text((BUILTIN_TOKENIZER / file).read_text())
     return folder
 
 

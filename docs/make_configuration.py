@@ -9,6 +9,7 @@ from typing import Any
 
 from schemas.catalog import resolved, schema, types_of
 from trainer.config.sources import FLAGS
+from trainer.planning.kept_programs import DEFAULT_MIB
 
 PAGE = Path(__file__).parent / "configuration.md"
 
@@ -41,6 +42,11 @@ trainproof train --config config.yaml --set optimizer.learning_rate=1e-4 --set l
 trainproof train --config config.yaml --smoke_steps 2 --device cpu
 ```
 
+Beside the file stand settings of the machine, as environment variables, which no result depends on. In the folder
+`TRAINPROOF_CACHE` (by default `~/.cache/trainproof`) compiled programs and answers of compilers are kept between runs;
+programs take at most `TRAINPROOF_CACHE_MIB` there ({mib} by default; 0 keeps none). `JAX_COMPILATION_CACHE_DIR` and
+`JAX_ENABLE_COMPILATION_CACHE=false` are JAX's own and come first.
+
 `trainproof plan --config config.yaml` says what a configuration needs before anything is spent, and the Launch page of
 `trainproof dashboard` is a form of these same keys. This page is made from the schema by `docs/make_configuration.py`.
 """
@@ -52,7 +58,7 @@ def page() -> str:
     flags = ", ".join(f"`{flag}`" for flag in sorted(FLAGS.values()))
     plain = {key: node for key, node in document["properties"].items() if "properties" not in node}
     groups = {key: node for key, node in document["properties"].items() if "properties" in node}
-    lines = [OPENING.format(flags=flags), "## The run itself", "", *table("", plain)]
+    lines = [OPENING.format(flags=flags, mib=DEFAULT_MIB), "## The run itself", "", *table("", plain)]
     for name, group in groups.items():
         lines += [
             "",

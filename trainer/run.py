@@ -31,7 +31,7 @@ from trainer.loop.saving import Checkpoints
 from trainer.loop.stop import StopRequest
 from trainer.loop.task import Task, without_reference
 from trainer.loop.train import Loop, Outcome, train
-from trainer.model.params import Params
+from trainer.model.params import Params, params_sha256
 from trainer.objectives.contradictions import contradictions
 from trainer.objectives.data import Data, record_data
 from trainer.planning.devices import Devices, choose_devices
@@ -92,9 +92,12 @@ def run(request: RunRequest, watch: Watch) -> int:
         record_program(
             recorder, programs.steps, states[0], of_model, task, data, weights=weights, forced=request.forced
         )
+        recorder.update("result", compiled_before=programs.compiled_before)
         evaluator = evaluator_of(task, data, recorder, stop, watch, begins=partial(memory.begins, "decode"))
         baseline = evaluator.evaluate_untrained(states[0], of_model, recorder) if evaluator else None
-        checkpoints = Checkpoints(recorder.folder, keep=config.checkpoint.keep, frozen=frozen)
+        # The manifest states the hash of the model's own; those of a reference are hashed with them.
+        hashed = params_sha256(frozen) if task.reference else recorder.manifest["model"].get("frozen_sha256")
+        checkpoints = Checkpoints(recorder.folder, keep=config.checkpoint.keep, frozen_sha256=hashed)
         loop = Loop(
             task=task,
             step=programs.steps,

@@ -36,6 +36,7 @@ PLACES: Mapping[str, str] = {
     "precision.params": "model.dtypes.params",
     "precision.compute": "model.dtypes.compute",
     "memory.remat": "training.remat",
+    "memory.layers": "training.layers",
     "memory.loss_chunk_tokens": "training.loss_chunk_tokens",
     "memory.donate": "training.donation.effective",
     "mesh.device": "devices.platform",
@@ -51,6 +52,7 @@ FLOAT32 = 1e-6
 _LEFT_TO_THE_PROGRAM = {
     "model.revision": None,
     "model.weights": None,
+    "memory.layers": "auto",
     "mesh.device": "auto",
     "mesh.devices": None,
     "data.template": None,

@@ -67,9 +67,9 @@ def params_after_three_steps(config: Config) -> str:
 def training(config: Config) -> dict[str, Any]:
     """Return the manifest's group `training` as read back from what was built."""
     task = task_of(config)
-    [state], _ = initial_state(task)
+    [state], frozen = initial_state(task)
     program = train_program(task).compile()
-    group = training_group(task, program, state, forced=False)
+    group = training_group(task, program, state, frozen, forced=False)
     dtypes = sorted({str(value.dtype) for value in state.trained.values()})
     return group | {
         "compute": effective.compute_dtype(program.jaxpr),
@@ -191,6 +191,7 @@ EFFECTS: dict[str, tuple[list[str], Observe]] = {
     "precision.compute": (["precision.compute=bfloat16"], of_training("compute")),
     "precision.cpu_isa": (["precision.cpu_isa=native"], of_training("products")),
     "memory.remat": (["memory.remat=none"], of_training("remat")),
+    "memory.layers": (["memory.layers=scanned"], of_training("layers")),
     "memory.loss_chunk_tokens": (["memory.loss_chunk_tokens=null"], of_training("chunk")),
     "memory.donate": (["memory.donate=false"], of_training("donation", "effective")),
     "mesh.device": (

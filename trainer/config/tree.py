@@ -100,9 +100,10 @@ class Precision:
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
-    """What is recomputed instead of kept."""
+    """What is recomputed instead of kept, and how layers lie."""
 
     remat: Literal["none", "layer"] = "layer"
+    layers: Literal["auto", "unrolled", "scanned"] = "auto"
     loss_chunk_tokens: int | None = 1024
     donate: bool = True
 

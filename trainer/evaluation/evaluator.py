@@ -20,6 +20,7 @@ from trainer.loop.stop import StopRequest
 from trainer.loop.task import Task
 from trainer.methods.method import joined
 from trainer.model.params import Params, params_sha256
+from trainer.model.stacking import apart_on_devices
 from trainer.objectives.data import Data
 from trainer.recorder.progress import Watch
 from trainer.recorder.recorder import Recorder
@@ -88,7 +89,7 @@ class Evaluator:
 
     def answers(self, state: TrainState, frozen: Params, *, file: str, what: str) -> Answered:
         """Return a model's answers, each written to `file` as it came."""
-        params = joined(state.trained, frozen)
+        params = apart_on_devices(joined(state.trained, frozen))
         self.begins()
         evaluated = answer_set(
             self.items,

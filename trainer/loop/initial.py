@@ -21,6 +21,8 @@ from trainer.methods.method import split
 from trainer.model.files.loading import load_params
 from trainer.model.lora import is_lora
 from trainer.model.params import Params, params_sha256
+from trainer.model.runs import members
+from trainer.model.stacking import stacked
 from trainer.recorder.failure import explain_full_device
 
 ANOTHER_BASE = Rule(
@@ -107,8 +109,11 @@ def some_params(task: Task, wanted: Callable[[str], bool], draw: Compiled | None
     if not model.reads_weights:
         drawn: Params = (draw or draw_program(task, wanted).compile()).call()
         return drawn
-    read = load_params(model.source, placed(model.base, task))
-    found = {name: value for name, value in read.items() if wanted(name)}
+    read = load_params(model.source, placed(model.base, task), on_devices=not task.is_scanned)
+    read = {name: value for name, value in read.items() if wanted(name)}
+    found = stacked(
+        read, {name: shape for name, shape in placed(task.shapes, task).items() if members(name)[0] in read}
+    )
     if model.adapters:
         found |= (draw or draw_program(task, lambda name: is_lora(name) and wanted(name)).compile()).call()
     return dict(sorted(found.items()))

@@ -23,7 +23,9 @@ from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
 from trainer.loop.state import placed
 from trainer.loop.task import Task
-from trainer.model.params import Params, owned
+from trainer.model.params import Params
+from trainer.model.placing import owned
+from trainer.model.stacking import apart
 
 BAD_PARAMS = Rule(
     "TP056",
@@ -79,12 +81,12 @@ def keep_params(folder: Path, trained: Params, task: Task) -> None:
 
     Args:
         folder: of the run.
-        trained: by name.
+        trained: by name, every layer by itself or stacked.
         task: what was trained.
     """
     if not are_kept(task):
         return
-    arrays = {name: np.ascontiguousarray(jax.device_get(value)) for name, value in trained.items()}
+    arrays = {name: np.ascontiguousarray(jax.device_get(value)) for name, value in apart(trained).items()}
     write_bytes(folder / layout.TRAINED_PARAMS, save(arrays))
 
 

@@ -24,7 +24,7 @@ from trainer.loop.state import state_shapes
 from trainer.loop.step import TrainState
 from trainer.loop.stored import StoredState, state_of, stored
 from trainer.loop.task import Task
-from trainer.model.params import owned
+from trainer.model.placing import owned
 
 MOST_STATES = 4
 """States that a run keeps at most."""
@@ -144,4 +144,4 @@ def read_state(path: Path, like: TrainState) -> TrainState:
         owned(jax.device_put(arrays[name], shape.sharding or like.step.sharding)) for name, shape in shapes.items()
     ]
     state: StoredState = jax.tree.unflatten(jax.tree.structure(stored(like)), leaves)
-    return state_of(state)
+    return state_of(state, like)

@@ -14,6 +14,7 @@ import numpy as np
 import optax
 
 from trainer.config.tree import Optimizer
+from trainer.model.runs import is_stack
 
 
 def build_schedule(optimizer: Optimizer, *, steps: int) -> optax.Schedule:
@@ -108,8 +109,13 @@ def with_implicit_promotion(optimizer: optax.GradientTransformation) -> optax.Gr
 
 
 def matrices(params: Any) -> Any:
-    """Return a tree that is true where a parameter has two axes or more."""
-    return jax.tree.map(lambda leaf: jnp.ndim(leaf) >= 2, params)
+    """Return a tree that is true where a parameter has two axes or more, the axis of a stack's layers not counted."""
+    return jax.tree_util.tree_map_with_path(lambda path, leaf: jnp.ndim(leaf) - _is_of_stack(path) >= 2, params)
+
+
+def _is_of_stack(path: tuple[Any, ...]) -> bool:
+    """Return whether a place in a tree is the name of a stack."""
+    return any(isinstance(part, jax.tree_util.DictKey) and is_stack(str(part.key)) for part in path)
 
 
 def recognised_optimizer(opt_state: Any) -> str:

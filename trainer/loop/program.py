@@ -14,7 +14,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,17 +25,17 @@ from jaxtyping import Array, Key
 
 from trainer.data.prompts import Asked
 from trainer.generate.decode import decode_under, padded
+from trainer.loop.alarms import without_alarms
 from trainer.loop.mesh import batch_sharding
 from trainer.loop.state import first_state_of, optimizer_of, placed, random_params, shardings_of, state_shapes
 from trainer.loop.step import LossSums, Params, build_step
 from trainer.loop.task import REFERENCE, Task, without_reference
 from trainer.methods.method import joined
-from trainer.methods.model import Model
 from trainer.model.build import without_adapters
 from trainer.model.decoder import Decoder
 from trainer.model.lora import is_lora
 from trainer.model.params import bind
-from trainer.objectives.objective import Microbatch, Objective, Sums
+from trainer.objectives.objective import Microbatch, Sums
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +49,9 @@ class Compiled:
     jaxpr: Any
     """The traced program, for reading back what runs."""
     seconds: float
-    """How long tracing and compiling took."""
+    """How long tracing and compiling took, or reading what was compiled before."""
+    is_kept: bool = False
+    """Whether it was compiled before, by this run or an earlier one, and read from JAX's cache."""
 
     @property
     def peak_bytes(self) -> int | None:
@@ -71,6 +74,26 @@ class Compiled:
         return int(analysis.temp_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes)
 
 
+HIT = "/jax/compilation_cache/cache_hits"
+"""What JAX calls it when it finds a program in its cache."""
+
+
+@contextmanager
+def cache_hits() -> Iterator[list[str]]:
+    """Give a list that grows with every program that JAX takes from its cache while it is open."""
+    hits: list[str] = []
+
+    def heard(event: str, **_: Any) -> None:
+        if event == HIT:
+            hits.append(event)
+
+    jax.monitoring.register_event_listener(heard)
+    try:
+        yield hits
+    finally:
+        jax.monitoring.unregister_event_listener(heard)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Program:
     """A program before it is compiled."""
@@ -90,13 +113,14 @@ class Program:
         """Compile it for the devices of its arguments, which need not be there."""
         began = time.perf_counter()
         traced = self.function.trace(*self.arguments, **self.settings)
-        executable = traced.lower().compile()
+        with without_alarms(), cache_hits() as hits:
+            executable = traced.lower().compile()
         seconds = time.perf_counter() - began
         # A CPU's arrays of 4-bit numbers do not state a layout that its own executables accept. The jitted function
         # takes them, and finds what was compiled here.
         packed = any(leaf.dtype == jnp.uint4 for leaf in jax.tree.leaves(self.arguments) if hasattr(leaf, "dtype"))
         call = self.function if packed else executable
-        return Compiled(call=call, executable=executable, jaxpr=traced.jaxpr, seconds=seconds)
+        return Compiled(call=call, executable=executable, jaxpr=traced.jaxpr, seconds=seconds, is_kept=bool(hits))
 
 
 def programs_of(task: Task, *, asked: Asked | None = None) -> dict[str, Program]:
@@ -129,7 +153,7 @@ def draw_program(task: Task, wanted: Callable[[str], bool]) -> Program:
     def drawn() -> Params:
         return {name: value for name, value in random_params(task).items() if wanted(name)}
 
-    shapes = placed({name: shape for name, shape in task.model.shapes.items() if wanted(name)}, task)
+    shapes = placed({name: shape for name, shape in task.shapes.items() if wanted(name)}, task)
     function = jitted(task, drawn, out_shardings=shardings_of(shapes))
     return Program(function=function, arguments=(), settings={})
 
@@ -181,7 +205,7 @@ def train_program(task: Task, length: int | None = None) -> Program:
     optimizer = optimizer_of(task)
     config = task.config
     step = build_step(
-        loss_of(task.model, task.objective),
+        loss_of(task),
         optimizer,
         max_grad_norm=config.optimizer.max_grad_norm,
         seed=config.seed,
@@ -214,21 +238,22 @@ def decode_program(task: Task, asked: Asked) -> Program:
     )
 
 
-def loss_of(model: Model, objective: Objective) -> LossSums:
-    """Return the objective's sums as a function of a model's parameters."""
+def loss_of(task: Task) -> LossSums:
+    """Return the objective's sums as a function of the model's parameters."""
+    model, objective = task.model, task.objective
     drops = any(lora.dropout > 0 for lora in model.adapters.values())
 
     def loss_sums(trained: Params, frozen: Params, batch: Microbatch, key: Key[Array, ""]) -> Sums:
-        decoder = bind(model.graphdef, joined(trained, without_reference(frozen)))
+        decoder = bind(task.graphdef, joined(trained, without_reference(frozen)))
         dropout_key = key if drops else None
         if not objective.needs_reference:
             return objective.loss_sums(decoder, batch, dropout_key)
-        return objective.loss_sums(decoder, batch, dropout_key, reference_model(model, trained, frozen))
+        return objective.loss_sums(decoder, batch, dropout_key, reference_model(task, trained, frozen))
 
     return loss_sums
 
 
-def reference_model(model: Model, trained: Params, frozen: Params) -> Decoder:
+def reference_model(task: Task, trained: Params, frozen: Params) -> Decoder:
     """Return the model as it was before training: its adapters switched off, or with the parameters kept of then."""
     kept = {name.removeprefix(REFERENCE): value for name, value in frozen.items() if name.startswith(REFERENCE)}
-    return bind(model.graphdef, kept) if kept else without_adapters(bind(model.graphdef, joined(trained, frozen)))
+    return bind(task.graphdef, kept) if kept else without_adapters(bind(task.graphdef, joined(trained, frozen)))

@@ -25,6 +25,7 @@ from trainer.loop.task import Task
 from trainer.methods.method import joined
 from trainer.model.params import Params, parameter_count, params_sha256
 from trainer.model.quantised import is_quantised, is_scales
+from trainer.model.runs import is_stack
 from trainer.objectives.data import Data
 from trainer.recorder.recorder import Recorder
 
@@ -54,7 +55,7 @@ def record_program(
     """
     program = steps.longest
     of_model = model_group(task, program, state, frozen, weights=weights)
-    training = training_group(task, program, state, forced=forced)
+    training = training_group(task, program, state, frozen, forced=forced)
     recorder.set(model=of_model, training=training)
     recorder.set(effective=effective_group(recorder.manifest, task, data))
     recorder.update("result", compile_seconds=steps.seconds)
@@ -76,9 +77,9 @@ def record_program(
 
 
 def compiled_in(steps: Steps) -> str:
-    """Return how long compiling took, of each length where there are several."""
+    """Return how long compiling took, of each length where there are several, or reading what was compiled before."""
     if len(steps.by_length) == 1:
-        return f"compiled in {steps.seconds:.1f} s"
+        return f"compiled {'before, read ' if steps.longest.is_kept else ''}in {steps.seconds:.1f} s"
     each = ", ".join(f"train_{length} in {step.seconds:.1f} s" for length, step in steps.by_length.items())
     return f"compiled for {len(steps.by_length)} lengths of sequences: {each}"
 
@@ -110,8 +111,8 @@ def most_common_dtype(params: Params) -> str:
     return stored.most_common(1)[0][0]
 
 
-def training_group(task: Task, program: Compiled, state: TrainState, *, forced: bool) -> dict[str, Any]:
-    """Return the group `training`: the effective settings of a compiled step and its state."""
+def training_group(task: Task, program: Compiled, state: TrainState, frozen: Params, *, forced: bool) -> dict[str, Any]:
+    """Return the group `training`: the effective settings of a compiled step, its state, what is frozen."""
     config, devices = task.config, task.mesh.size
     state_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state.opt_state))
     recomputed = effective.rematerialised_blocks(program.jaxpr) > task.objective.rematerialised_blocks
@@ -131,6 +132,7 @@ def training_group(task: Task, program: Compiled, state: TrainState, *, forced: 
         "tokens_per_step": task.tokens_per_step,
         "sequence_length": config.data.max_length,
         "remat": "layer" if recomputed else "none",
+        "layers": "scanned" if any(map(is_stack, (*state.trained, *frozen))) else "unrolled",
         "loss_chunk_tokens": config.memory.loss_chunk_tokens,
         "donation": effective.donation(program.executable, state),
         "mesh": {"devices": devices, "shard_params": effective.is_split(state)},

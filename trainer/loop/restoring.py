@@ -15,7 +15,7 @@ from trainer.loop.loss_scale import first_loss_scale
 from trainer.loop.saving import quiet_writers
 from trainer.loop.step import TrainState
 from trainer.loop.stored import FROZEN_HASH, HASH, SCALED, StoredState, state_of, state_sha256, stored
-from trainer.model.params import owned
+from trainer.model.placing import owned
 from trainer.recorder.failure import explain_full_device
 
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, AssertionError)
@@ -85,7 +85,7 @@ def restored(run_folder: Path, step: int, like: TrainState) -> TrainState:
         parts = parts._replace(loss_scale=None)
     elif parts.loss_scale is None:
         parts = parts._replace(loss_scale=jax.device_put(first_loss_scale(), like.step.sharding))
-    return state_of(parts)
+    return state_of(parts, like)
 
 
 def saved_shapes(like: TrainState, *, scaled: bool) -> StoredState:

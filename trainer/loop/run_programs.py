@@ -45,6 +45,11 @@ class RunPrograms:
         }
         return {name: programs for name, programs in found.items() if programs}
 
+    @property
+    def compiled_before(self) -> list[str]:
+        """The names of those that were read from the cache of compiled programs."""
+        return [name for name, programs in self.by_name.items() if all(each.is_kept for each in programs)]
+
     def observed_by(self, memory: MemoryWatch) -> RunPrograms:
         """Return the programs with each counted as a part of the run from its first call on."""
         begins = self.beginning

@@ -25,7 +25,6 @@ from evidence.run.layout import CHECKPOINTS
 from trainer.loop.disk import refuse_full_disk
 from trainer.loop.step import TrainState
 from trainer.loop.stored import FROZEN_HASH, HASH, SCALED, state_sha256, stored
-from trainer.model.params import Params, params_sha256
 
 UNFINISHED = ".orbax-checkpoint-tmp"
 """End of the name of a checkpoint that is being written."""
@@ -34,15 +33,15 @@ UNFINISHED = ".orbax-checkpoint-tmp"
 class Checkpoints:
     """The checkpoints of one run folder; the newest `keep` stay."""
 
-    def __init__(self, run_folder: Path, *, keep: int, frozen: Params | None = None) -> None:
+    def __init__(self, run_folder: Path, *, keep: int, frozen_sha256: str | None = None) -> None:
         """Open the folder's checkpoints; nothing is written yet.
 
         Args:
             run_folder: of the run.
             keep: how many stay.
-            frozen: the parameters that are not saved; only their hash is.
+            frozen_sha256: hash of the parameters that are not saved. None: there are none.
         """
-        self._beside = {FROZEN_HASH: params_sha256(frozen)} if frozen else {}
+        self._beside = {FROZEN_HASH: frozen_sha256} if frozen_sha256 else {}
         self._folder = (run_folder / CHECKPOINTS).absolute()
         self._manager = ocp.CheckpointManager(
             self._folder,

@@ -45,7 +45,7 @@ def state_shapes(task: Task) -> TrainState:
 def unplaced_state(task: Task) -> TrainState:
     """Return the shapes and types of a run's state, wherever it lies."""
     config = task.config
-    shapes = tuple(task.model.trained.items())
+    shapes = tuple(task.trained.items())
     return _state_of_shapes(config.optimizer, config.limits.steps, shapes, scaled=is_scaled(config.precision))
 
 
@@ -83,7 +83,7 @@ def optimizer_of(task: Task) -> optax.GradientTransformation:
 
 
 def random_params(task: Task) -> Params:
-    """Return random parameters, equal for equal seeds."""
+    """Return random parameters as they lie while they are trained, equal for equal seeds."""
     config = task.config
     decoder = build(
         task.model.source.spec,
@@ -93,5 +93,6 @@ def random_params(task: Task) -> Params:
         remat=config.memory.remat,
         adapters=task.model.adapters,
         quantised=task.model.quantised,
+        runs=task.model.runs if task.is_scanned else (),
     )
     return flatten(decoder)[1]

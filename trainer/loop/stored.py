@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from trainer.loop.step import TrainState
+from trainer.model.stacking import tree_apart, tree_stacked
 
 HASH = "state_sha256"
 """Where the hash of the state stands in a checkpoint's own metadata; earlier checkpoints have none."""
@@ -39,13 +40,15 @@ class StoredState(NamedTuple):
 
 
 def stored(state: TrainState) -> StoredState:
-    """Return a state as it is stored."""
-    return StoredState(step=state.step, params=state.trained, opt_state=state.opt_state, loss_scale=state.loss_scale)
+    """Return a state as it is stored: every layer by itself."""
+    params, opt_state = tree_apart((state.trained, state.opt_state))
+    return StoredState(step=state.step, params=params, opt_state=opt_state, loss_scale=state.loss_scale)
 
 
-def state_of(parts: StoredState) -> TrainState:
-    """Return the state that is stored so; the inverse of `stored`."""
-    return TrainState(step=parts.step, trained=parts.params, opt_state=parts.opt_state, loss_scale=parts.loss_scale)
+def state_of(parts: StoredState, like: TrainState) -> TrainState:
+    """Return the state that is stored so, its layers stacked as those of `like`; the inverse of `stored`."""
+    trained, opt_state = tree_stacked((parts.params, parts.opt_state), (like.trained, like.opt_state))
+    return TrainState(step=parts.step, trained=trained, opt_state=opt_state, loss_scale=parts.loss_scale)
 
 
 def state_sha256(state: StoredState) -> str:

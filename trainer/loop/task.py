@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import jax.numpy as jnp
+from flax import nnx
 from jax.sharding import Mesh
 
 from trainer.config.tree import Config
 from trainer.data.buckets import lengths_of
+from trainer.methods.method import split
 from trainer.methods.model import Model, model_of
+from trainer.model.decoder import Decoder
 from trainer.model.params import Params
 from trainer.objectives import objective_of
 from trainer.objectives.objective import Objective
@@ -27,6 +30,23 @@ class Task:
     model: Model
     objective: Objective
     mesh: Mesh
+    is_scanned: bool = False
+    """Whether equal layers lie stacked while it is trained; checkpoints and evaluation have them apart."""
+
+    @property
+    def graphdef(self) -> nnx.GraphDef[Decoder]:
+        """The structure of the decoder that is trained."""
+        return self.model.stacked.graphdef if self.is_scanned else self.model.graphdef
+
+    @property
+    def shapes(self) -> Params:
+        """The shapes of all its parameters, as they lie while it is trained."""
+        return self.model.stacked.shapes if self.is_scanned else self.model.shapes
+
+    @property
+    def trained(self) -> Params:
+        """The shapes of the parameters that learn, as they lie then."""
+        return split(self.model.method, self.shapes)[0]
 
     @property
     def tokens_per_step(self) -> int:
@@ -54,17 +74,19 @@ class Task:
         Under adapters the frozen model is what it was, and nothing is kept besides.
         """
         kept = self.objective.needs_reference and not self.model.adapters
-        return {f"{REFERENCE}{name}": shape for name, shape in self.model.shapes.items()} if kept else {}
+        return {f"{REFERENCE}{name}": shape for name, shape in self.shapes.items()} if kept else {}
 
     @property
     def frozen(self) -> Params:
         """The shapes of all that a step reads and does not change: frozen parameters, and the reference's."""
-        return {**self.model.frozen, **self.reference}
+        return {**split(self.model.method, self.shapes)[1], **self.reference}
 
     def changed(self, config: Config) -> Task:
         """Return the task under another configuration of the same model, on the same devices."""
         model = model_of(config, self.model.source)
-        return Task(config=config, model=model, objective=objective_of(config), mesh=self.mesh)
+        return Task(
+            config=config, model=model, objective=objective_of(config), mesh=self.mesh, is_scanned=self.is_scanned
+        )
 
 
 def reference_of(trained: Params) -> Params:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from flax import nnx
 
@@ -14,14 +15,17 @@ from trainer.config.tree import Config
 from trainer.methods import method_of
 from trainer.methods.method import Method, split
 from trainer.model.adapters.merging import merged
-from trainer.model.build import abstract, projections
-from trainer.model.decoder import Decoder, Remat
+from trainer.model.build import abstract, layer_kinds, projections
+from trainer.model.decoder import Decoder
 from trainer.model.files.loading import refuse_unusable_weights
 from trainer.model.files.source import ModelSource, resolve
 from trainer.model.lora import Lora, is_lora
 from trainer.model.params import Params, flatten
 from trainer.model.quantised import Kind
+from trainer.model.runs import members, runs_of
 from trainer.model.spec import ModelSpec
+from trainer.model.stacking import apart
+from trainer.model.stacks import Remat
 from trainer.recorder.processor import NATIVE
 
 NO_WEIGHTS = Rule(
@@ -43,14 +47,79 @@ KEPT_KERNELS = Rule(
 
 
 @dataclass(frozen=True, kw_only=True)
+class Structure:
+    """Everything that a decoder is built of but its parameters."""
+
+    spec: ModelSpec
+    params_dtype: str
+    compute_dtype: str
+    remat: Remat
+    cpu_isa: str = NATIVE
+    adapters: tuple[tuple[str, Lora], ...] = ()
+    quantised: tuple[tuple[str, Kind], ...] = ()
+
+
+class Layout(NamedTuple):
+    """The layers of a decoder and what they hold; of equal layers one is looked at."""
+
+    runs: tuple[range, ...]
+    """The layers in runs of equal ones."""
+    shapes: Params
+    """The parameters by name, every layer by itself."""
+    projections: dict[str, tuple[int, ...]]
+    """The shape `[inputs outputs]` of each projection's kernel, by name."""
+
+
+@functools.lru_cache(maxsize=64)
+def layout_of(structure: Structure) -> Layout:
+    """Return the layers of a decoder; kept, as `built`."""
+    runs = runs_of(layer_kinds(structure.spec, dict(structure.adapters), dict(structure.quantised)))
+    found = built(structure, runs)
+    projections = {member: shape for name, shape in found.projections.items() for member in members(name)}
+    return Layout(runs, apart(found.shapes), projections)
+
+
+class Built(NamedTuple):
+    """A decoder without arrays."""
+
+    graphdef: nnx.GraphDef[Decoder]
+    shapes: Params
+    projections: dict[str, tuple[int, ...]]
+
+
+@functools.lru_cache(maxsize=64)
+def built(structure: Structure, runs: tuple[range, ...] = ()) -> Built:
+    """Return a decoder's structure, its shapes by name and those of its projections.
+
+    Kept, because a plan asks for the same few models once for each change that it tries.
+
+    Args:
+        structure: what it is built of.
+        runs: equal layers that are stacked. None: every layer by itself.
+    """
+    decoder = abstract(
+        structure.spec,
+        params_dtype=structure.params_dtype,
+        compute_dtype=structure.compute_dtype,
+        remat=structure.remat,
+        one_path=structure.cpu_isa != NATIVE,
+        adapters=dict(structure.adapters),
+        quantised=dict(structure.quantised),
+        runs=runs,
+    )
+    graphdef, shapes = flatten(decoder)
+    return Built(graphdef, shapes, {name: linear.shape for name, linear in projections(decoder).items()})
+
+
+@dataclass(frozen=True, kw_only=True)
 class Model:
     """A model and how it is adapted."""
 
     source: ModelSource
-    graphdef: nnx.GraphDef[Decoder]
-    """The decoder's structure, without parameters."""
+    structure: Structure
+    """What the decoder is built of."""
     shapes: Params
-    """Its parameters by name, as shapes."""
+    """Its parameters by name, as shapes, every layer by itself."""
     method: Method
     adapters: Mapping[str, Lora]
     """What the method adds, by the name of a projection."""
@@ -58,6 +127,21 @@ class Model:
     """The projections whose kernels are kept in few bits."""
     reads_weights: bool
     """Whether the first parameters come from files: else they are drawn."""
+
+    @property
+    def graphdef(self) -> nnx.GraphDef[Decoder]:
+        """The decoder's structure, without parameters, every layer by itself."""
+        return built(self.structure).graphdef
+
+    @property
+    def runs(self) -> tuple[range, ...]:
+        """Its layers in runs of equal ones."""
+        return layout_of(self.structure).runs
+
+    @property
+    def stacked(self) -> Built:
+        """The same decoder with equal layers stacked."""
+        return built(self.structure, self.runs)
 
     @property
     def origin(self) -> str:
@@ -94,23 +178,21 @@ def model_of(config: Config, source: ModelSource) -> Model:
         raise ProblemError(problems, exit_code=2)
     precision, method = config.precision, method_of(config)
     adapters = method.adapters(source)
-    structure = functools.partial(
-        _structure,
-        source.spec,
-        precision.params,
-        precision.compute,
-        config.memory.remat,
-        precision.cpu_isa,
-        tuple(adapters.items()),
+    structure = Structure(
+        spec=source.spec,
+        params_dtype=precision.params,
+        compute_dtype=precision.compute,
+        remat=config.memory.remat,
+        cpu_isa=precision.cpu_isa,
+        adapters=tuple(adapters.items()),
     )
-    graphdef, shapes, linears = structure(())
-    quantised = method.quantised(linears)
-    if quantised:
-        graphdef, shapes, _ = structure(tuple(quantised.items()))
+    quantised = method.quantised(layout_of(structure).projections)
+    structure = replace(structure, quantised=tuple(quantised.items()))
+    shapes = dict(layout_of(structure).shapes)
     return Model(
         source=source,
-        graphdef=graphdef,
-        shapes=dict(shapes),
+        structure=structure,
+        shapes=shapes,
         method=method,
         adapters=adapters,
         quantised=quantised,
@@ -128,33 +210,6 @@ def what_defeats_itself(config: Config) -> list[Problem]:
         what = f"method.base is {method.base} and memory.remat is none."
         problems.append(problem_of(KEPT_KERNELS, file=config.name, pointer="/memory/remat", what=what))
     return problems
-
-
-@functools.lru_cache(maxsize=64)
-def _structure(
-    spec: ModelSpec,
-    params_dtype: str,
-    compute_dtype: str,
-    remat: Remat,
-    cpu_isa: str,
-    adapters: tuple[tuple[str, Lora], ...],
-    quantised: tuple[tuple[str, Kind], ...],
-) -> tuple[nnx.GraphDef[Decoder], Params, dict[str, tuple[int, ...]]]:
-    """Return a decoder's structure, its shapes by name and those of its projections.
-
-    Kept, because a plan asks for the same few models once for each change that it tries.
-    """
-    decoder = abstract(
-        spec,
-        params_dtype=params_dtype,
-        compute_dtype=compute_dtype,
-        remat=remat,
-        one_path=cpu_isa != NATIVE,
-        adapters=dict(adapters),
-        quantised=dict(quantised),
-    )
-    graphdef, shapes = flatten(decoder)
-    return graphdef, shapes, {name: linear.shape for name, linear in projections(decoder).items()}
 
 
 def read_model(config: Config, problems: list[Problem], *, with_weights: bool = True) -> Model | None:

@@ -10,10 +10,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int
 
 from trainer.model import rope
 from trainer.model.layers import Dtypes, Linear, Norm
+from trainer.model.lora import Dropout
 from trainer.model.products import product, product_with_rows
 from trainer.model.spec import BlockSpec, ModelSpec
 
@@ -23,6 +24,18 @@ class KeyValues(NamedTuple):
 
     keys: Array
     values: Array
+
+
+class Varied(NamedTuple):
+    """How one layer sees and turns, where a part of a program stands for several that differ in it."""
+
+    window: Int[Array, ""]
+    """At least the number of keys where it sees all of them."""
+
+    cos: Float[Array, "batch seq half"]
+    """With 1, and 0 in `sin`, nothing is turned."""
+
+    sin: Float[Array, "batch seq half"]
 
 
 class Context(NamedTuple):
@@ -40,8 +53,11 @@ class Context(NamedTuple):
     padding: Int[Array, " batch"] | None = None
     """Slots at the start of each row's cache that hold no token. None: none."""
 
-    dropout_key: Key[Array, ""] | None = None
+    dropout: Dropout | None = None
     """For adapters that drop inputs. None: nothing is dropped."""
+
+    varied: Varied | None = None
+    """None: a layer sees and turns as its block says."""
 
 
 class Attention(nnx.Module):
@@ -79,11 +95,12 @@ class Attention(nnx.Module):
                 jax.lax.dynamic_update_slice_in_dim(cache.values, values, context.slot, axis=2),
             )
             keys, values = cache
-        mask = visible(context, window=self.block.window, keys=keys.shape[2])
+        window = self.block.window if context.varied is None else context.varied.window
+        mask = visible(context, window=window, keys=keys.shape[2])
         read = attend(query, keys, values, mask, scale=self.scale, softcap=self.softcap)
         batch, heads, seq, head_dim = read.shape
         merged = read.transpose(0, 2, 1, 3).reshape(batch, seq, heads * head_dim)
-        return self.out(merged, context.dropout_key), cache
+        return self.out(merged, context.dropout), cache
 
     def project(
         self, x: Float[Array, "batch seq embed"], context: Context
@@ -93,14 +110,15 @@ class Attention(nnx.Module):
         Float[Array, "batch kv_heads seq head_dim"],
     ]:
         """Return queries, keys and values; queries and keys normalised and turned where the block says so."""
-        query, keys, values = (
-            self.split(linear(x, context.dropout_key)) for linear in (self.query, self.key, self.value)
-        )
+        query, keys, values = (self.split(linear(x, context.dropout)) for linear in (self.query, self.key, self.value))
         if self.query_norm is not None and self.key_norm is not None:
             query, keys = self.query_norm(query), self.key_norm(keys)
-        if self.block.rope is None:
+        if context.varied is not None:
+            cos, sin = context.varied.cos, context.varied.sin
+        elif self.block.rope is None:
             return query, keys, values
-        cos, sin = rope.angles(self.block.rope, self.head_dim, context.positions, text_lengths(context))
+        else:
+            cos, sin = rope.angles(self.block.rope, self.head_dim, context.positions, text_lengths(context))
         return rope.rotate(query, cos, sin), rope.rotate(keys, cos, sin), values
 
     def split(self, x: Float[Array, "batch seq width"]) -> Float[Array, "batch heads seq head_dim"]:
@@ -109,7 +127,7 @@ class Attention(nnx.Module):
         return x.reshape(batch, seq, width // self.head_dim, self.head_dim).transpose(0, 2, 1, 3)
 
 
-def visible(context: Context, *, window: int | None, keys: int) -> Bool[Array, "#batch seq keys"]:
+def visible(context: Context, *, window: int | Int[Array, ""] | None, keys: int) -> Bool[Array, "#batch seq keys"]:
     """Return which keys (last axis) each token sees: itself and those before it, in its window and its own text.
 
     With window 2 the third token sees the second and itself. Padding sees only padding, or what is not used.
@@ -124,7 +142,7 @@ def visible(context: Context, *, window: int | None, keys: int) -> Bool[Array, "
         tokens = tokens + context.slot
     slots = jnp.arange(keys, dtype=jnp.int32)[None, :]
     seen = slots <= tokens
-    if window is not None and window < keys:
+    if not (window is None or (isinstance(window, int) and window >= keys)):
         seen = seen & (tokens - slots < window)
     seen = seen[None]
     if context.padding is not None:

@@ -6,17 +6,22 @@ Reading parameters from files is in `loading.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 from jax.typing import DTypeLike
 from jaxtyping import Array, Key
 
-from trainer.model.decoder import Decoder, Remat
+from trainer.model.decoder import Decoder
 from trainer.model.layers import Dtypes, Linear
-from trainer.model.lora import Lora
+from trainer.model.lora import Lora, first_matrices
 from trainer.model.quantised import Kind
-from trainer.model.spec import ModelSpec
+from trainer.model.runs import members, stack_of
+from trainer.model.spec import BlockSpec, ModelSpec
+from trainer.model.stacks import Remat
 
 
 def build(
@@ -29,6 +34,7 @@ def build(
     one_path: bool = False,
     adapters: Mapping[str, Lora] | None = None,
     quantised: Mapping[str, Kind] | None = None,
+    runs: tuple[range, ...] = (),
 ) -> Decoder:
     """Return a decoder with random parameters, equal for equal keys.
 
@@ -45,21 +51,65 @@ def build(
         one_path: whether the gradient of a product is a plain product too (`products.py`).
         adapters: by the name of the projection that gets one, such as `layers.0.attention.query` (`projections`).
         quantised: by the name of the projection whose kernel is kept in few bits.
+        runs: equal layers that are stacked, as `runs_of` tells them by `layer_kinds`. None: every layer by itself.
     """
     dtypes = Dtypes(params=params_dtype, compute=compute_dtype, one_path=one_path)
-    decoder = Decoder(spec, dtypes=dtypes, remat=remat, rngs=nnx.Rngs(params=key))
+    decoder = Decoder(spec, dtypes=dtypes, remat=remat, rngs=nnx.Rngs(params=key), runs=runs)
+    for name, linear in projections(decoder).items():
+        if kind := (quantised or {}).get(members(name)[0]):
+            linear.quantise(kind)
     # Apart from the model's own draws: a model starts the same with adapters and without.
-    rngs = nnx.Rngs(params=jax.random.fold_in(key, 1))
-    linears = projections(decoder)
-    for name, kind in sorted((quantised or {}).items()):
-        linears[name].quantise(kind)
-    for name, lora in sorted((adapters or {}).items()):
-        linears[name].add_lora(lora, rngs)
+    add_adapters(decoder, adapters or {}, jax.random.fold_in(key, 1))
     return decoder
 
 
+def add_adapters(decoder: Decoder, adapters: Mapping[str, Lora], key: Key[Array, ""]) -> None:
+    """Give projections their adapters, each drawn from a key of its own by its place among all names."""
+    places = {name: place for place, name in enumerate(sorted(adapters))}
+    before = first_numbers(adapters)
+    for name, linear in projections(decoder).items():
+        names = members(name)
+        if (lora := adapters.get(names[0])) is None:
+            continue
+        if not decoder.runs:
+            linear.add_lora(lora, *first_matrices(jax.random.fold_in(key, places[name]), *linear.shape, lora.rank))
+            continue
+        keys = jax.vmap(partial(jax.random.fold_in, key))(jnp.asarray([places[each] for each in names], jnp.uint32))
+        draw = partial(first_matrices, inputs=linear.shape[0], outputs=linear.shape[1], rank=lora.rank)
+        linear.add_lora(replace(lora, number=lora.number - before[layer_of(names[0])]), *jax.vmap(draw)(keys))
+    for stack, layer in decoder.layers.items() if decoder.runs else ():
+        layer.adapters_before = tuple(before.get(number, 0) for number in stack_of(stack))
+
+
+def first_numbers(adapters: Mapping[str, Lora]) -> dict[int, int]:
+    """Return the smallest number of any adapter in each layer that has one."""
+    found: dict[int, int] = {}
+    for name, lora in adapters.items():
+        found[layer_of(name)] = min(lora.number, found.get(layer_of(name), lora.number))
+    return found
+
+
+def layer_of(name: str) -> int:
+    """Return the layer of a projection: 3 of `layers.3.mlp.down`."""
+    return int(name.split(".")[1])
+
+
+def layer_kinds(
+    spec: ModelSpec, adapters: Mapping[str, Lora], quantised: Mapping[str, Kind]
+) -> list[tuple[BlockSpec, frozenset[tuple[str, object]]]]:
+    """Return what each layer is: equal ones have parameters of the same names and shapes."""
+    own: list[set[tuple[str, object]]] = [set() for _ in spec.blocks]
+    for name, lora in adapters.items():
+        own[layer_of(name)].add((name.split(".", 2)[2], replace(lora, number=0)))
+    for name, kind in quantised.items():
+        own[layer_of(name)].add((name.split(".", 2)[2], kind))
+    return [
+        (replace(block, rope=None, window=None), frozenset(each)) for block, each in zip(spec.blocks, own, strict=True)
+    ]
+
+
 def projections(decoder: Decoder) -> dict[str, Linear]:
-    """Return every projection of every layer by name: `layers.0.attention.query` to `layers.3.mlp.down`."""
+    """Return every projection of every layer or stack by name: `layers.0.attention.query` to `layers.3.mlp.down`."""
     nodes = {".".join(map(str, path)): node for path, node in nnx.iter_graph(decoder)}
     return {name: node for name, node in sorted(nodes.items()) if isinstance(node, Linear)}
 
@@ -80,6 +130,7 @@ def abstract(
     one_path: bool = False,
     adapters: Mapping[str, Lora] | None = None,
     quantised: Mapping[str, Kind] | None = None,
+    runs: tuple[range, ...] = (),
 ) -> Decoder:
     """Return the decoder with shapes and dtypes in place of arrays; takes no memory for parameters."""
 
@@ -93,6 +144,7 @@ def abstract(
             one_path=one_path,
             adapters=adapters,
             quantised=quantised,
+            runs=runs,
         )
 
     decoder: Decoder = nnx.eval_shape(shapes_only)

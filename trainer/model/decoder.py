@@ -1,49 +1,26 @@
 """The decoder: tokens become hidden states, hidden states become logits.
 
-The two are apart so that a loss can take logits in chunks and never hold `[batch seq vocab]`. Layers are a plain list,
-not a scan over stacked parameters: each layer's gradient is then an array of its own, which an update can consume as
-soon as it exists. Random parameters are made in `build.py`, decoding with a cache in `trainer/generate`.
+The two are apart so that a loss can take logits in chunks and never hold `[batch seq vocab]`. Layers are a plain list:
+each layer's gradient is then an array of its own, which an update can consume as soon as it exists. Or equal layers are
+stacked, and a loop goes over them (`stacks.py`): a program then holds such a layer once, and is compiled in a fraction
+of the time. Random parameters are made in `build.py`, decoding with a cache in `trainer/generate`.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int, Key
 
-from trainer.model.attention import Attention, Context, KeyValues
-from trainer.model.layers import Dtypes, Mlp, Norm, Table
-from trainer.model.spec import BlockSpec, ModelSpec
-
-Remat = Literal["none", "layer"]
-
-
-class Layer(nnx.Module):
-    """One block: `x + attention(norm(x))`, then `x + mlp(norm(x))`; what is added may be normalised first."""
-
-    def __init__(self, spec: ModelSpec, block: BlockSpec, *, dtypes: Dtypes, rngs: nnx.Rngs) -> None:
-        def norm() -> Norm:
-            return Norm(spec.embed, kind=spec.norm, epsilon=spec.norm_epsilon, dtypes=dtypes)
-
-        std = residual_std(spec)
-        self.attention_norm = norm()
-        self.attention = Attention(spec, block, out_std=std, dtypes=dtypes, rngs=rngs)
-        self.attention_post_norm = norm() if block.post_norms else None
-        self.mlp_norm = norm()
-        self.mlp = Mlp(spec, down_std=std, dtypes=dtypes, rngs=rngs)
-        self.mlp_post_norm = norm() if block.post_norms else None
-
-    def __call__(
-        self, x: Float[Array, "batch seq embed"], context: Context, cache: KeyValues | None = None
-    ) -> tuple[Float[Array, "batch seq embed"], KeyValues | None]:
-        """Return the residual stream after this block, and the cache with these tokens in it."""
-        read, cache = self.attention(self.attention_norm(x), context, cache)
-        x = x + (read if self.attention_post_norm is None else self.attention_post_norm(read))
-        made = self.mlp(self.mlp_norm(x), context.dropout_key)
-        return x + (made if self.mlp_post_norm is None else self.mlp_post_norm(made)), cache
+from trainer.model.attention import Context, KeyValues
+from trainer.model.layer import Layer
+from trainer.model.layers import Dtypes, Norm, Table
+from trainer.model.lora import Dropout
+from trainer.model.spec import ModelSpec
+from trainer.model.stacks import Remat, layers_stacked, through_stacks
 
 
 class Decoder(nnx.Module):
@@ -52,9 +29,12 @@ class Decoder(nnx.Module):
     Parameters are held in `dtypes.params`; matrix products run in `dtypes.compute`; norms, softmax and logits in
     float32.
     With `remat="layer"` the backward pass keeps each layer's input and recomputes the rest (arXiv 1604.06174).
+    With `runs` equal layers are stacked: such a decoder is trained, and never written to a cache of keys and values.
     """
 
-    def __init__(self, spec: ModelSpec, *, dtypes: Dtypes, remat: Remat, rngs: nnx.Rngs) -> None:
+    def __init__(
+        self, spec: ModelSpec, *, dtypes: Dtypes, remat: Remat, rngs: nnx.Rngs, runs: tuple[range, ...] = ()
+    ) -> None:
         def table(rows: int) -> Table:
             return Table(rows, spec.embed, std=spec.initializer_std, dtypes=dtypes, rngs=rngs)
 
@@ -63,7 +43,13 @@ class Decoder(nnx.Module):
         self.compute_dtype = jnp.dtype(dtypes.compute)
         self.tokens = table(spec.vocab)
         self.positions = table(spec.max_positions) if spec.learned_positions else None
-        self.layers = nnx.List([Layer(spec, block, dtypes=dtypes, rngs=rngs) for block in spec.blocks])
+        self.runs = runs
+        self.layers: Any
+        """A list of `Layer`; with runs a dictionary of stacks by their layers."""
+        if runs:
+            self.layers = nnx.Dict(layers_stacked(spec, runs, dtypes=dtypes, rngs=rngs))
+        else:
+            self.layers = nnx.List([Layer(spec, block, dtypes=dtypes, rngs=rngs) for block in spec.blocks])
         self.final_norm = Norm(spec.embed, kind=spec.norm, epsilon=spec.norm_epsilon, dtypes=dtypes)
         self.head = None if spec.tied_head else table(spec.vocab)
 
@@ -89,10 +75,12 @@ class Decoder(nnx.Module):
             positions = positions - first_places(segments)
         context = Context(positions=positions, segments=segments)
         x = self.embed(tokens, positions)
+        if self.runs:
+            return self.final_norm(through_stacks(self.layers, self.spec, x, context, dropout_key, remat=self.remat))
         run = nnx.remat(Layer.__call__) if self.remat == "layer" else Layer.__call__
         for number, layer in enumerate(self.layers):
             if dropout_key is not None:
-                context = context._replace(dropout_key=jax.random.fold_in(dropout_key, number))
+                context = context._replace(dropout=Dropout(jax.random.fold_in(dropout_key, number)))
             x, _ = run(layer, x, context)
         return self.final_norm(x)
 
@@ -100,6 +88,7 @@ class Decoder(nnx.Module):
         self, tokens: Int[Array, "batch seq"], context: Context, caches: list[KeyValues]
     ) -> tuple[Float[Array, "batch seq embed"], list[KeyValues]]:
         """Return hidden states of `tokens` that continue what `caches` holds, and the caches with them in it."""
+        assert not self.runs, "keys and values are kept for layers by themselves"
         x = self.embed(tokens, context.positions)
         extended = []
         for layer, cache in zip(self.layers, caches, strict=True):
@@ -137,12 +126,3 @@ def first_places(segments: Int[Array, "batch seq"]) -> Int[Array, "batch seq"]:
     places = jnp.broadcast_to(jnp.arange(segments.shape[1], dtype=jnp.int32)[None, :], segments.shape)
     begins = jnp.concatenate([jnp.ones_like(segments[:, :1], jnp.bool_), segments[:, 1:] != segments[:, :-1]], axis=1)
     return jax.lax.cummax(jnp.where(begins, places, 0), axis=1)
-
-
-def residual_std(spec: ModelSpec) -> float:
-    """Return the deviation of projections into the residual stream: smaller by `sqrt(2 · layers)` in GPT-2.
-
-    GPT-2 (Radford et al. 2019, section 2.3) divides by the square root of the number of residual layers; there are two
-    in each block. For 0.02 and 2 layers: 0.01.
-    """
-    return spec.initializer_std / (2 * spec.layers) ** 0.5 if spec.scale_residual_init else spec.initializer_std

@@ -7,14 +7,15 @@ are put together stands in `decoder.py`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax.typing import DTypeLike
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Int
 
-from trainer.model.lora import Lora, added, first_matrices
+from trainer.model.lora import Dropout, Lora, added
 from trainer.model.products import product, product_with_rows
 from trainer.model.quantised import Kind, dequantise, quantise
 from trainer.model.spec import Activation, ModelSpec, NormKind
@@ -57,16 +58,17 @@ class Linear(nnx.Module):
         self.lora_a: nnx.Param[Array] | None = nnx.data(None)
         self.lora_b: nnx.Param[Array] | None = nnx.data(None)
 
-    def add_lora(self, lora: Lora, rngs: nnx.Rngs) -> None:
-        """Give this projection an adapter, which adds nothing before it has learned."""
+    def add_lora(self, lora: Lora, first: Array, second: Array) -> None:
+        """Give this projection an adapter with its two matrices; several where it stands for several layers."""
         self.lora = lora
-        first, second = first_matrices(rngs.params(), *self.shape, lora.rank)
         self.lora_a, self.lora_b = nnx.data(nnx.Param(first)), nnx.data(nnx.Param(second))
 
     def quantise(self, kind: Kind) -> None:
-        """Keep the kernel as codes and magnitudes from now on."""
+        """Keep the kernel, or those of several layers, as codes and magnitudes from now on."""
         assert self.kernel is not None, "a kernel is quantised once"
-        codes, scales = quantise(self.kernel[...], kind)
+        kernel = self.kernel[...]
+        coded = partial(quantise, kind=kind)
+        codes, scales = (jax.vmap(coded) if kernel.ndim > len(self.shape) else coded)(kernel)
         self.codes, self.scales, self.kernel = nnx.data(nnx.Param(codes)), nnx.data(nnx.Param(scales)), nnx.data(None)
 
     def dense_kernel(self) -> Float[Array, "inputs outputs"]:
@@ -78,7 +80,7 @@ class Linear(nnx.Module):
         return dequantise(self.codes[...], self.scales[...], self.compute_dtype)
 
     def __call__(
-        self, x: Float[Array, "batch seq inputs"], dropout_key: Key[Array, ""] | None = None
+        self, x: Float[Array, "batch seq inputs"], dropout: Dropout | None = None
     ) -> Float[Array, "batch seq outputs"]:
         """Return the map of `x`, in the compute dtype."""
         kernel = self.dense_kernel()
@@ -87,7 +89,7 @@ class Linear(nnx.Module):
         flat = x.reshape(batch * seq, inputs)
         y = product(flat, kernel) if self.one_path else flat @ kernel
         if self.lora is not None and self.lora_a is not None and self.lora_b is not None:
-            y = y + added(flat, self.lora_a[...], self.lora_b[...], self.lora, dropout_key, one_path=self.one_path)
+            y = y + added(flat, self.lora_a[...], self.lora_b[...], self.lora, dropout, one_path=self.one_path)
         y = y.reshape(batch, seq, kernel.shape[1])
         if self.bias is None:
             return y
@@ -159,13 +161,13 @@ class Mlp(nnx.Module):
         self.down = linear(spec.mlp, spec.embed, down_std)
 
     def __call__(
-        self, x: Float[Array, "batch seq embed"], dropout_key: Key[Array, ""] | None = None
+        self, x: Float[Array, "batch seq embed"], dropout: Dropout | None = None
     ) -> Float[Array, "batch seq embed"]:
         """Return what the MLP adds to the residual stream."""
-        up = self.up(x, dropout_key)
+        up = self.up(x, dropout)
         if self.gate is None:
-            return self.down(activate(self.activation, up), dropout_key)
-        return self.down(activate(self.activation, self.gate(x, dropout_key)) * up, dropout_key)
+            return self.down(activate(self.activation, up), dropout)
+        return self.down(activate(self.activation, self.gate(x, dropout)) * up, dropout)
 
 
 def activate(kind: Activation, x: Float[Array, "*axes"]) -> Float[Array, "*axes"]:

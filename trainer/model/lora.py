@@ -8,10 +8,11 @@ in `adapters/`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Int, Key
 
 from trainer.model.products import product
 
@@ -30,7 +31,16 @@ class Lora:
     """Share of its inputs that are set to 0 while it is trained."""
 
     number: int = 0
-    """Which of its layer's adapters it is: each drops inputs of its own."""
+    """Which of the model's adapters it is: each drops inputs of its own."""
+
+
+class Dropout(NamedTuple):
+    """What decides which inputs a layer's adapters drop."""
+
+    key: Key[Array, ""]
+
+    before: Int[Array, ""] | int = 0
+    """Adapters of earlier layers, where `Lora.number` counts those of one layer."""
 
 
 def first_matrices(
@@ -50,17 +60,17 @@ def added(
     first: Float[Array, "inputs rank"],
     second: Float[Array, "rank outputs"],
     lora: Lora,
-    dropout_key: Key[Array, ""] | None,
+    dropout: Dropout | None,
     *,
     one_path: bool = False,
 ) -> Float[Array, "tokens outputs"]:
     """Return `scale · x · first · second`, in the dtype of `x`.
 
-    With `dropout_key` a share of `x` is set to 0 and the rest made larger by as much; one key never drops twice alike.
+    With `dropout` a share of `x` is set to 0 and the rest made larger by as much; one key never drops twice alike.
     """
-    if dropout_key is not None and lora.dropout > 0:
+    if dropout is not None and lora.dropout > 0:
         keep = 1.0 - lora.dropout
-        kept = jax.random.bernoulli(jax.random.fold_in(dropout_key, lora.number), keep, x.shape)
+        kept = jax.random.bernoulli(jax.random.fold_in(dropout.key, dropout.before + lora.number), keep, x.shape)
         x = jnp.where(kept, x / keep, jnp.zeros_like(x))
     multiply = product if one_path else jnp.matmul
     return multiply(multiply(x, first.astype(x.dtype)), second.astype(x.dtype)) * lora.scale

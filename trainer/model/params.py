@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import jax
@@ -18,6 +17,7 @@ from flax import nnx
 from jaxtyping import Array
 
 from trainer.model.decoder import Decoder
+from trainer.model.stacking import apart
 
 Params = dict[str, Any]
 """Path to `Array`, or to `jax.ShapeDtypeStruct` where the decoder is abstract."""
@@ -53,21 +53,13 @@ def params_sha256(params: Mapping[str, Array]) -> str:
     """Return the SHA-256 over every parameter's name, shape, dtype and bytes, in the order of names.
 
     For each parameter, names sorted as strings: the JSON text `["name", [shape], "dtype"]`, a newline, then the
-    elements in C order, little-endian. Equal parameters have equal hashes wherever and however they are sharded.
+    elements in C order, little-endian. Equal parameters have equal hashes however they are sharded or stacked.
     """
     digest = hashlib.sha256()
-    for name in sorted(params):
-        value = np.asarray(jax.device_get(params[name]))
+    alone = apart(params)
+    for name in sorted(alone):
+        value = np.asarray(jax.device_get(alone[name]))
         digest.update(json.dumps([name, list(value.shape), str(value.dtype)]).encode() + b"\n")
-        digest.update(np.ascontiguousarray(value).tobytes())
+        content: Any = np.ascontiguousarray(value).reshape(-1).view(np.uint8)  # a buffer, which its type does not say
+        digest.update(content)
     return digest.hexdigest()
-
-
-@partial(jax.jit, donate_argnums=0)
-def owned(value: Array) -> Array:
-    """Return an array in the device's own memory.
-
-    A CPU's may share the host's, which could not be donated and would exist twice when the state is made. An array
-    that is on its device already is not copied.
-    """
-    return value

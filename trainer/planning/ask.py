@@ -92,7 +92,8 @@ class Asking:
         try:
             layers = task.model.source.spec.layers
             # On this machine the whole is what `train` compiles, and a CPU's compiler keeps much of every layer.
-            if not self.exact and layers > 2 * FEW_LAYERS and not isinstance(self.machine, Processors):
+            few = layers > 2 * FEW_LAYERS and not task.is_scanned and not isinstance(self.machine, Processors)
+            if few and not self.exact:
                 answer = self.extrapolated(name, task, asked, parts)
             if answer is None or (answer.verdict == "tight" and self.settles):
                 whole = self._compiled(name, task, asked, parts)

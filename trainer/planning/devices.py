@@ -15,6 +15,7 @@ from schemas.problems.formats import size
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
 from trainer.planning.gpu_memory import give_jax_the_gpu
+from trainer.planning.kept_programs import keep_programs
 from trainer.recorder.processor import NATIVE, ask_for
 from trainer.recorder.recorder import Recorder
 
@@ -85,7 +86,7 @@ class Devices:
 
 
 def choose_devices(requested: str, count: int | None, cpu_isa: str = NATIVE) -> Devices:
-    """Return the devices that `--device` and `mesh.devices` ask for.
+    """Return the devices that `--device` and `mesh.devices` ask for. From here on JAX keeps programs.
 
     Args:
         requested: auto, cpu, gpu or tpu. auto takes a TPU, else a GPU, else the CPU.
@@ -99,6 +100,7 @@ def choose_devices(requested: str, count: int | None, cpu_isa: str = NATIVE) -> 
         give_jax_the_gpu()
     if not backends_are_initialized():
         ask_for(cpu_isa)
+    keep_programs()
     platform, because = choose_platform(requested)
     found = devices_of(platform)
     if count is not None and count > len(found):

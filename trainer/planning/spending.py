@@ -52,7 +52,7 @@ FEW_BITS_ON_CPU = Rule(
     "TP712",
     "Quantised base on a CPU",
     "XLA unpacks kernels to their full size there: the process of a 135 M model took 3.07 GiB with nf4, 2.94 without.",
-    "Leave method.base out, or keep it for a GPU or TPU.",
+    "Set memory.layers to scanned, where one layer is unpacked at a time, or leave method.base out.",
     severity="warning",
 )
 
@@ -122,9 +122,9 @@ def spending_of(
 
 
 def few_bits_for_nothing(subject: Subject, target: Target) -> list[Problem]:
-    """Return the warning about a quantised base on a CPU."""
+    """Return the warning about a quantised base on a CPU whose layers do not lie stacked."""
     base = subject.task.config.method.base
-    if target.platform != "cpu" or not subject.task.model.quantised:
+    if target.platform != "cpu" or not subject.task.model.quantised or subject.task.is_scanned:
         return []
     return [
         problem_of(
@@ -147,7 +147,7 @@ def session_parts(subject: Subject, target: Target, step: Band, checkpoint: int)
     parts = []
     if target.session_seconds is not None:
         parts.append(SessionPart(name="install", seconds=INSTALL, because="a wheel and what an image lacks"))
-    layers = model.source.spec.layers
+    layers = len(model.runs) if task.is_scanned else model.source.spec.layers
     compiling = f"{layers} layers × {COMPILE_A_LAYER.likely:g} s"
     parts.append(SessionPart(name="compile", seconds=COMPILE_A_LAYER.times(layers), because=compiling))
     if model.reads_weights:

@@ -18,6 +18,7 @@ from trainer.config.tree import Config
 from trainer.data.prompts import Asked
 from trainer.data.render import prompt_of
 from trainer.data.rows import read_eval_set
+from trainer.loop.layout import cannot_stack, is_scanned
 from trainer.loop.mesh import AXIS
 from trainer.loop.task import Task
 from trainer.methods.model import Model, model_of
@@ -71,13 +72,14 @@ def subject_of(config: Config, target: Target, *, say: Callable[[str], None] = l
     Raises:
         ProblemError: exit code 2; all that is wrong with model, rows and evaluation set.
     """
-    if problems := contradictions(config):
-        raise ProblemError(problems, exit_code=2)
     devices = devices_used(config, target)
+    if problems := [*contradictions(config), *cannot_stack(config, devices=devices)]:
+        raise ProblemError(problems, exit_code=2)
     source = planned_source(config.model.name, config.model.revision)
     model = model_of(config, source)
     mesh = AbstractMesh((devices,), (AXIS,))
-    task = Task(config=config, model=model, objective=objective_of(config), mesh=cast(Mesh, mesh))
+    scanned = is_scanned(config, model, platform=target.platform, devices=devices)
+    task = Task(config=config, model=model, objective=objective_of(config), mesh=cast(Mesh, mesh), is_scanned=scanned)
     if too_long := too_long_sequences(config, model):
         raise ProblemError(too_long, exit_code=2)
     say("reading the rows")

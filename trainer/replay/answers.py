@@ -18,6 +18,7 @@ from trainer.loop.step import TrainState
 from trainer.loop.task import Task, without_reference
 from trainer.methods.method import joined
 from trainer.model.params import Params, params_sha256
+from trainer.model.stacking import apart_on_devices
 from trainer.objectives.data import Data
 from trainer.replay.recorded import Recorded
 from trainer.replay.states import States
@@ -128,7 +129,7 @@ def trained_params(run: Recorded, states: States, ended: TrainState | None) -> t
         return None, ""
     if kept is None:
         return None, ""
-    params = joined(kept, without_reference(states.frozen))
+    params = joined(kept, apart_on_devices(without_reference(states.frozen)))
     if params_sha256(params) == stated:
         return params, layout.TRAINED_PARAMS
     states.remarks.append(f"{layout.TRAINED_PARAMS} does not hold the parameters that the evaluation states")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from evidence.records.effective import effective_of
 from schemas.names import no_eval_set
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import problem_of
@@ -59,8 +60,9 @@ def place_of(run: Recorded, request: ReplayRequest) -> Place:
 
 
 def config_here(run: Recorded, request: ReplayRequest) -> Config:
-    """Return the run's configuration with its own number of devices and the places of files that were named."""
-    config = run.config
+    """Return the run's configuration with its layers as they lay, its own number of devices and the files named."""
+    layers = effective_of(run.manifest).get("memory.layers", "unrolled")
+    config = replace(run.config, memory=replace(run.config.memory, layers=layers))
     if request.dataset is not None:
         config = replace(config, data=replace(config.data, dataset=request.dataset))
     if request.model is not None:

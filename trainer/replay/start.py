@@ -46,7 +46,7 @@ def start_differences(
     weights = run.manifest["model"]["weights"]
     here = {
         "model": model_group(task, program, state, of_model, weights=weights),
-        "training": training_group(task, program, state, forced=False),
+        "training": training_group(task, program, state, of_model, forced=False),
         "dataset": data.document(),
     }
     said = [

@@ -22,6 +22,7 @@ from trainer.loop.stored import state_sha256, stored
 from trainer.loop.task import Task, reference_of, without_reference
 from trainer.methods.method import joined, split
 from trainer.model.params import Params, params_sha256
+from trainer.model.stacking import apart_on_devices
 from trainer.replay.recorded import Recorded
 
 OTHER_STATE = Rule(
@@ -118,8 +119,8 @@ class States:
         return state
 
     def params_of(self, state: TrainState) -> Params:
-        """Return all parameters of the model in a state."""
-        return joined(state.trained, without_reference(self.frozen))
+        """Return all parameters of the model in a state, every layer by itself."""
+        return apart_on_devices(joined(state.trained, without_reference(self.frozen)))
 
     def params_sha256(self, state: TrainState) -> str:
         """Return the hash of all parameters of the model in a state."""

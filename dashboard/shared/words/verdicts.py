@@ -43,6 +43,8 @@ PARTS: Mapping[str, str] = {
     "opt_state": "optimizer state",
     "layer_inside": "activations in a layer",
     "layer_inputs": "inputs of layers",
+    "layer_weights": "weights of a layer",
+    "converted": "numbers in a wider type",
     "second_state": "second copy of the state",
     "key_value_cache": "key-value cache",
     "cache": "key-value cache",

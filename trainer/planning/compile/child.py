@@ -25,6 +25,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from trainer.config.tree import config_of
 from trainer.data.prompts import Asked
+from trainer.loop.layout import is_scanned
 from trainer.loop.mesh import build_mesh
 from trainer.loop.program import Program, jitted, programs_of
 from trainer.loop.task import Task
@@ -64,11 +65,13 @@ def task_of(order: dict[str, Any]) -> Task:
     if order["layers"]:
         spec = source.spec
         source = replace(source, spec=replace(spec, blocks=spec.blocks[: order["layers"]]))
+    model, machine = model_of(config, source), order["machine"]
     return Task(
         config=config,
-        model=model_of(config, source),
+        model=model,
         objective=objective_of(config),
-        mesh=build_mesh(devices_of(order["machine"])[: order["machine"]["devices"]]),
+        mesh=build_mesh(devices_of(machine)[: machine["devices"]]),
+        is_scanned=is_scanned(config, model, platform=machine["platform"], devices=machine["devices"]),
     )
 
 

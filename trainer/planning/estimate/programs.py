@@ -7,6 +7,7 @@ from trainer.generate.decode import padded
 from trainer.loop.task import Task
 from trainer.planning.estimate.layer import inside_part, kept_part, scores_bytes, whole_layer_bytes
 from trainer.planning.estimate.part import Part, total_bytes
+from trainer.planning.estimate.scanned import scanned_parts
 from trainer.planning.estimate.state import (
     all_gradients,
     second_state_parts,
@@ -53,10 +54,12 @@ def save_parts(work: Workload) -> Parts:
 def train_parts(work: Workload) -> Parts:
     """Return the parts of a train step at the moment when they are most.
 
-    With layers recomputed there are three: the logits of a chunk exist; the last layer's backward pass is under way
-    and all layers' inputs are kept; or the first layer's is, and all gradients are there.
+    With layers recomputed, and each by itself, there are three: the logits of a chunk exist; the last layer's backward
+    pass is under way and all layers' inputs are kept; or the first layer's is, and all gradients are there.
     """
     always = (*state_parts(work), batch_part(work), *second_state_parts(work))
+    if work.is_scanned:
+        return (*always, *scanned_parts(work, logits_part(work), table_copy_part(work)))
     if work.on_cpu or work.config.memory.remat == "none":
         whole = (*unrematerialised_parts(work), logits_part(work), table_copy_part(work))
         moments = [(all_gradients(work) or table_gradients(work), *update_parts(work), *whole)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import jax
@@ -33,6 +34,8 @@ class Workload:
     shards: int
     """Devices that the state is divided over."""
     on_cpu: bool
+    is_scanned: bool
+    """Whether equal layers are stacked while it is trained."""
     sequences: int
     """Of a microbatch, on one device."""
     length: int
@@ -89,6 +92,7 @@ def workload_of(task: Task, *, platform: str) -> Workload:
         opt_state_bytes=opt_state_bytes(task),
         shards=task.mesh.size if config.mesh.shard_params else 1,
         on_cpu=platform == "cpu",
+        is_scanned=task.is_scanned,
         sequences=sequences,
         length=length,
         chunk_tokens=chunk_tokens,
@@ -109,7 +113,12 @@ def bytes_of(params: Mapping[str, Any]) -> int:
 
 def bits_of(value: Any) -> int:
     """Return the bits of one number of an array: `uint4` takes 4 on a device, whatever NumPy makes of it."""
-    return 4 if str(value.dtype) in ("uint4", "int4") else int(value.dtype.itemsize) * 8
+    return _bits_of_type(value.dtype)
+
+
+@cache
+def _bits_of_type(dtype: Any) -> int:
+    return 4 if str(dtype) in ("uint4", "int4") else int(dtype.itemsize) * 8
 
 
 def count_of(params: Mapping[str, Any]) -> int:

@@ -1,0 +1,189 @@
+"""Equal layers stacked, with a loop over them: the same model as layers by themselves, and as transformers has it."""
+
+import json
+from functools import partial
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tiny_models import GEMMA, random_model
+
+from trainer.model.build import abstract, build, layer_kinds
+from trainer.model.families import spec_from_config
+from trainer.model.files.export import joined
+from trainer.model.files.loading import load_params
+from trainer.model.files.source import resolve
+from trainer.model.lora import Lora
+from trainer.model.params import bind, flatten, params_sha256
+from trainer.model.runs import is_stack, members, runs_of
+from trainer.model.stacking import apart, apart_on_devices, stacked
+from trainer.objectives.cross_entropy import chunked_cross_entropy, next_token_targets
+
+CASES = Path(__file__).parents[2] / "cases" / "models"
+
+
+def test_layers_are_told_in_runs():
+    assert runs_of("aaab") == (range(3), range(3, 4))
+    assert runs_of("abba") == (range(1), range(1, 3), range(3, 4))
+
+
+def test_a_stack_is_named_as_a_slice():
+    assert members("layers.1:3.mlp.up.kernel") == ("layers.1.mlp.up.kernel", "layers.2.mlp.up.kernel")
+    assert members("reference.layers.0:2.mlp.up.kernel")[1] == "reference.layers.1.mlp.up.kernel"
+    assert members("layers.1.mlp.up.kernel") == ("layers.1.mlp.up.kernel",)
+    assert is_stack("layers.0:2.norm.scale")
+    assert not is_stack("layers.0.norm.scale")
+
+
+ALIKE = {"params_dtype": jnp.float32, "compute_dtype": jnp.float32}
+
+
+def both(spec, adapters=None, quantised=None, remat="layer"):
+    """Return a model with layers by themselves, and the same stacked: structure and parameters of each."""
+    runs = runs_of(layer_kinds(spec, adapters or {}, quantised or {}))
+    chosen = ALIKE | {"remat": remat, "adapters": adapters, "quantised": quantised}
+    graphdef, params = random_model(spec, **chosen)
+    together, like = flatten(abstract(spec, **chosen, runs=runs))
+    stacks = stacked({name: np.asarray(value) for name, value in params.items()}, here(like))
+    return runs, (graphdef, params), (together, stacks)
+
+
+def here(shapes):
+    """Return shapes with the first device as the place where they lie."""
+    device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    return {name: jax.ShapeDtypeStruct(each.shape, each.dtype, sharding=device) for name, each in shapes.items()}
+
+
+def losses(graphdef, params, key=None, segments=None):
+    """Return loss and gradient of a model on some tokens."""
+    tokens = jnp.asarray(np.random.default_rng(0).integers(0, 23, (2, 12)), jnp.int32)
+    codes = {name: value for name, value in params.items() if not jnp.issubdtype(value.dtype, jnp.floating)}
+    learned = {name: value for name, value in params.items() if name not in codes}
+
+    def loss_of(learned):
+        decoder = bind(graphdef, learned | codes)
+        targets, mask = next_token_targets(tokens, jnp.ones(tokens.shape, jnp.bool_))
+        hidden = decoder.hidden(tokens, segments, key)
+        return chunked_cross_entropy(hidden, targets, mask, decoder.logits, chunk_positions=4)
+
+    return jax.jit(jax.value_and_grad(loss_of))(learned)
+
+
+def assert_alike(one, other):
+    (loss, gradient), (again, stacks) = one, other
+    assert float(again) == pytest.approx(float(loss), rel=1e-6)
+    found = apart(stacks)
+    assert set(found) == set(gradient)
+    for name, expected in gradient.items():
+        # Twelve layers of large random numbers grow a rounding to 1.02e-4.
+        np.testing.assert_allclose(found[name], expected, rtol=0, atol=5e-4 * np.abs(expected).max() + 1e-7)
+
+
+WINDOWS = {"sliding_window": 3, "rope_theta": 500.0}
+VARIED = {
+    "gemma2": {"model_type": "gemma2", "num_hidden_layers": 4, **WINDOWS},
+    "gemma3": {"model_type": "gemma3_text", "num_hidden_layers": 7, **WINDOWS},
+    "smollm3": {"model_type": "smollm3", "num_hidden_layers": 5},
+}
+
+
+@pytest.mark.parametrize("name", VARIED)
+def test_layers_that_see_and_turn_differently_are_one_stack(name):
+    spec = spec_from_config(GEMMA | VARIED[name])
+    assert len(set(spec.blocks)) == 2
+    runs, alone, together = both(spec)
+    assert runs == (range(spec.layers),)
+    assert_alike(losses(*alone), losses(*together))
+
+
+def test_adapters_on_some_layers_drop_the_same_inputs_and_texts_of_packed_rows_stay_apart():
+    spec = spec_from_config(GEMMA | {"num_hidden_layers": 12})
+    names = sorted(f"layers.{layer}.{each}" for layer in range(8, 12) for each in ("mlp.up", "attention.query"))
+    adapters = {name: Lora(rank=2, scale=2.0, dropout=0.25, number=number) for number, name in enumerate(names)}
+    runs, alone, together = both(spec, adapters)
+    assert runs == (range(8), range(8, 12))
+    more = {"key": jax.random.key(7), "segments": jnp.asarray([[0] * 5 + [1] * 7, [0] * 12], jnp.int32)}
+    first = losses(*alone, **more)
+    assert_alike(first, losses(*together, **more))
+    assert float(losses(*together)[0]) != pytest.approx(float(first[0]), rel=1e-4)
+
+
+def test_every_layer_of_a_stack_is_drawn_and_quantised_as_by_itself():
+    sizes = {"num_hidden_layers": 3, "hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1}
+    spec = spec_from_config(GEMMA | sizes | {"tie_word_embeddings": False})
+    quantised = {f"layers.{layer}.{name}": kind for layer in range(3) for name, kind in BITS.items()}
+    adapters = {f"layers.{layer}.mlp.down": Lora(rank=2, scale=1.0, number=layer) for layer in range(3)}
+    chosen = ALIKE | {"remat": "none", "adapters": adapters, "quantised": quantised}
+    runs = runs_of(layer_kinds(spec, adapters, quantised))
+    assert runs == (range(3),)
+    structures = []
+
+    @jax.jit
+    def drawn():
+        made = [flatten(build(spec, key=jax.random.key(3), **chosen, runs=each)) for each in ((), runs)]
+        structures.extend(graphdef for graphdef, _ in made)
+        return [params for _, params in made]
+
+    alone, together = drawn()
+    assert params_sha256(together) == params_sha256(alone)
+    assert_alike(losses(structures[0], alone), losses(structures[1], together))
+
+
+BITS = {"mlp.up": "nf4", "attention.query": "int8"}
+
+
+GOLDEN = ["gpt2-untied", "llama", "mistral", "gemma", "qwen2", "qwen3", "gemma3", "smollm3"]
+
+
+@partial(jax.jit, static_argnums=0)
+def loss_and_logits(graphdef, params, tokens):
+    def loss_of(params):
+        decoder = bind(graphdef, params)
+        hidden = decoder.hidden(tokens)
+        targets, mask = next_token_targets(tokens, jnp.ones(tokens.shape, jnp.bool_))
+        total = chunked_cross_entropy(hidden, targets, mask, decoder.logits, chunk_positions=None)
+        return total / jnp.sum(mask).astype(jnp.float32), decoder.logits(hidden)
+
+    return jax.value_and_grad(loss_of, has_aux=True)(params)
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_stacks_give_the_logits_loss_and_gradient_of_transformers(name):
+    source = resolve(str(CASES / name))
+    runs = runs_of(layer_kinds(source.spec, {}, {}))
+    assert len(runs) == 1
+    graphdef, like = flatten(abstract(source.spec, **ALIKE, remat="layer", runs=runs))
+    params = stacked(load_params(source, apart(like), on_devices=False), here(like))
+    arrays = np.load(CASES / name / "expected.npz")
+    expected = json.loads((CASES / name / "expected.json").read_text())
+    (loss, got), gradient = loss_and_logits(graphdef, params, jnp.asarray(arrays["tokens"]))
+    np.testing.assert_allclose(got, arrays["logits"], rtol=0, atol=1e-5 * np.abs(arrays["logits"]).max())
+    assert float(loss) == pytest.approx(expected["loss"], rel=1e-6)
+    alone = apart(gradient)
+    for link in source.family.links(source.spec):
+        norm, product = expected["gradients"][link.tensor]
+        flat = joined(link, alone, "float32").astype(np.float64).ravel()
+        close = 1e-4 * norm + 1e-6
+        assert np.linalg.norm(flat) == pytest.approx(norm, abs=close), link.tensor
+        assert flat @ np.cos(np.arange(len(flat))) == pytest.approx(product, abs=close), link.tensor
+
+
+def test_stacks_come_apart_as_they_were_and_take_no_memory_besides():
+    device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    rows = np.arange(96, dtype=np.float32).reshape(3, 2, 16)
+    alone = {f"layers.{number}.kernel": rows[number] for number in range(3)} | {"table": rows[0]}
+    like = {
+        "layers.0:3.kernel": jax.ShapeDtypeStruct((3, 2, 16), jnp.float32, sharding=device),
+        "table": jax.ShapeDtypeStruct((2, 16), jnp.float32, sharding=device),
+    }
+    given = dict(alone)
+    together = stacked(given, like)
+    assert given == {}
+    assert set(together) == set(like)
+    again = apart(together)
+    assert list(again) == sorted(alone)
+    assert all(np.array_equal(again[name], alone[name]) for name in alone)
+    assert np.shares_memory(again["layers.1.kernel"], np.asarray(together["layers.0:3.kernel"]))
+    assert all(isinstance(value, jax.Array) for value in apart_on_devices(together).values())
