@@ -95,8 +95,7 @@ def run(request: RunRequest, watch: Watch) -> int:
         recorder.update("result", compiled_before=programs.compiled_before)
         evaluator = evaluator_of(task, data, recorder, stop, watch, begins=partial(memory.begins, "decode"))
         baseline = evaluator.evaluate_untrained(states[0], of_model, recorder) if evaluator else None
-        # The manifest states the hash of the model's own; those of a reference are hashed with them.
-        hashed = params_sha256(frozen) if task.reference else recorder.manifest["model"].get("frozen_sha256")
+        hashed = frozen_sha256(task, frozen, recorder)
         checkpoints = Checkpoints(recorder.folder, keep=config.checkpoint.keep, frozen_sha256=hashed)
         loop = Loop(
             task=task,
@@ -125,6 +124,12 @@ def run(request: RunRequest, watch: Watch) -> int:
         if line:
             watch.say(line)
     return code
+
+
+def frozen_sha256(task: Task, frozen: Params, recorder: Recorder) -> str | None:
+    """Return the hash of what is frozen, or None if nothing is; the manifest has it, but for that of a reference."""
+    stated: str | None = recorder.manifest["model"].get("frozen_sha256")
+    return params_sha256(frozen) if task.reference else stated
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -44,7 +44,7 @@ PLACES: Mapping[str, str] = {
     "mesh.shard_params": "training.mesh.shard_params",
     "limits.steps": "training.steps_planned",
 }
-"""Where a manifest of schema 1.0 states what came of a key of the configuration, as dotted paths."""
+"""Where a manifest states what came of a key beside the group `effective`, which 1.0 lacks, as dotted paths."""
 
 FLOAT32 = 1e-6
 """Relative error of a number that went through float32."""
