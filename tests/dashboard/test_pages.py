@@ -117,8 +117,8 @@ def test_scores_of_different_questions_are_refused_with_the_reason(opened: Open,
 def test_a_smoke_run_beside_a_full_one_says_what_it_proves(opened: Open, root: Path) -> None:
     write_run(root, "full", steps=40)
     write_run(root, "rehearsal", steps=2, mode="smoke", items=0)
-    text = said(opened(state.COMPARE, runs=["rehearsal", "full"]))
-    assert "It does not prove" in text
+    assert "Smoke → TPU, above, says what one proves" in said(opened(state.COMPARE, runs=["rehearsal", "full"]))
+    assert "It does not prove" in said(opened(state.COMPARE, runs=["rehearsal", "full"], part="Smoke → TPU"))
 
 
 def test_a_wrong_value_in_the_form_is_named_at_once_and_stops_the_start(opened: Open) -> None:

@@ -26,6 +26,7 @@ from trainer.recorder.progress import Watch
 from trainer.replay.place import REFUSED
 from trainer.run import RunRequest, run
 from trainproof.orders.replay import ReplayFlags, replayed
+from trainproof.orders.train import TrainFlags
 from trainproof.terminal.bundles import build_text, verdict_text
 
 DEMO_UNFINISHED = Rule(
@@ -49,13 +50,14 @@ class DemoRun:
     """Name of its folder, unless it is trained again beside an earlier one."""
     what: str
     config: Path = CONFIGS / "demo.yaml"
-    overlay: Path | None = None
+    smoke_steps: int | None = None
+    """None: it is a full run."""
 
 
 SMOKE = DemoRun(
     name="first-smoke",
-    what="a smoke run: two steps of the smallest model, to prove the pipeline",
-    overlay=CONFIGS / "smoke_tiny.yaml",
+    what="a smoke run: two steps of the demo model, to prove the pipeline",
+    smoke_steps=2,
 )
 FULL = DemoRun(name="first-full", what="a full run: the demo model learns to reason in a few minutes")
 LORA = DemoRun(
@@ -130,12 +132,11 @@ def trained(demo_run: DemoRun, root: Path, *, again: bool, watch: Watch, base: P
     if folder.exists():
         folder = root / new_run_id(demo_run.name, datetime.now(UTC))
     watch.say(f"\n{demo_run.what[0].upper()}{demo_run.what[1:]}")
-    flags = {
-        "mode": "smoke" if demo_run.overlay else None,
+    flags = TrainFlags(smoke_steps=demo_run.smoke_steps).overrides() | {
         "model.name": None if base is None else str(exported(base, watch)),
     }
     order = RunRequest(
-        config=load_config(demo_run.config, overlay=demo_run.overlay, flags=flags),
+        config=load_config(demo_run.config, flags=flags),
         folder=folder,
         command=["trainproof", "demo", *(["--again"] if again else [])],
     )

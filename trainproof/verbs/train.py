@@ -17,7 +17,9 @@ def train(
         Path | None, typer.Option(help="Run folder; new, or empty. Default: submission_runs/<id>.")
     ] = None,
     smoke_config: Annotated[Path | None, typer.Option(help="Second file whose keys win; makes it a smoke run.")] = None,
-    smoke_steps: Annotated[int | None, typer.Option(help="Steps of a smoke run.")] = None,
+    smoke_steps: Annotated[
+        int | None, typer.Option(help="Steps of a smoke run, of the configuration's own model.")
+    ] = None,
     dataset: Annotated[str | None, typer.Option(help="Built-in dataset or JSONL file.")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, gpu or tpu; a missing one is refused.")] = None,
     save_every_steps: Annotated[int | None, typer.Option(help="Steps between checkpoints.")] = None,

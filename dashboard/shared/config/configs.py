@@ -18,10 +18,13 @@ from schemas.validate import read_document
 SHIPPED = Path(dashboard.__file__).parent.parent / "trainer" / "configs"
 _SAME_AS = "same as "
 OVERLAY_PREFIX = "smoke_"
-"""Files whose name begins so are laid over another configuration and are none by themselves."""
+"""Files whose name begins so are for `--smoke_config` and are no configuration by themselves."""
 
 FIRST = "demo"
 """The shipped configuration that is offered first."""
+
+SMOKE_STEPS = 2
+"""Steps of a smoke run: one that starts and one that goes on."""
 
 QUICK = "tiny.yaml"
 """The shipped configuration behind the one-click smoke run: seconds on any machine."""
@@ -66,11 +69,13 @@ def read(source: Source) -> dict[str, Any]:
 
 
 def smoke_of(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the smoke run that rehearses a configuration: the smoke overlay laid over it, with a name of its own."""
+    """Return the smoke run of a configuration, as `train --smoke_steps 2` makes it, with a name of its own.
+
+    It is of the configuration's own model, rows and batch, so that what it rehearses is what will run.
+    """
     result = deepcopy(dict(config))
-    for path in sorted(SHIPPED.glob(f"{OVERLAY_PREFIX}*.yaml"))[:1]:
-        overlay = read_document(path, "train_config").value or {}
-        result = _laid_over(result, overlay)
+    result["limits"] = {**(result.get("limits") or {}), "steps": SMOKE_STEPS}
+    result["recording"] = {**(result.get("recording") or {}), "log_every_steps": 1}
     name = str(result.get("name", "run"))
     return {**result, "name": name if name.endswith("smoke") else f"{name[:58]}-smoke", "mode": "smoke"}
 
@@ -82,10 +87,3 @@ def quick_smoke() -> dict[str, Any]:
         "name": "smoke",
         "mode": "smoke",
     }
-
-
-def _laid_over(below: dict[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    for key, value in above.items():
-        old = below.get(key)
-        below[key] = _laid_over(old, value) if isinstance(old, dict) and isinstance(value, Mapping) else deepcopy(value)
-    return below

@@ -23,6 +23,7 @@ from dashboard.shared.session.ready import getting_ready
 from dashboard.shared.session.state import root
 from dashboard.shared.tables.run_rows import Listing, RowCache
 from evidence.compare.comparison import Comparison, compare_runs
+from evidence.compare.rehearsal import Rehearsal, rehearsal
 from evidence.index import columns_cache, entries_cache
 from evidence.index.runs import RunIndex, RunSummary
 from evidence.judge.report import RunReport
@@ -186,6 +187,11 @@ def compared(folders: Sequence[Path]) -> Comparison:
     return _compared(tuple(map(str, folders)), str([signature(folder) for folder in folders]))
 
 
+def rehearsal_of(smoke: Path, full: Path) -> Rehearsal:
+    """Return what a smoke run shows of a full run, worked out again when one of their files changed."""
+    return _rehearsal(str(smoke), str(full), signature(smoke) + signature(full))
+
+
 def checked(folder: Path) -> RunReport:
     """Return the grade and findings of a run as the list of runs has them; a run that is not in it is checked now."""
     return _shared().index.report(folder) or standing_of(read_run(folder))
@@ -247,6 +253,12 @@ def _log_tail(path: str, levels: Sequence[str], words: str) -> LogTail:
 @st.cache_resource(max_entries=8, show_spinner=False)
 def _compared(folders: tuple[str, ...], signatures: str) -> Comparison:
     return compare_runs([read_run(Path(folder)) for folder in folders], [checked(Path(folder)) for folder in folders])
+
+
+@st.cache_resource(max_entries=32, show_spinner=False)
+def _rehearsal(smoke: str, full: str, signatures: str) -> Rehearsal:
+    ours, theirs = Path(smoke), Path(full)
+    return rehearsal(read_run(ours), checked(ours), read_run(theirs), checked(theirs))
 
 
 @st.cache_resource(max_entries=32, show_spinner=False)  # More than are held side by side.

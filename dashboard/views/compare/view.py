@@ -7,19 +7,17 @@ from contextlib import AbstractContextManager
 
 import streamlit as st
 
-from dashboard.shared.parts import curves, freshness, launching, markup
+from dashboard.shared.parts import curves, freshness, launching, markup, rehearsed
 from dashboard.shared.parts.lines import line_of
 from dashboard.shared.parts.run_box import (
     MOST_SIDE_BY_SIDE,
     SIDE_BY_SIDE,
     choose_runs,
     go_where_held,
-    hold_side_by_side,
 )
 from dashboard.shared.session import reading, state
 from dashboard.shared.tables import query, runs_table
-from dashboard.views.compare.logic import pairing
-from dashboard.views.compare.parts import comparison, relations
+from dashboard.views.compare.parts import comparison, relations, smoke
 from evidence.index.runs import RunSummary
 from evidence.records.ours import Run
 
@@ -35,10 +33,11 @@ def page() -> None:
         return
     row = st.container(horizontal=True, vertical_alignment="bottom")
     with row:
-        chosen = _chosen(found, known)
+        chosen = _chosen(known)
     picked = [known[name] for name in chosen]
     parts: Mapping[str, Callable[[], None]] = {
         SIDE_BY_SIDE: lambda: _side_by_side(chosen, known, row),
+        rehearsed.TAB: lambda: smoke.draw(found, picked),
         "Scatter": lambda: relations.draw_scatter(_many(picked, found)),
         "Parallel": lambda: relations.draw_parallel(_many(picked, found)),
     }
@@ -48,7 +47,7 @@ def page() -> None:
                 draw()
 
 
-def _chosen(found: Sequence[RunSummary], known: Mapping[str, RunSummary]) -> list[str]:
+def _chosen(known: Mapping[str, RunSummary]) -> list[str]:
     """Return the runs that the address names; more than can be listed in a box are named by their number."""
     asked = state.asked_for("runs", known)
     if len(asked) > MOST_SIDE_BY_SIDE:
@@ -63,19 +62,9 @@ def _chosen(found: Sequence[RunSummary], known: Mapping[str, RunSummary]) -> lis
     count = sum(name in known for name in st.session_state.get("runs", asked))
     # Behind a button the browser loads the box when it is asked for, and the curves stand there sooner.
     label = f"Runs: {count}" if count else "Choose runs"
-    chosen = choose_runs(
+    return choose_runs(
         known, most=MOST_SIDE_BY_SIDE, within=st.popover(label, icon=":material/checklist:", key="chosen_runs")
     )
-    pair = pairing.smoke_and_full(found)
-    st.button(
-        "Smoke against full",
-        icon=":material/science:",
-        disabled=pair is None,
-        help=pairing.MEANING,
-        on_click=hold_side_by_side,
-        args=[pair],
-    )
-    return chosen
 
 
 def _many(picked: Sequence[RunSummary], found: Sequence[RunSummary]) -> Sequence[RunSummary]:
@@ -106,7 +95,7 @@ def _side_by_side(chosen: Sequence[str], known: Mapping[str, RunSummary], row: A
         markup.empty(
             f"Choose a run to compare with {names[0]}" if names else "Choose two or more runs",
             f"The button Runs: {len(names)} above opens the list." if names else "Choose runs above opens the list.",
-            "Smoke against full chooses the newest full run, and a smoke run of the same model before it.",
+            f"{rehearsed.TAB} shows a full run beside the smoke run that rehearsed it.",
             "Scatter and Parallel show all runs until some are chosen.",
         )
         return
@@ -120,7 +109,7 @@ def _side_by_side(chosen: Sequence[str], known: Mapping[str, RunSummary], row: A
     comparison.headlines(compared)
     comparison.of_other_tools(of_other_tools)
     if compared.smoke is not None:
-        comparison.smoke(compared.smoke)
+        markup.note(f"A smoke run and a full run: {rehearsed.TAB}, above, says what one proves of the other.")
     comparison.settings(compared)
     _curves(runs, known)
     comparison.scores(compared, of_other_tools)

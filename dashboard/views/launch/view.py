@@ -82,7 +82,7 @@ def _result(source: str, edited: Mapping[str, Any]) -> None:
         required=True,
         key="as",
         bind="query-params",
-        help="A smoke run lays the smallest settings over this configuration: seconds, to prove the pipeline.",
+        help="A smoke run takes two steps of this very configuration, evaluation included, to prove the pipeline.",
     )
     config = configs.smoke_of(edited) if rehearse == "as a smoke run" else dict(edited)
     resolved = form.with_defaults(config)

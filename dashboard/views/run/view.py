@@ -8,7 +8,7 @@ import streamlit as st
 
 from dashboard.shared.charts import foreign_run
 from dashboard.shared.config import configs
-from dashboard.shared.parts import curves, freshness, gate, launching, markup, notes_dialog
+from dashboard.shared.parts import curves, freshness, gate, launching, markup, notes_dialog, rehearsed
 from dashboard.shared.parts.launching import trying
 from dashboard.shared.parts.lines import line_of
 from dashboard.shared.parts.run_box import choose_run
@@ -52,6 +52,7 @@ def page() -> None:
     run = reading.run_of(summary.path)
     _head(name, run, known)
     evidence.strip(summary, run)
+    rehearsed.card(summary, run, known)
     running = summary.status == "running"
     # While the run is at work the page looks again every few seconds; when it has ended, its folder alone is watched.
     st.fragment(run_every=TICK_SECONDS if running else None)(_body)(name, known, was_running=running)

@@ -138,12 +138,10 @@ def test_what_is_compared_is_chosen_by_keyboard(address: str, page: Page) -> Non
 
 
 def test_a_button_of_the_comparison_puts_runs_side_by_side(address: str, page: Page) -> None:
-    both = re.compile(r"/compare\?.*runs=gamma-smoke&runs=beta")
     page.goto(f"{address}/compare")
-    page.get_by_role("button", name="Smoke against full").click()
-    expect(page).to_have_url(both)
-    expect(page.get_by_role("button", name="Runs: 2")).to_be_visible()
-    expect(page.get_by_text("What the smoke run proves")).to_be_visible()
+    page.get_by_role("tab", name="Smoke → TPU").click()
+    expect(page.get_by_text("The smoke run rehearsed 5 of 8 stages of beta")).to_be_visible()
+    expect(page).to_have_url(re.compile("full=beta&smoke=gamma-smoke"))
     page.goto(f"{address}/compare?part=Scatter")
     settled(page)
     for row in (1, 2):
@@ -153,8 +151,6 @@ def test_a_button_of_the_comparison_puts_runs_side_by_side(address: str, page: P
     expect(page).to_have_url(re.compile(r"/compare\?.*runs=beta&runs=alpha"))
     expect(page.get_by_role("tab", name="Side by side")).to_have_attribute("aria-selected", "true")
     expect(page.get_by_text("Choose two or more runs")).to_have_count(0)
-    page.get_by_role("button", name="Smoke against full").click()
-    expect(page).to_have_url(both)
     page.reload()
     expect(page.get_by_role("button", name="Runs: 2")).to_be_visible()
     expect(page.locator("[data-testid=stException]")).to_have_count(0)

@@ -12,7 +12,6 @@ from dashboard.shared.words.text import shortened
 from dashboard.views.compare.logic import tables
 from evidence.compare.comparison import Comparison, Flip, Pair, ScoreDifference
 from evidence.compare.settings import Setting
-from evidence.compare.smoke import SmokeCheck
 from evidence.records.foreign.view import ForeignRun
 
 _LONGEST = 160
@@ -74,24 +73,6 @@ def _folded(title: str, names: Sequence[str], rows: Sequence[Setting]) -> None:
     if folded.open:
         with folded:
             _settings(names, rows)
-
-
-def smoke(check: SmokeCheck) -> None:
-    """Draw what the smoke run says of the full one, and what it does not."""
-    st.header("What the smoke run proves", anchor=False)
-    answers = {True: "✓ yes", False: "≠ no", None: "? not stated"}
-    left, right = st.columns([3, 2], gap="large")
-    with left:
-        markup.table(
-            ["Question", "Answer", "Smoke", "Full"],
-            [
-                (answer.question.capitalize(), answers[answer.same], *map(_values, tables.answered(answer)))
-                for answer in check.answers
-            ],
-        )
-    with right:
-        markup.bullets("It proves", check.proved)
-        markup.bullets("It does not prove", check.not_proved)
 
 
 def scores(compared: Comparison, views: Mapping[str, ForeignRun]) -> None:
@@ -166,10 +147,6 @@ def _settings(names: Sequence[str], rows: Sequence[Setting]) -> None:
     markup.table(
         ["Setting", "Stated in", *names], [(name, place, *map(_short, values)) for name, place, *values in cells]
     )
-
-
-def _values(values: Sequence[str]) -> str:
-    return ", ".join(shortened(value, _LONGEST) for value in values)
 
 
 def _short(text: str) -> str:

@@ -9,10 +9,9 @@ from synthetic import write_run
 from dashboard.shared.config import settings
 from dashboard.shared.reading.series import Tail
 from dashboard.shared.tables import forecast, headline
-from dashboard.views.compare.logic import pairing, tables
+from dashboard.views.compare.logic import tables
 from dashboard.views.run.logic import predictions_table
 from evidence.compare.comparison import compare_runs
-from evidence.index.runs import index_runs
 from evidence.records.ours import read_run
 from schemas.problems.formats import NOTHING
 
@@ -179,47 +178,6 @@ def test_a_number_is_shown_as_yaml_writes_it_with_every_digit(value: float) -> N
     text = settings.shown(value)
     assert yaml.safe_dump(value) == f"{text}\n...\n"
     assert yaml.safe_load(text) == value
-
-
-def test_a_rehearsal_is_of_the_same_model(tmp_path: Path) -> None:
-    mine, other = ({"model": {"name": name}} for name in ("mine", "other"))
-    write_run(tmp_path, "other", mode="smoke", manifest={"started_at": "2026-11-20T09:00:00+00:00", **other})
-    write_run(tmp_path, "full", manifest={"started_at": "2026-11-20T12:30:00+00:00", **mine})
-    assert pairing.smoke_and_full(index_runs(tmp_path)) is None
-    write_run(tmp_path, "own", mode="smoke", manifest={"started_at": "2026-11-20T08:00:00+00:00", **mine})
-    assert pairing.smoke_and_full(index_runs(tmp_path)) == ("own", "full")
-
-
-def test_a_rehearsal_is_of_the_same_method_and_started_before_whatever_the_zone(tmp_path: Path) -> None:
-    gemma = {"model": {"name": "gemma"}}
-    lora = {"training": {"method": "lora"}, "model": {"name": "gemma"}}
-    write_run(tmp_path, "full", manifest={"started_at": "2026-11-20T14:30:00+02:00", "model": {"name": "gemma"}})
-    write_run(tmp_path, "lora-smoke", mode="smoke", manifest={"started_at": "2026-11-20T12:00:00+00:00", **lora})
-    assert pairing.smoke_and_full(index_runs(tmp_path)) is None
-    # Later by the letters of its time, earlier in truth; and the other way round.
-    write_run(tmp_path, "before", mode="smoke", manifest={"started_at": "2026-11-20T17:00:00+05:00", **gemma})
-    write_run(tmp_path, "after", mode="smoke", manifest={"started_at": "2026-11-20T12:45:00+00:00", **gemma})
-    write_run(tmp_path, "undated", mode="smoke", manifest={"started_at": "yesterday", **gemma})
-    assert pairing.smoke_and_full(index_runs(tmp_path)) == ("before", "full")
-    write_run(tmp_path, "failed", status="failed", manifest={"started_at": "2026-11-22T12:00:00+00:00", **gemma})
-    assert pairing.smoke_and_full(index_runs(tmp_path)) == ("before", "full")
-
-
-def test_the_smoke_run_before_the_newest_finished_full_run_is_its_rehearsal(tmp_path: Path) -> None:
-    from datetime import timedelta
-
-    from synthetic import STARTED
-
-    for days, name, changes in [
-        (4, "old-smoke", {"mode": "smoke"}),
-        (3, "smoke", {"mode": "smoke"}),
-        (2, "full", {}),
-        (1, "later-smoke", {"mode": "smoke"}),
-        (0, "failed", {"status": "failed"}),
-    ]:
-        write_run(tmp_path, name, items=0, started=STARTED - timedelta(days=days), **changes)
-    assert pairing.smoke_and_full(index_runs(tmp_path)) == ("smoke", "full")
-    assert pairing.smoke_and_full([summary for summary in index_runs(tmp_path) if summary.mode == "full"]) is None
 
 
 def test_what_two_runs_state_to_a_question_is_said_in_words(tmp_path: Path) -> None:
