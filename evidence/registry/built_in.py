@@ -33,9 +33,14 @@ def eval_set(name: str) -> Mapping[str, Any] | None:
 
 
 def model(name: str) -> Mapping[str, Any] | None:
-    """Return family, parameters, vocabulary, layers and start weights by seed of a built-in model; None for others."""
+    """Return family, sizes and start weights (by dtype, version of jax and seed) of a built-in model, or None."""
     known: Mapping[str, Any] | None = _facts()["models"].get(name)
     return known
+
+
+def jax_version(stated: str) -> str:
+    """Return the part of a version of jax that decides what a seed draws: `jax_version("0.12.0.1")` is `0.12`."""
+    return ".".join(stated.split(".")[:2])
 
 
 def generated(name: str, rows: int, seed: int) -> Mapping[str, Any] | None:

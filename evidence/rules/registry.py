@@ -197,7 +197,10 @@ def generated_rows_follow_from_the_seed(facts: Facts) -> Iterator[Problem]:
 
 
 def start_weights_follow_from_the_seed(facts: Facts) -> Iterator[Problem]:
-    """Yield a warning where a built-in model on a CPU began with other weights than the table has for its seed."""
+    """Yield a warning where a built-in model on a CPU began with other weights than the table has for its seed.
+
+    Versions of jax draw differently (0.12 other than 0.10); what is not in the table is not judged.
+    """
     stated = facts.model
     known = built_in.model(stated["name"]) if stated else None
     if known is None or stated is None or facts.manifest is None or facts.training is None:
@@ -206,7 +209,8 @@ def start_weights_follow_from_the_seed(facts: Facts) -> Iterator[Problem]:
     # Flags of the compiler change how it rounds; several devices draw a part each.
     drawn_alike = (devices["platform"], devices["count"]) == ("cpu", 1) and not facts.manifest["environment"]["flags"]
     of_type = known["start_weights"].get(stated["dtypes"]["params"], {})
-    right = of_type.get(str(facts.training["seed"]))
+    drawn_by = built_in.jax_version(facts.manifest["environment"]["packages"].get("jax", ""))
+    right = of_type.get(drawn_by, {}).get(str(facts.training["seed"]))
     from_seed = facts.training["method"] == "full" and facts.manifest["parent"] is None
     if drawn_alike and from_seed and right not in (None, stated["weights_sha256"]):
         yield found(
@@ -214,7 +218,7 @@ def start_weights_follow_from_the_seed(facts: Facts) -> Iterator[Problem]:
             OTHER_START,
             layout.MANIFEST,
             f"weights_sha256 is {stated['weights_sha256'][:12]}…; {stated['name']} with seed "
-            f"{facts.training['seed']} began with {right[:12]}… where trainproof drew it.",
+            f"{facts.training['seed']} began with {right[:12]}… where trainproof drew it with jax {drawn_by}.",
             expected=right,
             pointer="/model/weights_sha256",
         )

@@ -7,6 +7,7 @@ they change.
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -53,8 +54,7 @@ def test_the_pictures_of_the_readme(tmp_path: Path, page: Page, keep) -> None:
 @pytest.mark.skipif("REAL_MODEL" not in os.environ, reason="REAL_MODEL=RUN is a run that benchmarks/real_model.py left")
 def test_the_picture_of_a_real_model(tmp_path: Path, page: Page, keep) -> None:
     run = Path(os.environ["REAL_MODEL"]).resolve()
-    (tmp_path / ROOT).mkdir()
-    (tmp_path / ROOT / run.name).symlink_to(run, target_is_directory=True)
+    shutil.copytree(run, tmp_path / ROOT / run.name, ignore=shutil.ignore_patterns("checkpoints"))
     with serving(Path(ROOT), tmp_path) as address:
         page.set_viewport_size({"width": 1360, "height": 980})
         page.goto(f"{address}/run?run={run.name}")

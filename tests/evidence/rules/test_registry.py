@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import jax
 import pytest
 from leaves import Forger
 
@@ -76,8 +77,8 @@ def test_start_weights_are_what_a_process_without_flags_draws(made: ModuleType) 
         subprocess.run([sys.executable, "-c", script], env=plain, capture_output=True, check=True).stdout
     )
     stated = json.loads(made.FILE.read_text("utf-8"))["models"]["tiny-gpt2"]
-    weights = drawn.pop("start_weights")["float32"]
-    assert weights["0"] == stated.pop("start_weights")["float32"]["0"]
+    weights, version = drawn.pop("start_weights")["float32"], built_in.jax_version(jax.__version__)
+    assert weights[version]["0"] == stated.pop("start_weights")["float32"][version]["0"]
     assert drawn == stated
 
 
@@ -117,6 +118,24 @@ def test_other_start_weights_are_a_warning_since_processors_differ(forger: Forge
     changed(forger, "run_manifest.json", other)
     found = [each for each in check_run(read_run(forger.folder)) if each.code == "TP387"]
     assert [each.severity for each in found] == ["warning"]
+
+
+def test_start_weights_are_those_of_the_version_of_jax_that_drew_them(forger: Forger) -> None:
+    stated = built_in.model("tiny-gpt2")["start_weights"]["float32"]
+    seed = str(json.loads((forger.folder / "run_manifest.json").read_text())["training"]["seed"])
+    assert stated["0.10"][seed] != stated["0.12"][seed]
+
+    def drawn_by(version: str, by: str) -> set[str]:
+        def other(document: dict[str, Any]) -> None:
+            document["environment"]["packages"]["jax"] = version
+            document["model"]["weights_sha256"] = stated[by][seed]
+
+        changed(forger, "run_manifest.json", other)
+        return {each.code for each in check_run(read_run(forger.folder))}
+
+    assert "TP387" not in drawn_by("0.12.1", "0.12")
+    assert "TP387" in drawn_by("0.12.1", "0.10")
+    assert "TP387" not in drawn_by("0.13.0", "0.12"), "nobody knows what that version draws"
 
 
 def test_a_published_size_is_that_of_the_shape() -> None:
