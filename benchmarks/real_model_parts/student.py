@@ -104,9 +104,9 @@ def judge(terminal: Terminal, maker: Path, folder: Path, model: str) -> dict[str
         verb: terminal.typed(f"{verb}, other base", folder, verb, BUNDLE, *given, "--model", OTHER, exit_code=3)
         for verb, given in (("replay", rows), ("challenge", questions))
     }
-    replay, challenge = json.loads(replayed), json.loads(challenged)
+    verdict, replay, challenge = json.loads(verified), json.loads(replayed), json.loads(challenged)
     return {
-        "verify": {key: json.loads(verified).get(key) for key in ("holds", "said")},
+        "verify": {"ok": verdict["ok"], "grade": verdict["runs"][0]["grade"]},
         "replay": {"result": replay["result"], "said": replay["said"], "marks": replay["marks"]["said"]},
         "challenge": {
             "result": challenge["result"],
@@ -114,5 +114,11 @@ def judge(terminal: Terminal, maker: Path, folder: Path, model: str) -> dict[str
             "can_be_true": challenge["score"]["can_be_true"],
             "found": challenge["score"]["found"],
         },
-        "another_base": {verb: {"exit_code": 3, "said": said.splitlines()[0]} for verb, said in refused.items()},
+        "another_base": {verb: {"exit_code": 3, "said": refusal_in(said)} for verb, said in refused.items()},
     }
+
+
+def refusal_in(printed: str) -> str:
+    """Return the first error that was printed, without the folder that it is about."""
+    line = next(line for line in printed.splitlines() if line.startswith("error "))
+    return f"{line[: len('error TP000')]} {line.partition(': ')[2].partition(' at ')[2]}"
