@@ -30,6 +30,7 @@ PAGES = {
     "problems": "/run?run=torn&view=Problems",
     "sources": "/run?run=other-tool&view=Sources",
     "compare": "/compare?runs=alpha&runs=beta",
+    "smoke": "/compare?part=Smoke+%E2%86%92+TPU&full=beta&smoke=small",
     "scatter": "/compare?part=Scatter",
     "parallel": "/compare?part=Parallel",
     "plan": "/plan?source=tiny.yaml",

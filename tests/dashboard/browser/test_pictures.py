@@ -42,7 +42,7 @@ def test_the_pictures_of_the_readme(tmp_path: Path, page: Page, keep) -> None:
         page.goto(f"{address}/run?run={full}")
         expect(page.locator("[data-testid=stEChartsChart] canvas")).to_be_visible()
         keep(page, "readme-run")
-        page.goto(f"{address}/compare?runs={smoke}&runs={full}")
+        page.goto(f"{address}/compare?part=Smoke+%E2%86%92+TPU&full={full}&smoke={smoke}")
         expect(page.get_by_text("It does not prove")).to_be_visible()
         keep(page, "readme-compare")
         page.goto(address)
@@ -70,6 +70,7 @@ def test_every_page_at_three_widths_in_both_themes(tmp_path: Path, page: Page) -
         "runs": "/",
         "run": f"/run?run={full}",
         "compare": f"/compare?runs={smoke}&runs={full}",
+        "smoke": f"/compare?part=Smoke+%E2%86%92+TPU&full={full}&smoke={smoke}",
         "launch": "/launch",
         "package": f"/package?runs={full}",
     }
