@@ -16,6 +16,8 @@ pytest_plugins = ["seconds"]
 
 # Set before anything imports jax, which reads them once.
 os.environ["JAX_PLATFORMS"] = "cpu"
+# Tests beside each other load the TPU's compiler, which otherwise only one process may.
+os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"
 # Eight devices for the tests that need a mesh, and the instructions that runs ask for when JAX starts.
 os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count=8 --xla_cpu_max_isa=AVX2 {compiled.QUICK}"
 # Hundreds of tests train the same few small models: what one has compiled, the others and the processes that they start
