@@ -52,7 +52,8 @@ def page() -> str:
         "`benchmarks/honest_runs.py`; this page is made from their results by `docs/make_detection.py`.",
         "What each code means stands in [rules.md](rules.md).",
         "",
-        *lies(json.loads(LIES.read_text(encoding="utf-8"))),
+        *lies(told := json.loads(LIES.read_text(encoding="utf-8"))),
+        *repeated(told["repeated"]),
         *never_found(),
         *foreign(json.loads(FOREIGN.read_text(encoding="utf-8"))),
         *honest(json.loads(HONEST.read_text(encoding="utf-8"))),
@@ -122,6 +123,32 @@ def lies(result: dict[str, Any]) -> list[str]:
         ]
     else:
         lines += ["wrote, which is less. With `--replay` the benchmark counts what repeating adds."]
+    return [*lines, ""]
+
+
+def repeated(result: dict[str, Any]) -> list[str]:
+    """Return the part on lies that were all repeated, and on runs of which a part was trained."""
+    third, part = result["third"], result["in part"]
+    false = third["false_steps_repeated"] + part["false_steps_repeated"]
+    lines = [
+        "## What a repetition counts",
+        "",
+        "A run of forty steps, trained for this page, told by a third liar, and told where only some of its steps were",
+        "trained: each was repeated whole, and the latter with three numbers of a judge and with too little time.",
+        "",
+        "| lies | told | named by `check` | different when repeated | neither |",
+        "|---|---|---|---|---|",
+    ]
+    for name, count in (("of a third liar", third), ("trained in part", part)):
+        figures = (count["lies"], count["check_found"], count["replay_found"], len(count["neither"]))
+        lines.append(f"| {name} | {' | '.join(map(str, figures))} |")
+    lines += [
+        "",
+        f"Steps that are not as they are told and counted as repeated all the same: **{false}**. Found by neither are",
+        "places, times and names, which no number follows from, and the one of these runs that is as it was trained:",
+        "",
+        *(f"- {name}" for count in (third, part) for name in count["neither"]),
+    ]
     return [*lines, ""]
 
 
