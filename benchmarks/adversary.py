@@ -9,8 +9,9 @@ Last, a run is trained here. Sixty-six lies are told of it: fifty-one of a third
 trained and the rest invented (one of these is honest). They are always repeated, and counted is whether *training
 repeated* ever covers a step that is not as it is told.
 
-    python benchmarks/adversary.py            # writes benchmarks/results/adversary.json; ten minutes
-    python benchmarks/adversary.py --replay   # repeats every other lie too that check does not find; minutes each
+    python benchmarks/adversary.py               # writes benchmarks/results/adversary.json; ten minutes
+    python benchmarks/adversary.py --told-alone  # without the last part, which stays as it is stored
+    python benchmarks/adversary.py --replay      # repeats every other lie too that check does not find; minutes each
 """
 
 from __future__ import annotations
@@ -176,6 +177,11 @@ def counted(told: list[Told]) -> dict[str, Any]:
     return result
 
 
+def repeated_lies(root: Path) -> dict[str, Any]:
+    """Return what came of the lies about a run that is trained here, all of which are repeated."""
+    return {"third": repetitions(list(third_lies(root))), "in part": repetitions(list(in_part(root / "parts")))}
+
+
 def repetitions(told: list[tuple[Told, list[Repeated]]]) -> dict[str, Any]:
     """Return what was said of lies that were repeated, each by its name, and how often a false step was counted."""
     return {
@@ -200,6 +206,7 @@ def main() -> None:
     """Tell, forge, count, print, write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--replay", action="store_true")
+    parser.add_argument("--told-alone", action="store_true", help="keep what is stored of the run that is trained here")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
@@ -207,7 +214,7 @@ def main() -> None:
         os.environ["JAX_COMPILATION_CACHE_DIR"] = str(root / "compiled")
         os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
         told = [*told_lies(root, with_replay=asked.replay), *forgeries(root)]
-        again = {"third": repetitions(list(third_lies(root))), "in part": repetitions(list(in_part(root / "parts")))}
+        again = json.loads(RESULT.read_text("utf-8"))["repeated"] if asked.told_alone else repeated_lies(root)
     result = {"run": RUN, "families": counted(told), "repeated": again}
     for family, count in result["families"].items():
         sys.stdout.write(f"{family:<8} {count['found']:>3} of {count['lies']:>3} found; not: {count['not_found']}\n")

@@ -267,7 +267,7 @@ THIRD: tuple[tuple[str, str, Tell], ...] = (
     ("losses", "half of them a thousandth off", from_step(21, noisy)),
     ("losses", "the last alone", from_step(40, noisy)),
     ("losses", "gradient norms drawn anew", norms_of_another),
-    (SETTING, "no weight decay", setting("optimizer.weight_decay", 0.0)),
+    (SETTING, "another weight decay", setting("optimizer.weight_decay", 0.1)),
     (SETTING, "another beta2", setting("optimizer.beta2", 0.95)),
     (SETTING, "no clipping", setting("optimizer.max_grad_norm", None)),
     (SETTING, "another seed", every((f"{CONFIG}/seed", 11), (f"{MANIFEST}/training/seed", 11))),

@@ -16,6 +16,7 @@ from pathlib import Path
 from evidence.index import entries_cache as kept_entries
 from evidence.index.entries import Entry
 from evidence.index.parallel import WORTH_A_PROCESS, Progress, read_batches
+from evidence.index.root import no_root, run_folders, unreadable_root
 from evidence.index.summary import MOST_POINTS, RunSummary, summary_of, with_report
 from evidence.judge.judgement import together
 from evidence.judge.report import RunReport
@@ -24,9 +25,7 @@ from evidence.proof.standing import standing_of, with_proofs
 from evidence.records.ours import read_run
 from evidence.run import layout
 from evidence.run.folder_state import FolderState, folder_state
-from evidence.run.unreadable import NO_SUCH_PATH, UNREADABLE_FOLDER
-from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems.problem import ProblemError
 from schemas.reading.rows import collector_paused
 from schemas.reading.times import moment
 
@@ -108,11 +107,11 @@ class RunIndex:
             if rest and _rests(self._looked_at, self.look_seconds):
                 return self._summaries
             try:
-                names = _folders(self.root, follow_links=self._follow_links)
+                names = run_folders(self.root, follow_links=self._follow_links)
             except FileNotFoundError:
                 names = []
             except OSError as error:
-                return [_unreadable(self.root, error)]
+                return [unreadable_root(self.root, error)]
             look_seconds = self._read(names, progress, rest=rest)
             self._looked_at, self.look_seconds = time.monotonic(), look_seconds
             return self._summaries
@@ -142,7 +141,7 @@ class RunIndex:
     def names(self) -> frozenset[str]:
         """Return the names of the folders that are there now; none where the root cannot be read."""
         try:
-            return frozenset(_folders(self.root, follow_links=self._follow_links))
+            return frozenset(run_folders(self.root, follow_links=self._follow_links))
         except OSError:
             return frozenset()
 
@@ -272,39 +271,11 @@ def index_folder(root: Path) -> Sequence[RunSummary]:
         ProblemError: There is no such folder (exit code 2).
     """
     if not Path(root).is_dir():
-        raise ProblemError([_no_folder(root)], exit_code=2)
+        raise ProblemError([no_root(root)], exit_code=2)
     if (Path(root) / layout.MANIFEST).is_file():
         run = read_run(Path(root))
         return [summary_of(run, standing_of(run))]
     return index_runs(root)
-
-
-def _folders(root: Path, *, follow_links: bool) -> list[str]:
-    """Return the names of the folders in a root, sorted.
-
-    Raises:
-        OSError: The root cannot be read.
-    """
-    with os.scandir(root) as listing:
-        return sorted(
-            entry.name
-            for entry in listing
-            if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=follow_links)
-        )
-
-
-def _unreadable(root: Path, error: OSError) -> RunSummary:
-    what = f"The folder cannot be read: {error.strerror or error}."
-    problem = problem_of(UNREADABLE_FOLDER, file=str(root), what=what)
-    return RunSummary(
-        path=root, run_id=root.name, grade="not a run", reasons=(what,), problem_count=1, first_problem=problem
-    )
-
-
-def _no_folder(root: Path) -> Problem:
-    what = f"{root} is not a folder of runs: there is no such folder."
-    then = "Check the path; `trainproof demo` makes two runs in submission_runs."
-    return problem_of(NO_SUCH_PATH, file=str(root), what=what, why=None, next=then)
 
 
 def _when(summary: RunSummary) -> tuple[datetime, str]:

@@ -116,7 +116,7 @@ def grade_of(facts: Facts, findings: Sequence[Problem]) -> Grade:
     if reasons := (*_unfinished(facts), *sentences(_leaving_partial(facts, errors))):
         return Grade(name="partial", reasons=reasons)
     if reasons := (*sentences(errors), *_unproven(facts)):
-        return Grade(name="measured", reasons=(*reasons, *_never_stated(facts)))
+        return Grade(name="measured", reasons=reasons)
     return Grade(name="consistent", reasons=(CONSISTENT, *_never_stated(facts)))
 
 

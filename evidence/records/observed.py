@@ -17,8 +17,8 @@ Document = Mapping[str, Any] | None
 
 COUNTED_BY_DEVICE = "reported by the device"
 """Source of an observed peak in manifests of version 1.1."""
-PROCESS_ERROR = 0.25
-"""How far the growth of a process may be from its plan: benchmarks/observed_memory.py."""
+PROCESS_ERROR = 0.3
+"""How far the growth of a process may be from its plan: 28 % at most in the cases of benchmarks/observed_memory.py."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,7 +37,7 @@ CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/
 
 PROCESS_BYTES = 300 * 2**20
 """What a process on a CPU takes beside the run's arrays: libraries that are loaded as they are needed, compiled
-programs, and what compiling them leaves; 200 to 260 MiB by benchmarks/observed_memory.py."""
+programs, and what compiling them leaves (docs/decisions/memory-estimate.md)."""
 
 ABSENT = Rule(
     "TP701",
