@@ -46,7 +46,7 @@ from evidence.run.chain import Chain
 
 REPOSITORY = Path(__file__).parents[1]
 RESULT = REPOSITORY / "benchmarks" / "results" / "adversary.json"
-RUN = "submission_runs/demo-smoke"
+RUN = "tests/cases/earlier/demo-smoke"
 DIFFERENT = 1
 """Exit code of a replay that found a difference."""
 

@@ -35,7 +35,7 @@ from schemas.problems.problem import Problem
 REPOSITORY = Path(__file__).parents[1]
 CASES = REPOSITORY / "tests" / "cases" / "runs"
 RESULT = REPOSITORY / "benchmarks" / "results" / "rules.json"
-REAL = ("tests/corpus/v1/runs/finished", "submission_runs/demo-smoke")
+REAL = ("tests/corpus/v1/runs/finished", "tests/cases/earlier/demo-smoke")
 
 
 class Clock:

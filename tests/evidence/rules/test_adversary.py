@@ -30,7 +30,7 @@ def test_a_forged_run_is_never_more_than_consistent(tmp_path: Path, name: str) -
     assert any(each.severity != "note" for each in report.findings) == (name not in UNNAMED)
 
 
-SMOKE = Path(__file__).parents[3] / "submission_runs" / "demo-smoke"
+SMOKE = Path(__file__).parents[2] / "cases" / "earlier" / "demo-smoke"
 UNNAMED_AGAIN = {
     *("as told", "three items", "a card of no name", "one fingerprint", "a half that comes again", "an exponential"),
     "a commit of one digit",

@@ -19,7 +19,7 @@ from evidence.records.ours import read_run
 from evidence.scores.recompute import result_of
 
 REPOSITORY = Path(__file__).parents[3]
-FULL = REPOSITORY / "submission_runs" / "demo-full"
+FULL = REPOSITORY / "tests" / "cases" / "earlier" / "demo-full"
 HONEST = REPOSITORY / "benchmarks" / "results" / "honest_runs.json"
 
 

@@ -21,7 +21,7 @@ from evidence.registry import built_in
 from evidence.registry.known_models import known_models, parameters_of, vocabulary_of
 
 REPOSITORY = Path(__file__).parents[3]
-SMOKE = REPOSITORY / "submission_runs" / "demo-smoke"
+SMOKE = REPOSITORY / "tests" / "cases" / "earlier" / "demo-smoke"
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from evidence.registry import built_in
 from evidence.run import layout
 from evidence.run.chain import link_of
 
-SMOKE = Path(__file__).parents[3] / "submission_runs" / "demo-smoke"
+SMOKE = Path(__file__).parents[2] / "cases" / "earlier" / "demo-smoke"
 
 
 @pytest.fixture
