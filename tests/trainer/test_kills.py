@@ -65,9 +65,9 @@ def left(found: dict[str, Any]) -> list[dict[str, Any]]:
 def test_the_kills_come_at_every_stage(found: dict[str, Any], left: list[dict[str, Any]]) -> None:
     assert found["whole"]["stated"] == "succeeded"
     stages = Counter(outcome["last_file"] for outcome in left if outcome["ended"] == -9)
-    # Of few kills none may fall between the last answer and the seal, which is short.
-    short = {"eval_summary.json"} if KILLED == 60 else set()
-    assert {"log.jsonl", "first_examples.json", "baseline_predictions.jsonl"} | short <= set(stages)
+    # Of few kills none may fall where it is short: before the first examples, and between the last answer and the seal.
+    short = {"log.jsonl", "eval_summary.json"} if KILLED == 60 else set()
+    assert {"first_examples.json", "baseline_predictions.jsonl"} | short <= set(stages)
     assert sum(stages.values()) > KILLED // 3  # the others had ended before their moment
 
 

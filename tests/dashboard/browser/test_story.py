@@ -159,6 +159,7 @@ def test_a_button_of_the_comparison_puts_runs_side_by_side(address: str, page: P
 def test_pointing_at_a_curve_lists_its_panel_first_and_then_the_others_from_the_top(tmp_path: Path, page: Page) -> None:
     write_run(tmp_path / "runs", "alpha", steps=40)
     listed = page.locator(".tp-pointed-at > div > div > div:first-child").filter(has_text=" at ")
+    page.set_viewport_size({"width": 1280, "height": 1600})  # A pointer below the window is not seen.
     with serving(tmp_path / "runs", tmp_path) as address:
         page.goto(f"{address}/run?run=alpha")
         settled(page)

@@ -71,9 +71,7 @@ def test_a_batch_has_the_smallest_length_that_holds_it_and_the_same_loss(config:
     plain, _ = inputs_of(config)
     [state], frozen = initial_state(plain)
     loss = jax.jit(
-        jax.value_and_grad(
-            lambda params, batch: loss_of(plain.model, plain.objective)(params, frozen, batch, jax.random.key(0)).loss
-        )
+        jax.value_and_grad(lambda params, batch: loss_of(plain)(params, frozen, batch, jax.random.key(0)).loss)
     )
     seen = set()
     for step in range(6):

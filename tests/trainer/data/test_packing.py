@@ -61,7 +61,7 @@ def test_a_packed_batch_has_the_loss_and_the_gradient_of_its_rows_alone(config: 
     params = initial_params(task)
 
     def sums(which, batch):
-        loss = loss_of(which.model, which.objective)
+        loss = loss_of(which)
 
         def total(params):
             found = loss(params, {}, {name: jnp.asarray(array) for name, array in batch.items()}, jax.random.key(0))

@@ -154,11 +154,11 @@ def test_the_reference_of_adapters_is_the_model_without_them(pairs: Config):
         for (name, value), key in zip(state.trained.items(), keys, strict=True)
     }
     batch = {name: jnp.asarray(array[0]) for name, array in data.source.batch(0).items()}
-    adapted = loss_of(lora.model, lora.objective)(trained, frozen, batch, jax.random.key(0))
+    adapted = loss_of(lora)(trained, frozen, batch, jax.random.key(0))
     full, _ = inputs_of(pairs)
     kept = {f"{REFERENCE}{name}": value for name, value in frozen.items()}
     merged = lora.model.merged(joined(trained, frozen))
-    expected = loss_of(full.model, full.objective)(merged, kept, batch, jax.random.key(0))
+    expected = loss_of(full)(merged, kept, batch, jax.random.key(0))
     assert float(adapted.loss) == pytest.approx(float(expected.loss), rel=EXACT)
     assert float(adapted.loss) != pytest.approx(2 * np.log(2), rel=1e-3)
     for name, value in expected.named.items():
