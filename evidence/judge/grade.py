@@ -106,8 +106,6 @@ def grade_of(facts: Facts, findings: Sequence[Problem]) -> Grade:
     run, errors = facts.run, [problem for problem in findings if problem.severity == "error"]
     if not run.is_run:
         return Grade(name="not a run", reasons=sentences(errors) or ("The folder holds nothing that a run writes.",))
-    if renamed := [problem for problem in errors if problem.code == unreadable.OTHER_CASE.code]:
-        return Grade(name="partial", reasons=sentences(renamed))
     contradictions = [problem for problem in errors if _contradicts(problem)]
     if contradictions:
         return Grade(name="contradictory", reasons=sentences(contradictions))

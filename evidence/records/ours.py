@@ -11,6 +11,7 @@ from typing import Any
 from evidence.records.foreign.view import ForeignRun
 from evidence.records.theirs import read_foreign
 from evidence.run import layout
+from evidence.run.any_case import AnyCase
 from evidence.run.lock import is_alive
 from evidence.run.notes import Notes, notes_in
 from evidence.run.unreadable import NOT_A_FILE, OTHER_CASE, UNREADABLE_FOLDER, no_such_run, too_deep
@@ -103,7 +104,7 @@ class Run:
     def _read_foreign(self) -> ForeignRun | None:
         if self.is_import:
             return read_foreign(self.path / layout.ORIGINAL)
-        if self.alive or self.is_ours or any(problem.code == OTHER_CASE.code for problem in self.problems):
+        if self.alive or self.is_ours:
             return None
         view = read_foreign(self.path)
         return view if view.looks_like_run else None
@@ -160,6 +161,8 @@ def read_run(folder: Path) -> Run:
     problems: list[Problem] = []
     lines: dict[str, Lines] = {}
     files = _files(folder, problems)
+    if any(problem.code == OTHER_CASE.code for problem in problems):
+        folder, files = AnyCase(folder), tuple(sorted({name.lower() for name in files}))
 
     def document(name: str) -> dict[str, Any] | None:
         if name not in files:
@@ -221,8 +224,10 @@ def _files(folder: Path, problems: list[Problem]) -> tuple[str, ...]:
             )
     others = [name for name in found if name not in known and name.lower() in known - set(found)]
     if layout.MANIFEST in map(str.lower, others):
-        what = f"{len(others)} files have names of a run in other letters, such as {others[0]}; they were not read."
-        problems.append(problem_of(OTHER_CASE, file=str(folder / layout.MANIFEST), what=what))
+        what = (
+            f"{len(others)} files have names of a run in other letters, such as {others[0]}; they were read as those."
+        )
+        problems.append(problem_of(OTHER_CASE, file=str(folder), what=what))
     return tuple(sorted(found))
 
 

@@ -30,7 +30,8 @@ OTHER_CASE = Rule(
     "TP214",
     "Names of a run in other letters",
     "The names of a run's files are in small letters; a file system that knows capitals only gave them others.",
-    'Rename the files to small letters, for example with `for f in *; do mv "$f" "${f,,}"; done`, and check again.',
+    'To replay or pack it, rename the files, for example with `for f in *; do mv "$f" "${f,,}"; done`.',
+    severity="note",
 )
 UNREADABLE_FOLDER = Rule(
     "TP209",
