@@ -13,6 +13,7 @@ from evidence.compare.rehearsal import Figure
 _ROW_PIXELS, _EDGES_PIXELS = 40, 84
 _APART = 0.14
 """How far a run's point is from the middle of its row, in rows."""
+_LEGEND_PIXELS = 44
 _LEAST = 1.6
 """The axis reaches at least so far from 1 on either side."""
 _MARGIN = 1.35
@@ -107,7 +108,7 @@ def _axes(
     } | {y: f"<b>{name.upper()}</b>" for name, y in heads.items()}
     picture.update_yaxes(tickvals=list(texts), ticktext=list(texts.values()), range=[-0.5, top])
     legend = {"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom", "font": {"size": 12}}
-    picture.update_layout(legend=legend, showlegend=True)
+    picture.update_layout(legend=legend, showlegend=True, margin_t=_LEGEND_PIXELS)
 
 
 def _ratio(figure: Figure, *, is_smoke: bool) -> float | None:

@@ -77,10 +77,10 @@ def test_every_page_at_three_widths_in_both_themes(tmp_path: Path, page: Page) -
     SCREENSHOTS.mkdir(exist_ok=True)
     with serving(Path(ROOT), tmp_path) as address:
         for name, path in pages.items():
-            page.goto(f"{address}{path}")
-            settled(page)
             for theme in ("light", "dark"):
                 page.emulate_media(color_scheme=theme)
+                page.goto(f"{address}{path}")  # Charts take their colours when they are drawn.
+                settled(page)
                 for width in (400, 1400, 2560):
                     page.set_viewport_size({"width": width, "height": 900})
                     page.wait_for_timeout(500)  # Nothing tells when the last animation is over.
