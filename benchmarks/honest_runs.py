@@ -6,6 +6,7 @@ evidence/rules/plausibility are chosen and where tests/evidence/rules/test_hones
 
     python benchmarks/honest_runs.py --keep FOLDER --runs 200   # trains what FOLDER lacks; half an hour on two cores
     python benchmarks/honest_runs.py --keep FOLDER --judge      # judges what is there
+    python benchmarks/honest_runs.py --keep FOLDER --runs 66 --again  # adds what is found in new ones, not their curves
 """
 
 from __future__ import annotations
@@ -146,6 +147,7 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, required=True)
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--judge", action="store_true")
+    parser.add_argument("--again", action="store_true")
     asked = parser.parse_args()
     if not asked.judge:
         train(asked.keep, asked.runs)
@@ -153,6 +155,9 @@ def main() -> None:
     first = [row["losses"][0] for row in result["rows"] if row["losses"] and row["losses"][0] is not None]
     sys.stdout.write(f"{result['runs']} runs, grades {result['grades']}, findings {result['found']}\n")
     sys.stdout.write(f"first losses {min(first):.3f} to {max(first):.3f}; ln(576) is {math.log(576):.3f}\n")
+    if asked.again:
+        stored = json.loads(RESULT.read_text("utf-8"))
+        result = stored | {"again": {key: value for key, value in result.items() if key != "rows"}}
     RESULT.write_text(json.dumps(result) + "\n")
 
 

@@ -193,11 +193,17 @@ def foreign(result: dict[str, Any]) -> list[str]:
 def honest(result: dict[str, Any]) -> list[str]:
     """Return the part on real runs: what is found in them."""
     unusual = sum(any(code.startswith(("TP38", "TP43", "TP44")) for code in row["codes"]) for row in result["rows"])
+    again = result["again"]
+    accused = again["runs"] - sum(again["grades"].get(name, 0) for name in ("verified", "consistent", "measured"))
+    found = ", ".join(f"{code} ({count})" for code, count in again["found"].items())
     return [
         "## Real runs",
         "",
         f"{result['runs']} tiny runs with drawn settings were trained. {unusual} of them have a finding of",
         "plausibility (TP434 to TP445) or differ from the registry (TP381 to TP387).",
+        "",
+        f"Of {again['runs']} more, recorded by newer code, {accused} are graded below `measured`. Found in all of them:",
+        f"{found}.",
         "",
     ]
 

@@ -59,12 +59,11 @@ COMPILERS = "TRAINPROOF_COMPILERS"
 """Environment variable that demands compilers: where one is missing its tests fail and are not skipped."""
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the portions in the same hook
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Divide the tests among workers; skip what is as tested."""
     if not os.environ.get(COMPILERS):
         _skip_without_compilers(items)
-    portions.divide(items)
+    portions.divide(items, grouped=getattr(config.option, "loadgroup", False))
     if os.environ.get("TRAINPROOF_NIGHTLY") or not packaging_stamp.is_as_tested():
         return
     reason = "the packaging is as it was when this last passed; TRAINPROOF_NIGHTLY=1 runs it all the same"
