@@ -202,8 +202,8 @@ def honest(result: dict[str, Any]) -> list[str]:
         f"{result['runs']} tiny runs with drawn settings were trained. {unusual} of them have a finding of",
         "plausibility (TP434 to TP445) or differ from the registry (TP381 to TP387).",
         "",
-        f"Of {again['runs']} more, recorded by newer code, {accused} are graded below `measured`. Found in all of them:",
-        f"{found}.",
+        f"Of {again['runs']} more, recorded by newer code, {accused} are graded below `measured`. Found in all of",
+        f"them: {found}.",
         "",
     ]
 
