@@ -53,6 +53,8 @@ DEVICES = ("cpu", "gpu", "tpu")
 ENDED: frozenset[State] = frozenset({"succeeded", "interrupted", "refused", "failed", "cancelled", "lost", "unasked"})
 _RUN_NAME = re.compile("[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 """As the schemas have it; a name of this form never leads out of the root."""
+STOPPED_BEFORE = 130
+"""Exit code of a run that was stopped before it had a folder, as shells use it."""
 _STATE_OF_CODE: dict[int, State] = {0: "succeeded", 3: "refused", 5: "interrupted"}
 
 
@@ -68,7 +70,7 @@ class Job:
         is_own: whether it is as this user put it into the queue.
         device: cpu, gpu or tpu; `ANY_DEVICE` where that is decided only when it starts.
         exit_code: as the process gave it, negative for a signal; None until it has ended.
-        state: cancelled means that it was taken out of the queue before it was started; lost, that it was started, and
+        state: cancelled means that it was stopped before its run began; lost, that it was started, and
             it and its worker are gone without an exit code (a machine that was switched off, for instance); unasked,
             that this user did not put it into the queue, so it is not started.
     """
@@ -217,6 +219,8 @@ def mark_ended(job: Job, exit_code: int) -> None:
 
 def _state(started: Started | None, worker: Started | None, exit_code: int | None, *, cancelled: bool) -> State:
     if exit_code is not None:
+        if cancelled and exit_code == STOPPED_BEFORE:
+            return "cancelled"
         return "interrupted" if exit_code < 0 else _STATE_OF_CODE.get(exit_code, "failed")
     if started is None:
         return "cancelled" if cancelled else "waiting"

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from dashboard.shared.config import form
-from schemas.reading.values import at
+from dashboard.shared.config import configs, form
+from schemas.reading.values import at, number_at
 
 MOST = 64
 """Assignments that are read of an address."""
@@ -34,6 +34,27 @@ def edits(texts: Iterable[str]) -> dict[form.Path, Any]:
         if form.can_be(field, value):
             found[field.path] = value
     return found
+
+
+def full_of(smoke: Mapping[str, Any], run: str) -> dict[str, Any]:
+    """Return source and assignments of the Launch page that make the full run of a smoke run's configuration.
+
+    They are those of the shipped configuration that it is the smoke run of, if it is of one.
+
+    Args:
+        smoke: The configuration of the smoke run.
+        run: The smoke run.
+    """
+    for source in configs.sources():
+        whole = form.with_defaults(configs.read(source))
+        differing = {field.dotted for field, *_ in form.replaced(form.with_defaults(smoke), whole)}
+        if whole["limits"]["steps"] > configs.SMOKE_STEPS and differing <= configs.OF_SMOKE:
+            return {"source": source.key}
+    steps = number_at(smoke, "limits", "steps") or 0
+    if steps <= configs.SMOKE_STEPS:
+        steps = form.with_defaults({})["limits"]["steps"]
+    name = str(smoke.get("name", "")).removesuffix("smoke").rstrip("-") or "full"
+    return {"source": configs.same_as(run), "set": [f"name={name}", "mode=full", f"limits.steps={steps:.0f}"]}
 
 
 def is_made(config: Mapping[str, Any], texts: Iterable[str]) -> bool:

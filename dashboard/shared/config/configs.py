@@ -26,6 +26,9 @@ FIRST = "demo"
 SMOKE_STEPS = 2
 """Steps of a smoke run: one that starts and one that goes on."""
 
+OF_SMOKE = frozenset({"name", "mode", "limits.steps", "recording.log_every_steps"})
+"""Settings that `smoke_of` replaces."""
+
 QUICK = "tiny.yaml"
 """The shipped configuration behind the one-click smoke run: seconds on any machine."""
 

@@ -12,7 +12,6 @@ from dashboard.shared.config import configs
 from dashboard.shared.parts import markup
 from dashboard.shared.parts.gate import may_operate
 from dashboard.shared.session import state
-from dashboard.shared.words.text import plain
 from launch import queue
 
 
@@ -26,13 +25,12 @@ def smoke_button() -> None:
 
 
 def start(config: Mapping[str, Any], *, force: bool = False) -> None:
-    """Put a checked configuration into the queue and show the queue, or say why that was not possible."""
+    """Put a checked configuration into the queue and open its run, or say why that was not possible."""
     if not may_operate():
         return
     with trying("The run could not be started"):
         job = queue.start(state.root(), config, force=force)
-        st.toast(f"{plain(job.run)} is in the queue, above.", icon=":material/play_arrow:")
-        state.go(state.LAUNCH, job=job.job_id)
+        state.go(state.RUN, run=job.run)
 
 
 @contextmanager

@@ -33,6 +33,8 @@ from launch.jobs.folder import CONFIG
 from schemas.reading.yaml_text import write_yaml
 from schemas.validate import check_value
 
+_WHOLE, _SMOKE = "every step", "two steps, as a smoke run"
+_PLAN_NOW = "configuration to plan beside a run at work"
 HERE = (
     Question(options=("--quick",), said="Adding up from formulas", before=()),
     Question(options=(), said="Asking the compiler"),
@@ -58,7 +60,7 @@ def page() -> None:
         config_form.read_address(source.key)
         edited = config_form.show(source.key, start)
     with result_side:
-        _result(source.key, edited)
+        _result(source.key, start, edited)
 
 
 def _source() -> Source | None:
@@ -73,24 +75,24 @@ def _source() -> Source | None:
     return source
 
 
-def _result(source: str, edited: Mapping[str, Any]) -> None:
+def _result(source: str, start: Mapping[str, Any], edited: Mapping[str, Any]) -> None:
     """Draw what would run, what is wrong with it, and the button that starts it."""
     rehearse = st.segmented_control(
-        "Run it",
-        ["as configured", "as a smoke run"],
-        default="as configured",
+        "Take",
+        [_WHOLE, _SMOKE],
+        default=_WHOLE,
         required=True,
         key="as",
         bind="query-params",
-        help="A smoke run takes two steps of this very configuration, evaluation included, to prove the pipeline.",
+        help="Two steps of this very configuration, evaluation included, prove the pipeline: a smoke run.",
     )
-    config = configs.smoke_of(edited) if rehearse == "as a smoke run" else dict(edited)
+    config = configs.smoke_of(edited) if rehearse == _SMOKE else dict(edited)
     resolved = form.with_defaults(config)
-    if rehearse == "as a smoke run":
+    if rehearse == _SMOKE:
         _replaced(form.with_defaults(edited), resolved)
     found = [*check_value(form.KIND, resolved, file=CONFIG), *absent(resolved, file=CONFIG)]
     sound = not any(problem.severity == "error" for problem in found)
-    plan = _answer(resolved, sound=sound)
+    plan = _answer(resolved, sound=sound, is_touched=resolved != form.with_defaults(start))
     force = gate.may_operate() and _start(resolved, sound=sound)
     problems.show(found)
     if plan is not None:
@@ -118,15 +120,25 @@ def _replaced(edited: Mapping[str, Any], resolved: Mapping[str, Any]) -> None:
         markup.table(["Setting", "In the form", "In the smoke run"], rows)
 
 
-def _answer(resolved: Mapping[str, Any], *, sound: bool) -> Mapping[str, Any] | None:
-    """Draw and return whether it fits on the device that it would run on; None: not known yet."""
+def _answer(resolved: Mapping[str, Any], *, sound: bool, is_touched: bool) -> Mapping[str, Any] | None:
+    """Draw and return whether it fits on the device that it would run on; None: not known yet.
+
+    A form that nobody has touched is not planned beside a run at work, which needs the processors.
+    """
     root = state.root()
     known = asking.answers(root, resolved, HERE)
     answered = [found.answer for one in HERE if (found := known[one.options]).answer is not None]
     with st.container(border=True):
         if answered and (plan := answered[-1]) is not None:
             plan_answer.head(plan)
-        asking.show(root, resolved, HERE, key="launch", allowed=sound)
+        at_work = [job.run for job in reading.jobs() if not job.has_ended] or reading.at_work()
+        if not at_work or is_touched or st.session_state.get(_PLAN_NOW) == resolved:
+            asking.show(root, resolved, HERE, key="launch", allowed=sound)
+        elif not answered:
+            markup.note(f"Not planned beside {at_work[0]}, which is at work here. Change the form, or plan it now.")
+            if gate.may_operate() and st.button("Plan now", icon=":material/calculate:"):
+                st.session_state[_PLAN_NOW] = resolved
+                st.rerun()
     return answered[-1] if answered else None
 
 

@@ -8,7 +8,7 @@ import streamlit as st
 
 from dashboard.shared.charts import foreign_run
 from dashboard.shared.config import configs
-from dashboard.shared.parts import curves, freshness, gate, launching, markup, notes_dialog, rehearsed
+from dashboard.shared.parts import course, curves, freshness, gate, launching, markup, notes_dialog, rehearsed
 from dashboard.shared.parts.launching import trying
 from dashboard.shared.parts.lines import line_of
 from dashboard.shared.parts.run_box import choose_run
@@ -37,6 +37,10 @@ _LAST = "run looked at last"
 def page() -> None:
     """Draw the page."""
     known = reading.by_name(reading.summaries())
+    asked = course.job_of(st.query_params.get("run", ""))
+    if asked is not None and asked.run not in known:
+        course.before_its_folder(asked)
+        return
     if not known:
         markup.heading("Run")
         markup.empty("No runs yet", "Start one: a smoke run takes seconds and fills every page.")
@@ -51,6 +55,7 @@ def page() -> None:
         return
     run = reading.run_of(summary.path)
     _head(name, run, known)
+    course.of_run(summary)
     evidence.strip(summary, run)
     rehearsed.card(summary, run, known)
     running = summary.status == "running"
@@ -186,11 +191,12 @@ def _buttons(name: str, run: Run, continuation: str | None, *, may_resume: bool)
         if may_resume and st.button("Resume", icon=":material/resume:", type="primary"):
             with trying("The run could not be resumed"):
                 job = queue.resume(state.root(), run)
-                state.go(state.LAUNCH, job=job.job_id)
+                state.go(state.RUN, run=job.run)
         if continuation is not None and st.button("Continuation", icon=":material/arrow_forward:", help=_CONTINUED):
             state.go(state.RUN, run=continuation)
-        if run.status == "running" and gate.may_operate():
-            _stop(name)
+        doing = course.job_of(name)
+        if run.status == "running" and doing is not None and not doing.has_ended and gate.may_operate():
+            course.stop_button(doing)
         has_config = CONFIG in run.files
         if has_config and st.button("Same again, but …", icon=":material/edit:", help=_AGAIN):
             state.go(state.LAUNCH, source=configs.same_as(name))
@@ -202,21 +208,8 @@ def _buttons(name: str, run: Run, continuation: str | None, *, may_resume: bool)
             state.go(state.PACKAGE, runs=[name])
 
 
-def _stop(name: str) -> None:
-    """Draw the button that stops a run which was started from the queue; one of a terminal is stopped there."""
-    job = next((job for job in reading.jobs() if job.run == name and job.state in {"running", "stopping"}), None)
-    if job is None:
-        return
-    is_asked = job.state == "stopping"
-    if st.button("Stopping" if is_asked else "Stop", icon=":material/stop:", disabled=is_asked, help=_STOP):
-        with trying("It could not be stopped"):
-            queue.cancel(job)
-            st.rerun()
-
-
 _AGAIN = "Open the Launch page with this configuration."
 _CONTINUED = "Open the run that continues this one from its last checkpoint."
-_STOP = "Finishes the step, saves a checkpoint, seals the evidence and ends, as Ctrl-C does."
 
 
 def _curves(name: str, run: Run, known: Mapping[str, RunSummary], *, running: bool) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from dashboard.shared.parts import markup
+from dashboard.shared.parts import course, markup
 from dashboard.shared.parts.gate import may_operate
 from dashboard.shared.parts.launching import trying
 from dashboard.shared.session import reading, state
@@ -94,7 +94,7 @@ def _job(root: Path, job: Job, *, first_waiting: bool) -> None:
         with st.container(horizontal=True, vertical_alignment="center"):
             asked = markup.when(job.created_at, reading.reader_zone())
             line = f"{markup.sign(JOBS, job.state)} <b>{markup.safe(job.run)}</b>"
-            more = f"{_device(job)}queued {asked}{_exit(job)}"
+            more = f"{_device(job)}queued {asked}{_said(job)}"
             st.html(f'<div class="tp-sub">{line} <span class="tp-dim">{more}</span></div>')
             with st.container(horizontal=True, width="content"):
                 if (root / job.run).is_dir() and st.button(
@@ -104,9 +104,9 @@ def _job(root: Path, job: Job, *, first_waiting: bool) -> None:
                 if may_operate():
                     _buttons(root, job, first_waiting=first_waiting)
         if job.state in {"running", "stopping"}:
-            _progress(root / job.run)
-        if job.state in {"lost", "unasked"}:
-            markup.note(JOBS[job.state].meaning)  # Words that say little by themselves.
+            _progress(root, job)
+        if job.state == "unasked":
+            markup.note(JOBS[job.state].meaning)  # A word that says little by itself.
         at_work = job.state in {"running", "stopping"}
         text = tail(job.folder / OUTPUT, lines=_LINES_LIVE if at_work else _LINES_ENDED)
         if text and at_work:
@@ -120,10 +120,9 @@ def _has_gone_wrong(job: Job) -> bool:
     return job.state in {"failed", "refused", "lost"} or (job.exit_code is not None and job.exit_code < 0)
 
 
-def _exit(job: Job) -> str:
-    if job.exit_code is None:
-        return ""
-    return f" · exit code {job.exit_code}" if job.exit_code >= 0 else f" · ended by signal {-job.exit_code}"
+def _said(job: Job) -> str:
+    said = course.said(job) if job.has_ended else ""
+    return f" · {said.rstrip('.')}" if said else ""
 
 
 def _device(job: Job) -> str:
@@ -138,14 +137,9 @@ def _buttons(root: Path, job: Job, *, first_waiting: bool) -> None:
             with trying("It could not be moved"):
                 queue.move_up(root, job)
                 st.rerun()
-        if st.button("Remove", key=f"remove {key}", icon=":material/close:"):
-            with trying("It could not be removed"):
-                queue.cancel(job)
-                st.rerun()
-    if job.state == "running" and st.button("Stop", key=f"stop {key}", icon=":material/stop:", help=_STOP):
-        with trying("It could not be stopped"):
-            queue.cancel(job)
-            st.rerun()
+        course.stop_button(job, key=f"remove {key}")
+    if job.state == "running":
+        course.stop_button(job, key=f"stop {key}")
     if job.state == "stopping":
         # It comes where Stop was: a second click there must not end what is being saved.
         with st.popover("Kill", icon=":material/dangerous:", key=f"before kill {key}"):
@@ -169,22 +163,21 @@ def _again(root: Path, job: Job) -> None:
     ):
         with trying("The run could not be resumed"):
             resumed = queue.resume(root, reading.run_of(run), after=job)
-            state.go(state.LAUNCH, job=resumed.job_id)
+            state.go(state.RUN, run=resumed.run)
     if job.state != "succeeded" and st.button("Retry", key=f"retry {key}", icon=":material/replay:", help=_RETRY):
         with trying("It could not be tried again"):
             again = queue.retry(root, job)
-            state.go(state.LAUNCH, job=again.job_id)
+            state.go(state.RUN, run=again.run)
 
 
 _RESUME = "Continues from the newest checkpoint, as a new run that names this one."
-_STOP = "Finishes the step, saves a checkpoint, seals the evidence and ends, as Ctrl-C does."
 _RETRY = "Queues the same configuration again, as a new run. The old run stays."
 _KILL = "Ends the process at once. Rows written so far stay; nothing is sealed."
 
 
-def _progress(folder: Path) -> None:
+def _progress(root: Path, job: Job) -> None:
+    folder = root / job.run
+    course.line(job.run, job)
     planned = number_at(reading.run_of(folder).manifest, "training", "steps_planned") if folder.is_dir() else None
-    if not planned:
-        st.progress(0.0, text="Getting ready: loading and compiling")
-        return
-    st.progress(*headline.progress(reading.series_of(folder), planned))
+    if planned:
+        st.progress(*headline.progress(reading.series_of(folder), planned))

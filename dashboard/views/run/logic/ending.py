@@ -23,6 +23,6 @@ def said(run: Run, *, may_resume: bool) -> str:
     if not message.startswith(_BY_A_USER):
         return f"It ended: {message}"
     step = number_at(run.manifest, "training", "steps_done")
-    at = f" at step {count(step)}" if step else ""
+    at = f" at step {count(step)}" if step else " before the first step"
     before = ", before evaluation" if "evaluation" in message else ""
     return f"Stopped by a user{at}{before}." + (" Resume continues from there." if may_resume else "")

@@ -65,6 +65,31 @@ def test_what_came_with_the_root_is_shown_and_started_by_nobody_but_its_reader(o
     assert {"Retry"} == {"Retry", "Continue the queue", "Stop", "Remove"} & set(labels(app))
 
 
+def test_a_run_that_was_stopped_before_it_began_did_not_fail(opened: Open, root: Path) -> None:
+    job = job_in(root)
+    (job.folder / "cancelled").write_text("")
+    mark_ended(job, 130)
+    assert "· Stopped by you before it began<" in said(opened(state.LAUNCH))
+    app = opened(state.RUN, run="a-run")
+    assert "Stopped by you before it began.</p>" in said(app)
+    assert "failed" not in said(app)
+    assert "exit code" not in said(app)
+
+
+def test_another_configuration_is_not_planned_beside_a_run_at_work(opened: Open, root: Path) -> None:
+    job = job_in(root)
+    app = opened(state.LAUNCH, source="tiny.yaml")
+    assert "Not planned beside a-run, which is at work here. Change the form, or plan it now." in said(app)
+    assert not app.get("progress")
+    assert app.get("progress") or press(app, "Plan now").get("progress")
+    mark_ended(job, 0)
+    assert opened(state.LAUNCH, source="tiny.yaml").get("progress")
+    job_in(root, run="another")
+    touched = opened(state.LAUNCH, source="tiny.yaml", set=["limits.steps=7"])
+    assert touched.get("progress")
+    assert "Not planned beside" not in said(touched)
+
+
 def test_a_queue_that_nobody_works_through_can_be_continued(opened: Open, root: Path) -> None:
     job_in(root)
     app = opened(state.LAUNCH)
@@ -231,12 +256,13 @@ def test_a_plan_whose_error_reaches_the_limit_is_called_tight(opened: Open, root
 def test_the_shown_command_gives_the_folder_its_name_as_start_does(opened: Open, root: Path, monkeypatch) -> None:
     """It names no folder of its own: the queue gives both the time of their start as an ending."""
     app = opened(state.LAUNCH, source="tiny.yaml")
-    assert app.code[0].value == f"trainproof queue add --config tiny.yaml --root {root}"
+    command_line = app.code[0].value
+    assert command_line == f"trainproof queue add --config tiny.yaml --root {root}"
     asked: list[tuple[object, ...]] = []
     monkeypatch.setattr("launch.queue.start", lambda *given, **flags: asked.append((*given, flags)) or job_in(root))
-    press(app, "Start")
     Path("tiny.yaml").write_text(app.code[-1].value, "utf-8")
-    monkeypatch.setattr(sys, "argv", shlex.split(app.code[0].value))
+    press(app, "Start")
+    monkeypatch.setattr(sys, "argv", shlex.split(command_line))
     with pytest.raises(SystemExit):
         command.main()
     assert len(asked) == 2
@@ -467,7 +493,7 @@ def test_what_is_named_and_is_not_there_keeps_the_run_from_being_started(
 def test_a_smoke_run_says_which_values_of_the_form_it_replaces(opened: Open, root: Path) -> None:
     app = opened(state.LAUNCH, source="demo.yaml")
     assert "In the smoke run" not in said(app)
-    app = app.get("button_group")[0].set_value("as a smoke run").run()
+    app = app.get("button_group")[0].set_value("two steps, as a smoke run").run()
     rows = re.findall(r"<tr class=\"\">(.*?)</tr>", said(app))
     replaced = {tuple(re.findall(r"<td[^>]*>(.*?)</td>", row)) for row in rows}
     assert {("Name", "demo", "demo-smoke"), ("Mode", "full", "smoke"), ("Steps", "2800", "2")} <= replaced
