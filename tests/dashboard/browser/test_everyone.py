@@ -43,7 +43,9 @@ FITS = """() => {
     return main.scrollWidth <= main.clientWidth && document.documentElement.scrollWidth <= innerWidth;
 }"""
 
-COLOURS_CHANGED = "document.getAnimations().every(one => one.effect.getTiming().iterations === Infinity)"
+COLOURS_CHANGED = """document.getAnimations().every(
+    one => one.playState !== "running" || one.effect.getTiming().iterations === Infinity
+)"""
 
 
 def corpus(root: Path) -> None:
