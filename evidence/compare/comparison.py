@@ -38,6 +38,8 @@ def _missing(name: str, record: Record) -> Iterator[str]:
     facts = record.facts
     if record.unscored:
         yield f"{name} is {record.unscored}."
+    elif facts.manifest is None:
+        yield f"{name}: no valid {layout.MANIFEST} says what answered; `trainproof check` names what is wrong with it."
     elif layout.PREDICTIONS not in facts.files:
         yield f"{name} was not evaluated: it has no {layout.PREDICTIONS}."
     elif facts.predictions is None:

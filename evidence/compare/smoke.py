@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from evidence.compare.settings import ABSENT
 from evidence.judge.grade import Grade
 from evidence.records.by_name import settings_of
 from evidence.records.facts import Document, Facts
@@ -23,7 +24,8 @@ QUESTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 """Each question, and the fields of the manifest that must be equal for a yes."""
 
-SETTINGS_QUESTION = "same settings but for size"
+SETTINGS_QUESTION = "same settings apart from model, rows, batch and length"
+_TRIVIAL = frozenset({"name", "mode", "schema_version"})
 SIZE_SETTINGS = frozenset(
     {
         "name",
@@ -117,19 +119,20 @@ def _answer(question: str, fields: tuple[str, ...], smoke: Document, full: Docum
 
 
 def _settings(smoke: Facts, full: Facts) -> Answer:
-    """Return whether the two were asked for the same apart from their size; the values are the settings that differ."""
+    """Return whether the two were asked for the same apart from their size.
+
+    The values are the settings that differ; after a yes those that are set aside, so that it says of what it is a yes.
+    """
     ours, theirs = settings_of(smoke), settings_of(full)
-    names = [
-        name
-        for name in sorted({*ours, *theirs} - SIZE_SETTINGS)
-        if name not in ours or name not in theirs or ours[name] != theirs[name]
-    ]
+    differing = [name for name in sorted({*ours, *theirs}) if ours.get(name, ABSENT) != theirs.get(name, ABSENT)]
+    names = [name for name in differing if name not in SIZE_SETTINGS]
     same = None if smoke.config is None or full.config is None else not names
+    told = [name for name in differing if name not in _TRIVIAL] if same else names if same is False else []
     return Answer(
         question=SETTINGS_QUESTION,
         same=same,
-        smoke=tuple(f"{name} = {ours.get(name)}" for name in names) if same is False else (),
-        full=tuple(f"{name} = {theirs.get(name)}" for name in names) if same is False else (),
+        smoke=tuple(f"{name} = {ours.get(name)}" for name in told),
+        full=tuple(f"{name} = {theirs.get(name)}" for name in told),
     )
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import streamlit as st
 
 from dashboard.shared.config import assignments
-from dashboard.shared.parts import markup
+from dashboard.shared.parts import compare_menu, markup
 from dashboard.shared.parts.gate import may_operate
 from dashboard.shared.parts.launching import trying
 from dashboard.shared.reading.log_tail import LEVELS, OTHER
@@ -51,7 +52,7 @@ def before_its_folder(job: Job) -> None:
     st.fragment(run_every=None if job.has_ended else TICK_SECONDS)(_waiting)(job.run)
 
 
-def of_run(summary: RunSummary) -> None:
+def of_run(summary: RunSummary, known: Mapping[str, RunSummary]) -> None:
     """Draw the stages of a run at work; of one that ended under this reader's eyes, how, and what can be done now."""
     name = summary.path.name
     if summary.status == "running":
@@ -59,7 +60,7 @@ def of_run(summary: RunSummary) -> None:
         st.fragment(run_every=TICK_SECONDS)(_moving)(name)
     elif name in st.session_state.get(_FOLLOWED, ()):
         line(name, job_of(name))
-        _finished(summary)
+        _finished(summary, known)
 
 
 def stop_button(job: Job, *, key: str | None = None) -> None:
@@ -113,15 +114,14 @@ def said(job: Job) -> str:
     return f"Ended with exit code {job.exit_code}." if job.exit_code > 0 else f"Ended by signal {-job.exit_code}."
 
 
-def _finished(summary: RunSummary) -> None:
+def _finished(summary: RunSummary, known: Mapping[str, RunSummary]) -> None:
     name, ended = summary.path.name, summary.status or ""
     with st.container(border=True, horizontal=True, vertical_alignment="center", key="finished"):
         if ended == "succeeded":
             st.html(f'<p class="tp-answer">Finished: {markup.sign(GRADES, summary.grade, summary.coverage)}</p>')
         else:
             st.html(f'<p class="tp-answer">Ended: {markup.sign(STATUSES, ended)}</p>')
-        if st.button("Compare with …", icon=":material/compare_arrows:"):
-            state.go(state.COMPARE, runs=[name])
+        compare_menu.draw(summary, known, key="compare finished")
         config = reading.run_of(summary.path).config
         if summary.mode == "smoke" and config and st.button("Same again as full", icon=":material/fast_forward:"):
             state.go(state.LAUNCH, **assignments.full_of(config, name))

@@ -17,7 +17,7 @@ from dashboard.shared.parts.run_box import (
 )
 from dashboard.shared.session import reading, state
 from dashboard.shared.tables import query, runs_table
-from dashboard.views.compare.parts import comparison, relations, smoke
+from dashboard.views.compare.parts import answers, comparison, relations, smoke, verdicts
 from evidence.index.runs import RunSummary
 from evidence.records.ours import Run
 
@@ -28,7 +28,8 @@ def page() -> None:
     known = reading.by_name(found)
     markup.heading("Compare", lines=["Compares the first run with each of the others."])
     if len(known) < 2:
-        markup.empty("Compare needs two runs", "Start another run; a smoke run takes seconds.")
+        has_one = "Start another run" if known else "There is no run yet. Start two, one after the other"
+        markup.empty("Compare needs two runs", f"{has_one}; a smoke run takes seconds.")
         launching.smoke_button()
         return
     row = st.container(horizontal=True, vertical_alignment="bottom")
@@ -106,13 +107,15 @@ def _side_by_side(chosen: Sequence[str], known: Mapping[str, RunSummary], row: A
     of_other_tools = {name: view for name, run in runs.items() if (view := run.foreign()) is not None}
     with row:
         comparison.export(compared)
-    comparison.headlines(compared)
+    verdicts.draw(compared)
     comparison.of_other_tools(of_other_tools)
     if compared.smoke is not None:
         markup.note(f"A smoke run and a full run: {rehearsed.TAB}, above, says what one proves of the other.")
-    comparison.settings(compared)
     _curves(runs, known)
-    comparison.scores(compared, of_other_tools)
+    comparison.headlines(compared)
+    comparison.scores_of_other_tools(of_other_tools)
+    comparison.settings(compared)
+    answers.draw(compared, runs)
 
 
 def _curves(runs: Mapping[str, Run], known: Mapping[str, RunSummary]) -> None:

@@ -8,7 +8,17 @@ import streamlit as st
 
 from dashboard.shared.charts import foreign_run
 from dashboard.shared.config import configs
-from dashboard.shared.parts import course, curves, freshness, gate, launching, markup, notes_dialog, rehearsed
+from dashboard.shared.parts import (
+    compare_menu,
+    course,
+    curves,
+    freshness,
+    gate,
+    launching,
+    markup,
+    notes_dialog,
+    rehearsed,
+)
 from dashboard.shared.parts.launching import trying
 from dashboard.shared.parts.lines import line_of
 from dashboard.shared.parts.run_box import choose_run
@@ -55,7 +65,7 @@ def page() -> None:
         return
     run = reading.run_of(summary.path)
     _head(name, run, known)
-    course.of_run(summary)
+    course.of_run(summary, known)
     evidence.strip(summary, run)
     rehearsed.card(summary, run, known)
     running = summary.status == "running"
@@ -173,7 +183,7 @@ def _head(name: str, run: Run, known: Mapping[str, RunSummary]) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         with st.container():
             markup.heading(name, signs=signs, lines=said)
-        _buttons(name, run, continuation, may_resume=may_resume)
+        _buttons(name, run, known, continuation, may_resume=may_resume)
 
 
 def _noted(summary: RunSummary) -> Iterator[str]:
@@ -186,7 +196,9 @@ def _noted(summary: RunSummary) -> Iterator[str]:
         yield "Archived: not in the list. Nothing is deleted."
 
 
-def _buttons(name: str, run: Run, continuation: str | None, *, may_resume: bool) -> None:
+def _buttons(
+    name: str, run: Run, known: Mapping[str, RunSummary], continuation: str | None, *, may_resume: bool
+) -> None:
     with st.container(horizontal=True, width="content"):
         if may_resume and st.button("Resume", icon=":material/resume:", type="primary"):
             with trying("The run could not be resumed"):
@@ -202,8 +214,7 @@ def _buttons(name: str, run: Run, continuation: str | None, *, may_resume: bool)
             state.go(state.LAUNCH, source=configs.same_as(name))
         if gate.may_operate() and st.button("Tags and note", icon=":material/sell:"):
             notes_dialog.edit([reading.listing(reading.summaries()).by_name[name]])
-        if st.button("Compare", icon=":material/compare_arrows:"):
-            state.go(state.COMPARE, runs=[name])
+        compare_menu.draw(known[name], known)
         if st.button("Package", icon=":material/inventory_2:"):
             state.go(state.PACKAGE, runs=[name])
 

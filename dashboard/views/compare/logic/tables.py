@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from dashboard.shared.config.settings import shown
 from dashboard.shared.words.grades import GRADES, STATUSES, worded
-from dashboard.shared.words.text import csv_text
+from dashboard.shared.words.text import csv_text, shortened
 from evidence.bundle.secrets.masking import visible
 from evidence.compare.comparison import Comparison, Flip, Pair, ScoreDifference
 from evidence.compare.settings import ABSENT, Setting, Source
 from evidence.compare.smoke import QUESTIONS, Answer
+from evidence.compare.verdict import Verdict
 from evidence.judge.headlines import Headline
 from schemas.problems import formats
 
@@ -30,6 +31,9 @@ _DIFFERENCES = (
     "Smallest detectable, 80 % power",
 )
 """Titles of the rows that `differences` gives."""
+
+_LONGEST_VALUE, _LEAST_P = 40, 0.001
+_COSTS = {"last loss": "loss", "training time": "time", "peak memory of one device": "memory"}
 
 _PLACES: Mapping[Source, str] = {
     "declared": "config.yaml",
@@ -128,16 +132,59 @@ def _verdict(found: ScoreDifference) -> str:
     return said if found.gain_of_form is None else f"{said}; {found.gain_of_form}"
 
 
-def flip(found: Flip) -> Row:
-    """Return an item that one run alone answered rightly: id, change, prompt, expected, both answers."""
-    return (
-        found.id,
-        "✓ fixed" if found.kind == "fixed" else "✕ broken",
-        found.prompt,
-        found.expected,
-        found.first_answer if found.first_answer is not None else "no answer",
-        found.second_answer if found.second_answer is not None else "no answer",
+def flips(pair: Pair, found: Sequence[Flip]) -> tuple[Row, list[Row]]:
+    """Return titles and rows of the items that one run alone answered rightly."""
+    rows: list[Row] = [
+        (
+            flip.id,
+            "✓ fixed" if flip.kind == "fixed" else "✕ broken",
+            flip.prompt,
+            flip.expected,
+            answer_said(flip.first_answer),
+            answer_said(flip.second_answer),
+        )
+        for flip in found
+    ]
+    return ("Item", "Change", "Prompt", "Expected", pair.first, pair.second), rows
+
+
+def answer_said(answer: str | None) -> str:
+    """Return an answer, or that the output has none."""
+    return "no answer" if answer is None else answer
+
+
+def score_said(verdict: Verdict) -> str:
+    """Return the paired difference in score in words, or why there is none."""
+    found = verdict.pair.score
+    if found is None:
+        return " ".join(verdict.pair.refused)
+    table, (low, high) = found.table, (formats.points(end).removesuffix(" points") for end in (found.low, found.high))
+    p_value = found.adjusted_p_value
+    said = (
+        f"{formats.points(found.difference)} ({low} to {high}), {found.test}, "
+        f"{f'p = {formats.number(p_value, 3)}' if p_value >= _LEAST_P else f'p < {_LEAST_P}'}"
+        f"{' after Holm’s correction' if p_value != found.p_value else ''}; "
+        f"of {table.items:,} items {table.only_second:,} fixed, {table.only_first:,} broken"
     )
+    return said if found.gain_of_form is None else f"{said}; {found.gain_of_form}"
+
+
+def costs_said(verdict: Verdict) -> str:
+    """Return loss, time and memory of the first run and of this one: `time 3 min 20 s → 4 min 00 s (+20 %)`."""
+    return " · ".join(
+        f"same {_COSTS[one.name]}"
+        if one.value == other.value
+        else f"{_COSTS[one.name]} {one.as_text()} → {other.as_text()}"
+        + (f" ({other.value / one.value - 1:+.0%})".replace("%", " %").replace("-", "−") if one.value else "")
+        for one, other in verdict.costs
+        if one.value is not None and other.value is not None
+    )
+
+
+def change_said(setting: Setting) -> str:
+    """Return what a person changed under the end of its name, a dash where it is not stated."""
+    before, after = (shortened(shortened_hash(value(one)), _LONGEST_VALUE) for one in setting.values)
+    return f"{setting.name.rpartition('.')[2]} {before} → {after}"
 
 
 def flips_said(name: str, flips: Sequence[Flip]) -> str:

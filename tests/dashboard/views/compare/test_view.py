@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+from html import escape
 from pathlib import Path
 
 import pytest
@@ -197,3 +198,57 @@ def test_a_figure_that_an_error_concerns_is_withheld_in_both_places_with_a_word(
     page = said(opened(state.RUN, run="beta"))
     assert "<dt>Last loss</dt><dd>–" in page
     assert "last_loss is not shown, because run_manifest.json contradicts the rows." in page
+
+
+def test_the_verdict_stands_above_curves_and_curves_above_tables(opened: Open, root: Path) -> None:
+    # All 40 right against none: p is 2^-39, every item is a fixed one, and Tango's lower end is (40 - z²) / (40 + z²).
+    write_run(root, "before", items=40, correct=0.0, config={"optimizer": {"weight_decay": 0.0}})
+    write_run(root, "after", items=40, correct=1.0, config={"optimizer": {"weight_decay": 0.2}})
+    app = opened(state.COMPARE, runs=["before", "after"])
+    text = said(app)
+    assert "▲</span>better" in text
+    assert "+100.0 points" in text
+    assert "of 40 items 40 fixed, 0 broken" in text
+    assert '<span class="tp-chip">weight_decay 0.0 → 0.2</span>' in text
+    (picture,) = app.get("plotly_chart")
+    assert picture.proto.alt.endswith("after against before: +100.0 points (+82.5 points to +100.0 points), better")
+    assert "p &lt; 0.001" in text
+    assert text.index("▲</span>better") < text.index('<td class="tp-word">last loss</td>')
+    assert [header.value for header in app.header] == [
+        "Curves", "Figures", "Settings that differ", "Items that flipped",
+    ]  # fmt: skip
+
+
+def test_a_run_whose_manifest_is_cut_off_is_named_above_and_its_score_is_not_compared(opened: Open, root: Path) -> None:
+    write_run(root, "whole")
+    manifest = write_run(root, "cut", seed=2) / MANIFEST
+    manifest.write_text(manifest.read_text("utf-8")[:500], "utf-8")
+    app = opened(state.COMPARE, runs=["whole", "cut"])
+    text = said(app)
+    assert "run_manifest.json: This is not JSON: it ends in the middle" in text
+    assert "cut: no valid run_manifest.json says what answered" in text
+    assert not app.get("plotly_chart")
+    assert "Items that flipped" not in [header.value for header in app.header]
+
+
+def test_both_outputs_to_a_flipped_item_are_read_whole_and_broken_ones_come_first(opened: Open, root: Path) -> None:
+    write_run(root, "one", items=30, correct=0.5, seed=1)
+    folder = write_run(root, "other", items=30, correct=0.5, seed=2)
+    compared = compare_runs([read_run(root / "one"), read_run(folder)])
+    flips = compared.pairs[0].score.flips if compared.pairs[0].score else ()
+    outputs = {row["id"]: row["output_text"] for row in read_run(folder).predictions().values}
+    items = said(opened(state.COMPARE, runs=["one", "other"])).split('<div class="tp-item">')[1:]
+    assert len(items) == 10 < len(flips)
+    for html, flip in zip(items, flips, strict=False):
+        assert f"<b>{flip.id}</b>" in html
+        assert flip.kind in html
+        assert f'aria-label="Output of other">{escape(outputs[flip.id])}</pre>' in html
+    assert flips[0].kind == "broken"
+
+
+def test_a_root_without_runs_does_not_speak_of_another_one(opened: Open, root: Path) -> None:
+    assert "There is no run yet. Start two, one after the other; a smoke run takes seconds." in said(
+        opened(state.COMPARE)
+    )
+    write_run(root, "only")
+    assert "Start another run; a smoke run takes seconds." in said(opened(state.COMPARE))

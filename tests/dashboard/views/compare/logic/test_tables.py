@@ -189,4 +189,8 @@ def test_what_two_runs_state_to_a_question_is_said_in_words(tmp_path: Path) -> N
     assert found["same shape of a step"][0] == ("8 examples", "256 tokens", "remat layer")
     assert found["same number formats"][1] == ("parameters in float32", "computed in float32")
     assert not [value for values in found.values() for one in values for value in one if "null" in value]
-    assert found["same settings but for size"] == [(), ()]
+    # A yes says of what it is one: what was set aside stands beside it.
+    assert found["same settings apart from model, rows, batch and length"] == [
+        ("evaluation.eval_set = None", "limits.steps = 2"),
+        ("evaluation.eval_set = own-items", "limits.steps = 20"),
+    ]
