@@ -139,4 +139,4 @@ def _sentence(proof: Proof) -> str:
 
 
 def _claim(proof: Proof) -> str:
-    return f"A claim, by nobody whom you trust, of {proof.made_at[:10]}: {proof.said}"
+    return f"A claim, by an unknown person, of {proof.made_at[:10]}: {proof.said}"

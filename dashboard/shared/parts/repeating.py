@@ -21,7 +21,7 @@ from schemas.problems.formats import duration
 from schemas.reading.values import at, text_at
 
 TICK_SECONDS = 1.0
-_DRAWN, _EVERYTHING, _QUESTIONS = "Drawn parts", "Everything", "New questions"
+_DRAWN, _EVERYTHING, _QUESTIONS = "A random sample", "Everything", "New questions"
 _WAYS = (_DRAWN, _EVERYTHING, _QUESTIONS)
 _MEANING = {
     _DRAWN: "All answers, the first and the last part of the training, and parts between that a number of now draws.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import streamlit as st
 
@@ -30,7 +30,7 @@ from dashboard.views.run.logic import ending
 from dashboard.views.run.parts import evidence, examples, log, predictions, repeat, reproduction, sections
 from evidence.index.runs import RunSummary
 from evidence.judge.record import traced
-from evidence.records.facts import facts_of
+from evidence.records.facts import Facts, facts_of
 from evidence.records.foreign.view import ForeignRun
 from evidence.records.ours import Run
 from evidence.run.layout import CONFIG, METRICS
@@ -118,7 +118,7 @@ def _body(name: str, known: Mapping[str, RunSummary], *, was_running: bool) -> N
 
 def _figures(run: Run, series: Series) -> None:
     """Draw the headline, and which figures are not in it although the run states them."""
-    facts, withheld = traced(facts_of(run), reading.checked(run.path).findings)
+    facts, withheld = _facts(run)
     manifest = (run.manifest or {}) | {"result": (facts.manifest or {}).get("result")}
     is_sound = METRICS not in facts.withheld
     markup.figures(headline.figures(manifest, facts.eval_summary, run.plan, series, is_sound=is_sound))
@@ -126,6 +126,11 @@ def _figures(run: Run, series: Series) -> None:
         markup.note(f"{gain[0].upper()}{gain[1:]}.")
     if withheld:
         markup.note(" ".join(withheld))
+
+
+def _facts(run: Run) -> tuple[Facts, Sequence[str]]:
+    """Return what may be shown of a run, and which figures may not although the run states them."""
+    return traced(facts_of(run), reading.checked(run.path).findings)
 
 
 def _sections(
@@ -150,10 +155,10 @@ def _sections(
         "Plan": lambda: sections.plan(run),
         "Configuration": lambda: sections.configuration(run),
         "Examples": lambda: examples.section(run),
-        "Predictions": lambda: predictions.section(run.predictions().values, run.eval_summary),
+        "Predictions": lambda: predictions.section(run.predictions().values, _facts(run)[0].eval_summary),
         "Log": lambda: log.section(run.path, following=running),
         "Repeat": lambda: repeat.section(run),
-        "Reproduce": lambda: reproduction.section(run),
+        "Recipe": lambda: reproduction.section(run),
         **last,
     }
 

@@ -26,7 +26,7 @@ PAGES = {
     "examples": "/run?run=beta&view=Examples",
     "predictions": "/run?run=beta&view=Predictions",
     "log": "/run?run=beta&view=Log",
-    "reproduce": "/run?run=beta&view=Reproduce",
+    "reproduce": "/run?run=beta&view=Recipe",
     "problems": "/run?run=torn&view=Problems",
     "sources": "/run?run=other-tool&view=Sources",
     "compare": "/compare?runs=alpha&runs=beta",

@@ -85,7 +85,7 @@ def test_look_sort_open_and_compare(address: str, page: Page, keep) -> None:
     expect(page.get_by_text("of 300 planned")).to_be_visible()
     expect(page.locator("[data-testid=stEChartsChart] canvas")).to_be_visible()
     keep(page, "run")
-    for tab in ("Plan", "Configuration", "Examples", "Predictions", "Log", "Reproduce", "Files", "Problems"):
+    for tab in ("Plan", "Configuration", "Examples", "Predictions", "Log", "Recipe", "Files", "Problems"):
         page.get_by_role("tab", name=tab).click()
         expect(page).to_have_url(re.compile(f"view={tab}"))
         settled(page)
@@ -186,7 +186,8 @@ def test_a_link_shows_the_same_view(address: str, page: Page) -> None:
 def test_the_answer_that_was_chosen_stays_and_has_a_link(tmp_path: Path, page: Page) -> None:
     three_runs(tmp_path / "runs")
     rows = [json.loads(line) for line in (tmp_path / "runs" / "alpha" / PREDICTIONS).read_text("utf-8").splitlines()]
-    place, wrong = next((place, row) for place, row in enumerate(rows) if place > 0 and not row["correct"])
+    # The wrong ones stand first.
+    place, wrong = 1, [row for row in rows if not row["correct"]][1]
     item = wrong["id"]
     output = page.get_by_text(wrong["output_text"], exact=True)
     with serving(tmp_path / "runs", tmp_path) as address:
@@ -207,6 +208,16 @@ def test_the_answer_that_was_chosen_stays_and_has_a_link(tmp_path: Path, page: P
         click_grid(page, x=TICK, row=1)  # No grid scrolls to a row, so the one of a link stands first.
         expect(output).to_have_count(0)
         expect(page).not_to_have_url(re.compile("item="))
+
+
+def test_a_click_on_a_dot_filters_the_answers_and_another_one_shows_all_again(address: str, page: Page) -> None:
+    page.goto(f"{address}/run?run=alpha&view=Predictions")
+    expect(page.get_by_text("60 of 60 items.")).to_be_visible()
+    settled(page)
+    for shown in ("15 of 60 items.", "60 of 60 items."):
+        # The last trace is that of this run; its dots stand from the top: core and edge.
+        page.locator(".js-plotly-plot").first.locator(".trace").last.locator("path.point").last.click(force=True)
+        expect(page.get_by_text(shown)).to_be_visible()
 
 
 def test_a_page_follows_a_run_at_work_and_notices_its_end(tmp_path: Path, page: Page) -> None:

@@ -224,7 +224,7 @@ def test_on_a_machine_of_its_owner_it_is_a_claim(
     code, out = verified(capsys, tmp_path, own, zipped, commit=commit, runner="self-hosted")
     assert code == 0
     assert "demo-1: consistent." in out
-    assert "A claim, by nobody whom you trust, " in out
+    assert "A claim, by an unknown person, " in out
     assert "  It ran on a machine that is self-hosted: its owner could have done anything there.\n" in out
 
 

@@ -109,7 +109,7 @@ def test_a_receipt_that_came_with_the_run_is_a_claim(run: Path, tmp_path: Path, 
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "another"))
     name, reasons = grade(run)
     assert name == "consistent"
-    assert reasons[-1] == ("A claim, by nobody whom you trust, of 2026-11-23: 5 of 5 segments are identical.")
+    assert reasons[-1] == ("A claim, by an unknown person, of 2026-11-23: 5 of 5 segments are identical.")
 
 
 def test_a_sealed_receipt_that_was_edited_is_a_claim_about_nothing(run: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_sealed_receipt_that_was_edited_is_a_claim_about_nothing(run: Path) ->
     document = json.loads(kept.read_text())
     kept.write_text(json.dumps({**document, "result": "identical", "said": "All is identical."}))
     assert grade(run)[0] == "consistent"
-    assert grade(run)[1][-1].startswith("A claim, by nobody whom you trust")
+    assert grade(run)[1][-1].startswith("A claim, by an unknown person")
 
 
 def test_a_receipt_is_for_the_run_as_it_was(run: Path) -> None:

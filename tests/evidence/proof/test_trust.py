@@ -203,7 +203,7 @@ def test_a_receipt_signed_by_somebody_trusted_makes_a_run_verified(
 ):
     name, reasons = grade_of(capsys, with_receipt)
     assert name == "consistent"
-    assert reasons[-1].startswith("A claim, by nobody whom you trust, of 2026-11-23: ")
+    assert reasons[-1].startswith("A claim, by an unknown person, of 2026-11-23: ")
     good(capsys, "trust", "add", keys / "ada.pub", "--name", "Ada")
     said = "Checked by Ada on 2026-11-23: 5 of 5 segments are identical."
     covered = (

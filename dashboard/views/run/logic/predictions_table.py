@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
+from dashboard.shared.charts.scores_figure import Score
 from dashboard.shared.tables import arrow
 from dashboard.shared.words.text import glimpse, shortened
 from evidence.bundle.secrets.masking import visible
+from evidence.scores.scoring import TAGS
 from schemas.problems import formats
 from schemas.reading.values import flag_at, number_at, text_at
 
@@ -45,15 +48,16 @@ def groups(rows: Sequence[Row]) -> dict[str, list[str]]:
 
 
 def filtered(rows: Sequence[Row], *, outcome: str, groups: Mapping[str, Sequence[str]], words: str) -> list[Row]:
-    """Return the rows with this outcome, with one of the chosen values of each field, whose text has all the words."""
+    """Return the rows with this outcome, one of the chosen values of each field and all the words, wrong ones first."""
     wanted = words.lower().split()
-    return [
+    found = (
         row
         for row in rows
         if OUTCOMES[outcome](row)
         and all(not chosen or row.get(group) in chosen for group, chosen in groups.items())
         and all(word in _text(row) for word in wanted)
-    ]
+    )
+    return sorted(found, key=lambda row: _ORDER[_outcome(row)])
 
 
 def table(rows: Sequence[Row]) -> pa.Table:
@@ -90,14 +94,65 @@ def score_rows(eval_summary: Row) -> list[tuple[str, ...]]:
 
     These are group, value, items, exact match, its interval, form, untrained, lenient, and untrained lenient.
     """
-    baseline = eval_summary.get("baseline")
-    baseline = baseline if isinstance(baseline, Mapping) else {}
+    baseline = _mapping(eval_summary.get("baseline"))
     rows = [_score_row("all items", "", eval_summary.get("metrics"), baseline.get("metrics"))]
     for group in GROUPS:
         values = _mapping(_mapping(eval_summary.get("groups")).get(group))
         untrained = _mapping(_mapping(baseline.get("groups")).get(group))
         rows += [_score_row(group, value, values[value], untrained.get(value)) for value in sorted(values)]
     return rows
+
+
+def scores_of(eval_summary: Row) -> dict[str, list[Score]]:
+    """Return the scores of each group's values, as far as they are stated; under "" that of all items."""
+    baseline = _mapping(eval_summary.get("baseline"))
+    found = {"": [("all items", eval_summary.get("metrics"), baseline.get("metrics"))]}
+    for group in GROUPS:
+        values = _mapping(_mapping(eval_summary.get("groups")).get(group))
+        untrained = _mapping(_mapping(baseline.get("groups")).get(group))
+        order = sorted(values, key=lambda value: (_LEVELS.get(value, 0), value))
+        found[group] = [(value, values[value], untrained.get(value)) for value in order]
+    scores = {group: [one for row in rows if (one := _score(*row)) is not None] for group, rows in found.items()}
+    return {group: some for group, some in scores.items() if some}
+
+
+_LEVELS = {"easy": 1, "medium": 2, "hard": 3}
+
+
+def _score(name: str, metrics: Any, untrained: Any) -> Score | None:
+    exact, before = _mapping(_mapping(metrics).get("exact_match")), _mapping(_mapping(untrained).get("exact_match"))
+    value, items = number_at(exact, "value"), number_at(exact, "n")
+    if value is None or items is None:
+        return None
+    low, high = number_at(exact, "interval", "low"), number_at(exact, "interval", "high")
+    return Score(name=name, items=int(items), value=value, low=low, high=high, untrained=number_at(before, "value"))
+
+
+def headline(score: Score) -> str:
+    """Return a score in a sentence, such as `95.0 % of 100 items are right (88.8–97.8 %). Untrained: 0.0 %.`."""
+    said = f"{formats.percent(score.value)} of {score.items:,} items are right"
+    before = "" if score.untrained is None else f" Untrained: {formats.percent(score.untrained)}."
+    return f"{said} ({formats.percent_range(score.low, score.high)}).{before}"
+
+
+def parts_of_output(row: Row) -> list[tuple[str, str]]:
+    """Return an output in pieces, each with what it is: `tag` of the required form, `answer` that was read, or ``.
+
+    >>> parts_of_output({"output_text": "<answer>4</answer>", "extracted_answer": "4"})
+    [('tag', '<answer>'), ('answer', '4'), ('tag', '</answer>')]
+    """
+    text, answer = text_at(row, "output_text") or "", text_at(row, "extracted_answer") or ""
+    at = text.rfind(answer) if answer else -1
+    pieces = [("", text)] if at < 0 else [("", text[:at]), ("answer", answer), ("", text[at + len(answer) :])]
+    return [
+        ("tag" if piece in TAGS else kind, piece)
+        for kind, whole in pieces
+        for piece in (_TAG.split(whole) if kind == "" else [whole])
+        if piece
+    ]
+
+
+_TAG = re.compile("(" + "|".join(map(re.escape, TAGS)) + ")")
 
 
 def _score_row(group: str, value: str, metrics: Any, untrained: Any) -> tuple[str, ...]:
@@ -117,6 +172,9 @@ def _score_row(group: str, value: str, metrics: Any, untrained: Any) -> tuple[st
 
 _FORMS = {True: "✓ ok", False: "✕ wrong", None: None}
 _WORDS = {True: "✓ right", False: "✕ wrong", None: "? not stated"}
+
+
+_ORDER = {"! error": 0, "✕ wrong": 1, "? not stated": 2, "✓ right": 3}
 
 
 def _outcome(row: Row) -> str:

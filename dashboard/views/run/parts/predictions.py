@@ -6,11 +6,13 @@ The address names the item whose answer is shown, so that it can be sent to some
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import streamlit as st
 
-from dashboard.shared.parts import markup
+from dashboard.shared.charts import scores_figure
+from dashboard.shared.parts import markup, plotted
 from dashboard.shared.words.text import glimpse
 from dashboard.views.run.logic import predictions_table
 from schemas.problems import formats
@@ -145,22 +147,42 @@ def _table(shown: Sequence[Row]) -> bool:
 
 
 def _scores(eval_summary: Row) -> None:
-    with st.expander("Scores by group", icon=":material/analytics:"):
-        markup.table(
-            [
-                "Group",
-                "Value",
-                "Items",
-                "Exact match",
-                "95 % interval",
-                "Form",
-                "Untrained",
-                "Lenient",
-                "Untrained, lenient",
-            ],
-            predictions_table.score_rows(eval_summary),
-            numbers=range(2, 9),
+    """Draw the score of each group; a click on a dot filters the answers below."""
+    scores, colours = predictions_table.scores_of(eval_summary), plotted.colours()
+    overall = scores.pop("", [])
+    for score in overall:
+        st.html(f'<p class="tp-answer">{markup.safe(predictions_table.headline(score))}</p>')
+    columns = st.columns(len(scores)) if scores else []
+    for column, (group, some) in zip(columns, scores.items(), strict=True):
+        chosen = st.session_state.get(group) or st.query_params.get_all(group)
+        picture = scores_figure.draw(some, colours, overall=overall[0].value if overall else None, chosen=chosen)
+        with column:
+            title = predictions_table.FILTERS[group]
+            st.html(f'<p class="tp-sub"><b>{title}</b>, exact match</p>')
+            plotted.show(
+                picture,
+                key=f"scores by {group}",
+                alt=f"{title}: {scores_figure.said(some)}",
+                clicked=partial(_click, group),
+            )
+    if scores:
+        untrained = (
+            ", ○ untrained" if any(one.untrained is not None for some in scores.values() for one in some) else ""
         )
+        markup.note(
+            f"● this run with its 95 % interval{untrained}, dashed: all items. Beside a name: its items. "
+            "A click on a dot filters."
+        )
+    with st.expander("The same as a table, with form and lenient scores", type="compact"):
+        markup.table(_SCORES, predictions_table.score_rows(eval_summary), numbers=range(2, 9))
+
+
+def _click(group: str) -> None:
+    """Filter by the dot that was clicked; a second click on it filters no more."""
+    points = st.session_state[f"scores by {group}"]["selection"]["points"]
+    if points:
+        value = points[0]["customdata"]
+        st.session_state[group] = [] if st.session_state.get(group) == [value] else [value]
 
 
 def _prediction(row: Row) -> None:
@@ -179,5 +201,10 @@ def _prediction(row: Row) -> None:
             st.caption("Prompt")
             st.code(glimpse(text_at(row, "prompt") or "", 4000), language=None, wrap_lines=True)
         with right:
-            st.caption("Output")
-            st.code(glimpse(text_at(row, "output_text") or "", 8000), language=None, wrap_lines=True)
+            st.caption("Output; the answer that was read is underlined")
+            kinds = {"tag": "tp-dim", "answer": "tp-on", "": ""}
+            pieces = "".join(
+                f'<span class="{kinds[kind]}">{markup.safe(glimpse(text, 8000))}</span>'
+                for kind, text in predictions_table.parts_of_output(row)
+            )
+            st.html(f'<p class="tp-tokens">{pieces}</p>')

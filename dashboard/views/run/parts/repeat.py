@@ -31,7 +31,7 @@ def section(run: Run) -> None:
         markup.table(
             ["By", "When", "What came of it"],
             [
-                (proof.by or "nobody whom you trust", markup.when(proof.made_at, reading.reader_zone()), _said(proof))
+                (proof.by or "an unknown person", markup.when(proof.made_at, reading.reader_zone()), _said(proof))
                 for proof in proofs
             ],
             quiet=[number for number, proof in enumerate(proofs) if not proof.by],

@@ -136,13 +136,25 @@ def test_answers_are_held_against_what_was_expected_letter_by_letter(opened: Ope
     assert "<u>" not in text
 
 
+def test_the_scores_of_a_run_that_contradicts_itself_are_not_pictured(opened: Open, root: Path) -> None:
+    write_run(root, "alpha", items=40)
+    app = opened(state.RUN, run="alpha", view="Predictions")
+    assert len(app.get("plotly_chart")) == 3
+    assert " of 40 items are right (" in said(app)
+    write_run(root, "beta", items=40, eval_summary={"metrics": {"exact_match": {"value": 0.99}}})
+    app = opened(state.RUN, run="beta", view="Predictions")
+    assert len(app.get("plotly_chart")) == 0
+    assert "99.0 %" not in said(app)
+
+
 def test_a_link_to_an_answer_opens_its_page_of_thousands(opened: Open, root: Path) -> None:
     folder = write_run(root, "alpha")
     row = rows_of(folder / PREDICTIONS)[0]
     write_rows(folder / PREDICTIONS, [row | {"id": f"q{n}", "output_text": f"said {n}"} for n in range(2500)])
     app = opened(state.RUN, run="alpha", view="Predictions", item="q1700")
     assert "items. The output of the chosen row is below the table." in said(app)
-    assert [block.value for block in app.code] == [row["prompt"], "said 1700"]
+    assert [block.value for block in app.code] == [row["prompt"]]
+    assert ">said 1700</span></p>" in said(app)
     assert list(app.dataframe[0].value["id"])[:2] == ["q1700", "q1000"]
     assert app.dataframe[0].value["id"].iloc[-1] == "q1999"
     app = opened(state.RUN, run="alpha", view="Predictions", item="no such item")
@@ -178,7 +190,7 @@ def test_only_a_name_that_an_address_can_hold_is_put_there(
     app.session_state[f"predictions_table {hash((item,))}"] = {"selection": {"rows": [0], "columns": [], "cells": []}}
     app.run()
     assert not app.exception
-    assert app.code[-1].value == "what was said"
+    assert ">what was said</span></p>" in said(app)
     assert ("item" in app.query_params) is is_linked
 
 
@@ -193,7 +205,7 @@ def test_a_run_of_another_tool_with_evaluations_alone_has_curves(opened: Open, r
 
 def test_how_to_make_it_again_names_unsaved_code(opened: Open, root: Path) -> None:
     folder = write_run(root, "alpha", manifest={"code": {"dirty": True, "diff_sha256": "d" * 64}})
-    app = opened(state.RUN, run=folder.name, view="Reproduce")
+    app = opened(state.RUN, run=folder.name, view="Recipe")
     text = said(app)
     assert "The code had uncommitted changes." in text
     assert 'started <span title="2026-11-20 12:00:00 UTC">' in text

@@ -10,7 +10,6 @@ from dashboard.shared.config import settings
 from dashboard.shared.reading.series import Tail
 from dashboard.shared.tables import forecast, headline
 from dashboard.views.compare.logic import tables
-from dashboard.views.run.logic import predictions_table
 from evidence.compare.comparison import compare_runs
 from evidence.records.ours import read_run
 from schemas.problems.formats import NOTHING
@@ -132,45 +131,6 @@ def test_the_planned_time_of_a_step_beside_the_mean_one(seconds: float, remark: 
     step = next(one for one in forecast.forecasts(plan, manifest) if one.what == "Time of a step")
     assert step.planned == "1.0 s (0.5 s to 2.0 s)"
     assert (step.observed, step.remark) == (f"{seconds / 100:.1f} s", remark)
-
-
-def test_predictions_are_filtered_by_outcome_group_and_words(tmp_path: Path) -> None:
-    rows = read_run(write_run(tmp_path, "alpha", items=12)).predictions().values
-    right = sum(row["correct"] for row in rows)
-    groups = predictions_table.groups(rows)
-    assert groups["difficulty"] == ["easy", "hard", "medium"]
-
-    def count(outcome: str = "all", words: str = "", **chosen: list[str]) -> int:
-        return len(predictions_table.filtered(rows, outcome=outcome, groups=chosen, words=words))
-
-    assert (count(), count("right"), count("wrong"), count("error")) == (12, right, 12 - right, 0)
-    assert count(difficulty=["easy"]) == 4
-    assert count(difficulty=["easy", "hard"], section=["edge"]) == sum(
-        row["difficulty"] != "medium" and row["section"] == "edge" for row in rows
-    )
-    assert count(words="item-0003 what") == 1
-    assert predictions_table.table(rows)["outcome"].to_pylist().count("✓ right") == right
-
-
-def test_scores_by_group_beside_the_untrained_model(tmp_path: Path) -> None:
-    run = read_run(write_run(tmp_path, "alpha", items=12, correct=1.0))
-    assert run.eval_summary is not None
-    rows = predictions_table.score_rows(run.eval_summary)
-    assert rows[0] == (
-        "all items",
-        "",
-        "12",
-        "100.0 %",
-        "75.8–100.0 %",
-        "100.0 %",
-        "0.0 %",
-        "–",
-        "–",
-    )
-    lenient = {"exact_match": {}, "lenient_match": {"value": 0.5}}
-    [whole] = predictions_table.score_rows({"metrics": lenient, "baseline": {"metrics": lenient}})
-    assert whole[-2:] == ("50.0 %", "50.0 %")
-    assert [row[:3] for row in rows[1:3]] == [("section", "core", "9"), ("section", "edge", "3")]
 
 
 @pytest.mark.parametrize("value", [0.001, 0.0010000001, 1.0, 1e-06, 1.5e-7, 1e22, 0.1 + 0.2, -2.5e-10])
