@@ -10,6 +10,7 @@ from evidence.compare.settings import ABSENT
 from evidence.judge.grade import Grade
 from evidence.records.by_name import settings_of
 from evidence.records.facts import Document, Facts
+from schemas.problems.words import listed
 
 QUESTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("same model", ("model.name", "model.revision", "model.parameters")),
@@ -34,6 +35,7 @@ SIZE_SETTINGS = frozenset(
         "model.name",
         "model.revision",
         "model.weights",
+        "model.shape",
         "data.generated_rows",
         "data.max_length",
         "batch.microbatch_size",
@@ -171,6 +173,15 @@ def _not_evaluated(smoke: Facts, full: Facts) -> list[str]:
     return ["That the evaluation works: the smoke run answered no items."]
 
 
+def _shape_not_proved(smoke: Document) -> list[str]:
+    """Return what a model whose shape was made small leaves open."""
+    sizes = (smoke["model"] or {}).get("made_small") or ()
+    if not sizes:
+        return []
+    made = listed([f"{size['size']} {size['made']:,} of {size['own']:,}" for size in sizes], last="and")
+    return [f"That the model's own weights can be read: the smoke run drew those of its shape made small ({made})."]
+
+
 def _not_proved(smoke: Document, full: Document, answers: Sequence[Answer], grade: Grade) -> list[str]:
     """Return what the smoke run leaves open about the full one."""
     steps, planned = _field(smoke, "training.steps_done") or 0, _field(full, "training.steps_planned")
@@ -179,6 +190,7 @@ def _not_proved(smoke: Document, full: Document, answers: Sequence[Answer], grad
     if grade.name == "contradictory":
         left.insert(0, "Anything about the full run: it contradicts itself; `trainproof check` says where.")
     differing = {answer.question for answer in answers if not answer.same}
+    left.extend(_shape_not_proved(smoke))
     if differing & {"same model", "same shape of a step", "same number formats", "same method and optimizer"}:
         left.append("That the full run fits in memory: what fills it differs.")
     if differing & {"same kind of device", "same number of devices"}:

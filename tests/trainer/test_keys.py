@@ -241,6 +241,7 @@ ELSEWHERE = {
     "objective.beta": "test_the_settings_of_a_preference",
     "objective.label_smoothing": "test_the_settings_of_a_preference",
     "name": "test_the_name_begins_the_run_id",
+    "model.shape": "test_a_smoke_run_of_a_model_too_large_for_here_passes_every_stage_and_pairs_with_it",
     "model.revision": "test_a_revision_is_refused_where_there_is_none",
     "model.weights": "test_random_weights_are_drawn_for_a_model_that_has_files",
     "mesh.shard_params": "test_sharding_splits_the_state",

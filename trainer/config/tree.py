@@ -26,6 +26,7 @@ class Model:
     name: str
     revision: str | None = None
     weights: Literal["pretrained", "random"] | None = None
+    shape: Literal["own", "small", "auto"] = "own"
 
 
 @dataclass(frozen=True, kw_only=True)

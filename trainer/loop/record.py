@@ -23,6 +23,7 @@ from trainer.loop.step import TrainState
 from trainer.loop.steps import Steps
 from trainer.loop.task import Task
 from trainer.methods.method import joined
+from trainer.model.files.shrinking import made_small
 from trainer.model.params import Params, parameter_count, params_sha256
 from trainer.model.quantised import is_quantised, is_scales
 from trainer.model.runs import is_stack
@@ -96,6 +97,7 @@ def model_group(task: Task, program: Compiled, state: TrainState, frozen: Params
         "parameters": parameter_count({name: value for name, value in params.items() if not is_scales(name)}),
         "trainable_parameters": parameter_count(state.trained),
         "weights": weights,
+        **({"made_small": small} if (small := made_small(task.model.source)) else {}),
         "weights_sha256": params_sha256(params),
         **({"frozen_sha256": params_sha256(frozen)} if frozen else {}),
         "tokenizer_sha256": task.model.source.tokenizer_sha256(),

@@ -18,6 +18,7 @@ from trainer.model.adapters.merging import merged
 from trainer.model.build import abstract, layer_kinds, projections
 from trainer.model.decoder import Decoder
 from trainer.model.files.loading import refuse_unusable_weights
+from trainer.model.files.shrinking import shrunk
 from trainer.model.files.source import ModelSource, resolve
 from trainer.model.lora import Lora, is_lora
 from trainer.model.params import Params, flatten
@@ -169,13 +170,14 @@ class Model:
 
 
 def model_of(config: Config, source: ModelSource) -> Model:
-    """Return the model of a configuration with shapes in place of arrays.
+    """Return the model of a configuration with shapes in place of arrays; made small if the configuration says so.
 
     Raises:
         ProblemError: exit code 2; the model has no place for the method's adapters, or settings defeat each other.
     """
     if problems := what_defeats_itself(config):
         raise ProblemError(problems, exit_code=2)
+    source = shrunk(source) if config.model.shape == "small" else source
     precision, method = config.precision, method_of(config)
     adapters = method.adapters(source)
     structure = Structure(
@@ -220,7 +222,7 @@ def read_model(config: Config, problems: list[Problem], *, with_weights: bool = 
         problems: what is wrong with the model is added to them.
         with_weights: see that its weights can be read. A run that is continued has them in its checkpoint.
     """
-    model = None
+    model, with_weights = None, with_weights and config.model.shape == "own"
     with Gathering(problems):
         source = resolve(config.model.name, config.model.revision, with_weights=with_weights)
         model = model_of(config, source)
@@ -235,7 +237,7 @@ def read_model(config: Config, problems: list[Problem], *, with_weights: bool = 
 
 def absent_weights(config: Config, source: ModelSource) -> list[Problem]:
     """Return the problem of asking for pretrained weights of a built-in model, which has none."""
-    if config.model.weights != "pretrained" or source.weights != "builtin":
+    if config.model.weights != "pretrained" or source.weights != "builtin" or source.full_spec is not None:
         return []
     return [
         problem_of(

@@ -49,10 +49,15 @@ def answer_of(flags: PlanFlags) -> dict[str, Any]:
     if flags.where:
         return where(config, flags)
     if flags.on is None or flags.on == THIS_MACHINE:
+        from trainer.planning.rehearsing import rehearsed_here
         from trainer.planning.this_machine import this_machine
 
+        config = rehearsed_here(config, device_is_stated=flags.device is not None)
         return cached_here(config, this_machine(config), flags)
-    return cached(config, target_of(flags.on), flags)
+    from trainer.planning.rehearsing import rehearsed
+
+    target = target_of(flags.on)
+    return cached(rehearsed(config, target), target, flags)
 
 
 def plan_of(config: Path, *, device: str | None, settings: Sequence[str]) -> dict[str, Any]:

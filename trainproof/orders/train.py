@@ -16,6 +16,7 @@ from schemas.problems.render import as_dicts
 from schemas.problems.rule import Rule, problem_of
 from trainer.config.load import load_config
 from trainer.config.tree import Config
+from trainer.planning.rehearsing import rehearsed_here
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, check
 
@@ -50,12 +51,18 @@ class TrainFlags:
         """Whether a few steps are meant to prove the pipeline."""
         return self.smoke_config is not None or self.smoke_steps is not None
 
+    @property
+    def is_rehearsal(self) -> bool:
+        """Whether it is a smoke run of the very configuration, not of a smaller one that a file describes."""
+        return self.smoke_steps is not None and self.smoke_config is None and self.resume is None
+
     def overrides(self) -> dict[str, Any]:
         """Return the values of single flags by the key that each sets. A smoke run has a row for each of its steps."""
         return {
             "mode": "smoke" if self.is_smoke else None,
             "recording.log_every_steps": 1 if self.is_smoke else None,
             "limits.steps": self.smoke_steps,
+            "model.shape": "auto" if self.is_rehearsal else None,
             "data.dataset": self.dataset,
             "mesh.device": self.device,
             "checkpoint.save_every_steps": self.save_every_steps,
@@ -105,7 +112,8 @@ def resolved_config(flags: TrainFlags) -> Config:
     if flags.config is None and flags.resume is None:
         raise ProblemError([nothing_named()], exit_code=2)
     path = flags.config or Path(flags.resume or "") / CONFIG
-    return load_config(path, overlay=flags.smoke_config, flags=flags.overrides(), settings=flags.settings)
+    config = load_config(path, overlay=flags.smoke_config, flags=flags.overrides(), settings=flags.settings)
+    return rehearsed_here(config, device_is_stated=flags.device is not None)
 
 
 def nothing_named() -> Problem:

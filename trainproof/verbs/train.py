@@ -18,7 +18,7 @@ def train(
     ] = None,
     smoke_config: Annotated[Path | None, typer.Option(help="Second file whose keys win; makes it a smoke run.")] = None,
     smoke_steps: Annotated[
-        int | None, typer.Option(help="Steps of a smoke run, of the configuration's own model.")
+        int | None, typer.Option(help="Steps of a smoke run; its model's shape is made small where it is too large.")
     ] = None,
     dataset: Annotated[str | None, typer.Option(help="Built-in dataset or JSONL file.")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, gpu or tpu; a missing one is refused.")] = None,

@@ -74,11 +74,13 @@ def read(source: Source) -> dict[str, Any]:
 def smoke_of(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the smoke run of a configuration, as `train --smoke_steps 2` makes it, with a name of its own.
 
-    It is of the configuration's own model, rows and batch, so that what it rehearses is what will run.
+    It is of the configuration's own model where the trainer finds that it fits and is quick, else of its shape made
+    small.
     """
     result = deepcopy(dict(config))
     result["limits"] = {**(result.get("limits") or {}), "steps": SMOKE_STEPS}
     result["recording"] = {**(result.get("recording") or {}), "log_every_steps": 1}
+    result["model"] = {**(result.get("model") or {}), "shape": "auto"}
     name = str(result.get("name", "run"))
     return {**result, "name": name if name.endswith("smoke") else f"{name[:58]}-smoke", "mode": "smoke"}
 

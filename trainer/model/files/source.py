@@ -70,6 +70,9 @@ class ModelSource:
     gguf: Gguf | None = field(default=None, compare=False)
     """The file that is the whole model. None: it is a folder of Hugging Face's kind."""
 
+    full_spec: ModelSpec | None = None
+    """Before its shape was made small (`shrinking.py`). None: it has its own shape."""
+
     @property
     def family(self) -> Family:
         """How its files name things."""
