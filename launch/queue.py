@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,17 +15,34 @@ from typing import Any
 from evidence.records.ours import Run, read_existing_run
 from evidence.run.layout import new_run_id
 from evidence.run.unreadable import NO_CHECKPOINT, NO_SUCH_PATH
+from evidence.run.write import write_text
+from launch.jobs import process, working
 from launch.jobs.files import no_link
-from launch.jobs.folder import ANY_DEVICE, CONFIG, DEVICES, Job, exchange_positions, jobs
-from launch.places import local
-from launch.places.place import Place, Request
+from launch.jobs.folder import (
+    ANY_DEVICE,
+    CONFIG,
+    DEVICES,
+    LOCAL,
+    Job,
+    enqueue,
+    exchange_positions,
+    jobs,
+    mark_cancelled,
+    new_job_folder,
+    read_job,
+)
+from launch.places import PLACES
 from launch.resuming import can_resume, is_forced
 from schemas.problems.problem import Problem, ProblemError
-from schemas.problems.rule import problem_of
+from schemas.problems.rule import Rule, problem_of
 from schemas.reading.yaml_text import write_yaml
 
-PLACE: Place = local
-"""Where runs are carried out."""
+NO_SUCH_PLACE = Rule(
+    "TP768",
+    "Unknown place",
+    "A job runs at a place that the program knows; no other program is started.",
+    "Name one of the places in the message.",
+)
 
 _RUN_TIME = re.compile(r"-\d{8}-\d{6}-[0-9a-f]{4}$")
 """What `new_run_id` adds to a run's name."""
@@ -33,28 +51,30 @@ _LONGEST_NAME = 100
 """Characters kept of the name of a run that is continued or tried again, so that its id stays one."""
 
 
-def start(root: Path, config: Mapping[str, Any], *, force: bool = False) -> Job:
+def start(root: Path, config: Mapping[str, Any], *, force: bool = False, place: str = LOCAL) -> Job:
     """Put a run by a checked configuration into the queue and make sure that a worker works on it.
 
     Args:
         root: Folder of runs.
         config: What is written to `config.yaml`.
         force: Whether to run although the plan says that it does not fit; the run records it.
+        place: Where it runs, as in `launch/places`.
 
     Raises:
+        ProblemError: There is no such place (exit code 2).
         OSError: The job could not be written under the root.
     """
-    now = datetime.now(UTC)
-    request = Request(
-        root=root.resolve(),
-        run=_run_id(str(config.get("name", "run")), now),
+    if place not in PLACES:
+        raise ProblemError([_no_place(place)], exit_code=2)
+    return _put(
+        root,
+        name=str(config.get("name", "run")),
         config=write_yaml(dict(config)),
         force=force,
         working_folder=Path.cwd(),
-        now=now,
         device=_device(config),
+        place=place,
     )
-    return PLACE.submit(request, PLACE.prepare(request))
 
 
 def resume(root: Path, run: Run, *, after: Job | None = None) -> Job:
@@ -63,24 +83,20 @@ def resume(root: Path, run: Run, *, after: Job | None = None) -> Job:
     Args:
         root: Folder of runs.
         run: A run in it that `can_resume`; one that was forced is forced again.
-        after: The job that did the run, whose working folder is the right one. None: not known.
+        after: The job that did the run, whose working folder and place are the right ones. None: not known.
 
     Raises:
         OSError: The job could not be written under the root.
     """
-    now = datetime.now(UTC)
-    name = run.path.name
-    request = Request(
-        root=root.resolve(),
-        run=_run_id(name, now),
-        config=None,
-        resumes=name,
+    return _put(
+        root,
+        name=run.path.name,
+        resumes=run.path.name,
         force=is_forced(run.plan, run.manifest),
         working_folder=_working_folder(after),
-        now=now,
         device=_device(run.config or {}),
+        place=after.place if after is not None and after.is_own else LOCAL,
     )
-    return PLACE.submit(request, PLACE.prepare(request))
 
 
 def retry(root: Path, job: Job) -> Job:
@@ -89,19 +105,53 @@ def retry(root: Path, job: Job) -> Job:
     Raises:
         OSError: The job could not be written under the root, or its configuration is gone.
     """
-    now = datetime.now(UTC)
-    config = no_link(job.folder / CONFIG).read_text("utf-8", "replace") if job.resumes is None else None
-    request = Request(
-        root=root.resolve(),
-        run=_run_id(job.run, now),
-        config=config,
+    return _put(
+        root,
+        name=job.run,
+        config=no_link(job.folder / CONFIG).read_text("utf-8", "replace") if job.resumes is None else None,
         resumes=job.resumes,
         force=job.force,
         working_folder=_working_folder(job),
-        now=now,
         device=job.device,
+        place=job.place,
     )
-    return PLACE.submit(request, PLACE.prepare(request))
+
+
+def _put(
+    root: Path,
+    *,
+    name: str,
+    working_folder: Path,
+    force: bool,
+    device: str,
+    place: str,
+    config: str | None = None,
+    resumes: str | None = None,
+) -> Job:
+    """Write a job behind the others of a root and start a worker.
+
+    If no worker can be started, the job waits and the page offers to continue the queue; an error here would make
+    somebody queue it twice.
+    """
+    now = datetime.now(UTC)
+    folder = new_job_folder(root.resolve(), now)
+    if config is not None:
+        write_text(folder / CONFIG, config)
+    enqueue(
+        folder,
+        run=_run_id(name, now),
+        resumes=resumes,
+        force=force,
+        working_folder=working_folder,
+        now=now,
+        device=device,
+        place=place,
+    )
+    with suppress(OSError):
+        working.start_worker(root.resolve())
+    job = read_job(folder)
+    assert job is not None  # It was written just now.
+    return job
 
 
 def cancel(job: Job) -> None:
@@ -110,7 +160,7 @@ def cancel(job: Job) -> None:
     Raises:
         OSError: It could not be noted.
     """
-    PLACE.cancel(job, at_once=False)
+    _stop(job, at_once=False)
 
 
 def kill(job: Job) -> None:
@@ -119,7 +169,17 @@ def kill(job: Job) -> None:
     Raises:
         OSError: It could not be noted.
     """
-    PLACE.cancel(job, at_once=True)
+    _stop(job, at_once=True)
+
+
+def _stop(job: Job, *, at_once: bool) -> None:
+    now = read_job(job.folder)
+    if now is None or now.has_ended:  # An ended job keeps its verdict, whatever the page still showed.
+        return
+    mark_cancelled(job, datetime.now(UTC))
+    again = read_job(job.folder)  # A worker may have started it before it saw the note.
+    if again is not None and again.started is not None:
+        (process.kill if at_once else process.interrupt)(again.started)
 
 
 def move_up(root: Path, job: Job) -> None:
@@ -181,6 +241,10 @@ def _no_job(root: Path, name: str) -> Problem:
         why=None,
         next="`trainproof queue list` names the jobs; --root names another folder of runs.",
     )
+
+
+def _no_place(name: str) -> Problem:
+    return problem_of(NO_SUCH_PLACE, file=name, what=f"The place {name} is unknown.", expected=", ".join(PLACES))
 
 
 def _not_resumable(root: Path, folder: Path) -> Problem:

@@ -18,9 +18,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from evidence.run.lock import RunLock
-from launch.jobs.folder import CONFIG, OUTPUT, Job, JobReader, launch_folder, mark_ended, mark_started, read_job
+from launch.jobs.folder import OUTPUT, Job, JobReader, launch_folder, mark_ended, mark_started, read_job
 from launch.jobs.process import ONLY_PARENT_INTERRUPTS, Started, interrupt, kill, start, started_now
-from launch.jobs.program import PROGRAM, resume_arguments, train_arguments
+from launch.places import PLACES
 from schemas.problems.problem import ProblemError
 
 CANNOT_START = 127
@@ -87,24 +87,17 @@ def startable(known: Sequence[Job]) -> list[Job]:
     """Return the waiting jobs that may start now, in their order.
 
     A job starts when no job before it, be it at work or waiting, needs the same device. So no job is overtaken on a
-    device, and a job that takes whichever device it finds runs alone.
+    device, and a job that takes whichever device it finds runs alone. A place with a queue of its own takes every job.
     """
     at_work = [job for job in known if job.state in {"running", "stopping"}]
     chosen, before = [], list(at_work)
     for job in known:
         if job.state == "waiting":
-            if not any(job.shares_device(other) for other in before):
+            place = PLACES.get(job.place)
+            if (place and place.has_own_queue) or not any(job.shares_device(other) for other in before):
                 chosen.append(job)
             before.append(job)
     return chosen
-
-
-def arguments_of(job: Job) -> list[str]:
-    """Return what follows the program's name to do a job; every path in it is inside the job's root."""
-    output = job.root / job.run
-    if job.resumes is not None:
-        return resume_arguments(job.root / job.resumes, output, force=job.force)
-    return train_arguments(job.folder / CONFIG, output, force=job.force)
 
 
 def _start(job: Job) -> subprocess.Popen[bytes] | None:
@@ -115,9 +108,14 @@ def _start(job: Job) -> subprocess.Popen[bytes] | None:
     """
     # Nothing waits in a buffer: who sees that the job has ended finds its last words.
     with (job.folder / OUTPUT).open("ab", buffering=0) as output:
+        if job.place not in PLACES:
+            known = ", ".join(PLACES)
+            output.write(f"The run could not be started: {job.place} is not one of the places {known}.\n".encode())
+            mark_ended(job, CANNOT_START)
+            return None
         try:
             process = start(
-                [*PROGRAM, *arguments_of(job)],
+                PLACES[job.place].command(job),
                 folder=job.working_folder,
                 output=output,
                 errors=subprocess.STDOUT,

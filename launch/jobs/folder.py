@@ -1,7 +1,7 @@
 """What is on disk of a job: `<root>/.launch/<job id>/`, and the state that follows from the files there.
 
     config.yaml    the configuration, as checked on the page
-    job.json       what is asked for: run, whether forced, what it resumes; device, time, seal; never changed
+    job.json       what is asked for: run, whether forced, what it resumes; device, place, time, seal; never changed
     position       place in the queue, a whole number; the smallest comes first
     cancelled      exists once somebody asked to stop it
     process.json   process id and start time of it and of the worker that waits for it, once started
@@ -50,6 +50,9 @@ ANY_DEVICE = "auto"
 DEVICES = ("cpu", "gpu", "tpu")
 """Devices that each run one job at a time, side by side with the others."""
 
+LOCAL = "local"
+"""Place of a job that states none: this machine."""
+
 ENDED: frozenset[State] = frozenset({"succeeded", "interrupted", "refused", "failed", "cancelled", "lost", "unasked"})
 _RUN_NAME = re.compile("[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 """As the schemas have it; a name of this form never leads out of the root."""
@@ -69,6 +72,7 @@ class Job:
         working_folder: where relative paths of the configuration start.
         is_own: whether it is as this user put it into the queue.
         device: cpu, gpu or tpu; `ANY_DEVICE` where that is decided only when it starts.
+        place: name of the place where it runs, as in `launch/places`.
         exit_code: as the process gave it, negative for a signal; None until it has ended.
         state: cancelled means that it was stopped before its run began; lost, that it was started, and
             it and its worker are gone without an exit code (a machine that was switched off, for instance); unasked,
@@ -87,6 +91,7 @@ class Job:
     started: Started | None
     exit_code: int | None
     state: State
+    place: str = LOCAL
 
     @property
     def root(self) -> Path:
@@ -100,7 +105,8 @@ class Job:
 
     def shares_device(self, other: Job) -> bool:
         """Whether the two may not run at the same time."""
-        return ANY_DEVICE in {self.device, other.device} or self.device == other.device
+        one_device = ANY_DEVICE in {self.device, other.device} or self.device == other.device
+        return self.place == other.place and one_device
 
     @property
     def has_ended(self) -> bool:
@@ -129,6 +135,7 @@ def enqueue(
     resumes: str | None = None,
     force: bool = False,
     device: str = ANY_DEVICE,
+    place: str = LOCAL,
 ) -> None:
     """Put the job at the end of the queue. `job.json` comes last: without it the folder is no job yet.
 
@@ -145,6 +152,7 @@ def enqueue(
         "working_folder": str(working_folder),
         "device": device,
         "created_at": now.isoformat(),
+        **_place(place),
     }
     write_json(folder / _JOB, {**value, "seal": seal.sealed(_sealed_content(folder, value))})
 
@@ -253,7 +261,13 @@ def _stated(folder: Path) -> dict[str, Any] | None:
         "device": device if device in DEVICES else ANY_DEVICE,
         "created_at": text_at(value, "created_at") or "",
         "seal": text_at(value, "seal"),
+        **_place(text_at(value, "place") or LOCAL),
     }
+
+
+def _place(name: str) -> dict[str, str]:
+    """Return what `job.json` states of the place: nothing of this machine, as jobs that were sealed before have it."""
+    return {} if name == LOCAL else {"place": name}
 
 
 def _is_inside(name: str) -> bool:

@@ -24,7 +24,8 @@ from evidence.records.ours import read_run
 from evidence.run import lock, seal
 from evidence.run.layout import LOCK
 from launch import queue as control
-from launch.jobs import process
+from launch import worker
+from launch.jobs import process, working
 from launch.jobs.folder import (
     OUTPUT,
     PROCESS,
@@ -39,8 +40,10 @@ from launch.jobs.folder import (
 )
 from launch.jobs.output import tail
 from launch.jobs.process import Started
-from launch.places import local
+from launch.places.place import Place
 from launch.worker import startable
+from schemas.problems.problem import ProblemError
+from schemas.problems.render import as_text
 from schemas.reading.yaml_text import read_yaml
 
 POLITE = """
@@ -81,7 +84,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     yield tmp_path
     for job in jobs(tmp_path):
         control.kill(job)
-    wait_for(lambda: not local.is_worked_on(tmp_path))
+    wait_for(lambda: not working.is_worked_on(tmp_path))
 
 
 def test_jobs_run_one_at_a_time_in_order_and_leave_their_output_and_exit_code(root: Path) -> None:
@@ -91,18 +94,18 @@ def test_jobs_run_one_at_a_time_in_order_and_leave_their_output_and_exit_code(ro
     )
     queued = [put(root, code) for _ in range(3)]
     assert [job.state for job in jobs(root)] == ["waiting"] * 3
-    local.start_worker(root)
+    working.start_worker(root)
     wait_for(lambda: all(job.has_ended for job in jobs(root)))
     assert [(now(job).exit_code, output(job)) for job in queued] == [(0, "alone\n")] * 3
     started = [now(job).started for job in queued]
     assert [one.created for one in started if one] == sorted(one.created for one in started if one)
-    wait_for(lambda: not local.is_worked_on(root))
+    wait_for(lambda: not working.is_worked_on(root))
 
 
 def test_each_device_runs_one_job_at_a_time_beside_the_others(root: Path) -> None:
     first, second, third = put(root, POLITE, device="cpu"), put(root, "", device="cpu"), put(root, "", device="gpu")
     last = put(root, "")
-    local.start_worker(root)
+    working.start_worker(root)
     wait_for(lambda: now(third).has_ended)
     wait_for(lambda: "ready" in output(first))
     assert [now(job).state for job in (first, second, last)] == ["running", "waiting", "waiting"]
@@ -120,6 +123,40 @@ def test_a_job_that_takes_any_device_is_not_overtaken_for_ever(root: Path) -> No
     assert any_device.shares_device(gpu)
 
 
+def test_a_place_with_a_queue_of_its_own_takes_every_job_at_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = Place(command=lambda job: ["elsewhere", job.run], has_own_queue=True)
+    monkeypatch.setattr(
+        worker, "PLACES", {**worker.PLACES, "cluster": elsewhere, "other": replace(elsewhere, has_own_queue=False)}
+    )
+    for place in ("local", "cluster", "local", "cluster", "other", "other"):
+        put(root, "", place=place)
+    assert [job.place for job in startable(jobs(root))] == ["local", "cluster", "cluster", "other"]
+
+
+def test_a_place_is_known_or_nothing_is_started(root: Path) -> None:
+    with pytest.raises(ProblemError) as raised:
+        control.start(root, {"name": "here"}, place="moon")
+    assert as_text(raised.value.problems) == MOON
+    assert raised.value.exit_code == 2
+    assert jobs(root) == []
+    job = put(root, "", place="moon")
+    working.start_worker(root)
+    wait_for(lambda: now(job).has_ended)
+    assert output(job) == "The run could not be started: moon is not one of the places local.\n"
+
+
+def test_what_follows_a_job_runs_at_its_place_and_a_seal_of_before_places_holds(root: Path) -> None:
+    job = put(root, "", place="cluster", device="cpu")
+    assert (job.is_own, control.retry(root, job).place) == (True, "cluster")
+    assert "place" not in json.loads((put(root, "").folder / "job.json").read_text("utf-8"))
+
+
+MOON = """\
+error TP768: moon: The place moon is unknown.
+  A job runs at a place that the program knows; no other program is started.
+  Expected: local.
+  Next: Name one of the places in the message.
+"""
 SAYS_ITS_ARGUMENTS = "import json, sys; print(json.dumps(sys.argv[1:]))"
 
 
@@ -146,7 +183,7 @@ def test_what_follows_a_job_runs_where_it_ran(root: Path, tmp_path: Path) -> Non
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     first = put(root, "import os; print(os.getcwd())", working_folder=elsewhere)
-    local.start_worker(root)
+    working.start_worker(root)
     wait_for(lambda: now(first).has_ended)
     again = control.retry(root, now(first))
     wait_for(lambda: now(again).has_ended)
@@ -188,14 +225,14 @@ def test_a_button_pressed_a_moment_too_late_changes_no_verdict(root: Path, code:
 @pytest.mark.parametrize(("code", "state"), [(0, "succeeded"), (3, "refused"), (4, "failed"), (5, "interrupted")])
 def test_the_exit_code_is_the_verdict(root: Path, code: int, state: str) -> None:
     job = put(root, f"raise SystemExit({code})")
-    local.start_worker(root)
+    working.start_worker(root)
     wait_for(lambda: now(job).has_ended)
     assert (now(job).exit_code, now(job).state) == (code, state)
 
 
 def test_cancelling_a_running_job_interrupts_it_politely(root: Path) -> None:
     job = put(root, POLITE)
-    local.start_worker(root)
+    working.start_worker(root)
     wait_for(lambda: "ready" in output(job))
     control.cancel(now(job))
     wait_for(lambda: now(job).has_ended)
@@ -205,7 +242,7 @@ def test_cancelling_a_running_job_interrupts_it_politely(root: Path) -> None:
 
 def test_one_that_is_suspended_hears_that_it_is_to_stop(root: Path) -> None:
     job = put(root, POLITE)
-    local.start_worker(root)
+    working.start_worker(root)
     wait_for(lambda: "ready" in output(job))
     started = now(job).started
     assert started is not None
@@ -220,7 +257,7 @@ def test_a_job_that_is_ended_from_outside_says_by_which_signal_and_the_next_one_
     root: Path, number: signal.Signals
 ) -> None:
     job, second = put(root, POLITE), put(root, "")
-    local.start_worker(root)
+    working.start_worker(root)
     wait_for(lambda: "ready" in output(job))
     started = now(job).started
     assert started is not None
@@ -232,7 +269,7 @@ def test_a_job_that_is_ended_from_outside_says_by_which_signal_and_the_next_one_
 
 def test_a_job_that_ignores_the_interruption_can_be_killed(root: Path) -> None:
     job = put(root, STUBBORN)
-    local.start_worker(root)
+    working.start_worker(root)
     wait_for(lambda: "ready" in output(job))
     control.cancel(now(job))
     wait_for(lambda: "heard" in output(job))
@@ -244,11 +281,11 @@ def test_a_job_that_ignores_the_interruption_can_be_killed(root: Path) -> None:
 
 def test_a_waiting_job_that_is_cancelled_never_starts(root: Path) -> None:
     first, second = put(root, until(root / "go")), put(root, "print('started')")
-    local.start_worker(root)
+    working.start_worker(root)
     control.cancel(second)
     (root / "go").touch()
     wait_for(lambda: now(first).has_ended)
-    wait_for(lambda: not local.is_worked_on(root))
+    wait_for(lambda: not working.is_worked_on(root))
     assert now(second).state == "cancelled"
     assert output(second) == ""
 
@@ -277,9 +314,9 @@ def test_a_job_goes_to_the_end_of_the_queue_though_the_clock_was_set_back(root: 
 
 def test_a_second_worker_leaves_the_queue_to_the_first(root: Path) -> None:
     job = put(root, until(root / "go"))
-    local.start_worker(root)
+    working.start_worker(root)
     wait_for(lambda: now(job).state == "running")
-    second = subprocess.run([*local.WORKER, str(root)], timeout=20, check=False)
+    second = subprocess.run([*working.WORKER, str(root)], timeout=20, check=False)
     assert second.returncode == 0
     (root / "go").touch()
     wait_for(lambda: now(job).has_ended)
@@ -288,12 +325,12 @@ def test_a_second_worker_leaves_the_queue_to_the_first(root: Path) -> None:
 
 def test_a_job_outlives_its_worker_and_the_next_worker_waits_for_it(root: Path) -> None:
     first = put(root, until(root / "go") + "print('done', flush=True)")
-    worker = subprocess.Popen([*local.WORKER, str(root)], start_new_session=True)
+    worker = subprocess.Popen([*working.WORKER, str(root)], start_new_session=True)
     wait_for(lambda: now(first).state == "running" and "ready" in output(first))
     worker.kill()
     worker.wait()
     second = put(root, "print('mine')")
-    local.start_worker(root)
+    working.start_worker(root)
     wait_for(lambda: lock.is_alive(launch_folder(root)))
     assert now(second).state == "waiting"
     (root / "go").touch()
@@ -334,7 +371,7 @@ def limited(worker: subprocess.Popen[bytes], size: int) -> None:
 
 def test_where_the_disk_is_full_a_job_waits_and_starts_once_there_is_room(root: Path) -> None:
     first, second = put(root, POLITE), put(root, "")
-    worker = subprocess.Popen([*local.WORKER, str(root)], start_new_session=True)
+    worker = subprocess.Popen([*working.WORKER, str(root)], start_new_session=True)
     wait_for(lambda: now(first).state == "running" and "ready" in output(first))
     limited(worker, 5)  # Enough for an exit code, and not for the note on a process.
     control.cancel(now(first))
@@ -349,7 +386,7 @@ def test_where_the_disk_is_full_a_job_waits_and_starts_once_there_is_room(root: 
 
 def test_where_the_disk_is_full_an_exit_code_is_noted_once_there_is_room(root: Path) -> None:
     first, second = put(root, POLITE), put(root, "")
-    worker = subprocess.Popen([*local.WORKER, str(root)], start_new_session=True)
+    worker = subprocess.Popen([*working.WORKER, str(root)], start_new_session=True)
     wait_for(lambda: now(first).state == "running" and "ready" in output(first))
     limited(worker, 0)
     control.cancel(now(first))
@@ -362,17 +399,17 @@ def test_where_the_disk_is_full_an_exit_code_is_noted_once_there_is_room(root: P
 
 def test_a_queue_that_was_removed_and_begun_anew_is_worked_through_once(root: Path, tmp_path: Path) -> None:
     first = put(root, POLITE)
-    worker = subprocess.Popen([*local.WORKER, str(root)], start_new_session=True)
+    worker = subprocess.Popen([*working.WORKER, str(root)], start_new_session=True)
     wait_for(lambda: now(first).state == "running" and "ready" in output(first))
     started = now(first).started
     assert started is not None
     shutil.rmtree(launch_folder(root))
     second = put(root, until(tmp_path / "go"))
-    local.start_worker(root)
+    working.start_worker(root)
     wait_for(lambda: "ready" in output(second))
     process.kill(started)
     assert worker.wait(20) == 0
-    assert (now(second).state, local.is_worked_on(root), output(second)) == ("running", True, "ready\n")
+    assert (now(second).state, working.is_worked_on(root), output(second)) == ("running", True, "ready\n")
     assert (launch_folder(root) / LOCK).exists(), "the lock of the second worker is its own"
     (tmp_path / "go").touch()
     wait_for(lambda: now(second).has_ended)
@@ -382,7 +419,7 @@ def test_a_queue_that_was_removed_and_begun_anew_is_worked_through_once(root: Pa
 def test_a_job_whose_working_folder_is_gone_says_so(root: Path, tmp_path: Path) -> None:
     folder = new_job_folder(root, datetime.now(UTC))
     enqueue(folder, run="a", working_folder=root / "nothing", now=datetime.now(UTC))
-    local.start_worker(root)
+    working.start_worker(root)
     job = read_job(folder)
     assert job is not None
     wait_for(lambda: now(job).has_ended)
@@ -484,9 +521,9 @@ def test_a_root_of_somebody_else_starts_nothing(root: Path) -> None:
     planted(root, json.dumps({"run": "y", "seal": None}), "job-unsealed", **{"config.yaml": f"code: {code}"})
     changed = put(root, "print('mine')")
     (changed.folder / "config.yaml").write_text(yaml.safe_dump({"code": code}))
-    local.start_worker(root)
+    working.start_worker(root)
     wait_for(lambda: now(mine).has_ended)
-    wait_for(lambda: not local.is_worked_on(root))
+    wait_for(lambda: not working.is_worked_on(root))
     assert output(mine) == "mine\n"
     assert {job.state for job in jobs(root) if job.job_id != mine.job_id} == {"unasked"}
     assert len(jobs(root)) == 8
@@ -502,7 +539,7 @@ def test_no_link_among_the_jobs_is_followed(root: Path, tmp_path: Path) -> None:
     job = read_job(place)
     assert job is not None
     assert tail(place / OUTPUT) == ""
-    for act in (lambda: control.retry(root, job), lambda: local.start_worker(root)):
+    for act in (lambda: control.retry(root, job), lambda: working.start_worker(root)):
         with pytest.raises(OSError, match="It is a link, which is not followed: "):
             act()
     assert private.read_text() == "a line of somebody's\n"

@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 
 from launch import worker
+from launch.places import local
 
 if __name__ == "__main__":
-    worker.PROGRAM = (sys.executable, str(Path(__file__).with_name("stand_in_program.py")))
+    local.PROGRAM = (sys.executable, str(Path(__file__).with_name("stand_in_program.py")))
     worker.AGAIN_SECONDS = 0.3
     worker.main(Path(sys.argv[1]))

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 import yaml
 
+from launch.jobs import working
 from launch.jobs.folder import CONFIG, Job, enqueue, new_job_folder, read_job
-from launch.places import local
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the queue start what a configuration has as `code` instead of training."""
-    monkeypatch.setattr(local, "WORKER", (sys.executable, str(Path(__file__).with_name("stand_in_worker.py"))))
+    monkeypatch.setattr(working, "WORKER", (sys.executable, str(Path(__file__).with_name("stand_in_worker.py"))))
 
 
 def put(root: Path, code: str, run: str = "a-run", **asked: Any) -> Job:

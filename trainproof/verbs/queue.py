@@ -29,6 +29,7 @@ def add(
     smoke_config: Annotated[Path | None, typer.Option(help="Second file whose keys win; makes it a smoke run.")] = None,
     settings: Settings = None,
     force: Annotated[bool, typer.Option("--force", help="Start although the plan says it does not fit.")] = False,
+    place: Annotated[str, typer.Option(help="Where it runs: a file of launch/places.")] = "local",
     root: Root = RUNS,
 ) -> None:
     """Put a run into the queue. It starts when its device is free, and this terminal may be closed."""
@@ -39,7 +40,7 @@ def add(
 
     mode = {"mode": "smoke"} if smoke_config else {}
     loaded = load_config(config, overlay=smoke_config, flags=mode, settings=settings or ())
-    _say(start(root, document_of(loaded), force=force))
+    _say(start(root, document_of(loaded), force=force, place=place))
 
 
 @queue.command(name="list")
@@ -95,9 +96,10 @@ def logs(
 ) -> None:
     """Print the last lines of a job's output, with secrets masked."""
     need("queue", "queue")
-    from launch.queue import PLACE
+    from launch.jobs.folder import OUTPUT
+    from launch.jobs.output import tail
 
-    if text := PLACE.logs(_named(root, job), lines):
+    if text := tail(_named(root, job).folder / OUTPUT, lines):
         sys.stdout.write(text + "\n")
 
 
@@ -114,7 +116,7 @@ def up(job: JobName, root: Root = RUNS) -> None:
 def continue_(root: Root = RUNS) -> None:
     """Go on with the queue after the machine or its worker was stopped."""
     need("queue", "queue")
-    from launch.places.local import start_worker
+    from launch.jobs.working import start_worker
 
     start_worker(root)
 
@@ -159,6 +161,7 @@ def _values(jobs: Sequence[Job]) -> list[dict[str, Any]]:
             "run": job.run,
             "resumes": job.resumes,
             "device": job.device,
+            "place": job.place,
             "force": job.force,
             "created_at": job.created_at,
             "exit_code": job.exit_code,

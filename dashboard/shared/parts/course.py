@@ -20,9 +20,9 @@ from dashboard.shared.words.grades import GRADES, JOBS, STATUSES
 from evidence.index.runs import RunSummary
 from evidence.run.layout import MANIFEST
 from launch import queue
+from launch.jobs import working
 from launch.jobs.folder import OUTPUT, Job
 from launch.jobs.output import tail
-from launch.places import local
 from schemas.reading.times import moment
 from schemas.reading.values import number_at, text_at
 
@@ -97,7 +97,7 @@ def _waiting(name: str) -> None:
         if st.button("Queue", icon=":material/play_circle:", help="Every job, and what can be done with it."):
             state.go(state.LAUNCH, job=job.job_id)
     line(name, job)
-    if job.state == "waiting" and not local.is_worked_on(state.root()):
+    if job.state == "waiting" and not working.is_worked_on(state.root()):
         markup.note("The queue stands still. The page of the queue says why, and continues it.")
     if text := tail(job.folder / OUTPUT, lines=_LINES):
         st.code(text, language=None, wrap_lines=True)

@@ -13,6 +13,7 @@ from dashboard.shared.parts import markup
 from dashboard.shared.parts.gate import may_operate
 from dashboard.shared.session import state
 from launch import queue
+from launch.jobs.folder import LOCAL
 
 
 def smoke_button() -> None:
@@ -24,12 +25,12 @@ def smoke_button() -> None:
             state.go(state.LAUNCH)
 
 
-def start(config: Mapping[str, Any], *, force: bool = False) -> None:
+def start(config: Mapping[str, Any], *, force: bool = False, place: str = LOCAL) -> None:
     """Put a checked configuration into the queue and open its run, or say why that was not possible."""
     if not may_operate():
         return
     with trying("The run could not be started"):
-        job = queue.start(state.root(), config, force=force)
+        job = queue.start(state.root(), config, force=force, place=place)
         state.go(state.RUN, run=job.run)
 
 

@@ -29,7 +29,8 @@ from dashboard.shared.words.text import plain
 from dashboard.views.launch.parts import jobs
 from evidence.bundle.secrets.masking import visible
 from launch.jobs import program
-from launch.jobs.folder import CONFIG
+from launch.jobs.folder import CONFIG, LOCAL
+from launch.places import PLACES
 from schemas.reading.yaml_text import write_yaml
 from schemas.validate import check_value
 
@@ -155,6 +156,7 @@ def _details(plan: Mapping[str, Any], source: str, resolved: Mapping[str, Any]) 
 def _start(resolved: Mapping[str, Any], *, sound: bool) -> bool:
     """Draw starting; return whether the reader wants to start what may not fit."""
     force = st.toggle("Start even if it may run out of memory", help="The run records that it was forced.")
+    place = st.selectbox("Where it runs", list(PLACES), index=list(PLACES).index(LOCAL)) if len(PLACES) > 1 else LOCAL
     if st.button(
         "Start",
         type="primary",
@@ -163,7 +165,7 @@ def _start(resolved: Mapping[str, Any], *, sound: bool) -> bool:
         help=None if sound else "Fix the problems below first.",
         width="stretch",
     ):
-        launching.start(resolved, force=force)
+        launching.start(resolved, force=force, place=place)
     return force
 
 

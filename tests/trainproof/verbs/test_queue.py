@@ -10,8 +10,9 @@ from stand_ins import put, stand_in, wait_for
 from synthetic import write_run
 
 from launch import queue
-from launch.jobs.folder import Job, jobs, read_job
-from launch.places import local
+from launch.jobs import working
+from launch.jobs.folder import OUTPUT, Job, jobs, read_job
+from launch.jobs.output import tail
 from schemas.reading.yaml_text import read_yaml
 from trainproof import command
 
@@ -25,7 +26,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     yield tmp_path / "runs"
     for job in jobs(tmp_path / "runs"):
         queue.kill(job)
-    wait_for(lambda: not local.is_worked_on(tmp_path / "runs"))
+    wait_for(lambda: not working.is_worked_on(tmp_path / "runs"))
 
 
 @pytest.fixture
@@ -84,8 +85,8 @@ def test_jobs_are_moved_cancelled_and_the_queue_goes_on(root: Path, said) -> Non
 
 def test_a_running_job_is_killed(root: Path, said) -> None:
     job = put(root, "import signal; print('ready', flush=True); signal.pause()")
-    local.start_worker(root)
-    wait_for(lambda: local.logs(job) == "ready")
+    working.start_worker(root)
+    wait_for(lambda: tail(job.folder / OUTPUT) == "ready")
     said("cancel", job.job_id, "--now")
     wait_for(lambda: now(job).has_ended)
     assert now(job).exit_code == -9

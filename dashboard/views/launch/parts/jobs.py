@@ -16,9 +16,9 @@ from dashboard.shared.session import reading, state
 from dashboard.shared.tables import headline
 from dashboard.shared.words.grades import JOBS
 from launch import queue
+from launch.jobs import working
 from launch.jobs.folder import ANY_DEVICE, OUTPUT, Job
 from launch.jobs.output import tail
-from launch.places import local
 from launch.resuming import can_resume
 from schemas.problems import formats
 from schemas.reading.values import number_at
@@ -44,11 +44,11 @@ def _body(root: Path, *, was_active: bool) -> None:
     if was_active and not active:
         st.rerun()
     waiting = [job for job in active if job.state == "waiting"]
-    if waiting and not local.is_worked_on(root):
+    if waiting and not working.is_worked_on(root):
         markup.note("The queue stands still: the machine or the queue's worker was stopped.")
         if may_operate() and st.button("Continue the queue", type="primary"):
             with trying("The queue could not be continued"):
-                local.start_worker(root)
+                working.start_worker(root)
                 st.rerun()
     elif waiting and len(waiting) == len(active) and (free := _free_bytes(root)) < LEAST_FREE_BYTES:
         markup.note(

@@ -25,8 +25,8 @@ from dashboard.shared.words.text import plain
 from evidence.bundle.secrets.masking import visible
 from evidence.run.lock import RunLock
 from launch import asking, planning, queue
+from launch.jobs import working
 from launch.jobs.folder import OUTPUT, Job, enqueue, jobs, mark_ended, new_job_folder, read_job
-from launch.places import local
 from trainproof import command
 
 
@@ -142,7 +142,7 @@ def test_one_that_was_started_a_moment_ago_is_not_said_to_be_left_alone(opened: 
     finally:
         wait_for(lambda: jobs(root)[0].started is not None)
         queue.kill(jobs(root)[0])
-        wait_for(lambda: not local.is_worked_on(root))
+        wait_for(lambda: not working.is_worked_on(root))
 
 
 @contextmanager
