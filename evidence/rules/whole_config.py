@@ -41,7 +41,10 @@ def settings() -> tuple[tuple[str, ...], ...]:
 
 @cache
 def _since() -> dict[tuple[str, ...], str]:
-    """Return every setting with the version of the schema that it came with; an older run does not know it."""
+    """Return every setting with the version of the schema that it came with; an older run does not know it.
+
+    Left out are settings that came when runs of their version had been recorded (`x-late`).
+    """
     return dict(_settings(schema("train_config"), (), "1.0"))
 
 
@@ -52,7 +55,7 @@ def _settings(node: dict[str, Any], above: tuple[str, ...], since: str) -> Itera
         came = inner.get("x-since", since)
         if "properties" in inner:
             yield from _settings(inner, (*above, key), came)
-        else:
+        elif not inner.get("x-late"):
             yield (*above, key), came
 
 
