@@ -54,7 +54,10 @@ def full_of(smoke: Mapping[str, Any], run: str) -> dict[str, Any]:
     if steps <= configs.SMOKE_STEPS:
         steps = form.with_defaults({})["limits"]["steps"]
     name = str(smoke.get("name", "")).removesuffix("smoke").rstrip("-") or "full"
-    return {"source": configs.same_as(run), "set": [f"name={name}", "mode=full", f"limits.steps={steps:.0f}"]}
+    return {
+        "source": configs.same_as(run),
+        "set": [f"name={name}", "mode=full", "model.shape=own", f"limits.steps={steps:.0f}"],
+    }
 
 
 def is_made(config: Mapping[str, Any], texts: Iterable[str]) -> bool:

@@ -26,7 +26,7 @@ FIRST = "demo"
 SMOKE_STEPS = 2
 """Steps of a smoke run: one that starts and one that goes on."""
 
-OF_SMOKE = frozenset({"name", "mode", "limits.steps", "recording.log_every_steps"})
+OF_SMOKE = frozenset({"name", "mode", "model.shape", "limits.steps", "recording.log_every_steps"})
 """Settings that `smoke_of` replaces."""
 
 QUICK = "tiny.yaml"
