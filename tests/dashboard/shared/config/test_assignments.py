@@ -20,4 +20,9 @@ def test_the_smoke_run_of_a_shipped_configuration_leads_to_that_and_another_to_i
 
 
 def test_of_a_configuration_that_is_not_one_it_leads_to_a_form_all_the_same() -> None:
-    assert full_of({"limits": [], "name": 3}, "c")["set"] == ["name=3", "mode=full", "model.shape=own", "limits.steps=100"]
+    assert full_of({"limits": [], "name": 3}, "c")["set"] == [
+        "name=3",
+        "mode=full",
+        "model.shape=own",
+        "limits.steps=100",
+    ]
