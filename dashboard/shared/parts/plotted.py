@@ -18,16 +18,29 @@ def colours() -> Palette:
     return palette(st.context.theme.type)
 
 
-def show(figure: go.Figure, *, key: str, alt: str, clicked: Callable[[], None] | None = None) -> None:
-    """Draw a picture.
+def show(
+    figure: go.Figure,
+    *,
+    key: str,
+    alt: str,
+    name: str = "",
+    clicked: Callable[[], None] | None = None,
+    is_chosen_from: bool = False,
+) -> Any:
+    """Draw a picture, and return which of its points are chosen.
 
     Args:
         figure: With a template of its own; Streamlit's is not used (docs/decisions/charts.md).
-        key: Of the picture on its page, and the name of the file that it is saved as.
+        key: Of the picture on its page.
         alt: What it shows, for who cannot see it.
+        name: Name of the file that it is saved as, without an ending; by default the key.
         clicked: What a click on a point does; the point is in the session under `key`. None: nothing.
+        is_chosen_from: Whether several of its points can be chosen, and one can zoom.
     """
-    tools = {"displaylogo": False, "modeBarButtons": [["toImage"]]}
-    saved = {"toImageButtonOptions": {"format": "svg", "filename": key}}
-    chosen: Any = {} if clicked is None else {"on_select": clicked, "selection_mode": "points"}
-    st.plotly_chart(figure, theme=None, key=key, alt=alt, width="stretch", config=tools | saved, **chosen)
+    buttons = [["select2d", "lasso2d", "zoom2d", "resetScale2d"], ["toImage"]] if is_chosen_from else [["toImage"]]
+    saved = {"format": "svg", "filename": name or key}
+    tools = {"displaylogo": False, "modeBarButtons": buttons, "toImageButtonOptions": saved}
+    chosen: Any = {"on_select": "rerun"} if is_chosen_from else {}
+    if clicked is not None:
+        chosen = {"on_select": clicked, "selection_mode": "points"}
+    return st.plotly_chart(figure, theme=None, key=key, alt=alt, width="stretch", config=tools, **chosen)

@@ -48,6 +48,17 @@ def on_page(text: str) -> str:
     return text
 
 
+def findable(names: Iterable[str]) -> list[str]:
+    """Return dotted names in order, each behind those that its own end contains, so that a box finds these first.
+
+    Example:
+        >>> findable(["optimizer.final_learning_rate_fraction", "optimizer.learning_rate", "seed"])
+        ['optimizer.learning_rate', 'seed', 'optimizer.final_learning_rate_fraction']
+    """
+    ends = {name: name.rpartition(".")[2] for name in names}
+    return sorted(ends, key=lambda name: (sum(end in ends[name] for end in set(ends.values())), name))
+
+
 def glimpse(text: str, length: int) -> str:
     """Return at most `length` characters of the text with keys and passwords masked, however long the text is."""
     # One that begins within what is shown is found whole; what lies further on is not even looked at.

@@ -8,7 +8,7 @@ from xml.etree.ElementTree import fromstring
 
 import pytest
 from browser import serving
-from playwright.sync_api import Page, expect
+from playwright.sync_api import FloatRect, Locator, Page, expect
 from stand_ins import put, stand_in
 from synthetic import write_run
 
@@ -19,25 +19,6 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 CHART = "[data-testid=stEChartsChart] canvas"
 PNG = {"right": 31, "top": 20}
 """Where the chart's own button for a PNG is, in pixels from its corner."""
-
-POINTS = """
-() => {
-  const canvas = document.querySelector("[data-testid=stEChartsChart] canvas");
-  if (!canvas) return [];
-  const {width, height} = canvas, corner = canvas.getBoundingClientRect(), found = [];
-  const side = canvas.getContext("2d").getImageData(0, 0, width, height).data;
-  for (let x = 0; x < width; x++) for (let y = 0; y < height; y++) {
-    const i = 4 * (y * width + x), [red, green, blue] = side.slice(i, i + 3);
-    if (side[i + 3] < 128 || Math.max(red, green, blue) - Math.min(red, green, blue) < 60) continue;
-    const [px, py] = [corner.x + x / devicePixelRatio, corner.y + y / devicePixelRatio];
-    const near = found.find(one => Math.hypot(one.x - px, one.y - py) < 16);
-    if (near) near.all.push([px, py]); else found.push({x: px, y: py, all: [[px, py]]});
-  }
-  const middle = (all, part) => all.reduce((sum, one) => sum + one[part], 0) / all.length;
-  return found.map(({all}) => [middle(all, 0), middle(all, 1)]);
-}
-"""
-"""Where the coloured points of a picture are in the window, from left to right; everything else in it is grey."""
 
 
 def taken(page: Page, label: str) -> bytes:
@@ -86,13 +67,32 @@ def test_a_point_of_the_scatter_leads_to_its_run(tmp_path: Path, page: Page) -> 
     with serving(tmp_path / "runs", tmp_path) as address:
         page.goto(f"{address}/compare?part=Scatter")
         expect(page.get_by_text("0 runs chosen of 3.")).to_be_visible()
-        page.wait_for_function(f"({POINTS})().length === 3")
-        _, (x, y), (last_x, last_y) = page.evaluate(f"({POINTS})()")
-        page.mouse.click(last_x, last_y)
+        points = page.locator(".scatterlayer .point")
+        expect(points).to_have_count(3)
+        boxes = sorted((box["x"] + box["width"] / 2, box["y"] + box["height"] / 2) for box in map(box_of, points.all()))
+        _, middle, last = boxes
+        click(page, last)
         expect(page.get_by_text("1 run chosen of 3.")).to_be_visible()
-        page.mouse.click(x, y)
+        page.keyboard.down("Shift")
+        click(page, middle)
         expect(page.get_by_text("2 runs chosen of 3.")).to_be_visible()
-        page.mouse.click(last_x, last_y)
+        page.keyboard.up("Shift")
+        click(page, middle)
         expect(page.get_by_text("1 run chosen of 3.")).to_be_visible()
         page.get_by_test_id("stBaseButton-primary").click()
         expect(page).to_have_url(re.compile(r"/run\?run=rate-1"))
+
+
+def click(page: Page, at: tuple[float, float]) -> None:
+    """Click a point of Plotly, which takes a click for one on what it says that the mouse is over."""
+    page.mouse.move(at[0] - 60, at[1] - 60)
+    expect(page.locator(".hoverlayer .hovertext")).to_have_count(0)
+    page.mouse.move(*at)
+    expect(page.locator(".hoverlayer .hovertext")).to_have_count(1)
+    page.mouse.click(*at)
+
+
+def box_of(point: Locator) -> FloatRect:
+    box = point.bounding_box()
+    assert box is not None
+    return box

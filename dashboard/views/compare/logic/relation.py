@@ -1,7 +1,7 @@
 """Many runs in one picture: any two figures or settings against each other, or several side by side.
 
-What lives here: which names there are, and their values as places on an axis. How they are drawn is in `relation_svg`
-and `parallel`, and in the component.
+What lives here: which names there are, and their values as places on an axis. How they are drawn is in `scatter_figure`
+and `parallel`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from typing import Any
 import pyarrow as pa
 
 from dashboard.shared.tables import arrow
-from dashboard.shared.words.text import csv_text
+from dashboard.shared.words.text import csv_text, findable
 from evidence.bundle.secrets.masking import visible
 from evidence.compare.settings import NO_SETTINGS, place
 from evidence.index.runs import RunSummary
 
 Value = str | float | None
 
+SCORE = "exact match"
 PLAIN: Mapping[str, Callable[[RunSummary], Value]] = {
     "grade": lambda run: run.grade,
     "mode": lambda run: run.mode,
@@ -29,18 +30,18 @@ PLAIN: Mapping[str, Callable[[RunSummary], Value]] = {
     "method": lambda run: run.method,
     "device": lambda run: run.device,
     "last loss": lambda run: run.last_loss,
-    "exact match": lambda run: run.score,
+    SCORE: lambda run: run.score,
     "steps": lambda run: run.steps_done,
     "tokens": lambda run: run.tokens_seen,
     "seconds": lambda run: run.duration_seconds,
 }
 """What every run may state, by the name that a reader sees; settings and figures come besides."""
 
-_GOALS, _SIZES = ("exact match", "last loss", "steps"), ("steps", "tokens", "seconds")
+_GOALS, _SIZES = (SCORE, "last loss", "steps"), ("steps", "tokens", "seconds")
 _ALIKE = 0.9
 """Share of runs with one value above which a setting was hardly tried out."""
 _MOST_AXES = 6
-_WIDE = 50
+_WIDE, _DECADE = 50, 10 * (1 - 1e-9)
 MOST_WORDS = 30
 """Different words that an axis tells apart; the rest stand together as `other`."""
 OTHER = "other"
@@ -61,6 +62,12 @@ class Scale:
     words: tuple[str, ...]
 
     @property
+    def spans_a_decade(self) -> bool:
+        """Whether the values are positive numbers of which the largest is ten times the smallest or more."""
+        stated = [place for place in self.places if place is not None]
+        return not self.words and bool(stated) and 0 < _DECADE * min(stated) <= max(stated)
+
+    @property
     def is_wide(self) -> bool:
         """Whether the values are positive numbers so far apart that only a logarithmic axis shows the small ones."""
         stated = [place for place in self.places if place is not None]
@@ -73,11 +80,11 @@ class Scale:
 
 
 def names(runs: Sequence[RunSummary]) -> list[str]:
-    """Return every name that some run has a value for: plain ones, then figures, then settings."""
+    """Return every name that some run has a value for: plain ones, then settings, then figures."""
     plain = [name for name, read in PLAIN.items() if any(read(run) is not None for run in runs)]
-    figures = sorted({name for run in runs for name in run.figures})
-    settings = sorted({name for run in runs for name in run.settings})
-    return list(dict.fromkeys([*plain, *figures, *settings]))
+    figures = findable({name for run in runs for name in run.figures})
+    settings = findable({name for run in runs for name in run.settings})
+    return list(dict.fromkeys([*plain, *settings, *figures]))
 
 
 def scale(runs: Sequence[RunSummary], name: str) -> Scale:

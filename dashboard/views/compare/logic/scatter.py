@@ -1,25 +1,25 @@
-"""A scatter as an ECharts drawing: a point for each run, groups told apart by colour and by symbol."""
+"""A scatter: which runs have a point, in which group, and what the runs at one value reached, as mean and spread.
+
+pandas is loaded with this module; the page has it loaded for its pictures in any case.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dashboard.shared.charts.echarts import in_ink
-from dashboard.shared.words.text import shortened
+import pandas as pd
+
 from dashboard.views.compare.logic.relation import Scale
 from schemas.problems.formats import NOTHING
 
-HEIGHT = 460
-SYMBOLS = (
-    "circle", "diamond", "rect", "triangle", "emptyCircle", "emptyDiamond", "emptyRect", "emptyTriangle",
-)  # fmt: skip
-"""Symbols of the groups."""
-_LONGEST = 26
-_PIXELS_PER_LETTER = 6
-_NUMBERS_PIXELS = 44
+_MOST_VALUES = 30
+"""Different values across, beyond which hardly two runs share one and means would hide the points."""
+_JITTER, _APART, _ON_WORDS = 0.008, 0.024, 8.0
+"""Shares of the axis: how far points of one value are moved at most, groups from each other; words have more room."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +34,7 @@ class Scatter:
         groups: What tells the runs apart.
         logarithmic: The scales that are drawn logarithmic.
         beyond: Numbers of the runs that state both and have no place on a logarithmic axis.
+        doubtful: Numbers of the runs that contradict themselves: drawn hollow, and in no mean.
     """
 
     members: tuple[tuple[str, tuple[int, ...]], ...]
@@ -42,19 +43,44 @@ class Scatter:
     groups: Scale | None
     logarithmic: frozenset[str]
     beyond: tuple[int, ...]
+    doubtful: frozenset[int]
 
     def title_of(self, word: str) -> str:
         """Return what a group is called where groups are told apart; empty where they are not."""
         return "" if self.groups is None else f"{self.groups.name}: {word}"
 
-    def runs_at(self, selected: Sequence[Mapping[str, Any]]) -> list[int]:
-        """Return the numbers of the runs whose points are chosen, as `st.echarts_chart` says which are."""
-        return sorted(
-            self.members[part["series_index"]][1][place] for part in selected for place in part["data_indices"]
-        )
+    def sound(self, members: Sequence[int]) -> list[int]:
+        """Return the runs among these that do not contradict themselves."""
+        return [index for index in members if index not in self.doubtful]
 
 
-def scatter(x: Scale, y: Scale, groups: Scale | None, *, logarithmic: frozenset[str] = frozenset()) -> Scatter:
+@dataclass(frozen=True, kw_only=True)
+class Mean:
+    """What the sound runs of a group reached at one value.
+
+    Attributes:
+        group: Number of the group.
+        x: The value.
+        n: How many runs there are, two or more.
+        mean: Their mean.
+        spread: Their standard deviation, with n - 1 in the denominator.
+    """
+
+    group: int
+    x: float
+    n: int
+    mean: float
+    spread: float
+
+
+def scatter(
+    x: Scale,
+    y: Scale,
+    groups: Scale | None,
+    *,
+    logarithmic: frozenset[str] = frozenset(),
+    doubtful: Collection[int] = (),
+) -> Scatter:
     """Return what a scatter shows: the runs that have a place on both axes.
 
     Args:
@@ -62,6 +88,7 @@ def scatter(x: Scale, y: Scale, groups: Scale | None, *, logarithmic: frozenset[
         y: What lies upward, of the same runs.
         groups: What tells the runs apart. None: nothing.
         logarithmic: Names of scales to be drawn logarithmic; those of words are not, and zero has no place on one.
+        doubtful: Numbers of the runs that contradict themselves.
     """
     logs = frozenset(scale.name for scale in (x, y) if scale.name in logarithmic and not scale.words)
     members: dict[float | None, list[int]] = {}
@@ -76,70 +103,71 @@ def scatter(x: Scale, y: Scale, groups: Scale | None, *, logarithmic: frozenset[
     # By value; those that state none come last.
     ordered = sorted(members, key=lambda place: math.inf if place is None else place)
     worded = tuple(("" if groups is None else _word(groups, place), tuple(members[place])) for place in ordered)
-    return Scatter(members=worded, x=x, y=y, groups=groups, logarithmic=logs, beyond=tuple(beyond))
+    return Scatter(
+        members=worded,
+        x=x,
+        y=y,
+        groups=groups,
+        logarithmic=logs,
+        beyond=tuple(beyond),
+        doubtful=frozenset(doubtful),
+    )
 
 
-def drawing(shown: Scatter, names: Sequence[str], colours: Sequence[str], *, ink: str, words: str) -> dict[str, Any]:
-    """Return the scatter as ECharts takes it.
+def means(shown: Scatter) -> list[Mean]:
+    """Return mean and spread of each group at each value that two sound runs of it share; none of words.
 
-    Args:
-        shown: What it shows.
-        names: Name of each run.
-        colours: A colour for each group.
-        ink: Colour of the ring round a chosen point.
-        words: Colour of the words beside it.
+    Example:
+        Three seeds at rate 0.001 with scores 0.5, 0.6 and 0.7 and one at 0.002: n 3, mean 0.6, spread 0.1 at 0.001.
     """
-    series = [
-        _points(shown, members, names, name=shown.title_of(word))
-        | {"select": {"itemStyle": {"opacity": 1, "borderWidth": 2.5, "borderColor": ink}}}
-        | {"symbol": symbol_of(number), "itemStyle": {"color": colours[number], "opacity": 0.8}}
-        for number, (word, members) in enumerate(shown.members)
-    ]
-    left = _NUMBERS_PIXELS
     if shown.y.words:
-        left = _PIXELS_PER_LETTER * max(len(shortened(word, _LONGEST)) for word in shown.y.words)
-    option = {
-        "animation": False,
-        "grid": {"left": 30, "right": 24, "top": 84 if shown.groups else 36, "bottom": 52},
-        "legend": {"show": shown.groups is not None, "type": "scroll", "left": 0, "right": 8, "top": 28}
-        | {"itemWidth": 12, "itemHeight": 12},
-        "tooltip": {"trigger": "item"},
-        "xAxis": _axis(shown.x, shown.logarithmic) | {"nameGap": 32},
-        "yAxis": _axis(shown.y, shown.logarithmic) | {"nameGap": left + 10},
-        "dataZoom": [
-            # Points are chosen by their number, so those out of sight stay.
-            {"type": "inside", f"{axis}AxisIndex": 0, "zoomOnMouseWheel": "ctrl", "filterMode": "none"}
-            for axis in "xy"
+        return []
+    frame: Any = pd.DataFrame(
+        [
+            (group, shown.x.places[index], shown.y.places[index])
+            for group, (_, members) in enumerate(shown.members)
+            for index in shown.sound(members)
         ],
-        "brush": {
-            "xAxisIndex": "all",
-            "yAxisIndex": "all",
-            "throttleType": "debounce",
-            "throttleDelay": 200,
-            "outOfBrush": {"opacity": 0.15},
-        },
-        "toolbox": {
-            "right": 8,
-            "top": -4,
-            "itemSize": 13,
-            "feature": {
-                "dataZoom": [
-                    {"type": "inside", "xAxisIndex": 0, "zoomOnMouseWheel": "ctrl"},
-                    {"type": "inside", "yAxisIndex": 0, "zoomOnMouseWheel": "ctrl"},
-                ],
-                "brush": {"type": ["rect", "polygon", "clear"]},
-                "saveAsImage": {"name": "scatter", "pixelRatio": 2},
-            },
-        },
-        "series": series,
-    }
-    in_ink(option, words)
-    return option
+        columns=["group", "x", "y"],
+    )
+    if frame["x"].nunique() > _MOST_VALUES:
+        return []
+    found = frame.groupby(["group", "x"])["y"].agg(["count", "mean", "std"])
+    return [
+        Mean(group=int(group), x=float(x), n=int(n), mean=float(mean), spread=float(spread))
+        for (group, x), n, mean, spread in found[found["count"] > 1].itertuples()
+    ]
 
 
-def symbol_of(number: int) -> str:
-    """Return the symbol of a group: from the ninth on, when colours come again, each has another than before."""
-    return SYMBOLS[(number + number // len(SYMBOLS)) % len(SYMBOLS)]
+def moved(shown: Scatter) -> Mapping[int, float]:
+    """Return where each run's point lies across: beside others of its value, so that none hides another.
+
+    A value that one run alone has stays where it is; groups stand beside each other in any case.
+    """
+    places = {index: float(shown.x.places[index] or 0.0) for _, members in shown.members for index in members}
+    shared, turn = Counter(places.values()), Counter[float]()
+    found = {}
+    for group, (_, members) in enumerate(shown.members):
+        for index in members:
+            at = places[index]
+            turn[at] += 1
+            # Multiples of the golden ratio are spread evenly, however many there are, and the same at each visit.
+            share = 2 * (turn[at] * 0.618034 % 1.0) - 1 if shared[at] > 1 else 0.0
+            found[index] = beside(shown, at, group, share)
+    return found
+
+
+def beside(shown: Scatter, at: float, group: int, share: float = 0.0) -> float:
+    """Return a value moved to the place of a group, and by a share of the jitter from -1 to 1."""
+    values = [float(place) for place in shown.x.places if place is not None]
+    apart = (group - (len(shown.members) - 1) / 2) * min(_APART, 0.3 / len(shown.members))
+    by = share * _JITTER + apart
+    if shown.x.words:
+        return at + _ON_WORDS * by
+    if shown.x.name in shown.logarithmic:
+        drawn = [value for value in values if value > 0]
+        return at * math.pow(max(drawn) / min(drawn), by)
+    return at + by * (max(values) - min(values))
 
 
 def _has_place(scale: Scale, index: int, *, is_log: bool) -> bool:
@@ -151,22 +179,3 @@ def _word(groups: Scale, place: float | None) -> str:
     if place is None:
         return NOTHING
     return groups.words[int(place)] if groups.words else repr(place).removesuffix(".0")
-
-
-def _points(shown: Scatter, members: Sequence[int], names: Sequence[str], *, name: str) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "name": name,
-        "dimensions": [shown.x.name, shown.y.name, "run"],
-        "encode": {"x": 0, "y": 1, "itemName": 2, "tooltip": [0, 1]},
-        "data": [[shown.x.places[index], shown.y.places[index], names[index]] for index in members],
-        "symbolSize": 10,
-        "selectedMode": "multiple",
-    }
-
-
-def _axis(scale: Scale, logarithmic: frozenset[str]) -> dict[str, Any]:
-    axis: dict[str, Any] = {"name": scale.name, "nameLocation": "middle", "axisLabel": {"fontSize": 11}}
-    if scale.words:
-        return axis | {"type": "category", "data": [shortened(word, _LONGEST) for word in scale.words]}
-    return axis | {"type": "log" if scale.name in logarithmic else "value", "scale": True}

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import streamlit as st
 
-from dashboard.shared.parts import curves, markup
+from dashboard.shared.parts import curves, markup, plotted
 from dashboard.shared.parts.run_box import MOST_SIDE_BY_SIDE, SIDE_BY_SIDE, hold_side_by_side, name_pixels
 from dashboard.shared.session import state
-from dashboard.views.compare.logic import parallel, relation, scatter
+from dashboard.views.compare.logic import parallel, relation, scatter, scatter_figure
 from dashboard.views.compare.logic.relation import Scale
-from dashboard.views.compare.logic.relation_svg import parallel_svg, scatter_svg
 from evidence.bundle.secrets.masking import visible
 from evidence.index.runs import RunSummary
 from schemas.problems.formats import NOTHING
 from schemas.problems.words import counted
 
-_LOG_ACROSS, _LOG_UP = "log x", "log y"
 _ROW_PIXELS, _FEW_ROWS = 36, 8
 
 
@@ -35,20 +33,25 @@ def draw_scatter(runs: Sequence[RunSummary]) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         x = _name("X axis", names, x, key="across")
         y = _name("Y axis", names, y, key="up")
-        groups = st.selectbox("Colour by", names, index=None, key="apart", bind="query-params", width=260)
-        logs = st.pills("Scale", [_LOG_ACROSS, _LOG_UP], selection_mode="multi", key="logs", bind="query-params")
-        logarithmic = frozenset(name for name, log in ((x, _LOG_ACROSS), (y, _LOG_UP)) if log in logs)
-        across, up = relation.scale(runs, x), relation.scale(runs, y)
-        shown = scatter.scatter(across, up, relation.scale(runs, groups) if groups else None, logarithmic=logarithmic)
-        columns = [x, y, *([groups] if groups else [])]
-        title = f"Scatter of {y} against {x}, one point for each run"
-        _export(
-            runs,
-            columns,
-            lambda: scatter_svg(shown, curves.palette(len(shown.members), "light"), title=title),
-            name="scatter",
+        groups = st.selectbox(
+            "Colour by", names, index=None, key="apart", bind="query-params", width=260, filter_mode="contains"
         )
-    chosen = _points(runs, shown, title) if shown.members else []
+        across, up = relation.scale(runs, x), relation.scale(runs, y)
+        scales = {across: _scale("X scale", key="across_scale"), up: _scale("Y scale", key="up_scale")}
+        columns = [x, y, *([groups] if groups else [])]
+        _export(runs, columns, name="scatter")
+    shown = scatter.scatter(
+        across,
+        up,
+        relation.scale(runs, groups) if groups else None,
+        logarithmic=frozenset(
+            scale.name
+            for scale, asked in scales.items()
+            if asked == "log" or (asked == "auto" and scale.spans_a_decade)
+        ),
+        doubtful=[index for index, run in enumerate(runs) if run.grade == "contradictory"],
+    )
+    chosen = _points(runs, shown) if shown.members else []
     if not shown.members:
         markup.empty("No run has a point", f"No run states both {y} and {x} in a form that these axes can show.")
     _missing(runs, [across, up])
@@ -61,24 +64,30 @@ def draw_scatter(runs: Sequence[RunSummary]) -> None:
     _table(runs, columns, chosen)
 
 
-def _points(runs: Sequence[RunSummary], shown: scatter.Scatter, title: str) -> list[int]:
+def _points(runs: Sequence[RunSummary], shown: scatter.Scatter) -> list[int]:
     """Draw the picture and return the numbers of the runs whose points are chosen."""
-    picked = st.echarts_chart(
-        scatter.drawing(
+    is_score = shown.y.name == relation.SCORE
+    picked = plotted.show(
+        scatter_figure.draw(
             shown,
             [visible(run.path.name) for run in runs],
             curves.palette(len(shown.members)),
-            ink=_ink(),
-            words=curves.ink(),
+            plotted.colours(),
+            [(run.score_low, run.score_high) for run in runs] if is_score else (),
         ),
-        height=scatter.HEIGHT,
         # What is chosen is kept by number, so that other points make another picture.
         key=f"scatter {hash((tuple(run.path.name for run in runs), shown.x.name, shown.y.name, shown.members))}",
-        on_select="rerun",
-        alt=title,
+        alt=f"Scatter of {shown.y.name} against {shown.x.name}, one point for each run",
+        name="scatter",
+        is_chosen_from=True,
     )
-    st.caption("Click or drag a box to select runs. Double-click clears. Ctrl and wheel zoom.")
-    return shown.runs_at(picked["selection"]["selected"])
+    has_means = bool(scatter.means(shown))
+    said = "Bars with a line: mean ± standard deviation of the n runs of one value, whatever else differs. "
+    st.caption(
+        f"{said if has_means else ''}Click a point to choose a run, with Shift several; the frame among the tools "
+        "takes all within. Drag to zoom. Double-click clears. The camera saves the picture as SVG."
+    )
+    return scatter_figure.runs_at(picked["selection"]["points"])
 
 
 def draw_parallel(runs: Sequence[RunSummary]) -> None:
@@ -108,28 +117,32 @@ def draw_parallel(runs: Sequence[RunSummary]) -> None:
             parallel.drawing(scales, colour=first, chosen_colour=second, chosen=chosen, words=curves.ink()),
             height=parallel.HEIGHT,
             key="parallel",
+            renderer="svg",
             alt=f"Parallel coordinates of {', '.join(names)}, one line for each run",
         )
         _missing(runs, scales)
-        st.caption("Drag along an axis to see only the runs within; rows ticked below are drawn thick.")
-    with place:
-        _export(
-            runs,
-            names,
-            lambda: parallel_svg(
-                scales, colour=curves.palette(1, "light")[0], chosen=chosen, title=f"Runs by {', '.join(names)}"
-            ),
-            name="parallel",
+        st.caption(
+            "Drag along an axis to see only the runs within; rows ticked below are drawn thick. The arrow saves SVG."
         )
+    with place:
+        _export(runs, names, name="parallel")
 
 
 def _name(label: str, names: Sequence[str], first: str, *, key: str) -> str:
     index = names.index(first) if first in names else 0
-    return st.selectbox(label, names, index=index, key=key, bind="query-params", width=260)
+    return st.selectbox(label, names, index=index, key=key, bind="query-params", width=260, filter_mode="contains")
 
 
-def _ink() -> str:
-    return "#ffffff" if st.context.theme.type == "dark" else "#000000"
+def _scale(label: str, *, key: str) -> str:
+    return st.segmented_control(
+        label,
+        ["auto", "linear", "log"],
+        default="auto",
+        required=True,
+        key=key,
+        bind="query-params",
+        help="auto: logarithmic where the largest value is ten times the smallest or more.",
+    )
 
 
 def _missing(runs: Sequence[RunSummary], scales: Sequence[Scale]) -> None:
@@ -183,22 +196,12 @@ def _column(name: str, values: Sequence[str | float | None]) -> Any:
     return st.column_config.NumberColumn(name, format="localized" if whole else "%.6g")
 
 
-def _export(runs: Sequence[RunSummary], names: Sequence[str], svg: Callable[[], str], *, name: str) -> None:
-    with st.popover("Export", icon=":material/download:"):
-        st.download_button(
-            "SVG, for print",
-            data=svg,
-            file_name=f"{name}.svg",
-            mime="image/svg+xml",
-            on_click="ignore",
-            width="stretch",
-        )
-        st.download_button(
-            "CSV",
-            data=lambda: relation.relation_csv(runs, names),
-            file_name=f"{name}.csv",
-            mime="text/csv",
-            on_click="ignore",
-            width="stretch",
-        )
-        st.caption("PNG: the picture's own buttons, at its upper right, save it as it is shown.")
+def _export(runs: Sequence[RunSummary], names: Sequence[str], *, name: str) -> None:
+    st.download_button(
+        "CSV",
+        data=lambda: relation.relation_csv(runs, names),
+        file_name=f"{name}.csv",
+        mime="text/csv",
+        icon=":material/download:",
+        on_click="ignore",
+    )

@@ -41,7 +41,8 @@ class Group:
         value: What they agree in; None: they do not state it.
         rows: The runs.
         consistent: How many of them are graded consistent or verified.
-        counted: Runs that the statistics are over: the full ones, all where there is no full one.
+        counted: Runs that the statistics are over: the full ones, all where there is no full one; none that
+            contradicts itself.
         over: The mode of these runs; None where they differ or do not say.
         score: Exact match, 0 to 1.
         loss: Last loss.
@@ -90,23 +91,25 @@ def _groups(members: Mapping[str | None, Sequence[Row]]) -> list[Group]:
             (place, row.summary.mode, row.summary.score, row.summary.last_loss)
             for place, rows in enumerate(members.values())
             for row in rows
+            if row.summary.grade != "contradictory"
         ],
         columns=["group", "mode", "score", "loss"],
     ).astype({"score": float, "loss": float})
     # A smoke run proves the pipeline: its score says nothing about the full runs of its group.
     full = frame["mode"] == "full"
-    used = frame[full | ~full.groupby(frame["group"]).transform("any")].groupby("group")
-    sizes = used.size()
-    scores = used["score"].agg(["count", "max", "mean", "std"])
-    losses = used["loss"].agg(["count", "min", "mean", "std"])
-    modes = used["mode"].agg(lambda found: found.iloc[0] if found.nunique(dropna=False) == 1 else None)
+    used = frame[full | ~full.groupby(frame["group"]).transform("any").astype(bool)].groupby("group")
+    every = range(len(members))
+    sizes = used.size().reindex(every, fill_value=0)
+    scores = used["score"].agg(["count", "max", "mean", "std"]).reindex(every)
+    losses = used["loss"].agg(["count", "min", "mean", "std"]).reindex(every)
+    modes = {place: found.iloc[0] for place, found in used["mode"] if found.nunique(dropna=False) == 1}
     return [
         Group(
             value=value,
             rows=tuple(rows),
             consistent=sum(row.summary.grade in {"verified", "consistent"} for row in rows),
             counted=int(sizes[place]),
-            over=modes[place],
+            over=modes.get(place),
             score=_statistics(scores.loc[place].tolist()),
             loss=_statistics(losses.loc[place].tolist()),
             newest=max((at for row in rows if isinstance(at := row.get("started"), datetime)), default=None),
@@ -118,4 +121,4 @@ def _groups(members: Mapping[str | None, Sequence[Row]]) -> list[Group]:
 def _statistics(found: Sequence[float]) -> Statistics:
     """Return how many, the best, the mean and the spread, in this order; NaN where there is none."""
     best, mean, spread = (None if math.isnan(value) else value for value in found[1:])
-    return Statistics(n=int(found[0]), best=best, mean=mean, spread=spread)
+    return Statistics(n=0 if math.isnan(found[0]) else int(found[0]), best=best, mean=mean, spread=spread)

@@ -10,6 +10,7 @@ import streamlit as st
 from dashboard.shared.tables.run_rows import Listing
 from dashboard.shared.tables.runs_table import BY_KEY, FIRST_CHOICE, GROUP_FIELDS, QUERY_FIELDS, SORT_FIELDS
 from dashboard.shared.words.grades import GRADES
+from dashboard.shared.words.text import findable
 from dashboard.views.runs.logic.look import TAG, Look
 from dashboard.views.runs.parts import saved_views
 
@@ -83,7 +84,7 @@ def _look(listing: Listing, *, is_set: bool) -> Look:
             bind="query-params",
             help="Type to search: any setting (optimizer.learning_rate) or figure (last.grad_norm) of a run.",
         )
-        sort = _one("Sort by", "sort", [*SORT_FIELDS, *named], "newest first")
+        sort = _one("Sort by", "sort", [*SORT_FIELDS, *findable(named)], "newest first")
         order = st.segmented_control(
             "Order",
             ["ascending", "descending"],
@@ -94,7 +95,7 @@ def _look(listing: Listing, *, is_set: bool) -> Look:
             disabled=sort is None,
             label_visibility="collapsed",
         )
-        group = _one("Group by", "group", [*GROUP_FIELDS, *listing.settings], "no groups")
+        group = _one("Group by", "group", [*GROUP_FIELDS, *findable(listing.settings)], "no groups")
         archived = st.toggle(
             "Archived runs too",
             key="archived",
@@ -111,6 +112,7 @@ def _one(label: str, key: str, options: Sequence[str], nothing: str) -> str | No
         label,
         _with_chosen(options, [chosen] if chosen else []),
         index=None,
+        filter_mode="contains",
         placeholder=nothing,
         key=key,
         bind="query-params",

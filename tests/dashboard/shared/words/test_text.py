@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from secret_samples import HEX, LETTERS, SECRETS
 
 from dashboard.shared.parts.markup import Safe, changes
-from dashboard.shared.words.text import LONGEST, csv_cell, difference, glimpse, plain, shortened
+from dashboard.shared.words.text import LONGEST, csv_cell, difference, findable, glimpse, plain, shortened
 from evidence.bundle.secrets.masking import masked, visible
 
 
@@ -96,3 +96,13 @@ def test_the_marking_escapes_what_a_model_wrote() -> None:
     assert "<script" not in found
     assert "<b>" not in found
     assert found.count("<del>") + found.count("<ins>") > 0
+
+
+def test_a_name_that_is_typed_whole_comes_before_longer_ones_that_hold_it() -> None:
+    names = ["a.final_learning_rate_fraction", "b.learning_rate", "a.beta1", "data.final_learning_rate"]
+    assert findable(names) == [
+        "a.beta1",
+        "b.learning_rate",
+        "data.final_learning_rate",
+        "a.final_learning_rate_fraction",
+    ]

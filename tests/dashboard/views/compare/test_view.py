@@ -34,7 +34,7 @@ def sweep(root: Path) -> list[str]:
 def test_any_number_of_runs_is_drawn_in_one_picture(opened: Open, sweep: list[str]) -> None:
     app = opened(state.COMPARE, part="Scatter")
     assert [box.value for box in app.selectbox] == ["optimizer.learning_rate", "exact match", None]
-    assert len(app.get("echarts_chart")) == 1
+    assert len(app.get("plotly_chart")) == 1
     assert app.dataframe[0].value.shape == (23, 3)
     app = opened(state.COMPARE, part="Parallel", runs=sweep[:22])
     assert "22 runs. Side by side shows the first 20; pictures show all of them." in said(app)
@@ -91,13 +91,25 @@ def test_instead_of_many_runs_others_can_be_chosen(opened: Open, sweep: list[str
 
 def test_a_scatter_says_which_runs_have_no_point(opened: Open, sweep: list[str]) -> None:
     axes = {"across": "optimizer.learning_rate", "up": "seed"}
-    app = opened(state.COMPARE, part="Scatter", **axes, logs="log y")
+    app = opened(state.COMPARE, part="Scatter", **axes, up_scale="log")
     assert "1 run has no place on a logarithmic axis: a value is zero or below." in said(app)
-    assert len(app.get("echarts_chart")) == 1
-    app = opened(state.COMPARE, part="Scatter", **axes, logs="log y", match="run-00")
+    assert len(app.get("plotly_chart")) == 1
+    app = opened(state.COMPARE, part="Scatter", **axes, up_scale="log", match="run-00")
     assert "No run has a point" in said(app)
-    assert not app.get("echarts_chart")
+    assert not app.get("plotly_chart")
     assert "no place" not in said(opened(state.COMPARE, part="Scatter", **axes))
+
+
+def test_a_rate_over_a_decade_lies_on_a_logarithmic_axis_unless_the_reader_says_otherwise(
+    opened: Open, sweep: list[str]
+) -> None:
+    def axis(**address: str) -> str:
+        (picture,) = opened(state.COMPARE, part="Scatter", **address).get("plotly_chart")
+        return str(json.loads(picture.proto.spec)["layout"]["xaxis"]["type"])
+
+    assert axis() == "log"
+    assert axis(across_scale="linear") == "linear"
+    assert axis(match="optimizer.learning_rate>0.0025") == "linear"
 
 
 def test_statistics_stay_with_twenty_runs_and_are_one_table(opened: Open, sweep: list[str]) -> None:

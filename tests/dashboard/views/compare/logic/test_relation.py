@@ -1,15 +1,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from xml.etree.ElementTree import fromstring
 
 import pytest
 
 from dashboard.views.compare.logic import relation
 from dashboard.views.compare.logic.parallel import drawing
-from dashboard.views.compare.logic.relation import Scale
-from dashboard.views.compare.logic.relation_svg import parallel_svg, scatter_svg
-from dashboard.views.compare.logic.scatter import scatter
 from evidence.index.summary import RunSummary
 
 
@@ -110,53 +106,6 @@ def test_a_run_that_states_nothing_there_is_a_gap() -> None:
     option = drawing(scales, colour="#111111", chosen_colour="#222222", chosen=[1], words="#333")
     assert [axis["type"] for axis in option["parallelAxis"]] == ["category", "value"]
     assert [lines["data"] for lines in option["series"]] == [[[0, 1.5], ["-", "-"]], [[1, 1.25]]]
-
-
-@pytest.mark.parametrize("runs", [RUNS, RUNS[2:], [run("<b>&", model="<script>", last_loss=0.0)]], ids=len)
-def test_the_pictures_for_print_are_sound_xml(runs: list[RunSummary]) -> None:
-    scales = [relation.scale(runs, name) for name in ("optimizer.learning_rate", "model", "last loss")]
-    fromstring(parallel_svg(scales, colour="#111", chosen=[0], title="<x>"))
-    shown = scatter(scales[1], scales[2], scales[1])
-    text = scatter_svg(shown, ["#111", "#222"], title="<x>")
-    assert "<script" not in text
-    points = [one for one in fromstring(text).iter() if one.get("class") == "point"]
-    assert len(points) == sum(item.model is not None and item.last_loss is not None for item in runs)
-
-
-RATE = Scale(name="rate", places=(0.001, 0.1, 0.01, 0.001), words=())
-LOSS = Scale(name="last loss", places=(1.0, 100.0, 10.0, 0.0), words=())
-MODEL = Scale(name="model", places=(0.0, 1.0, 0.0, 1.0), words=("gemma", "<tiny>"))
-
-
-def points_for_print(logarithmic: frozenset[str]) -> list[tuple[str, str, float, float]]:
-    """Return the shape, the colour and the place of each point."""
-    text = scatter_svg(scatter(RATE, LOSS, MODEL, logarithmic=logarithmic), ["#111", "#222"], title="t")
-    assert "model: gemma" in "".join(fromstring(text).itertext())
-    assert "model: &lt;tiny&gt;" in text
-    points = [one.attrib for one in fromstring(text).iter() if one.get("class") == "point"]
-    places = [tuple(map(float, point["transform"][len("translate(") : -1].split())) for point in points]
-    return [(point["d"], point["fill"], x, y) for point, (x, y) in zip(points, places, strict=True)]
-
-
-def test_the_scatter_for_print_tells_groups_apart_as_the_screen_does() -> None:
-    points = points_for_print(frozenset())
-    assert [fill for _, fill, _, _ in points] == ["#111", "#111", "#222", "#222"]
-    assert points[0][0] == points[1][0] != points[2][0] == points[3][0]
-
-
-def test_the_scatter_for_print_is_logarithmic_where_the_screen_is() -> None:
-    low, middle, high = points_for_print(frozenset({"rate", "last loss"}))  # Zero has no place.
-    for axis in (2, 3):
-        assert high[axis] - middle[axis] == pytest.approx(middle[axis] - low[axis], abs=0.2)
-    low, middle, high, _ = points_for_print(frozenset())
-    for axis in (2, 3):
-        assert (high[axis] - low[axis]) / (middle[axis] - low[axis]) == pytest.approx(11, rel=0.05)
-
-
-def test_a_scatter_for_print_without_points_says_so() -> None:
-    zero = Scale(name="loss", places=(0.0,), words=())
-    text = scatter_svg(scatter(zero, zero, None, logarithmic=frozenset({"loss"})), [], title="t")
-    assert "No run has a point." in "".join(fromstring(text).itertext())
 
 
 def test_the_csv_has_no_formula() -> None:

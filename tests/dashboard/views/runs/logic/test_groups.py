@@ -62,3 +62,17 @@ def test_a_mean_is_over_full_runs_and_over_smoke_runs_only_where_there_is_no_ful
     assert (first.counted, first.over, first.score.mean) == (2, "full", pytest.approx(0.8))
     assert (second.counted, second.over, second.score.mean) == (1, "smoke", 0.1)
     assert second.score.spread is None
+
+
+def test_a_run_that_contradicts_itself_is_in_no_mean_and_is_not_the_best() -> None:
+    rows = [
+        row("a", model="m", mode="full", score=0.5, last_loss=2.0),
+        row("b", model="m", mode="full", score=0.7, last_loss=1.0),
+        row("forged", model="m", mode="full", score=0.99, last_loss=0.1, grade="contradictory"),
+        row("alone", model="n", mode="full", score=0.98, grade="contradictory"),
+    ]
+    first, second = in_groups(rows, "model")
+    assert (names(first.rows), first.counted) == (["a", "b", "forged"], 2)
+    assert (first.score.best, first.score.mean, first.loss.best) == (0.7, pytest.approx(0.6), 1.0)
+    assert (names(second.rows), second.counted, second.over) == (["alone"], 0, None)
+    assert (second.score.n, second.score.best, second.score.mean) == (0, None, None)
