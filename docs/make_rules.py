@@ -8,7 +8,7 @@ from pathlib import Path
 from schemas.problems.rule import Rule, declared
 
 PAGE = Path(__file__).parent / "rules.md"
-PACKAGES = ("schemas", "evidence", "trainer", "launch", "dashboard", "trainproof")
+PACKAGES = ("schemas", "foreign", "evidence", "trainer", "launch", "dashboard", "trainproof")
 
 FAMILIES = {
     "0": "Usage and configuration",

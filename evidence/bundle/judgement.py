@@ -13,10 +13,10 @@ from evidence.judge.grade import Grade
 from evidence.judge.judgement import Judged, judge, together
 from evidence.judge.report import RunReport
 from evidence.records.facts import facts_of
-from evidence.records.foreign.rules import ORIGINAL_CHANGED
 from evidence.records.ours import Run, read_run
 from evidence.rules.integrity import CHANGED
 from evidence.run.layout import ORIGINAL
+from foreign.rules import ORIGINAL_CHANGED
 from schemas.problems.problem import Problem, worst_first
 
 _OTHER_HASH = (CHANGED.code, ORIGINAL_CHANGED.code)

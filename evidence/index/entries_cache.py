@@ -22,7 +22,7 @@ from evidence.index.entries import Entry, decoded, encoded
 MOST_ROOTS = 20
 """Roots whose entries are kept; those not written for longest go first."""
 
-_PACKAGES = ("evidence", "schemas")
+_PACKAGES = ("evidence", "foreign", "schemas")
 """The packages that decide what an entry says."""
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Literal
 
 from evidence.records.facts import Facts
-from evidence.records.foreign.view import ForeignRun
 from evidence.rules import integrity
 from evidence.rules.contradiction.events import SEALED
 from evidence.run.layout import EVAL_SUMMARY, LOG, MANIFEST, METRICS, PREDICTIONS
+from foreign.readers.view import ForeignRun
 from schemas.catalog import is_rows, kind_of
 from schemas.problems.problem import Problem
 from schemas.reading.values import text_at

@@ -15,13 +15,13 @@ from typing import Any, Literal
 import numpy as np
 
 from evidence.records.facts import Facts
-from evidence.records.foreign.view import ForeignRun
 from evidence.records.ours import Run
 from evidence.rules import completeness, integrity
-from evidence.rules.foreign.judgement import worth_of
 from evidence.rules.imported import NOT_INTACT
 from evidence.rules.placeholders import PLACEHOLDER
 from evidence.run import layout, unreadable
+from foreign.checks.judgement import worth_of
+from foreign.readers.view import ForeignRun
 from schemas.problems.problem import Problem
 from schemas.reading.columns import column
 

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from evidence.records.facts import Document, Facts
-from evidence.records.figures import Figures
-from evidence.records.foreign.view import ForeignRun
-from evidence.rules.foreign.figures import figures_of
 from evidence.rules.integrity import LINE_ENDS
 from evidence.run import layout
+from evidence.run.figures import Figures
 from evidence.scores.recompute import result_of
+from foreign.checks.figures import figures_of
+from foreign.readers.view import ForeignRun
 from schemas.problems.problem import Problem
 from schemas.problems.words import listed
 from schemas.reading.columns import column

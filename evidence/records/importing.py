@@ -14,13 +14,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from evidence.records.foreign import rules
-from evidence.records.foreign.statement import Source
-from evidence.records.foreign.view import ForeignRun
 from evidence.records.ours import read_run
 from evidence.records.theirs import entries, is_weights, read_foreign
 from evidence.run import layout
 from evidence.run.write import not_written, write_json
+from foreign import rules
+from foreign.readers.statement import Source
+from foreign.readers.view import ForeignRun
 from schemas.catalog import VERSION, schema
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from evidence.records.foreign.view import ForeignRun
 from evidence.records.theirs import read_foreign
 from evidence.run import layout
 from evidence.run.any_case import AnyCase
 from evidence.run.lock import is_alive
 from evidence.run.notes import Notes, notes_in
 from evidence.run.unreadable import NOT_A_FILE, OTHER_CASE, UNREADABLE_FOLDER, no_such_run, too_deep
+from foreign.readers.view import ForeignRun
 from schemas.catalog import kind_of
 from schemas.problems.problem import Lines, Problem, ProblemError
 from schemas.problems.rule import problem_of

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from evidence.records.facts import Document, Facts
-from evidence.records.foreign.statement import Kind, Source, Statement
 from evidence.records.values import value_at
 from evidence.run import layout
+from foreign.readers.statement import Kind, Source, Statement
 
 
 @dataclass(frozen=True, kw_only=True)

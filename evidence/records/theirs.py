@@ -12,18 +12,18 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
-from evidence.records.foreign import rules
-from evidence.records.foreign.console.log import read_log
-from evidence.records.foreign.keras import is_table
-from evidence.records.foreign.keys import is_set
-from evidence.records.foreign.model_card import is_card, read_card
-from evidence.records.foreign.structured import read_csv_file, read_json_file, read_rows_file, read_yaml_file
-from evidence.records.foreign.tensorboard.events import is_event_file, read_events
-from evidence.records.foreign.text import Text, read_text
-from evidence.records.foreign.tracking import is_of_mlflow, read_mlflow, read_wandb_summary, superseded
-from evidence.records.foreign.view import FileReading, ForeignRun
 from evidence.run import layout
 from evidence.run.unreadable import NOT_A_FILE, UNREADABLE_FOLDER, too_deep
+from foreign import rules
+from foreign.readers.console.log import read_log
+from foreign.readers.keys import is_set
+from foreign.readers.model_card import is_card, read_card
+from foreign.readers.structured import read_csv_file, read_json_file, read_rows_file, read_yaml_file
+from foreign.readers.tensorboard import is_event_file, read_events
+from foreign.readers.text import Text, read_text
+from foreign.readers.tracking import is_of_mlflow, read_mlflow, read_wandb_summary, superseded
+from foreign.readers.training_tools import is_table
+from foreign.readers.view import FileReading, ForeignRun
 from schemas.problems.problem import Problem
 from schemas.problems.rule import problem_of
 from schemas.problems.words import counted, listed

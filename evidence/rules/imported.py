@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from evidence.records.facts import Facts
-from evidence.records.foreign import rules
-from evidence.records.foreign.shards import absent_shards
-from evidence.records.foreign.view import ForeignRun
 from evidence.records.importing import READERS, contents
 from evidence.records.ours import Run
 from evidence.records.values import found
-from evidence.rules.foreign.judgement import findings_of
 from evidence.run import layout
 from evidence.run.hashes import sha256_file
+from foreign import rules
+from foreign.checks.judgement import findings_of
+from foreign.readers.folder import absent_shards
+from foreign.readers.view import ForeignRun
 from schemas.problems.problem import Problem
 from schemas.problems.rule import first_few, problem_of
 from schemas.problems.words import counted, listed

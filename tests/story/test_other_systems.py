@@ -94,7 +94,7 @@ print(json.dumps([[str(one.value) for one in app.exception], len(app.main)]))
 """
 IMPORTS = """
 import pkgutil
-for package in ("schemas", "evidence", "launch", "trainer", "dashboard", "trainproof"):
+for package in ("schemas", "foreign", "evidence", "launch", "trainer", "dashboard", "trainproof"):
     for module in pkgutil.walk_packages([f"{sys.argv[2]}/{package}"], f"{package}."):
         # A page draws itself when it is imported, and `__main__` starts the command.
         if not module.name.endswith((".__main__", ".view", ".app")):

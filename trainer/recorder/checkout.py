@@ -13,7 +13,7 @@ from typing import Any
 NOT_CODE = (":(exclude)submission_runs", ":(exclude)docs", ":(exclude)*.md")
 """What may differ without changing what runs: runs themselves and prose."""
 
-CODE_FOLDERS = ("trainproof", "trainer", "launch", "evidence", "schemas", "dashboard")
+CODE_FOLDERS = ("trainproof", "trainer", "launch", "evidence", "foreign", "schemas", "dashboard")
 """The packages. A file in them that git does not know could change what runs."""
 
 

@@ -8,12 +8,12 @@ from typing import Any
 from evidence.judge.judgement import report_of
 from evidence.judge.record import Record
 from evidence.judge.report import RunReport
-from evidence.records.figures import Figures
-from evidence.records.foreign.course import loss_series
-from evidence.records.foreign.statement import Fact
-from evidence.records.foreign.view import ForeignRun
 from evidence.records.importing import Imported
 from evidence.records.ours import Run, read_run
+from evidence.run.figures import Figures
+from foreign.readers.rows import loss_series
+from foreign.readers.statement import Fact
+from foreign.readers.view import ForeignRun
 from schemas.problems import formats
 from schemas.problems.formats import NOTHING
 from schemas.problems.render import as_dicts, as_text

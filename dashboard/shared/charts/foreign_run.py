@@ -18,11 +18,11 @@ from dashboard.shared.reading.series import Series
 from dashboard.shared.tables.headline import Figure
 from evidence.bundle.secrets.masking import masked
 from evidence.judge.documents import ANSWERS, FACTS, ROWS, SCORES
-from evidence.records.foreign.course import course_of, loss_series
-from evidence.records.foreign.keys import is_score
-from evidence.records.foreign.statement import Fact
-from evidence.records.foreign.view import ForeignRun, MetricRow
-from evidence.rules.foreign.figures import figures_of
+from foreign.checks.figures import figures_of
+from foreign.readers.keys import is_score
+from foreign.readers.rows import course_of, loss_series
+from foreign.readers.statement import Fact
+from foreign.readers.view import ForeignRun, MetricRow
 from schemas.catalog.row_fields import number_names
 from schemas.problems import formats
 from schemas.problems.words import counted

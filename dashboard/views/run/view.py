@@ -31,10 +31,10 @@ from dashboard.views.run.parts import evidence, examples, log, predictions, repe
 from evidence.index.runs import RunSummary
 from evidence.judge.record import traced
 from evidence.records.facts import Facts, facts_of
-from evidence.records.foreign.view import ForeignRun
 from evidence.records.ours import Run
 from evidence.run.layout import CONFIG, METRICS
 from evidence.scores.gain import gain_of_run
+from foreign.readers.view import ForeignRun
 from launch import queue
 from launch.resuming import can_resume
 from schemas.problems.words import counted

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import evidence
+import foreign
 import schemas
 from evidence.bundle.format.layout import RUNS
 from evidence.run.hashes import sha256_file
@@ -57,7 +58,7 @@ def program_build() -> str:
     Two commits of one version can differ in a word of a finding; each would else call the other's report forged.
     """
     lines = {}
-    for package in (evidence, schemas):
+    for package in (evidence, foreign, schemas):
         root = Path(package.__path__[0])
         for file in sorted(root.rglob("*")):
             if file.suffix in {".py", ".json"}:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from evidence.records.facts import Facts
-from evidence.records.foreign.statement import Statement
 from evidence.records.own_table import pairs_of
 from evidence.records.values import found, same
 from evidence.rules.contradiction.log import OTHER_IN_LOG
 from evidence.rules.contradiction.settings import NOT_WHAT_RAN, OTHER_PLAN
 from evidence.run import layout
+from foreign.readers.statement import Statement
 from schemas.problems.problem import Problem
 from schemas.problems.rule import first_few
 from schemas.problems.words import shown

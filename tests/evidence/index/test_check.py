@@ -13,11 +13,11 @@ from synthetic import STARTED, write_run
 
 from evidence.index.check import check_paths, run_folders
 from evidence.judge.judgement import check_run
-from evidence.records.foreign import rules as foreign_rules
 from evidence.records.ours import read_run
 from evidence.rules.catalog import CHECKS
 from evidence.run.hashes import sha256_manifest
 from evidence.run.lock import RunLock
+from foreign import rules as foreign_rules
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import declared
 

@@ -12,7 +12,7 @@ from dashboard.shared.words.text import shortened
 from dashboard.views.compare.logic import tables
 from evidence.compare.comparison import Comparison
 from evidence.compare.settings import Setting
-from evidence.records.foreign.view import ForeignRun
+from foreign.readers.view import ForeignRun
 
 _LONGEST = 160
 _SETTINGS_SHOWN = 15

@@ -13,10 +13,10 @@ from dashboard.shared.parts.problems import show as show_problems
 from dashboard.shared.session import reading
 from dashboard.shared.tables import forecast
 from dashboard.shared.words.grades import GRADES
-from evidence.records.foreign.view import ForeignRun
 from evidence.records.observed import observed_memory
 from evidence.records.ours import Run
 from evidence.run.layout import MANIFEST, METRICS, PLAN
+from foreign.readers.view import ForeignRun
 from schemas.problems import formats
 from schemas.problems.words import counted
 from schemas.reading.values import objects_at, text_at

@@ -7,9 +7,9 @@ import pytest
 
 from dashboard.shared.charts import foreign_run
 from dashboard.shared.reading.series import Series
-from evidence.records.foreign.statement import Source
-from evidence.records.foreign.view import FileReading, ForeignRun, MetricRow
 from evidence.records.theirs import read_foreign
+from foreign.readers.statement import Source
+from foreign.readers.view import FileReading, ForeignRun, MetricRow
 
 CASES = Path(__file__).parents[3] / "cases" / "foreign"
 

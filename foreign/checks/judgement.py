@@ -1,0 +1,151 @@
+"""What a foreign folder is worth, and everything that was found in it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+from foreign import rules
+from foreign.checks.contradictions import contradictions, is_finished
+from foreign.readers.rows import loss_series
+from foreign.readers.view import ForeignRun, MetricRow
+from schemas.problems.problem import Problem, worst_first
+from schemas.problems.rule import problem_of
+from schemas.problems.words import listed
+from schemas.reading.fast_yaml import NOT_YAML
+from schemas.reading.json_text import NOT_JSON
+from schemas.reading.text import NOT_UTF8, NUL_BYTES
+from schemas.reading.unreadable import UNREADABLE
+
+Worth = Literal["measured", "partial", "template", "contradictory", "not a run"]
+"""The grades that a run of another tool can have."""
+
+MOST_REASONS = 5
+
+_DAMAGE = {rule.code for rule in (rules.NOT_READ, UNREADABLE, NOT_UTF8, NUL_BYTES, NOT_JSON, NOT_YAML)}
+"""Findings after which some of a file is missing."""
+
+_ENOUGH_ANSWERS = 5
+"""Answers from which on it is strange that all are the same."""
+
+
+def findings_of(view: ForeignRun) -> list[Problem]:
+    """Return every finding of a view, worst first: of reading, contradictions, and what answers look like."""
+    problems = [*view.all_problems(), *contradictions(view), *_constant_answers(view)]
+    if not view.is_measured:
+        what = "No file holds a loss, a score or an answer."
+        problems.append(problem_of(rules.NOTHING_MEASURED, file=str(view.path), what=what))
+    return list(worst_first(problems))
+
+
+def worth_of(view: ForeignRun, findings: Sequence[Problem]) -> tuple[Worth, tuple[str, ...]]:
+    """Return the grade's name and its reasons, worst first.
+
+    Documents that only declare something are a template, also where they contradict each other: nothing happened that
+    they could be wrong about. Nothing read from another tool is `consistent`.
+    """
+    contradicting = [problem for problem in findings if problem.code.startswith("TP3") and problem.severity == "error"]
+    if not view.looks_like_run:
+        return "not a run", ("Nothing in the folder is recognised as part of a run.",)
+    if not view.shows_a_run:
+        return "template", (*_unmeasured(findings), *(problem.what for problem in contradicting[:MOST_REASONS]))
+    if contradicting:
+        more = len(contradicting) - MOST_REASONS
+        told = tuple(problem.what for problem in contradicting[:MOST_REASONS])
+        return "contradictory", (*told, f"{more} more.") if more > 0 else told
+    if not view.is_measured:
+        return "template", _unmeasured(findings)
+    if reasons := tuple(_unfinished(view)):
+        return "partial", reasons
+    return "measured", (f"trainproof did not carry it out; it was read from {listed(sorted(view.tools), last='and')}.",)
+
+
+def _unmeasured(findings: Sequence[Problem]) -> tuple[str, ...]:
+    """Return that nothing was measured, and which forms were found instead."""
+    forms = [problem for problem in findings if problem.code == rules.UNFILLED.code]
+    told = tuple(f"{Path(problem.file).name}: {problem.what}" for problem in forms[:MOST_REASONS])
+    more = len(forms) - len(told)
+    return ("No step and no answer was measured.", *told, *([f"{more} more."] if more else []))
+
+
+def _unfinished(view: ForeignRun) -> Iterator[str]:
+    """Yield why a folder shows less than a whole run."""
+    statuses = [fact for fact in view.facts_named("run.status") if not is_finished(fact.value)]
+    if statuses and str(statuses[-1].value).lower() in {
+        "failed",
+        "error",
+        "killed",
+        "running",
+        "interrupted",
+        "cancelled",
+    }:
+        yield f"The run's status is {statuses[-1].value} ({statuses[-1].source})."
+    for fact in view.facts_named("failure.error")[:1]:
+        yield f"The log ends in an error: {fact.value} ({fact.source})."
+    for fact in view.facts_named("failure.out_of_memory")[:1]:
+        if not view.metrics:
+            yield f"The device ran out of memory ({fact.source})."
+    if not view.metrics and not view.predictions:
+        yield "Figures are stated, and no row and no answer shows how they came about."
+    yield from _not_finite(view)
+    yield from _unread(view)
+    yield from _answered(view)
+    yield from _short(view)
+
+
+def _not_finite(view: ForeignRun) -> Iterator[str]:
+    for rows in _by_file(view).values():
+        if rows[-1].values["loss"] is None:
+            yield f"The last loss is not finite ({rows[-1].source})."
+
+
+def _by_file(view: ForeignRun) -> dict[str, list[MetricRow]]:
+    of_file: dict[str, list[MetricRow]] = {}
+    for (file, _), rows in loss_series(view.metrics).items():
+        of_file.setdefault(file, []).extend(rows)
+    return of_file
+
+
+def _unread(view: ForeignRun) -> Iterator[str]:
+    """Yield the files that gave nothing, or not all, because they are damaged."""
+    for name, reading in view.files.items():
+        damaged = [problem for problem in reading.problems if problem.code in _DAMAGE]
+        if damaged:
+            yield f"{name} could not be read whole: {damaged[0].what}"
+
+
+def _answered(view: ForeignRun) -> Iterator[str]:
+    if not view.predictions or len({one.source.file for one in view.predictions}) > 1:
+        return
+    for fact in view.facts_named("evaluation.items")[:1]:
+        if isinstance(fact.value, int | float) and len(view.predictions) < fact.value:
+            yield f"{len(view.predictions)} of {fact.value:g} items were answered ({fact.source})."
+
+
+def _short(view: ForeignRun) -> Iterator[str]:
+    done = [fact.value for fact in view.facts_named("training.steps_done") if isinstance(fact.value, int | float)]
+    planned = [fact for fact in view.facts_named("training.steps_planned") if isinstance(fact.value, int | float)]
+    ended = any(fact.name == "result.mean_loss" for fact in view.facts)
+    rows = [row.values["step"] or 0 for row in view.metrics if row.values.get("step") is not None]
+    if not planned or ended or not (done or rows):
+        return
+    reached = max([*(float(value) for value in done), *rows])
+    most = max(float(fact.value) for fact in planned)
+    if reached < 0.9 * most:
+        yield f"The last step shown is {reached:g} of {most:g}."
+
+
+def _constant_answers(view: ForeignRun) -> Iterator[Problem]:
+    """Yield warnings for answers that all have the same reasoning, or are all the same."""
+    for name, rule in (("reasoning", rules.SAME_REASONING), ("output_text", rules.SAME_OUTPUT)):
+        texts = [text for one in view.predictions if (text := getattr(one, name))]
+        if len(texts) < _ENOUGH_ANSWERS:
+            continue
+        text, times = Counter(texts).most_common(1)[0]
+        if times == len(texts):
+            quoted = f"“{text[:60]}…”" if len(text) > 60 else f"“{text}”"
+            what = f"The {name.replace('output_text', 'output')} of all {times} answers is {quoted}."
+            source = view.predictions[0].source
+            yield problem_of(rule, file=str(view.path / source.file), what=what)

@@ -1,0 +1,123 @@
+"""One statement: what a source says of one fact, so that every two statements of the same fact can be compared.
+
+Whoever reads a folder gives statements and compares nothing; the comparison is written once
+(`foreign.checks.pairs`). A statement may say less than a value: that a figure lies in a range, or that it is
+one of several.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Scalar = str | int | float | bool
+How = Literal["stated", "inferred"]
+"""stated: the source says it in so many words. inferred: it follows from what the source says; a note says how."""
+
+Kind = Literal["declared", "effective", "measured", "remark"]
+"""declared: what was asked for. effective: what a program says it used. measured: what a run gave. remark: what a
+person wrote about it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Where something stands."""
+
+    file: str
+    """Path inside the folder, with forward slashes."""
+    line: int | None = None
+    """Line, counted from 1. None: the file has no lines (event files), or the value's line is not known."""
+    pointer: str | None = None
+    """JSON Pointer inside a document, or the tag inside an event file. None: the line says enough."""
+
+    def __str__(self) -> str:
+        """Return the source as messages show it: `trainer_state.json at /max_steps (line 9)`, `train.log line 3`."""
+        if self.pointer is None:
+            return f"{self.file} line {self.line}" if self.line else self.file
+        return f"{self.file} at {self.pointer}" + (f" (line {self.line})" if self.line else "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fact:
+    """One thing that a source states about the run."""
+
+    name: str
+    """What it is about, in our words: `model.name`, `training.steps_planned`, `result.mean_loss`."""
+    value: Scalar
+    """The value, as the source has it."""
+    source: Source
+    """Where it stands."""
+    how: How = "stated"
+    """Whether it is stated or inferred."""
+    note: str | None = None
+    """How it was inferred, or what must be known to read it. None: nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scope:
+    """What a score, or a number of items, is of. Two of them are of different things where any field differs."""
+
+    words: frozenset[str] = frozenset()
+    """Words of groups, files and folders that tell one evaluation from another: a task, `baseline`."""
+    split: str = ""
+    """train, eval or test. Empty: the source does not say."""
+    best: bool = False
+    """Whether it is the best of several evaluations."""
+    when: str = ""
+    """Time of the evaluation, from the file's name. Empty: the source does not say; so for the fields below."""
+    of_set: str = ""
+    """Name of the set of items."""
+    model: str = ""
+    """Name of the model that answered."""
+    items: float | None = None
+    """Number of items."""
+    checkpoint: str = ""
+    """Checkpoint or step."""
+
+    def may_be(self, other: Scope) -> bool:
+        """Return whether both can be of the same evaluation, as far as both say."""
+        said_by_both = (
+            (self.when, other.when),
+            (self.of_set, other.of_set),
+            (self.model, other.model),
+            (self.items, other.items),
+            (self.checkpoint, other.checkpoint),
+        )
+        same = (self.words, self.split, self.best) == (other.words, other.split, other.best)
+        return same and all(not one or not two or one == two for one, two in said_by_both)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statement:
+    """What one source says of one fact."""
+
+    fact: str
+    """What it is about: `model.name`, `result.mean_loss`, `score.accuracy`."""
+    value: Scalar | None
+    """The value; of a range, one end. None: the source says null."""
+    source: Source
+    """Where it stands."""
+    kind: Kind = "effective"
+    """Who says it."""
+    how: How = "stated"
+    """Whether the source says it in so many words."""
+    scope: Scope = field(default_factory=Scope)
+    """What it is of; of settings, of the run."""
+    low: float | None = None
+    """Least value that agrees with the source. None: no range."""
+    high: float | None = None
+    """Largest one. None: no range."""
+    series: str = ""
+    """Statements of one series are one source, of which any may be meant. Empty: each place is a source."""
+    told: str = ""
+    """The statement as the end of a sentence, where fact, value and source do not say it."""
+
+    @property
+    def is_range(self) -> bool:
+        """Whether the source gives a range, not a value."""
+        return self.low is not None or self.high is not None
+
+
+def stated(fact: Fact, kind: Kind = "effective") -> Statement:
+    """Return what a fact states."""
+    return Statement(fact=fact.name, value=fact.value, source=fact.source, how=fact.how, kind=kind)

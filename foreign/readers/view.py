@@ -1,0 +1,179 @@
+"""A folder that another tool wrote, as one view: facts, metric rows, scores and answers, each with its source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from foreign.readers.statement import Fact, How, Source, Statement
+from schemas.problems.problem import Problem
+from schemas.problems.rule import Rule, problem_of
+
+_PLACES = ("step", "epoch", "learning_rate")
+_RESULTS = ("result.last_loss", "result.mean_loss", "result.best_loss", "result.first_loss", "result.loss")
+_ABOUT_A_RUN = ("model.", "training.", "dataset.", "result.", "run.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricRow:
+    """One row of measurements."""
+
+    values: dict[str, float | None]
+    """Name to number: `step`, `epoch`, `loss`, `learning_rate`, …; None: the source says NaN or infinity."""
+    source: Source
+    """Where the row stands."""
+    stage: int = 1
+    """Which of the training runs in this file it belongs to, counted from 1."""
+    inferred: tuple[str, ...] = ()
+    """Names of values that the row does not state itself, for example a step taken from a progress bar."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """One score of an evaluation."""
+
+    name: str
+    """Name as the source has it, in lower case with underscores."""
+    value: float
+    """Value as the source has it; a value with a percent sign as a fraction."""
+    source: Source
+    """Where it stands."""
+    checkpoint: str | None = None
+    """Which checkpoint or step it is of. None: the source does not say."""
+    how: How = "stated"
+    """Whether it is stated or inferred."""
+    note: str | None = None
+    """What must be known to read it. None: nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """One answer of the model. None in any field: the source does not state it."""
+
+    source: Source
+    """Where it stands."""
+    id: str | None = None
+    """Name of the item."""
+    prompt: str | None = None
+    """What was asked."""
+    expected: str | None = None
+    """The right answer."""
+    output_text: str | None = None
+    """What the model wrote."""
+    extracted_answer: str | None = None
+    """The answer found in it."""
+    correct: bool | None = None
+    """Whether the source counts it as right."""
+    reasoning: str | None = None
+    """The reasoning, where it stands apart from the answer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileReading:
+    """What one file gave."""
+
+    tool: str | None = None
+    """What wrote it: `Hugging Face Trainer`, `console log`, … None: nothing was recognised."""
+    encoding: str | None = None
+    """Encoding of a text. None: not read as text."""
+    template: bool = False
+    """Whether the file is an example or a template, or holds places that were never filled in."""
+    facts: tuple[Fact, ...] = ()
+    """What it states."""
+    metrics: tuple[MetricRow, ...] = ()
+    """Rows, in the order of the file."""
+    scores: tuple[Score, ...] = ()
+    """Scores."""
+    predictions: tuple[Prediction, ...] = ()
+    """Answers."""
+    statements: tuple[Statement, ...] = ()
+    """What follows from it, remarks and recomputed scores: held against others, and no figure of the run."""
+    problems: tuple[Problem, ...] = ()
+    """What is wrong with it, or must be known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForeignRun:
+    """A folder of another tool, as it was read."""
+
+    path: Path
+    """The folder."""
+    files: dict[str, FileReading] = field(default_factory=dict)
+    """Every regular file by its path inside the folder, with what it gave."""
+    problems: tuple[Problem, ...] = ()
+    """What is wrong with the folder itself; those of files stand with them."""
+
+    @property
+    def tools(self) -> dict[str, list[str]]:
+        """What was recognised: each tool with its files."""
+        found: dict[str, list[str]] = {}
+        for name, reading in self.files.items():
+            if reading.tool:
+                found.setdefault(reading.tool, []).append(name)
+        return found
+
+    @property
+    def templates(self) -> list[str]:
+        """Files that are examples or templates, or hold places that were never filled in."""
+        return [name for name, reading in self.files.items() if reading.template]
+
+    @property
+    def facts(self) -> tuple[Fact, ...]:
+        """Every fact, in the order of files."""
+        return tuple(fact for reading in self.files.values() for fact in reading.facts)
+
+    @property
+    def metrics(self) -> tuple[MetricRow, ...]:
+        """Every row, in the order of files."""
+        return tuple(row for reading in self.files.values() for row in reading.metrics)
+
+    @property
+    def scores(self) -> tuple[Score, ...]:
+        """Every score, in the order of files."""
+        return tuple(score for reading in self.files.values() for score in reading.scores)
+
+    @property
+    def predictions(self) -> tuple[Prediction, ...]:
+        """Every answer, in the order of files."""
+        return tuple(one for reading in self.files.values() for one in reading.predictions)
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether any number or answer in the folder came from a model, as far as the folder says."""
+        rows = any(
+            value is not None for row in self.metrics for name, value in row.values.items() if name not in _PLACES
+        )
+        return rows or bool(self.scores or self.predictions or any(self.facts_named(name) for name in _RESULTS))
+
+    @property
+    def shows_a_run(self) -> bool:
+        """Whether the folder shows that a program ran: a log of its own words, rows, or answers."""
+        logs = any(reading.tool in ("console log", "MLPerf log") and reading.facts for reading in self.files.values())
+        return logs or self.is_measured
+
+    @property
+    def looks_like_run(self) -> bool:
+        """Whether the folder holds more than configurations and documents about something else."""
+        if self.shows_a_run or self.templates or self.tools.keys() & {"TensorBoard", "MLflow", "Weights & Biases"}:
+            return True
+        return any(
+            reading.tool != "configuration" and any(fact.name.startswith(_ABOUT_A_RUN) for fact in reading.facts)
+            for reading in self.files.values()
+        )
+
+    def all_problems(self) -> Iterator[Problem]:
+        """Yield the problems of reading: of the folder, then of each file."""
+        yield from self.problems
+        for reading in self.files.values():
+            yield from reading.problems
+
+    def facts_named(self, name: str) -> list[Fact]:
+        """Return every fact of a name."""
+        return [fact for fact in self.facts if fact.name == name]
+
+
+def found_at(view: ForeignRun, source: Source, rule: Rule, what: str, *, expected: str | None = None) -> Problem:
+    """Return the problem that a rule found where a source states something."""
+    file = str(view.path / source.file)
+    return problem_of(rule, file=file, what=what, expected=expected, line=source.line, pointer=source.pointer)
