@@ -1,4 +1,4 @@
-"""The window: five pages over a folder of runs. It reads what `evidence` reads, and starts runs through `launch`.
+"""The window: six pages over a folder of runs. It reads what `evidence` reads, and starts runs through `launch`.
 
 `app.py` is the entry point. `views/` has a folder a page: `view.py` (what is shown, in which order), `parts/` (how it
 is drawn), `logic/` (what can be known without drawing; no streamlit there). `shared/` is what several pages need.

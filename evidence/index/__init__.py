@@ -1,1 +1,1 @@
-"""index."""
+"""Many runs: reading, checking and summing up a folder of them, with caches between starts."""

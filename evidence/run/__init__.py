@@ -1,1 +1,1 @@
-"""run."""
+"""The run folder as files: names, hashes, locks, durable writing, notes and the chain."""

@@ -17,12 +17,45 @@ from trainproof import command
 DOCS = sorted(Path("docs").glob("*.md"))
 
 
-@pytest.fixture(scope="module")
-def made():
-    spec = importlib.util.spec_from_file_location("make_configuration", "docs/make_configuration.py")
+def maker(page: str):
+    spec = importlib.util.spec_from_file_location(f"make_{page}", f"docs/make_{page}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def made():
+    return maker("configuration")
+
+
+@pytest.mark.parametrize("page", ["commands", "architecture"])
+def test_a_page_that_is_made_from_the_program_is_current(page: str):
+    found = Path(f"docs/{page}.md").read_text(encoding="utf-8")
+    assert found == maker(page).page(), f"run: python docs/make_{page}.py"
+
+
+def test_the_picture_of_the_floors_is_that_of_the_contracts():
+    text = Path("docs/architecture.md").read_text(encoding="utf-8")
+    drawn = re.search(r"```mermaid\n(.*?)```", text, re.DOTALL).group(1)
+    boxes = {
+        name: rooms.split("<br>")
+        for name, rooms in re.findall(r'^  (\w+)\["<b>\w+</b><br>(.*)"\]$', drawn, re.MULTILINE)
+    }
+    arrows = re.findall(r"^  (.*) --> (.*)$", drawn, re.MULTILINE)
+    assert {("evidence", "schemas"), ("evidence", "foreign"), ("foreign", "schemas")} <= set(arrows)
+    assert ("dashboard & trainer", "launch") in arrows
+    assert boxes["schemas"] == ["validate", "reading", "explain", "catalog | names", "problems"]
+    for package, rooms in boxes.items():
+        inside = {
+            path.stem for path in Path(package).iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
+        }
+        assert {room for floor in rooms for room in floor.split(" | ")} >= inside - {"__init__", "rules"}, package
+
+
+def test_the_index_links_every_page():
+    index = Path("docs/README.md").read_text(encoding="utf-8")
+    assert [page.name for page in DOCS if page.name != "README.md" and f"]({page.name})" not in index] == []
 
 
 def test_the_page_of_the_configuration_is_current(made):

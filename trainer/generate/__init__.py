@@ -1,1 +1,1 @@
-"""generate."""
+"""Decoding: the tokens that a model continues a prompt with (`decode`), for runs and for scripts."""

@@ -1,1 +1,1 @@
-"""terminal."""
+"""What the verbs print: one file for each kind of result, as lines of text."""
