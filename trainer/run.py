@@ -44,6 +44,7 @@ from trainer.recorder.processor import level_of
 from trainer.recorder.progress import Watch
 from trainer.recorder.recorder import Recorder, claim, refuse_folder
 from trainer.recorder.stamping import refuse_authority, stamp_end, stamp_start
+from trainer.recorder.system import DataWait, observed
 from trainer.resume import parent_of, record_parent, refuse_other_rows, weights_of
 
 EXIT_CODES = {"succeeded": 0, "failed": FAILED, "interrupted": INTERRUPTED}
@@ -83,7 +84,7 @@ def run(request: RunRequest, watch: Watch) -> int:
     begun = None if resume is None else restored_state(resume, task, to_train=True)
     programs = programs.observed_by(memory)
     with stop, claimed(request.folder, watch) as recorder:
-        record_start(recorder, request, devices=devices, data=data, parent=read.parent)
+        wait = record_start(recorder, request, devices=devices, data=data, parent=read.parent)
         record_plan(recorder, plan)
         stamp_start(recorder, config.recording.time_authority)
         states, frozen = begun or initial_state(task, programs.beginning)
@@ -106,6 +107,7 @@ def run(request: RunRequest, watch: Watch) -> int:
             checkpoints=checkpoints,
             stop=stop,
             memory=memory,
+            wait=wait,
             progress=lambda done, total, loss: watch.done("step", done, total, f"loss {loss:.4f}"),
             kept=kept_states(task, recorder.folder, first=read.first_step),
         )
@@ -120,9 +122,8 @@ def run(request: RunRequest, watch: Watch) -> int:
         recorder.seal(outcome.status, exit_code=code, error=outcome.error, message=message)
     said = stamp_end(request.folder, config.recording.time_authority)
     kept = "" if outcome.status == "failed" else f"for judges: {kept_said(task, first=read.first_step)}"
-    for line in (said, kept, f"run folder: {request.folder}"):
-        if line:
-            watch.say(line)
+    for line in filter(None, (said, kept, f"run folder: {request.folder}")):
+        watch.say(line)
     return code
 
 
@@ -199,8 +200,12 @@ def claimed(folder: Path, watch: Watch) -> Recorder:
 
 def record_start(
     recorder: Recorder, request: RunRequest, *, devices: Devices, data: Data, parent: dict[str, Any] | None
-) -> None:
-    """Write down everything that is known before anything is built."""
+) -> DataWait:
+    """Write down everything that is known before anything is built, and begin to watch the machine.
+
+    Returns:
+        What the loop counts its waiting in.
+    """
     config = request.config
     manifest = first_manifest(
         run_id=recorder.run_id,
@@ -222,6 +227,7 @@ def record_start(
         said = f"programs are compiled for {level.name} instructions and not {config.precision.cpu_isa}: {level.why}"
         recorder.log("warning", "compiled_natively", said)
     record_data(recorder, data, examples=config.recording.first_examples)
+    return observed(recorder, config.recording.system_every_seconds, devices.list)
 
 
 def evaluate(

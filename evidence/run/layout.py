@@ -12,6 +12,8 @@ CONFIG = "config.yaml"
 PLAN = "plan.json"
 METRICS = "metrics.jsonl"
 LOG = "log.jsonl"
+SYSTEM = "system.jsonl"
+"""What the sensors of the machine said, every few seconds."""
 CHAIN = "chain.jsonl"
 FIRST_EXAMPLES = "first_examples.json"
 PREDICTIONS = "predictions.jsonl"
@@ -66,6 +68,7 @@ ROLES = MappingProxyType(
         PLAN: "plan",
         METRICS: "metrics",
         LOG: "log",
+        SYSTEM: "system",
         CHAIN: "chain",
         FIRST_EXAMPLES: "first_examples",
         PREDICTIONS: "predictions",

@@ -25,7 +25,7 @@ DOCUMENTS = (
     "stamps",
     "trust",
 )
-ROWS = ("metric_row", "log_record", "chain_entry", "prediction_row", "dataset_row", "eval_item")
+ROWS = ("metric_row", "log_record", "system_row", "chain_entry", "prediction_row", "dataset_row", "eval_item")
 KINDS = (*DOCUMENTS, *ROWS)
 
 VERSIONS = ("1.0", "1.1", "1.2")
@@ -43,6 +43,7 @@ _KIND_OF_FILE = {
     "plan.json": "plan",
     "metrics.jsonl": "metric_row",
     "log.jsonl": "log_record",
+    "system.jsonl": "system_row",
     "chain.jsonl": "chain_entry",
     "first_examples.json": "first_examples",
     "predictions.jsonl": "prediction_row",

@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[2]
         ("log.jsonl", "log_record"),
         ("first_examples.json", "first_examples"),
         ("chain.jsonl", "chain_entry"),
+        ("system.jsonl", "system_row"),
         ("predictions.jsonl", "prediction_row"),
         ("baseline_predictions.jsonl", "prediction_row"),
         ("eval_summary.json", "eval_summary"),

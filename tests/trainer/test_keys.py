@@ -212,6 +212,10 @@ EFFECTS: dict[str, tuple[list[str], Observe]] = {
         ["recording.first_examples=1"],
         of_run(lambda folder: len(document(folder, layout.FIRST_EXAMPLES)["examples"])),
     ),
+    "recording.system_every_seconds": (
+        ["recording.system_every_seconds=null"],
+        of_run(lambda folder: (folder / layout.SYSTEM).exists()),
+    ),
     "recording.time_authority": (
         ["recording.time_authority=http://127.0.0.1:9/nobody-is-there"],
         of_run(lambda folder: (folder / layout.STAMPS).exists()),

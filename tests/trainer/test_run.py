@@ -43,6 +43,7 @@ def test_a_smoke_run_is_valid_evidence(config: Config, order_of: Callable[..., R
         "plan",
         "metrics",
         "log",
+        "system",
         "chain",
         "first_examples",
         "predictions",

@@ -133,6 +133,7 @@ class Recording:
     log_every_steps: int = 1
     chain_every_steps: int | None = None
     first_examples: int = 4
+    system_every_seconds: float | None = 5.0
     time_authority: str | None = None
     params_mib: int = 32
     states_mib: int = 16

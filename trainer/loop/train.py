@@ -24,10 +24,12 @@ from trainer.loop.stop import StopRequest
 from trainer.loop.stopwatch import Stopwatch
 from trainer.loop.stored import state_sha256, stored
 from trainer.loop.task import Task, without_reference
+from trainer.loop.waiting import Waited
 from trainer.methods.method import joined
 from trainer.model.params import params_sha256
 from trainer.recorder.memory import MemoryWatch, device_memory_bytes
 from trainer.recorder.recorder import Recorder, now
+from trainer.recorder.system import DataWait
 
 ALL_STEPS_DONE = "all steps done"
 
@@ -84,6 +86,8 @@ class Loop:
     """Where to stop. None: after the last step of the configuration."""
     logged_at: Container[int] | None = None
     """Steps that have a row. None: those of the configuration."""
+    wait: DataWait | None = None
+    """Counts the time that the loop waits for batches. None: nobody does."""
     kept: KeptStates | None = None
     """Keeps some states as evidence. None: none are kept."""
 
@@ -94,7 +98,7 @@ class Loop:
             states: the first state alone, which is taken out: whoever held it would keep its memory.
         """
         with Prefetched(self.source, steps=self.steps) as source:
-            return self.run_on(source, states)
+            return self.run_on(source if self.wait is None else Waited(source, self.wait), states)
 
     def run_on(self, source: Source, states: list[TrainState]) -> Outcome:
         """Return what `run` returns, with batches from a source that makes them ahead."""

@@ -86,6 +86,8 @@ class Recorder:
         self.manifest: dict[str, Any] = {}
         self.metric_rows: list[dict[str, Any]] = []
         self.chain = Chain()
+        self.before_seal: list[Callable[[], None]] = []
+        """What writes files of the run beside it, to be ended before they are hashed."""
         self._say = say
         self._lock = RunLock(folder)
         self._metrics: RowWriter
@@ -193,6 +195,8 @@ class Recorder:
         Manifest and log vouch for each other, so a change of one value in either shows. The status reaches the disk
         with the hashes, in one rename: a run that says `succeeded` has them all.
         """
+        for end in self.before_seal:
+            end()
         self.manifest |= {
             "status": status,
             "finished_at": now(),

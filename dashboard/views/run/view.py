@@ -32,7 +32,7 @@ from evidence.index.runs import RunSummary
 from evidence.judge.record import traced
 from evidence.records.facts import Facts, facts_of
 from evidence.records.ours import Run
-from evidence.run.layout import CONFIG, METRICS
+from evidence.run.layout import CONFIG, METRICS, SYSTEM
 from evidence.scores.gain import gain_of_run
 from foreign.readers.view import ForeignRun
 from launch import queue
@@ -245,6 +245,8 @@ def _curves(name: str, run: Run, known: Mapping[str, RunSummary], *, running: bo
     )
     if remark:
         markup.note(remark)
+    if SYSTEM in run.files:
+        sections.machine(run)
     if line.series.unread:
         markup.note(f"Not drawn: {counted(line.series.unread, 'line')} of metrics.jsonl that cannot be read.")
 

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import streamlit as st
 
-from dashboard.shared.charts import foreign_run
+from dashboard.shared.charts import foreign_run, machine_figure
 from dashboard.shared.config import settings
-from dashboard.shared.parts import markup, plan_answer
+from dashboard.shared.parts import markup, plan_answer, plotted
 from dashboard.shared.parts.problems import show as show_problems
 from dashboard.shared.session import reading
 from dashboard.shared.tables import forecast
 from dashboard.shared.words.grades import GRADES
 from evidence.records.observed import observed_memory
 from evidence.records.ours import Run
-from evidence.run.layout import MANIFEST, METRICS, PLAN
+from evidence.run.layout import MANIFEST, METRICS, PLAN, SYSTEM
 from foreign.readers.view import ForeignRun
 from schemas.problems import formats
 from schemas.problems.words import counted
@@ -143,6 +143,18 @@ def metrics_download(folder: Path) -> None:
         on_click="ignore",
         width="stretch",
     )
+
+
+def machine(run: Run) -> None:
+    """Draw what the sensors of the machine said while the run worked; nothing without such rows."""
+    rows = run.rows(SYSTEM).values
+    if not rows:
+        return
+    st.header("Machine at work", anchor=False)
+    told = machine_figure.said(rows)
+    picture = machine_figure.draw(rows, plotted.colours())
+    plotted.show(picture, key="machine", alt=f"Memory, load and waiting for data over the run. {told}")
+    markup.note(told)
 
 
 def problems(folder: Path) -> None:
