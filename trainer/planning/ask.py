@@ -162,12 +162,15 @@ class Asking:
         answer = self._answer(name, task, asked, layers=FEW_LAYERS, occupied=occupied)
         layers = source.spec.layers
         whole = whole_from(answer.peak_bytes, parts, self.anchors.get(name))
-        because = f"{FEW_LAYERS} of {layers} layers were compiled beside {size(others)} that the others take"
+        because = (
+            f"{FEW_LAYERS} of {layers} layers were compiled, with {size(others)} set aside for the others: "
+            f"{size(answer.peak_bytes)} together"
+        )
         found = self._of(name, answer, parts, "extrapolated", because + whole.because)
         found = replace(
             found,
             peak_bytes=whole.bytes,
-            error_fraction=round(found.error_fraction + whole.error_fraction, 4),
+            error_fraction=round((0.0 if whole.is_sum else found.error_fraction) + whole.error_fraction, 4),
             parts=divided(whole.bytes, parts),
             few_bytes=answer.peak_bytes,
         )

@@ -25,9 +25,11 @@ class Whole:
 
     bytes: int
     error_fraction: float
-    """Beyond the compiler's own."""
+    """Beyond the compiler's own, unless it is the sum."""
     because: str
     """The end of a sentence on how few layers were compiled; may be empty."""
+    is_sum: bool = False
+    """Whether it is what is summed, which few layers say less than."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,5 +75,9 @@ def whole_from(few_bytes: int, parts: tuple[Part, ...], anchor: Anchor | None = 
         corrected = said * anchor.whole_bytes // anchor.said_bytes
         return Whole(bytes=corrected, error_fraction=ANCHORED_ERROR, because=because)
     error = SHARDED_ERROR_FRACTION if is_sharded(parts) else EXTRAPOLATED_ERROR
-    because = f"; the sum of the whole is more, {size(summed)}" if said > few_bytes else ""
-    return Whole(bytes=said, error_fraction=error, because=because)
+    if said > few_bytes:
+        because = f". Adding up all parts gives more, {size(summed)}: that is taken, with the band of sums"
+        return Whole(bytes=said, error_fraction=error, because=because, is_sum=True)
+    return Whole(
+        bytes=said, error_fraction=error, because=f". The band is of how far few layers may mislead, {error:.0%}"
+    )

@@ -21,6 +21,7 @@ from trainer.loop.disk import most_at_once
 from trainer.loop.kept_words import kept_said
 from trainer.loop.state import state_shapes
 from trainer.planning.calibration import Measured
+from trainer.planning.duration.dispatch import dispatch_seconds
 from trainer.planning.duration.roofline import step_band
 from trainer.planning.duration.session import (
     HOUR_SECONDS,
@@ -155,7 +156,10 @@ def session_parts(subject: Subject, target: Target, step: Band, checkpoint: int)
     parts.append(train_part(step, config.limits.steps))
     parts.append(copy_part("save", bytes_each=checkpoint, bytes_per_second=DISK, times=saves))
     if subject.asked is not None and target.memory_bandwidth is not None:
-        token = step_band(weights / task.mesh.size / target.memory_bandwidth)
+        divided = task.mesh.size > 1 and config.mesh.shard_params
+        layers = model.source.spec.layers
+        started = dispatch_seconds(target.platform, layers=layers, passes=1, gathers=int(divided), calls=0)
+        token = step_band(max(weights / task.mesh.size / target.memory_bandwidth, started))
         parts.append(
             evaluate_part(
                 prompts=subject.asked.prompts,

@@ -9,9 +9,10 @@ from evidence.rules.spending.band import Band
 from evidence.targets.target import Target
 from trainer.loop.task import Task
 from trainer.planning.calibration import Measured, said_of
+from trainer.planning.duration.dispatch import dispatch_seconds
 from trainer.planning.duration.exchange import GATHERS, exchanged_bytes
 from trainer.planning.duration.operations import step_operations
-from trainer.planning.duration.roofline import LIKELY_EFFICIENCY, floor_seconds, narrowed, step_band
+from trainer.planning.duration.roofline import LIKELY_EFFICIENCY, at_least, floor_seconds, narrowed, step_band
 from trainer.planning.estimate.workload import ITEM_BYTES, count_of
 from trainer.planning.program_answer import ProgramAnswer
 
@@ -55,7 +56,7 @@ def predicted_step(
     moved = float(moved_bytes(train, task.config.batch.accumulation_steps))
     band, because = unmeasured_band(task, target, flops=flops, moved=moved)
     if measured:
-        band = narrowed(band, [each.step_ratio for each in measured])
+        band = at_least(narrowed(band, [each.step_ratio for each in measured]), step_dispatch(task, target))
         because = f"{because}; {said_of(measured)}"
     elif not is_known(task, target):
         return PredictedStep(band=None, flops=flops, moved_bytes=moved, because="the device's speed is not known")
@@ -84,7 +85,7 @@ def unmeasured_band(task: Task, target: Target, *, flops: float, moved: float) -
     peak, bandwidth = target.peak_flops.get(task.config.precision.compute), target.memory_bandwidth
     if peak is None or bandwidth is None:
         return step_band(flops / NOMINAL_FLOPS), f"{flops:.3g} operations"
-    linked = linked_bytes(task)
+    linked, dispatch = linked_bytes(task), step_dispatch(task, target)
     floor = floor_seconds(
         flops=flops,
         peak_flops=peak,
@@ -93,12 +94,27 @@ def unmeasured_band(task: Task, target: Target, *, flops: float, moved: float) -
         linked_bytes=linked,
         link_bandwidth=target.interconnect,
     )
-    limits = {"arithmetic": flops / peak, "memory": moved / bandwidth}
+    limits = {"arithmetic": flops / peak, "memory": moved / bandwidth, "dispatch": dispatch}
     said = f"{flops:.3g} operations in {flops / peak:.3g} s, {moved:.3g} bytes in {moved / bandwidth:.3g} s"
     if linked and target.interconnect is not None:
         limits["the link between devices"] = linked / target.interconnect
         said += f", {linked:.3g} bytes between devices in {linked / target.interconnect:.3g} s"
-    return step_band(floor), f"{max(limits, key=lambda name: limits[name])} decides: {said} at the device's peaks"
+    decides = max(limits, key=lambda name: limits[name])
+    started = f"; {dispatch:.3g} s to start whatever is computed" if decides == "dispatch" else ""
+    return step_band(max(floor, dispatch)), f"{decides} decides: {said} at the device's peaks{started}"
+
+
+def step_dispatch(task: Task, target: Target) -> float:
+    """Return the seconds that a step takes on a target whatever it computes."""
+    recomputes = task.config.memory.remat == "layer"
+    divided = task.mesh.size > 1 and task.config.mesh.shard_params
+    return dispatch_seconds(
+        target.platform,
+        layers=task.model.source.spec.layers,
+        passes=4 if recomputes else 3,
+        microbatches=task.config.batch.accumulation_steps,
+        gathers=(GATHERS if recomputes else GATHERS - 1) if divided else 0,
+    )
 
 
 def linked_bytes(task: Task) -> float:

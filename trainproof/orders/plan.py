@@ -66,10 +66,14 @@ def plan_of(config: Path, *, device: str | None, settings: Sequence[str]) -> dic
 
 
 def cached(config: Config, target: Target, flags: PlanFlags) -> dict[str, Any]:
-    """Return the plan for a target of the table: the one kept of the same question, else made now."""
-    key = hashlib.sha256(json.dumps(question(config, target, flags), sort_keys=True).encode()).hexdigest()
-    if (known := kept(f"answer-{key}")) is not None:
-        return known
+    """Return the plan for a target of the table: the one kept of the same question, else made now.
+
+    Where every program was compiled whole before (`--exact`), that answer is the one.
+    """
+    exact = replace(flags, exact=not flags.quick)
+    for asked in dict.fromkeys((key_of(config, target, exact), key := key_of(config, target, flags))):
+        if (known := kept(f"answer-{asked}")) is not None:
+            return known
     plan = planned(config, target, flags)
     keep(f"answer-{key}", plan)
     return plan
@@ -128,6 +132,11 @@ def say(line: str) -> None:
     """Tell how far the plan is."""
     sys.stderr.write(line + "\n")
     sys.stderr.flush()
+
+
+def key_of(config: Config, target: Target, flags: PlanFlags) -> str:
+    """Return what a kept plan is found by."""
+    return hashlib.sha256(json.dumps(question(config, target, flags), sort_keys=True).encode()).hexdigest()
 
 
 def question(config: Config, target: Target, flags: PlanFlags) -> dict[str, Any]:

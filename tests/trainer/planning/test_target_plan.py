@@ -16,6 +16,7 @@ from evidence.registry.known_models import known_models
 from evidence.targets.table import target_of, targets
 from schemas.problems.problem import ProblemError
 from schemas.validate import check_value
+from trainer.config.load import load_config
 from trainer.config.tree import Batch, Config, Data, Evaluation, Limits, Memory, Model, Optimizer, Precision
 from trainer.data.prompts import Asked
 from trainer.loop.program import train_program
@@ -310,3 +311,14 @@ def test_few_layers_beside_occupied_memory_say_what_the_whole_says(compiler: Com
         whole = replace(few, exact=True).program(name, subject.task, None, parts)
         assert (part.way, whole.way) == ("extrapolated", "compiler")
         assert abs(part.peak_bytes - whole.peak_bytes) <= part.error_fraction * whole.peak_bytes
+
+
+def test_a_small_model_is_not_promised_steps_below_what_starting_one_takes():
+    """Before, 2,800 steps of the demo were to take 0.5 s on eight chips: 0.2 ms each, less than the host needs."""
+    config = load_config(Path("trainer/configs/demo.yaml"))
+    for name, least in (("kaggle-tpu-v5e-8", 350e-6 + 150e-6), ("h200", 350e-6)):
+        time = plan_for(config, target_of(name), Wish(quick=True, advice=False))["time"]
+        assert time["step_seconds"]["low"] >= least
+        assert "dispatch decides" in time["because"]
+        train = next(part for part in time["session"] if part["name"] == "train")
+        assert train["seconds"]["low"] >= config.limits.steps * least

@@ -74,6 +74,15 @@ def step_band(floor: float) -> Band:
     return Band(low=likely / LIKELY_WITHIN, likely=likely, high=likely * LIKELY_WITHIN)
 
 
+def at_least(band: Band, seconds: float) -> Band:
+    """Return a band no end of which is below a time.
+
+    >>> at_least(Band(low=1, likely=2, high=4), 3)
+    Band(low=3, likely=3, high=4)
+    """
+    return Band(low=max(band.low, seconds), likely=max(band.likely, seconds), high=max(band.high, seconds))
+
+
 def narrowed(band: Band, ratios: Sequence[float]) -> Band:
     """Return a band narrowed by runs that were measured on the same kind of device.
 

@@ -28,6 +28,7 @@ HOUR = 3600.0
     "name",
     [
         "evidence.rules.spending.band",
+        "trainer.planning.duration.dispatch",
         "trainer.planning.duration.exchange",
         "trainer.planning.duration.roofline",
         "trainer.planning.duration.session",
