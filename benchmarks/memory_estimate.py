@@ -24,18 +24,15 @@ from typing import Any
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 
-from jax.sharding import AbstractMesh
 
 from trainer.config.load import setting_value
 from trainer.config.seed_names import set_at
 from trainer.config.tree import Config, config_of
 from trainer.data.prompts import Asked
-from trainer.loop.mesh import AXIS, build_mesh
+from trainer.loop.mesh import build_mesh, shapes_mesh
 from trainer.loop.program import programs_of
 from trainer.loop.task import Task
-from trainer.methods.model import model_of
 from trainer.model.files.source import resolve
-from trainer.objectives import objective_of
 from trainer.planning.compile.ahead import compile_ahead
 from trainer.planning.compile.machines import V5E_1, V5E_8, Chips
 from trainer.planning.devices import choose_devices
@@ -163,13 +160,13 @@ def configured(case: Case, folder: Path) -> Config:
 def task_of(config: Config, mesh: Any) -> Task:
     """Return the task of a configuration with shapes in place of arrays."""
     source = resolve(config.model.name, config.model.revision, with_weights=False)
-    return Task(config=config, model=model_of(config, source), objective=objective_of(config), mesh=mesh)
+    return Task.of(config, source, mesh)
 
 
 def estimated(case: Case, config: Config) -> dict[str, Any]:
     """Return what the closed form says of a case."""
     devices = 1 if case.chips is None else case.chips.devices
-    task = task_of(config, AbstractMesh((devices,), (AXIS,)))
+    task = task_of(config, shapes_mesh(devices))
     parts = estimates(task, platform="cpu" if case.chips is None else "tpu", asked=case.asked)[case.program]
     need = total_bytes(parts)
     said = {"estimated_bytes": need, "parts": {part.name: part.bytes for part in parts if part.bytes}}

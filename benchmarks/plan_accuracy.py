@@ -24,13 +24,13 @@ from typing import Any
 os.environ["JAX_PLATFORMS"] = "cpu"
 sys.path.insert(0, str(Path(__file__).parent))
 
-from jax.sharding import AbstractMesh
 from memory_estimate import RESULT as ESTIMATES
 from memory_estimate import TPU_CASES, V5E_BYTES, Case, configured, task_of
 from plan_accuracy_parts.plot import write_plot
 
 from evidence.targets.table import target_of
 from trainer.config.tree import config_of
+from trainer.loop.mesh import shapes_mesh
 from trainer.planning.ask import Asking
 from trainer.planning.compile.ahead import Compiler, CompilerError
 from trainer.planning.estimate.programs import estimates
@@ -106,7 +106,7 @@ def _few_layers_of(case: Case, row: dict[str, Any], compiler: Compiler) -> dict[
     assert case.chips is not None, "these are cases for TPUs"
     with tempfile.TemporaryDirectory() as name:
         config = configured(case, Path(name))
-        task = task_of(config, AbstractMesh((case.chips.devices,), ("devices",)))
+        task = task_of(config, shapes_mesh(case.chips.devices))
         asking = Asking(platform="tpu", available_bytes=V5E_BYTES, machine=case.chips, compiler=compiler)
         parts = estimates(task, platform="tpu", asked=case.asked)[case.program]
         try:

@@ -32,9 +32,7 @@ from trainer.evaluation.shipped import shipped_params, source_of
 from trainer.loop.base import refuse_other_base
 from trainer.loop.mesh import build_mesh
 from trainer.loop.task import Task
-from trainer.methods.model import model_of
 from trainer.model.params import Params
-from trainer.objectives import objective_of
 from trainer.objectives.data import read_training_rows
 from trainer.recorder.progress import Watch
 from trainer.recorder.receipt import receipt_of
@@ -97,8 +95,7 @@ def challenge_run(request: ChallengeRequest, watch: Watch, tell: Tell) -> dict[s
         raise ProblemError(unreadable, exit_code=2)
     tell({"event": "planned", "segments": [], "items": len(rows), "questions": len(questions.items.rows)})
     devices = devices_here(config, watch)
-    model = model_of(config, source_of(folder, config, request.model))
-    task = Task(config=config, model=model, objective=objective_of(config), mesh=build_mesh(devices.list))
+    task = Task.of(config, source_of(folder, config, request.model), build_mesh(devices.list))
     manifest = manifest_of(folder)
     refuse_other_base(manifest, task, file=str(folder), trains=False)
     shipped = shipped_params(folder, task, manifest, stated_sha256=summary["checkpoint"]["params_sha256"])
@@ -107,9 +104,9 @@ def challenge_run(request: ChallengeRequest, watch: Watch, tell: Tell) -> dict[s
         settings=config.evaluation,
         form=form_stated(folder, config),
         scoring=scoring,
-        tokenizer=model.source.tokenizer(),
-        graphdef=model.graphdef,
-        max_positions=model.source.spec.max_positions,
+        tokenizer=task.model.source.tokenizer(),
+        graphdef=task.model.graphdef,
+        max_positions=task.model.source.spec.max_positions,
         options=task.compiler_options,
     )
     platforms = {devices.platform, manifest["devices"]["platform"]}

@@ -22,14 +22,12 @@ from trainer.loop.program import exported
 from trainer.loop.stop import StopRequest
 from trainer.loop.task import Task
 from trainer.methods.method import joined
-from trainer.methods.model import model_of
 from trainer.model.adapters.writing import write_adapter
 from trainer.model.build import abstract
 from trainer.model.files.export import export, refuse_taken
 from trainer.model.files.export_gguf import Form, export_gguf
 from trainer.model.files.source import ModelSource, resolve
 from trainer.model.params import Params, flatten
-from trainer.objectives import objective_of
 from trainer.planning.devices import choose_devices
 from trainer.recorder.progress import Watch
 
@@ -59,7 +57,7 @@ def export_run(
     source = resolve(config.model.name, config.model.revision, with_weights=False)
     # Parameters are the same wherever they are read, so that a model trained on a TPU is exported on any machine.
     mesh = build_mesh(choose_devices("auto", None, config.precision.cpu_isa).list)
-    task = Task(config=config, model=model_of(config, source), objective=objective_of(config), mesh=mesh)
+    task = Task.of(config, source, mesh)
     if adapter and not task.model.adapters:
         raise ProblemError([no_adapter(folder)], exit_code=2)
     [state], frozen = restored_state(folder, task)

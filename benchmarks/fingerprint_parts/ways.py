@@ -19,11 +19,10 @@ from trainer.loop.kept import kept_params
 from trainer.loop.mesh import build_mesh
 from trainer.loop.state import placed
 from trainer.loop.task import Task
-from trainer.methods.model import Model, model_of
+from trainer.methods.model import Model
 from trainer.model.attention import Context
 from trainer.model.files.source import resolve
 from trainer.model.params import Params, bind
-from trainer.objectives import objective_of
 
 Text = tuple[list[int], list[int]]
 """A prompt and an answer, in token ids."""
@@ -33,8 +32,7 @@ def task_of(config: Config, compute: str, devices: int = 1) -> Task:
     """Return a run's task with products in another element type, on some devices."""
     changed = replace(config, precision=replace(config.precision, compute=compute))
     changed = replace(changed, mesh=replace(changed.mesh, shard_params=devices > 1))
-    model = model_of(changed, resolve(config.model.name))
-    return Task(config=changed, model=model, objective=objective_of(changed), mesh=build_mesh(jax.devices()[:devices]))
+    return Task.of(changed, resolve(config.model.name), build_mesh(jax.devices()[:devices]))
 
 
 def params_of(folder: Path, devices: int = 1) -> Params:

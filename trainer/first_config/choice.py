@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, cast
-
-from jax.sharding import AbstractMesh, Mesh
+from typing import Any
 
 from evidence.targets.target import Target
 from trainer.config.tree import Batch, Config, Evaluation, Memory, Objective
@@ -24,11 +22,9 @@ from trainer.first_config.values import (
     sizes,
     with_steps,
 )
-from trainer.loop.mesh import AXIS
+from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
-from trainer.methods.model import model_of
 from trainer.model.params import parameter_count
-from trainer.objectives import objective_of
 from trainer.planning.advice import deciding
 from trainer.planning.ask import Asking
 from trainer.planning.gpu_memory import available_bytes
@@ -112,9 +108,7 @@ def candidates(config: Config, looked: Looked, target: Target) -> Iterator[Confi
 
 def measured(config: Config, looked: Looked, target: Target) -> Choice:
     """Return a configuration with what it needs on a machine."""
-    model = model_of(config, looked.model.source)
-    mesh = cast(Mesh, AbstractMesh((target.devices,), (AXIS,)))
-    task = Task(config=config, model=model, objective=objective_of(config), mesh=mesh)
+    task = Task.of(config, looked.model.source, shapes_mesh(target.devices))
     asked = Asked(prompts=len(looked.evaluated.items), longest_tokens=longest_prompt(looked, config.data))
     asking = Asking(
         platform=target.platform, available_bytes=available_bytes(target), why_not="a first look compiles nothing"
@@ -126,7 +120,7 @@ def measured(config: Config, looked: Looked, target: Target) -> Choice:
         devices=target.devices,
         sequences=sequences_of(config, looked),
         parameters=parameter_count(looked.model.base),
-        trained=parameter_count(model.trained),
+        trained=parameter_count(task.model.trained),
     )
 
 

@@ -7,11 +7,11 @@ arXiv 1910.02054); the compiler inserts the gathers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 AXIS = "devices"
 
@@ -19,6 +19,11 @@ AXIS = "devices"
 def build_mesh(devices: Sequence[Any]) -> Mesh:
     """Return a mesh of one axis over the devices."""
     return Mesh(np.array(devices), (AXIS,))
+
+
+def shapes_mesh(devices: int) -> Mesh:
+    """Return a mesh of so many devices that are not here: programs are traced on it and never run."""
+    return cast(Mesh, AbstractMesh((devices,), (AXIS,)))
 
 
 def state_shardings(state: Any, mesh: Mesh, *, shard_params: bool) -> Any:

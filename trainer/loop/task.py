@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax.numpy as jnp
 from flax import nnx
@@ -10,9 +10,11 @@ from jax.sharding import Mesh
 
 from trainer.config.tree import Config
 from trainer.data.buckets import lengths_of
+from trainer.loop.layout import is_scanned
 from trainer.methods.method import split
 from trainer.methods.model import Model, model_of
 from trainer.model.decoder import Decoder
+from trainer.model.files.source import ModelSource
 from trainer.model.params import Params
 from trainer.objectives import objective_of
 from trainer.objectives.objective import Objective
@@ -32,6 +34,24 @@ class Task:
     mesh: Mesh
     is_scanned: bool = False
     """Whether equal layers lie stacked while it is trained; checkpoints and evaluation have them apart."""
+
+    @classmethod
+    def of(cls, config: Config, source: ModelSource, mesh: Mesh, *, platform: str | None = None) -> Task:
+        """Return the task of a configuration on a model.
+
+        Args:
+            config: the run.
+            source: the model's shape, tokenizer and files.
+            mesh: devices that share the work; `shapes_mesh` where nothing is to run.
+            platform: cpu, gpu or tpu, where the model is trained: equal layers are stacked as the run has them.
+                None: each layer lies apart, as for evaluation and export.
+
+        Raises:
+            ProblemError: exit code 2; the model has no place for the method's adapters, or settings defeat each other.
+        """
+        model = model_of(config, source)
+        stacked = platform is not None and is_scanned(config, model, platform=platform, devices=mesh.size)
+        return cls(config=config, model=model, objective=objective_of(config), mesh=mesh, is_scanned=stacked)
 
     @property
     def graphdef(self) -> nnx.GraphDef[Decoder]:
@@ -83,10 +103,7 @@ class Task:
 
     def changed(self, config: Config) -> Task:
         """Return the task under another configuration of the same model, on the same devices."""
-        model = model_of(config, self.model.source)
-        return Task(
-            config=config, model=model, objective=objective_of(config), mesh=self.mesh, is_scanned=self.is_scanned
-        )
+        return replace(Task.of(config, self.model.source, self.mesh), is_scanned=self.is_scanned)
 
 
 def reference_of(trained: Params) -> Params:

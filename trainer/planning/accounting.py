@@ -10,17 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Literal, cast
-
-from jax.sharding import AbstractMesh, Mesh
+from typing import Literal
 
 from schemas.problems.formats import size
 from trainer.config.tree import Config
-from trainer.loop.mesh import AXIS
+from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
-from trainer.methods.model import model_of
 from trainer.model.files.source import resolve
-from trainer.objectives import objective_of
 from trainer.planning.changes import smaller_runs
 from trainer.planning.estimate.part import ERROR_FRACTION, Part, total_bytes
 from trainer.planning.estimate.programs import estimate
@@ -86,12 +82,7 @@ def account_of(config: Config, failure: OutOfMemory) -> Account:
 def _task(variant: Variant) -> Task:
     """Return the task of a variant; only its shapes are looked at, so no device is asked for."""
     source = resolve(variant.config.model.name, variant.config.model.revision, with_weights=False)
-    return Task(
-        config=variant.config,
-        model=model_of(variant.config, source),
-        objective=objective_of(variant.config),
-        mesh=cast("Mesh", AbstractMesh((variant.devices,), (AXIS,))),
-    )
+    return Task.of(variant.config, source, shapes_mesh(variant.devices))
 
 
 def _estimated(task: Task, failure: OutOfMemory) -> tuple[Part, ...]:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any, cast
-
-from jax.sharding import AbstractMesh, Mesh
+from typing import Any
 
 from evidence.judge.judgement import report_of
 from evidence.records.ours import Run, read_existing_run
@@ -15,11 +13,9 @@ from evidence.targets.table import target_of_kind
 from evidence.targets.target import Target
 from schemas.problems.problem import ProblemError
 from trainer.config.tree import Config, config_of
-from trainer.loop.mesh import AXIS
+from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
-from trainer.methods.model import model_of
 from trainer.model.files.known import planned_source
-from trainer.objectives import objective_of
 from trainer.planning.ask import Asking
 from trainer.planning.calibration import Measured, device_of
 from trainer.planning.duration.operations import step_operations
@@ -95,9 +91,8 @@ def likely_seconds(config: Config, devices: dict[str, Any]) -> float:
         ProblemError: exit code 2; the model's shapes are not to be had any more.
     """
     target = as_target(devices)
-    mesh = AbstractMesh((devices["count"],), (AXIS,))
-    model = model_of(config, planned_source(config.model.name, config.model.revision))
-    task = Task(config=config, model=model, objective=objective_of(config), mesh=cast(Mesh, mesh))
+    source = planned_source(config.model.name, config.model.revision)
+    task = Task.of(config, source, shapes_mesh(devices["count"]))
     asking = Asking(platform=target.platform, available_bytes=target.memory_bytes, why_not="a run is looked back at")
     train = next(answer for answer in asking.programs(task, None) if answer.name == "train")
     moved = float(moved_bytes(train, config.batch.accumulation_steps))

@@ -6,21 +6,15 @@ What is chosen is written into the configuration that the run records, so that t
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import cast
-
-from jax.sharding import AbstractMesh, Mesh
 
 from evidence.targets.target import Target
 from schemas.problems.problem import ProblemError
 from trainer.config.tree import Config
 from trainer.data.prompts import Asked
-from trainer.loop.layout import is_scanned
-from trainer.loop.mesh import AXIS
+from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
-from trainer.methods.model import model_of
 from trainer.model.files.known import planned_source
 from trainer.model.params import parameter_count
-from trainer.objectives import objective_of
 from trainer.planning.ask import Asking
 from trainer.planning.devices import choose_devices
 from trainer.planning.duration.roofline import LIKELY_EFFICIENCY
@@ -81,15 +75,15 @@ def rehearsed(config: Config, target: Target) -> Config:
 
 def is_fit_and_quick(config: Config, target: Target) -> bool:
     """Return whether a run fits a target by the sums, and computes no longer than `QUICK_SECONDS`."""
-    model = model_of(config, planned_source(config.model.name, config.model.revision))
     devices = devices_used(config, target)
-    mesh = cast(Mesh, AbstractMesh((devices,), (AXIS,)))
-    scanned = is_scanned(config, model, platform=target.platform, devices=devices)
-    task = Task(config=config, model=model, objective=objective_of(config), mesh=mesh, is_scanned=scanned)
+    source = planned_source(config.model.name, config.model.revision)
+    task = Task.of(config, source, shapes_mesh(devices), platform=target.platform)
     asked, available = assumed_asked(config), available_bytes(target)
     asking = Asking(platform=target.platform, available_bytes=available, why_not="a smoke run is looked for")
     need = max(total_bytes(answer.parts) for answer in asking.programs(task, asked) if answer.name != "export")
-    seconds = computing_seconds(config, target, parameters=parameter_count(model.base), devices=devices, asked=asked)
+    seconds = computing_seconds(
+        config, target, parameters=parameter_count(task.model.base), devices=devices, asked=asked
+    )
     return (available is None or need <= available) and seconds <= QUICK_SECONDS
 
 

@@ -6,10 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-from jax.sharding import AbstractMesh, Mesh
 
 from evidence.targets.target import Target
 from schemas.problems.problem import Problem, ProblemError
@@ -18,8 +17,8 @@ from trainer.config.tree import Config
 from trainer.data.prompts import Asked
 from trainer.data.render import prompt_of
 from trainer.data.rows import read_eval_set
-from trainer.loop.layout import cannot_stack, is_scanned
-from trainer.loop.mesh import AXIS
+from trainer.loop.layout import cannot_stack
+from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
 from trainer.methods.model import Model, model_of
 from trainer.model.files.known import planned_source
@@ -76,11 +75,8 @@ def subject_of(config: Config, target: Target, *, say: Callable[[str], None] = l
     if problems := [*contradictions(config), *cannot_stack(config, devices=devices)]:
         raise ProblemError(problems, exit_code=2)
     source = planned_source(config.model.name, config.model.revision)
-    model = model_of(config, source)
-    mesh = AbstractMesh((devices,), (AXIS,))
-    scanned = is_scanned(config, model, platform=target.platform, devices=devices)
-    task = Task(config=config, model=model, objective=objective_of(config), mesh=cast(Mesh, mesh), is_scanned=scanned)
-    if too_long := too_long_sequences(config, model):
+    task = Task.of(config, source, shapes_mesh(devices), platform=target.platform)
+    if too_long := too_long_sequences(config, task.model):
         raise ProblemError(too_long, exit_code=2)
     say("reading the rows")
     read = _read(replace(config, mesh=type(config.mesh)()))

@@ -6,12 +6,11 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from jax.sharding import AbstractMesh
 
 from trainer.config.tree import Batch, Config, Data, Evaluation, Memory, Optimizer, Precision
 from trainer.config.tree import Model as ModelKeys
 from trainer.data.prompts import Asked
-from trainer.loop.mesh import AXIS
+from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
 from trainer.methods.model import Model, model_of
 from trainer.model.files.source import resolve
@@ -51,9 +50,8 @@ def model_for(source, precision: Precision) -> Model:
 
 
 def task_of(config: Config, source, devices: int = 1) -> Task:
-    mesh = AbstractMesh((devices,), (AXIS,))
     model = model_for(source, config.precision)
-    return Task(config=config, model=model, objective=objective_of(config), mesh=mesh)
+    return Task(config=config, model=model, objective=objective_of(config), mesh=shapes_mesh(devices))
 
 
 def parts(config: Config, source, devices: int = 1) -> dict[str, int]:

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from jax.sharding import AbstractMesh
 
 from evidence.rules.spending import RunFigures, findings
 from evidence.rules.spending.band import Band
@@ -13,11 +12,9 @@ from trainer.config.load import load_config
 from trainer.config.tree import Config
 from trainer.data.prompts import Asked
 from trainer.loop.disk import most_at_once
-from trainer.loop.mesh import AXIS
+from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
-from trainer.methods.model import model_of
 from trainer.model.files.source import resolve
-from trainer.objectives import objective_of
 from trainer.planning.duration.roofline import floor_seconds
 from trainer.planning.estimate.part import total_bytes
 from trainer.planning.estimate.programs import estimate
@@ -37,8 +34,7 @@ def config() -> Config:
 def task(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Task:
     folder = tmp_path_factory.mktemp("gemma-2b")
     (folder / "config.json").write_text(json.dumps(json.loads(Path("benchmarks/models.json").read_text())["gemma-2b"]))
-    model = model_of(config, resolve(str(folder), with_weights=False))
-    return Task(config=config, model=model, objective=objective_of(config), mesh=AbstractMesh((2,), (AXIS,)))
+    return Task.of(config, resolve(str(folder), with_weights=False), shapes_mesh(2))
 
 
 def test_it_fits_with_room_for_what_no_formula_knows(task: Task):

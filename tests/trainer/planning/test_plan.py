@@ -7,18 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from jax.sharding import AbstractMesh
 
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from schemas.validate import check_value
 from trainer.config.tree import Batch, Config, Data, Evaluation, Memory, Mesh, Model, Optimizer
 from trainer.data.prompts import Asked
-from trainer.loop.mesh import AXIS
+from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
-from trainer.methods.model import model_of
 from trainer.model.files.source import resolve
-from trainer.objectives import objective_of
 from trainer.planning.devices import Devices
 from trainer.planning.estimate.part import ERROR_FRACTION
 from trainer.planning.plan import plan_run, refuse_what_does_not_fit
@@ -60,9 +57,7 @@ def gemma_run(**groups) -> Config:
 
 
 def task_of(config: Config, folder: str, devices: int = 1) -> Task:
-    source = resolve(folder, with_weights=False)
-    mesh = AbstractMesh((devices,), (AXIS,))
-    return Task(config=config, model=model_of(config, source), objective=objective_of(config), mesh=mesh)
+    return Task.of(config, resolve(folder, with_weights=False), shapes_mesh(devices))
 
 
 def test_a_plan_is_a_valid_document_whose_parts_add_up(gemma):

@@ -5,16 +5,13 @@ import re
 from pathlib import Path
 
 import pytest
-from jax.sharding import AbstractMesh
 
 from evidence.targets.table import target_of
 from trainer.config.load import load_config
 from trainer.loop.disk import most_at_once
-from trainer.loop.mesh import AXIS
+from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
-from trainer.methods.model import model_of
 from trainer.model.files.source import resolve
-from trainer.objectives import objective_of
 from trainer.planning.estimate.part import ERROR_FRACTION, total_bytes
 from trainer.planning.estimate.programs import estimate
 from trainer.planning.target_plan import Wish, plan_for
@@ -30,8 +27,7 @@ def task(tmp_path_factory: pytest.TempPathFactory) -> Task:
     folder = tmp_path_factory.mktemp("gemma-2b")
     (folder / "config.json").write_text(json.dumps(json.loads(Path("benchmarks/models.json").read_text())["gemma-2b"]))
     config = load_config(Path("trainer/configs/submission_tpu.yaml"))
-    model = model_of(config, resolve(str(folder), with_weights=False))
-    return Task(config=config, model=model, objective=objective_of(config), mesh=AbstractMesh((8,), (AXIS,)))
+    return Task.of(config, resolve(str(folder), with_weights=False), shapes_mesh(8))
 
 
 def test_it_fits_and_uses_most_of_a_chip(task: Task):

@@ -25,13 +25,10 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from trainer.config.tree import config_of
 from trainer.data.prompts import Asked
-from trainer.loop.layout import is_scanned
 from trainer.loop.mesh import build_mesh
 from trainer.loop.program import Program, jitted, programs_of
 from trainer.loop.task import Task
-from trainer.methods.model import model_of
 from trainer.model.files.known import planned_source
-from trainer.objectives import objective_of
 from trainer.planning.compile.files import ANSWER, ENDED, OUTPUT
 
 ORDERS = 0
@@ -65,14 +62,9 @@ def task_of(order: dict[str, Any]) -> Task:
     if order["layers"]:
         spec = source.spec
         source = replace(source, spec=replace(spec, blocks=spec.blocks[: order["layers"]]))
-    model, machine = model_of(config, source), order["machine"]
-    return Task(
-        config=config,
-        model=model,
-        objective=objective_of(config),
-        mesh=build_mesh(devices_of(machine)[: machine["devices"]]),
-        is_scanned=is_scanned(config, model, platform=machine["platform"], devices=machine["devices"]),
-    )
+    machine = order["machine"]
+    mesh = build_mesh(devices_of(machine)[: machine["devices"]])
+    return Task.of(config, source, mesh, platform=machine["platform"])
 
 
 def beside(program: Program, occupied_bytes: int, task: Task) -> Program:

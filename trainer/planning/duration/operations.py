@@ -5,18 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, cast
-
-import jax
-from jax.sharding import AbstractMesh
+from typing import Any
 
 from trainer.config.tree import Config, Mesh
-from trainer.loop.mesh import AXIS
+from trainer.loop.mesh import shapes_mesh
 from trainer.loop.program import train_program
 from trainer.loop.task import Task
-from trainer.methods.model import model_of
 from trainer.model.files.source import ModelSource
-from trainer.objectives import objective_of
 
 
 def step_operations(task: Task) -> float:
@@ -46,9 +41,7 @@ def _of_one_device(config: Config, source: ModelSource) -> float:
 def _traced(config: Config, source: ModelSource, layers: int) -> Any:
     """Return the traced step of a model's first layers on one device."""
     fewer = replace(source, spec=replace(source.spec, blocks=source.spec.blocks[:layers]))
-    mesh = cast(jax.sharding.Mesh, AbstractMesh((1,), (AXIS,)))
-    task = Task(config=config, model=model_of(config, fewer), objective=objective_of(config), mesh=mesh)
-    program = train_program(task)
+    program = train_program(Task.of(config, fewer, shapes_mesh(1)))
     return program.function.trace(*program.arguments, **program.settings).jaxpr
 
 
