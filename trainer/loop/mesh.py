@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import jax
 import numpy as np
-from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 AXIS = "devices"
 
@@ -23,7 +23,8 @@ def build_mesh(devices: Sequence[Any]) -> Mesh:
 
 def shapes_mesh(devices: int) -> Mesh:
     """Return a mesh of so many devices that are not here: programs are traced on it and never run."""
-    return cast(Mesh, AbstractMesh((devices,), (AXIS,)))
+    # Automatic, as `Mesh` has it: from jax 0.12 on an abstract one would want every sharding written out.
+    return cast(Mesh, AbstractMesh((devices,), (AXIS,), axis_types=(AxisType.Auto,)))
 
 
 def state_shardings(state: Any, mesh: Mesh, *, shard_params: bool) -> Any:
