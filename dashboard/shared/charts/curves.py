@@ -1,19 +1,19 @@
 """Which curves are drawn, of one or more runs: panels above each other, one x axis, values in units that read well.
 
-What lives here: which points, panels, ranges and marks. What does not: how they are drawn (`curves_echarts` for the
-page, `curves_svg` for print). Long series are thinned here (`sampling`), and the plot says how many points of how many
-it shows.
+What lives here: which points, panels, ranges and marks. What does not: how they are drawn (`echarts`). Long series are
+thinned here (`sampling`), and the plot says how many points of how many it shows.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
+from dashboard.shared.charts.bands import Band, band
 from dashboard.shared.charts.line import Axis, Line, Part
 from dashboard.shared.charts.panels import Panel, panels, scaled, unit_of_axis
 from dashboard.shared.charts.sampling import POINTS, count_outside, kept, middle, smoothed, widened
@@ -23,6 +23,10 @@ from schemas.problems.formats import count
 
 _AS_SET, _LOSS = "learning_rate", "loss"
 """The field that is set, so that it is not smoothed or clipped; and the one at whose height scores are drawn."""
+
+Scale = Literal["auto", "linear", "log"]
+FAR = 50.0
+"""How many times its last value the first loss of a run is, from where on a linear axis shows a flat line."""
 
 _LONGEST_NAMES = 60
 """Characters that a title gives to what the marks in it are."""
@@ -37,14 +41,14 @@ class View:
 
     Attributes:
         x: What runs along the bottom.
-        log: Whether loss and gradient norm are on a logarithmic scale; values that are not positive are then left out.
+        loss: The scale of the loss, `linear`, `log` or `auto`; values that are not positive are left out of `log`.
         log_x: The same for what runs along the bottom.
         clip: Whether the range of a panel leaves out the lowest and the highest hundredth of its values.
         smoothing: Weight of the moving average, from 0 for none up to but not including 1; the raw line stays visible.
     """
 
     x: Axis = "step"
-    log: bool = False
+    loss: Scale = "auto"
     log_x: bool = False
     clip: bool = False
     smoothing: float = 0.0
@@ -61,6 +65,8 @@ class Curve:
     x: np.ndarray
     y: np.ndarray
     smooth: np.ndarray | None
+    is_faint: bool = False
+    """Whether it stands behind the mean over seeds that it is in."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +93,7 @@ class Plotted:
     curves: tuple[Curve, ...]
     resumed: tuple[Place, ...]
     scores: tuple[Place, ...]
+    bands: tuple[Band, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +109,11 @@ class Plot:
     outside: int
 
     @property
+    def bands(self) -> dict[str, Band]:
+        """The means over seeds by their names, each once."""
+        return {band.name: band for panel in self.panels for band in panel.bands}
+
+    @property
     def remark(self) -> str:
         """What a reader must know about thinned and clipped curves; empty if every point is to be seen."""
         said = []
@@ -112,6 +124,8 @@ class Plot:
         if self.outside:
             points = "point is" if self.outside == 1 else "points are"
             said.append(f"{count(self.outside)} {points} outside the range shown.")
+        if self.bands:
+            said.append("Band: mean ± standard deviation over seeds, of the logarithms where the axis is logarithmic.")
         return " ".join(said)
 
 
@@ -145,7 +159,7 @@ def _plotted(
     """Return a panel, and how many points it draws, of how many, and how many of all lie outside its range."""
     stated = [(line, part, series) for line in lines for part, series in line.parts() if series.has(panel.column)]
     divisor, unit = scaled(panel.unit, [series.columns[panel.column] for *_, series in stated])
-    log = view.log and panel.is_log
+    log = panel.column == _LOSS and is_log(view, [(line, series) for line, part, series in stated if part == "own"])
     values = [_drawable(series.columns[panel.column] / divisor, positive=log) for *_, series in stated]
     clips = view.clip and panel.column != _AS_SET
     low, high = middle(values, log=log) if clips else widened(values)
@@ -155,6 +169,11 @@ def _plotted(
         as_measured = panel.column == _AS_SET or part == "evaluation"
         weight = 0.0 if as_measured else view.smoothing
         curves.append(_curve(line, part, across[id(series)], y, points, weight, log=log))
+    bands, behind = [], set()
+    for members, found in _bands(stated, values, across, points, log=log, smoothing=view.smoothing):
+        bands.append(found)
+        behind |= members
+    curves = [replace(curve, is_faint=curve.name in behind) for curve in curves]
     scores = tuple(_places(lines, "scores", view, x_divisor, panel.column, divisor)) if panel.column == _LOSS else ()
     plotted = Plotted(
         panel=panel,
@@ -165,11 +184,49 @@ def _plotted(
         curves=tuple(curves),
         resumed=tuple(_places(lines, "resumed", view, x_divisor, panel.column, divisor)),
         scores=scores,
+        bands=tuple(bands),
     )
     outside = count_outside(values, low, high) + sum(
         _too_large(series.columns[panel.column], divisor) for *_, series in stated
     )
     return plotted, (sum(len(curve.x) for curve in curves), sum(len(y) for y in values), outside)
+
+
+def is_log(view: View, stated: Sequence[tuple[Line, Series]]) -> bool:
+    """Return whether the loss is on a logarithmic axis: as the reader wants it, or because a loss falls that far."""
+    if view.loss != "auto":
+        return view.loss == "log"
+    losses = [
+        series.columns[_LOSS][np.isfinite(series.columns[_LOSS])] for line, series in stated if not line.is_doubtful
+    ]
+    return any(len(loss) > 1 and loss.min() > 0 and loss[0] > FAR * loss[-1] for loss in losses)
+
+
+def _bands(
+    stated: Sequence[tuple[Line, Part, Series]],
+    values: Sequence[np.ndarray],
+    across: Mapping[int, np.ndarray],
+    points: int,
+    *,
+    log: bool,
+    smoothing: float,
+) -> Iterator[tuple[set[str], Band]]:
+    """Yield means of runs that are the same but for their seed, with their names; a contradictory one is in none."""
+    kin: dict[str, list[tuple[Line, Series, np.ndarray]]] = {}
+    for (line, part, series), y in zip(stated, values, strict=True):
+        if part == "own" and line.kin and not line.is_doubtful:
+            kin.setdefault(line.kin, []).append((line, series, y))
+    for members in kin.values():
+        if len(members) < 2:
+            continue
+        drawn = [
+            (series.columns["step"], across[id(series)], _smooth(y, smoothing, log=log)) for _, series, y in members
+        ]
+        found = band(drawn, colour=members[0][0].colour, log=log)
+        if found is not None:
+            few = kept(found.mean, points)
+            ends = {name: getattr(found, name)[few] for name in ("x", "low", "mean", "high")}
+            yield {line.name for line, *_ in members}, replace(found, **ends)
 
 
 def _title(panel: Panel, unit: str, stated: Sequence[tuple[Line, Part, Series]], scores: Sequence[Place]) -> str:

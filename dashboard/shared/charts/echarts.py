@@ -5,22 +5,28 @@ The drawing is data, so that tests can read it. What it shows was decided in `cu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from dashboard.shared.charts import strokes
+from dashboard.shared.charts.bands import Band
 from dashboard.shared.charts.curves import Curve, Place, Plot, Plotted
-from dashboard.shared.charts.line import PARTS, Part
+from dashboard.shared.charts.line import PARTS
 from dashboard.shared.charts.panels import Panel
+from dashboard.shared.charts.widths import other_widths
 from dashboard.shared.tables import arrow
+from dashboard.shared.words.text import shortened
 
 _LEFT, _LABEL_END, _DIGIT = 62, 14, 6.2
 """Pixels: where panels begin, from a label's end to its panel, and a digit of a label."""
 _TOP, _BELOW_TOOLS, _LEGEND, _GAP, _BOTTOM = 58, 27, 24, 40, 44
-_STROKES: Mapping[Part, str] = {"earlier": "dashed", "evaluation": "dotted"}
+_RIGHT, _ENDS, _MOST_ENDS, _LONGEST_END, _LETTER = 18, 12, 8, 18, 6.4
+"""Pixels beside the panels, beside words at ends of lines; of how many lines, how long; pixels of a letter."""
+_LONGEST_TITLE, _TITLE_PIXELS = 60, 235
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,23 +37,41 @@ class Drawing:
     height: int
 
 
-def drawing(plot: Plot, *, ink: str = "") -> Drawing:
-    """Return a plot as ECharts takes it; ink is the colour of the words beside it, and those of the theme are pale."""
-    builder = _Builder(single=plot.single, left=_left(plot))
+def drawing(plot: Plot, *, ink: str = "", paper: str = "", title: str = "") -> Drawing:
+    """Return a plot as ECharts takes it.
+
+    Args:
+        plot: What to draw.
+        ink: Colour of the words beside it; those of the theme are pale.
+        paper: Colour of its ground. Empty: the page's.
+        title: What it is, above it and in the pictures that are saved of it.
+    """
+    builder = _Builder(single=plot.single, left=_left(plot), names=_named_at_ends(plot))
     for index, plotted in enumerate(plot.panels):
         builder.add(index, plotted)
     drawn = builder.drawing(plot)
-    in_ink(drawn.option, ink)
+    drawn.option["media"] = other_widths(drawn.option, builder.titles, drawn.height - _BOTTOM, gap=_GAP, narrow=_RIGHT)
+    drawn.option["title"] = [*builder.titles, _whole_title(title)] if title else builder.titles
+    if paper:
+        drawn.option["backgroundColor"] = paper
+        for one in drawn.option["title"]:
+            one["textStyle"]["color"] = ink
+    strokes.in_ink(drawn.option, ink)
     return drawn
 
 
-def in_ink(option: dict[str, Any], ink: str) -> None:
-    """Give the labels of axes and the legend of an ECharts option a colour that can be read."""
-    axes = [option.get(name, []) for name in ("xAxis", "yAxis", "parallelAxis")]
-    for axis in [one for found in axes for one in (found if isinstance(found, list) else [found])]:
-        axis["axisLabel"] = axis.get("axisLabel", {"fontSize": 11}) | {"color": ink}
-        axis["nameTextStyle"] = axis.get("nameTextStyle", {}) | {"color": ink}
-    option["legend"] = option.get("legend", {"show": False}) | {"textStyle": {"color": ink}}
+def _whole_title(title: str) -> dict[str, Any]:
+    cut = {"fontSize": 12.5, "fontWeight": 400, "width": _TITLE_PIXELS, "overflow": "truncate"}
+    return {"text": shortened(title, _LONGEST_TITLE), "left": 0, "top": 2, "padding": 2, "textStyle": cut}
+
+
+def _named_at_ends(plot: Plot) -> dict[str, str]:
+    """Return what each line is called at its end: its name where there are several, none where they are too many."""
+    runs = {curve.name for panel in plot.panels for curve in panel.curves if not curve.is_faint}
+    every = [*sorted(runs), *plot.bands]
+    if len(every) > _MOST_ENDS:
+        return {}
+    return {name: "" if plot.single else f"{shortened(name, _LONGEST_END)} " for name in every}
 
 
 @dataclass(kw_only=True)
@@ -56,6 +80,7 @@ class _Builder:
 
     single: bool
     left: int
+    names: Mapping[str, str]
 
     def __post_init__(self) -> None:
         self.frames: list[dict[str, Any]] = []
@@ -65,6 +90,8 @@ class _Builder:
         self.y_axes: list[dict[str, Any]] = []
         # Tools and legend have a row of their own each: on a phone the title needs all of its row.
         self.top = _TOP if self.single else _TOP + _LEGEND
+        longest = max((len(name) + strokes.DIGITS for name in self.names.values()), default=0)
+        self.right = round(_ENDS + _LETTER * longest) if longest else _RIGHT
         self._frame_of_x: dict[tuple[int, str], int] = {}
 
     def add(self, index: int, plotted: Plotted) -> None:
@@ -74,7 +101,7 @@ class _Builder:
             {"text": plotted.title, "left": 0, "top": self.top - 26, "textStyle": {"fontSize": 12.5, "fontWeight": 600}}
         )
         # All panels begin at one place, whatever their labels, so that one cursor goes straight through all of them.
-        grid = {"left": self.left, "right": 18, "top": self.top, "height": panel.height}
+        grid = {"left": self.left, "right": self.right, "top": self.top, "height": panel.height}
         self.grids.append(grid | {"outerBoundsMode": "none"})
         axis: dict[str, Any] = {
             "type": "log" if plotted.log else "value",
@@ -87,13 +114,15 @@ class _Builder:
             axis |= {"min": _rounded(plotted.low), "max": _rounded(plotted.high)}
             axis["axisLabel"] |= {"showMinLabel": False, "showMaxLabel": False}
         self.y_axes.append(axis)
+        for band in plotted.bands:
+            self._add_band(index, band)
         for curve in plotted.curves:
             self._add_curve(index, panel.title, curve)
         for place in plotted.scores:
             self._add_score(index, place)
         if plotted.resumed and plotted.curves:
             # Only the first panel says what the line means; the line itself goes through all of them.
-            self.series[-1 - len(plotted.scores)]["markLine"] = _mark_line(plotted.resumed, worded=index == 0)
+            self.series[-1 - len(plotted.scores)]["markLine"] = strokes.mark_line(plotted.resumed, worded=index == 0)
         self.top += panel.height + _GAP
 
     def _add_curve(self, index: int, title: str, curve: Curve) -> None:
@@ -108,7 +137,25 @@ class _Builder:
             column = name if name not in self.frames[frame] else f"{name} ({title})"
             self.frames[frame][column] = values
             faint = curve.smooth is not None and values is curve.y
-            self.series.append(_line(index, frame, column, curve, faint=faint))
+            self.series.append(strokes.line(index, frame, column, curve, faint=faint))
+            if not faint and curve.part == "own" and not curve.is_faint and curve.name in self.names:
+                self.series[-1] |= strokes.end(self.names[curve.name], values)
+
+    def _add_band(self, index: int, band: Band) -> None:
+        """Add the mean over seeds, and the band of its spread: one line upon another, the room between them filled."""
+        self.frames.append({"x": band.x, "low": band.low, "spread": band.high - band.low, band.name: band.mean})
+        shared = {"type": "line", "xAxisIndex": index, "yAxisIndex": index, "datasetIndex": len(self.frames) - 1}
+        shared |= {"name": band.name, "color": band.colour, "showSymbol": False, "animation": False}
+        bare = {"stack": f"{band.name} {index}", "stackStrategy": "all", "lineStyle": {"opacity": 0}, "silent": True}
+        hidden = {"encode": {"x": "x", "y": "low", "tooltip": []}, "tooltip": {"show": False}}
+        self.series.append(shared | bare | hidden)
+        self.series.append(
+            shared | bare | hidden | {"encode": {"x": "x", "y": "spread", "tooltip": []}} | strokes.FILLED
+        )
+        mean = {"encode": {"x": "x", "y": band.name, "tooltip": [band.name]}, "lineStyle": {"width": 2.4}, "z": 4}
+        self.series.append(
+            shared | mean | (strokes.end(self.names[band.name], band.mean) if band.name in self.names else {})
+        )
 
     def _frame(self, curve: Curve, title: str) -> int:
         """Return the number of the table that has this x; curves that keep every point share one."""
@@ -146,7 +193,6 @@ class _Builder:
         option = {
             "animation": False,
             "dataset": [{"source": _source(frame)} for frame in self.frames],
-            "title": self.titles,
             "grid": self.grids,
             "xAxis": [
                 _x_axis(index, plotted.panel, plot, shown=index == last) for index, plotted in enumerate(plot.panels)
@@ -179,7 +225,8 @@ class _Builder:
                 },
             },
         }
-        return Drawing(option=option, height=self.top - _GAP + _BOTTOM)
+        height = self.top - _GAP + _BOTTOM
+        return Drawing(option=option, height=height)
 
 
 def _left(plot: Plot) -> int:
@@ -190,63 +237,22 @@ def _left(plot: Plot) -> int:
     return max(_LEFT, round(_LABEL_END + _DIGIT * len(f"{largest:,.0f}")))
 
 
-def _line(index: int, frame: int, column: str, curve: Curve, *, faint: bool) -> dict[str, Any]:
-    style = {"type": _STROKES.get(curve.part) or _stroke(curve), "width": 1.6, "opacity": 1.0}
-    if faint or curve.part == "earlier":
-        style |= {"width": 1.2 if curve.part == "earlier" else 1, "opacity": 0.35 if faint else 0.6}
-    return {
-        "type": "line",
-        "name": curve.name,
-        "xAxisIndex": index,
-        "yAxisIndex": index,
-        "datasetIndex": frame,
-        "encode": {"x": "x", "y": column, "tooltip": [column]},
-        "showSymbol": curve.part == "evaluation",
-        "symbolSize": 5,
-        "color": curve.colour,
-        "lineStyle": style,
-        "emphasis": {"disabled": True},
-        "animation": False,
-    }
-
-
-def _stroke(curve: Curve) -> str | list[int]:
-    return list(curve.dashes) or "solid"
-
-
 def _legend(plot: Plot) -> list[dict[str, Any]]:
     """Return each run once with the stroke of its own rows, whatever of it is drawn first."""
     runs = {curve.name: curve for plotted in plot.panels for curve in plotted.curves}
     return [
-        {"name": name, "lineStyle": {"color": curve.colour, "type": _stroke(curve), "width": 2, "opacity": 1}}
+        {"name": name, "lineStyle": {"color": curve.colour, "type": strokes.stroke(curve), "width": 2, "opacity": 1}}
         # Its circle would hide the stroke.
         | {"itemStyle": {"opacity": 0}}
         for name, curve in runs.items()
+    ] + [
+        {
+            "name": name,
+            "lineStyle": {"color": band.colour, "type": "solid", "width": 4, "opacity": 1},
+            "itemStyle": {"opacity": 0},
+        }
+        for name, band in plot.bands.items()
     ]
-
-
-def _mark_line(places: Sequence[Place], *, worded: bool) -> dict[str, Any]:
-    return {
-        "silent": True,
-        "symbol": "none",
-        "lineStyle": {"type": "dotted", "width": 1.2, "opacity": 0.8},
-        "animation": False,
-        "data": [
-            {
-                "xAxis": place.x,
-                "lineStyle": {"color": place.colour},
-                "label": {
-                    "show": worded,
-                    "formatter": place.text,
-                    "fontSize": 11,
-                    "rotate": 0,
-                    "position": "end",
-                    "align": "left",
-                },
-            }
-            for place in places
-        ],
-    }
 
 
 def _x_axis(index: int, panel: Panel, plot: Plot, *, shown: bool) -> dict[str, Any]:

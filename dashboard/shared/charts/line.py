@@ -22,6 +22,10 @@ DASHES: tuple[tuple[int, ...], ...] = ((), (11, 4), (11, 3, 3, 3))
 """Strokes of the runs after each other, once all colours are taken: pixels drawn and left out in turn; none: solid."""
 
 
+DOUBTFUL: tuple[int, ...] = (3, 4)
+"""Stroke of a run that contradicts itself."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Mark:
     """Something that happened at a place of a run: where on each axis, and what; a score is from 0 to 1."""
@@ -41,6 +45,8 @@ class Line:
         evaluation: Losses of evaluations on the way.
         resumed: Where it was resumed.
         scores: Where it was scored.
+        is_doubtful: Whether it contradicts itself: drawn grey and dashed, and in no mean.
+        kin: What runs have in common that are the same but for their seed; empty where nobody knows it.
         is_foreign: Whether another tool wrote its rows, so that nobody here knows of what its loss is a mean.
     """
 
@@ -52,6 +58,8 @@ class Line:
     evaluation: Series | None = None
     resumed: tuple[Mark, ...] = ()
     scores: tuple[Mark, ...] = ()
+    is_doubtful: bool = False
+    kin: str = ""
     is_foreign: bool = False
 
     @property

@@ -32,7 +32,6 @@ class Panel:
         title: What that is.
         unit: Unit of the column; empty for a bare number.
         exactly: What it is in our own rows; of those of other tools nobody here knows it.
-        is_log: Whether the logarithmic scale of the reader is meant for it.
         height: Pixels.
     """
 
@@ -40,7 +39,6 @@ class Panel:
     title: str
     unit: str
     exactly: str
-    is_log: bool
     height: int
 
     @property
@@ -65,7 +63,6 @@ def _panel(field: RowField) -> Panel:
         title=field.title,
         unit=field.unit,
         exactly="" if style is None else style.exactly,
-        is_log=style is not None and style.is_log,
         height=_LARGE_PIXELS if is_large else _LOW_PIXELS,
     )
 

@@ -51,11 +51,10 @@ def kept(values: np.ndarray, points: int = POINTS) -> np.ndarray:
 
 
 def smoothed(values: np.ndarray, weight: float) -> np.ndarray:
-    """Return an exponential moving average without the bias of its start.
+    """Return an exponential moving average to both sides, which does not lag behind values that fall.
 
-    `s_t = w s_(t-1) + (1 - w) x_t`, shown as `s_t / (1 - w^t)` with `s_0 = 0`, as Adam corrects its moments (Kingma and
-    Ba, arXiv 1412.6980, section 3). For `[1, 2, 3]` and weight 0.5: `[1, 1.667, 2.429]`. A value that is not finite
-    stays as it is and does not touch the average.
+    A value that lies `k` steps away counts `w ** k`: `s_t = sum_k w^|k| x_(t+k) / sum_k w^|k|`. For `[1, 2, 3]` and
+    weight 0.5: `[1.571, 2, 2.429]`. A value that is not finite stays as it is and does not touch the average.
 
     Args:
         values: `[steps]`.
@@ -64,11 +63,15 @@ def smoothed(values: np.ndarray, weight: float) -> np.ndarray:
     Returns:
         `[steps]`, float64.
     """
-    if weight <= 0:
-        return values.astype(np.float64)
     result = values.astype(np.float64)
     finite = np.isfinite(result)
-    result[finite] = _moving_average(result[finite], weight)
+    own = result[finite]
+    if weight <= 0 or not len(own):
+        return result
+    before, after = _moving_average(own, weight), _moving_average(own[::-1], weight)[::-1]
+    # What each of the two one-sided averages weighs; both have the value itself.
+    weights = (1 - weight ** np.arange(1, len(own) + 1, dtype=np.float64)) / (1 - weight)
+    result[finite] = (before * weights + after * weights[::-1] - own) / (weights + weights[::-1] - 1)
     return result
 
 

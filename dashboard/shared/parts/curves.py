@@ -5,16 +5,17 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Literal
 
 import streamlit as st
 
-from dashboard.shared.charts.curves import Plot, View, plot
+from dashboard.shared.charts.curves import FAR, Plot, Scale, View, plot
 from dashboard.shared.charts.echarts import drawing
-from dashboard.shared.charts.line import DASHES, Line, curves_csv
+from dashboard.shared.charts.line import DASHES, DOUBTFUL, Line, curves_csv
 from dashboard.shared.charts.panels import axes
-from dashboard.shared.charts.svg import svg
 
-_LOG, _LOG_X, _CLIP = "log loss", "log x", "hide outliers"
+_LOG_X, _CLIP = "log x", "hide outliers"
+_PAPER, _PRINTED = "#ffffff", "light"
 _WEIGHTS = (0.0, 0.5, 0.8, 0.9, 0.95, 0.99)
 
 
@@ -29,14 +30,23 @@ def controls() -> View:
         key="x",
         bind="query-params",
     )
+    loss: Scale = st.segmented_control(
+        "Loss",
+        ["auto", "linear", "log"],
+        default="auto",
+        required=True,
+        key="loss",
+        bind="query-params",
+        help=f"auto: logarithmic where a loss falls to less than a {FAR:.0f}th.",
+    )
     scales = st.pills(
         "Scale",
-        [_LOG, _LOG_X, _CLIP],
+        [_LOG_X, _CLIP],
         selection_mode="multi",
         key="scale",
         bind="query-params",
-        help="A logarithmic scale of loss and gradient norm, or of the x axis. Without outliers, each panel "
-        "shows the middle 98 of 100 values; the number of points outside is stated below.",
+        help="A logarithmic x axis. Without outliers, each panel shows the middle 98 of 100 values; the number of "
+        "points outside is stated below.",
     )
     smoothing = st.segmented_control(
         "Smoothing",
@@ -46,9 +56,9 @@ def controls() -> View:
         format_func=lambda weight: f"{weight:g}" if weight else "none",
         key="smooth",
         bind="query-params",
-        help="Weight of an exponential moving average. The measured line stays visible behind it.",
+        help="Weight of an exponential moving average to both sides. The measured line stays visible behind it.",
     )
-    return View(x=x, log=_LOG in scales, log_x=_LOG_X in scales, clip=_CLIP in scales, smoothing=smoothing)
+    return View(x=x, loss=loss, log_x=_LOG_X in scales, clip=_CLIP in scales, smoothing=smoothing)
 
 
 def show(lines: Sequence[Line], *, key: str, name: str, beside: Callable[[], None] | None = None) -> None:
@@ -60,13 +70,18 @@ def show(lines: Sequence[Line], *, key: str, name: str, beside: Callable[[], Non
         name: What exported files are called, without an ending.
         beside: Draws what belongs into the export menu besides the curves.
     """
-    coloured = _told_apart(lines)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         view = controls()
-        _export(coloured, view, name, beside)
-    plotted = plot(coloured, view)
-    drawn = drawing(plotted, ink=ink())
-    st.echarts_chart(drawn.option, height=drawn.height, key=key, alt=_alt(plotted, lines))
+        for_print = _export(lines, name, beside)
+    # Print is on white paper, whatever the reader's theme, and sharp at any size.
+    theme = _PRINTED if for_print else st.context.theme.type
+    plotted = plot(_told_apart(lines, theme), view)
+    title = ", ".join(line.name for line in lines)
+    drawn = drawing(plotted, ink=ink(theme), paper=_PAPER if for_print else "", title=title)
+    renderer: Literal["svg", "canvas"] = "svg" if for_print else "canvas"
+    st.echarts_chart(
+        drawn.option, height=drawn.height, key=f"{key} {renderer}", renderer=renderer, alt=_alt(plotted, lines)
+    )
     if plotted.remark:
         st.caption(plotted.remark)
 
@@ -77,9 +92,9 @@ def palette(size: int, theme: str | None = None) -> Sequence[str]:
     return [colours[index % len(colours)] for index in range(size)]
 
 
-def ink() -> str:
-    """Return the colour of the words beside a picture in the reader's theme, at least 4.5 : 1 against its ground."""
-    return "#b4bfc7" if st.context.theme.type == "dark" else "#4a5761"
+def ink(theme: str | None = None) -> str:
+    """Return the colour of the words beside a picture, in the reader's theme by default, at least 4.5 : 1."""
+    return "#b4bfc7" if (theme or st.context.theme.type) == "dark" else "#4a5761"
 
 
 def _colours(theme: str | None) -> Sequence[str]:
@@ -88,25 +103,23 @@ def _colours(theme: str | None) -> Sequence[str]:
 
 
 def _told_apart(lines: Sequence[Line], theme: str | None = None) -> list[Line]:
-    """Return the lines, no two of them of one colour and one stroke."""
-    colours = _colours(theme)
-    strokes = itertools.cycle(itertools.product(DASHES, colours))
-    return [replace(line, colour=colour, dashes=dashes) for line, (dashes, colour) in zip(lines, strokes, strict=False)]
+    """Return the lines, no two of them of one colour and one stroke; those that contradict themselves all in grey."""
+    strokes = itertools.cycle(itertools.product(DASHES, _colours(theme)))
+    told = zip(lines, strokes, strict=False)
+    return [
+        replace(line, colour=ink(theme), dashes=DOUBTFUL)
+        if line.is_doubtful
+        else replace(line, colour=colour, dashes=dashes)
+        for line, (dashes, colour) in told
+    ]
 
 
-def _export(lines: Sequence[Line], view: View, name: str, beside: Callable[[], None] | None) -> None:
-    """Draw the menu of exports; nothing is made before it is asked for."""
-    # Print is on white paper, whatever the reader's theme.
-    printed = _told_apart(lines, "light")
-    title = f"Training curves of {', '.join(line.name for line in lines)}"
+def _export(lines: Sequence[Line], name: str, beside: Callable[[], None] | None) -> bool:
+    """Draw the menu of exports, and return whether the curves are to be drawn for print."""
     with st.popover("Export", icon=":material/download:"):
-        st.download_button(
-            "SVG, for print",
-            data=lambda: svg(plot(printed, view), title=title),
-            file_name=f"{name}-curves.svg",
-            mime="image/svg+xml",
-            on_click="ignore",
-            width="stretch",
+        for_print = st.toggle("For print", key="print", help="On white paper, as SVG, in either theme.")
+        st.caption(
+            f"The arrow at the upper right of the curves saves them as {'SVG' if for_print else 'PNG'}, as shown."
         )
         st.download_button(
             "CSV, every row",
@@ -118,7 +131,7 @@ def _export(lines: Sequence[Line], view: View, name: str, beside: Callable[[], N
         )
         if beside is not None:
             beside()
-        st.caption("PNG: the arrow at the upper right of the curves saves them as they are shown.")
+    return for_print
 
 
 def _alt(plotted: Plot, lines: Sequence[Line]) -> str:

@@ -11,6 +11,8 @@ from dashboard.shared.session import reading
 from evidence.index.runs import RunSummary
 from evidence.records.ours import Run
 
+_OWN = frozenset({"seed", "name", "schema_version"})
+
 
 def line_of(name: str, run: Run, known: Mapping[str, RunSummary]) -> tuple[Line, str]:
     """Return a run's line, and what a reader must know about it; empty for nothing.
@@ -20,7 +22,7 @@ def line_of(name: str, run: Run, known: Mapping[str, RunSummary]) -> tuple[Line,
         run: The run, as read.
         known: The runs under the root by the name of their folder, among which parents are looked for.
     """
-    view = run.foreign()
+    view, summary = run.foreign(), known.get(name)
     if view is not None:
         return foreign_run.line_of(name, view)
     by_id = (
@@ -40,12 +42,23 @@ def line_of(name: str, run: Run, known: Mapping[str, RunSummary]) -> tuple[Line,
     remark = (
         f"Its parent {found.missing} is not under this root, so nothing before it is drawn." if found.missing else ""
     )
+    is_doubtful = summary is not None and summary.grade == "contradictory"
+    if is_doubtful:
+        remark = f"It contradicts itself: drawn grey, without its score, and in no mean. {remark}".rstrip()
     own = Line(
         name=name,
         series=found.series,
         colour="",
         earlier=found.earlier,
         resumed=found.resumed,
-        scores=found.scores,
+        scores=() if is_doubtful else found.scores,
+        is_doubtful=is_doubtful,
+        kin="" if summary is None else but_for_seed(summary),
     )
     return own, remark
+
+
+def but_for_seed(summary: RunSummary) -> str:
+    """Return the settings of a run without its seed and its name; empty where it states none."""
+    settings = {name: value for name, value in summary.settings.items() if name not in _OWN}
+    return repr(sorted(settings.items())) if settings else ""

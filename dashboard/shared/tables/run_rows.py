@@ -160,7 +160,8 @@ def cells_of(summary: RunSummary) -> dict[str, object]:
         "steps": summary.steps_done,
         "planned": summary.steps_planned,
         "tokens": summary.tokens_seen,
-        "curve": summary.loss_points,
+        # A curve of a run that contradicts itself would look like any other.
+        "curve": () if summary.grade == "contradictory" else summary.loss_points,
         "loss": summary.last_loss,
         "score": summary.score,
         "interval": formats.percent_range(summary.score_low, summary.score_high) if has_score else None,

@@ -134,7 +134,7 @@ def test_what_is_compared_is_chosen_by_keyboard(address: str, page: Page) -> Non
     # While the one is still closing, the other opens.
     page.get_by_role("button", name="Export").focus()
     page.keyboard.press("Enter")
-    expect(page.get_by_role("button", name="SVG, for print")).to_be_focused()
+    expect(page.get_by_label("For print")).to_be_focused()
 
 
 def test_a_button_of_the_comparison_puts_runs_side_by_side(address: str, page: Page) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from dashboard.shared.charts.echarts import in_ink
+from dashboard.shared.charts.strokes import in_ink
 from dashboard.shared.words.text import shortened
 from dashboard.views.compare.logic.relation import Scale
 

@@ -47,19 +47,25 @@ def test_short_series_are_left_alone() -> None:
     assert kept(np.array([]), 10).tolist() == []
 
 
-def test_smoothing_without_the_bias_of_its_start() -> None:
-    np.testing.assert_allclose(smoothed(np.array([1.0, 2.0, 3.0]), 0.5), [1, 5 / 3, 17 / 7])
+def test_smoothing_without_the_bias_of_its_ends() -> None:
+    # (1 + ½ 2 + ¼ 3) / (1 + ½ + ¼), (½ 1 + 2 + ½ 3) / 2, (¼ 1 + ½ 2 + 3) / (1 + ½ + ¼)
+    np.testing.assert_allclose(smoothed(np.array([1.0, 2.0, 3.0]), 0.5), [11 / 7, 2, 17 / 7])
     np.testing.assert_allclose(smoothed(np.full(5, 7.0), 0.9), np.full(5, 7.0))
+    assert smoothed(np.array([]), 0.9).tolist() == []
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.01, 0.6, 0.99])
-def test_smoothing_against_the_recurrence_one_step_at_a_time(weight: float) -> None:
+def test_smoothing_against_its_sum_one_step_at_a_time(weight: float) -> None:
     values = np.random.default_rng(2).normal(size=3000)
-    state, expected = 0.0, []
-    for step, value in enumerate(values, start=1):
-        state = weight * state + (1 - weight) * value
-        expected.append(state / (1 - weight**step))
-    np.testing.assert_allclose(smoothed(values, weight), expected, rtol=1e-9, atol=1e-12)
+    distance = np.abs(np.arange(3000)[:, None] - np.arange(3000)[None, :])
+    weights = weight**distance
+    np.testing.assert_allclose(smoothed(values, weight), weights @ values / weights.sum(axis=1), rtol=1e-9, atol=1e-12)
+
+
+def test_the_smoothed_line_of_a_falling_loss_has_as_many_points_above_as_below() -> None:
+    losses = -0.015 * np.arange(400) + 0.15 * np.random.default_rng(0).normal(size=400)
+    above = np.mean(losses > smoothed(losses, 0.95))
+    assert 0.4 < above < 0.6
 
 
 def test_a_value_that_is_not_finite_stays_and_does_not_spread() -> None:

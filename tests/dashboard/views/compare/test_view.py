@@ -166,11 +166,32 @@ def test_a_table_as_csv_is_the_table_that_is_shown(sweep: list[str], root: Path)
     assert [row[0] for row in tables.differences(compared)[1]] == sweep[1:3]
 
 
-def test_more_runs_than_colours_are_told_apart_by_their_strokes(opened: Open, sweep: list[str]) -> None:
-    drawn = json.loads(opened(state.COMPARE, runs=sweep[:20]).get("echarts_chart")[0].proto.spec)
+def test_more_runs_than_colours_are_told_apart_by_their_strokes(opened: Open, root: Path) -> None:
+    names = [f"run-{number:02}" for number in range(20)]
+    for number, name in enumerate(names):
+        write_run(root, name, steps=2, seed=number, config={"optimizer": {"weight_decay": 0.01 * number}})
+    drawn = json.loads(opened(state.COMPARE, runs=names).get("echarts_chart")[0].proto.spec)
     signs = [(item["lineStyle"]["color"], str(item["lineStyle"]["type"])) for item in drawn["legend"]["data"]]
     assert len(signs) == len(set(signs)) == 20
     assert {stroke for _, stroke in signs[:8]} == {"solid"}
+
+
+def test_seeds_are_drawn_as_their_mean_and_a_run_that_contradicts_itself_grey_and_without_its_score(
+    opened: Open, root: Path
+) -> None:
+    for seed in (1, 2):
+        write_run(root, f"seed-{seed}", seed=seed)
+    manifest = write_run(root, "forged", seed=3) / MANIFEST
+    stated = json.loads(manifest.read_text("utf-8"))
+    stated["result"]["last_loss"] += 1.0
+    manifest.write_text(json.dumps(stated), "utf-8")
+    app = opened(state.COMPARE, runs=["seed-1", "seed-2", "forged"])
+    drawn = json.loads(app.get("echarts_chart")[0].proto.spec)
+    legend = {item["name"]: item["lineStyle"] for item in drawn["legend"]["data"]}
+    assert list(legend) == ["seed-1", "seed-2", "forged", "mean of 2 seeds"]
+    assert legend["forged"]["type"] == [3, 4]
+    assert [one["name"] for one in drawn["series"] if one["type"] == "scatter"] == ["seed-1", "seed-2"]
+    assert "forged: It contradicts itself: drawn grey, without its score, and in no mean." in said(app)
 
 
 def test_another_tools_run_stands_with_its_figures_and_where_they_stand(opened: Open, root: Path) -> None:
