@@ -134,7 +134,7 @@ def test_what_is_compared_is_chosen_by_keyboard(address: str, page: Page) -> Non
     # While the one is still closing, the other opens.
     page.get_by_role("button", name="Export").focus()
     page.keyboard.press("Enter")
-    expect(page.get_by_label("For print")).to_be_focused()
+    expect(page.get_by_role("switch", name="For print")).to_be_focused()
 
 
 def test_a_button_of_the_comparison_puts_runs_side_by_side(address: str, page: Page) -> None:
@@ -235,7 +235,7 @@ def test_a_page_follows_a_run_at_work_and_notices_its_end(tmp_path: Path, page: 
                 expect(page.get_by_text(f"{done} of 40 steps, loss")).to_be_visible()
             expect(page.locator(".tp-sign", has_text="running")).to_be_visible()
         # A killed run changes no file of its own; only its lock is free now.
-        expect(page.locator(".tp-sign", has_text="interrupted")).to_be_visible()
+        expect(page.locator(".tp-head .tp-sign", has_text="interrupted")).to_be_visible()
         expect(page.get_by_role("button", name="Resume")).to_be_visible()
 
 
