@@ -42,7 +42,8 @@ def test_one_run_is_listed_with_its_grade_and_score(opened: Open, root: Path) ->
     assert table["run"].tolist() == ["alpha"]
     assert [list(cell) for cell in table["grade"]] == [["● consistent"]]
     assert table["steps"].tolist() == [40]
-    assert 0 < table["score"][0] < 100
+    assert table["interval"][0].startswith("data:image/svg+xml;score=0.")
+    assert "/run?run=alpha" in said(app).replace('href="run', 'href="/run'), "and as a card, for a narrow window"
 
 
 def test_broken_folders_are_listed_and_open(opened: Open, root: Path) -> None:

@@ -14,10 +14,11 @@ from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 
+from dashboard.shared.tables.changed import changed
+from dashboard.shared.tables.score_cell import Interval
 from dashboard.shared.words.evidence import marks
 from evidence.bundle.secrets.masking import visible
 from evidence.index.runs import RunSummary
-from schemas.problems import formats
 from schemas.reading.times import moment
 
 _ASKABLE = re.compile(r"[A-Za-z][\w./@-]{0,99}")
@@ -44,7 +45,7 @@ class Row:
     summary: RunSummary
     name: str
     shown_name: str
-    cells: Mapping[str, object]
+    cells: dict[str, object]
     text: str
 
     def get(self, key: str) -> object:
@@ -123,6 +124,8 @@ class RowCache:
             last = self._last
             if last is not None and len(last.rows) == len(rows) and all(map(_is, last.rows, rows)):
                 return last
+            for row, said in zip(rows, changed([row.summary for row in rows]), strict=True):
+                row.cells["changed"] = said
             self._known = {row.summary.path: row for row in rows}
             self._last = Listing(rows, *_names(rows))
             return self._last
@@ -145,12 +148,12 @@ def row_of(summary: RunSummary) -> Row:
 
 def cells_of(summary: RunSummary) -> dict[str, object]:
     """Return a run's values by the keys of the fixed columns."""
-    has_score = summary.score is not None
     started = _bearable(moment(summary.started_at or ""))
     return {
         "run": summary.path.name,
         "grade": summary.grade,
         "evidence": marks(summary.documents),
+        "changed": None,  # It depends on the runs beside it, so the listing says it.
         "repeated": summary.coverage or None,
         "status": summary.status,
         "mode": summary.mode,
@@ -164,7 +167,7 @@ def cells_of(summary: RunSummary) -> dict[str, object]:
         "curve": () if summary.grade == "contradictory" else summary.loss_points,
         "loss": summary.last_loss,
         "score": summary.score,
-        "interval": formats.percent_range(summary.score_low, summary.score_high) if has_score else None,
+        "interval": _interval(summary),
         "baseline": summary.baseline_score,
         "minutes": summary.duration_seconds / 60 if summary.duration_seconds is not None else None,
         "started": started,
@@ -175,6 +178,19 @@ def cells_of(summary: RunSummary) -> dict[str, object]:
         "note": summary.note,
         "archived": "yes" if summary.archived else "no",
     }
+
+
+def _interval(summary: RunSummary) -> Interval | None:
+    """Return the score as its cell shows it; None without one."""
+    if summary.score is None:
+        return None
+    return Interval(
+        score=summary.score,
+        low=summary.score_low,
+        high=summary.score_high,
+        untrained=summary.baseline_score,
+        is_sound=summary.grade != "contradictory",
+    )
 
 
 def _bearable(at: datetime | None) -> datetime | None:

@@ -13,11 +13,27 @@ import pyarrow as pa
 
 from dashboard.shared.tables import arrow
 from dashboard.shared.tables.run_rows import Row
+from dashboard.shared.tables.score_cell import Interval, picture
 from dashboard.shared.words.grades import GRADES, STATUSES, Sign, worded
 from dashboard.shared.words.text import csv_text, shortened
 from evidence.bundle.secrets.masking import visible
 
-Kind = Literal["text", "count", "loss", "share", "minutes", "time", "utc", "line", "sign", "words", "marks", "number"]
+Kind = Literal[
+    "text",
+    "said",
+    "count",
+    "loss",
+    "share",
+    "minutes",
+    "time",
+    "utc",
+    "line",
+    "sign",
+    "words",
+    "marks",
+    "number",
+    "picture",
+]
 
 LONGEST_CELL = 300
 """Characters of a text that a cell holds; the run's own page and the CSV have all of it."""
@@ -41,35 +57,56 @@ def _more(key: str, title: str, kind: Kind, meaning: str, width: int | None = No
 
 COLUMNS = (
     Column(key="run", title="Run", kind="text", meaning="Name of the run and of its folder."),
-    Column(key="grade", title="Grade", kind="sign", meaning="What its evidence is worth.", width=134),
+    Column(
+        key="grade",
+        title="Grade",
+        kind="sign",
+        meaning="What its evidence is worth; of a sound run that did not succeed, how it ended.",
+        width=130,
+    ),
     Column(
         key="evidence",
         title="Evidence",
         kind="marks",
         meaning="Run manifest, eval summary and logs: ✓ valid, ✕ errors, – missing, ≈ another tool's figures.",
-        width=136,
+        width=124,
     ),
-    Column(key="repeated", title="Repeated", kind="text", meaning="By somebody whom you trust, how much.", width=140),
-    Column(key="status", title="Status", kind="sign", meaning="How it ended, or that it runs.", width=126),
-    Column(key="curve", title="Loss curve", kind="line", meaning="The loss over the run.", width=110),
-    Column(key="loss", title="Last loss", kind="loss", meaning="Loss of the last logged step.", width=84),
-    Column(key="score", title="Score", kind="share", meaning="Exact match on the evaluation set.", width=76),
-    Column(key="interval", title="95 % interval", kind="text", meaning="Wilson interval of the score.", width=112),
+    Column(
+        key="changed",
+        title="Changed",
+        kind="said",
+        meaning="What differs from the run that it continues, else from the one before of the same model and mode, "
+        "else from the default.",
+        width=200,
+    ),
+    Column(
+        key="interval",
+        title="Score",
+        kind="picture",
+        meaning="Exact match with its 95 % interval, from 0 to 100 %; hollow: untrained. Pale and struck out: the run "
+        "contradicts itself.",
+        width=166,
+    ),
+    Column(key="loss", title="Last loss", kind="loss", meaning="Loss of the last logged step.", width=80),
+    Column(key="curve", title="Loss curve", kind="line", meaning="The loss over the run.", width=100),
+    Column(key="started", title="Started", kind="time", meaning="How long ago.", width=110),
+    Column(key="minutes", title="Duration", kind="minutes", meaning="From start to end, in minutes.", width=84),
+    Column(key="tag", title="Tags", kind="words", meaning="Tags given here; they are not evidence.", width=110),
     Column(key="mode", title="Mode", kind="text", meaning="smoke proves the pipeline, full is meant.", width=62),
     Column(key="model", title="Model", kind="text", meaning="Model as it was built.", width=128),
     Column(key="device", title="Device", kind="text", meaning="Devices used.", width=110),
     Column(key="steps", title="Steps", kind="count", meaning="Optimizer steps completed.", width=70),
     Column(key="tokens", title="Tokens", kind="count", meaning="Tokens learned from.", width=90),
-    Column(key="minutes", title="Duration", kind="minutes", meaning="From start to end, in minutes.", width=90),
-    Column(key="started", title="Started", kind="time", meaning="In your time zone.", width=140),
-    Column(key="tag", title="Tags", kind="words", meaning="Tags given here; they are not evidence.", width=130),
+    Column(key="repeated", title="Repeated", kind="text", meaning="By somebody whom you trust, how much.", width=140),
     Column(key="method", title="Method", kind="text", meaning="Which parameters were trained.", width=72),
     Column(key="problems", title="Problems", kind="count", meaning="Errors and warnings of the check.", width=84),
+    _more("status", "Status", "sign", "How it ended, or that it runs.", 126),
+    _more("score", "Score, figure", "share", "Exact match on the evaluation set.", 90),
     _more("note", "Note", "text", "A note that was written here; it is not evidence.", 300),
     _more("planned", "Planned", "count", "Optimizer steps asked for."),
     _more("baseline", "Untrained", "share", "Score of the model before training, on the same items.", 90),
     _more("problem", "First problem", "text", "The worst finding.", 420),
-    _more("started_utc", "Started, UTC", "utc", "The same moment for every reader.", 140),
+    _more("started_utc", "Started, UTC", "utc", "The moment itself, the same for every reader.", 140),
     _more("archived", "Archived", "text", "Whether it is archived.", 84),
 )
 BY_KEY: Mapping[str, Column] = {column.key: column for column in COLUMNS}
@@ -98,9 +135,47 @@ def column_of(key: str, rows: Sequence[Row] = ()) -> Column:
     return _more(key, key, kind, meaning)
 
 
-def table(rows: Sequence[Row], columns: Sequence[Column]) -> pa.Table:
-    """Return the rows with these columns as Streamlit sends them, grades and statuses with their symbols."""
-    return arrow.table({column.key: _CELLS[column.kind]([row.get(column.key) for row in rows]) for column in columns})
+def marked(row: Row) -> str | None:
+    """Return the one word that a run is marked with: how it ended where it did not succeed, else its grade."""
+    summary = row.summary
+    ended = summary.status if summary.status in STATUSES and summary.status != "succeeded" else None
+    return ended if ended and summary.grade in {"partial", "measured", "template"} else summary.grade
+
+
+def telling(rows: Sequence[Row], columns: Sequence[Column]) -> tuple[list[Column], list[str]]:
+    """Return the columns that tell these rows apart, and what the others say of all of them: `model tiny-gpt2`.
+
+    A column without a value in any row says nothing. Of one row every column is kept.
+    """
+    kept, same = [], []
+    for column in columns:
+        values = [row.get(column.key) for row in rows] if len(rows) > 1 else []
+        is_empty = bool(values) and all(value in (None, "", ()) for value in values)
+        may_go = column.kind in {"text", "count", "said"} and column.key != "run"
+        if is_empty and column.key not in {"run", "grade"}:
+            continue
+        if may_go and values and all(value == values[0] for value in values):
+            same.append(f"{column.title.lower()} {shown_text(values[0])}")
+        else:
+            kept.append(column)
+    return kept, same
+
+
+def table(rows: Sequence[Row], columns: Sequence[Column], theme: str | None = None) -> pa.Table:
+    """Return the rows with these columns as Streamlit sends them, grades and statuses with their symbols.
+
+    Args:
+        rows: The runs.
+        columns: What is shown of them.
+        theme: `dark`, or any other word for the light one.
+    """
+    found = {}
+    for column in columns:
+        values = [marked(row) if column.key == "grade" else row.get(column.key) for row in rows]
+        if column.kind == "picture":
+            values = [picture(value, theme) if isinstance(value, Interval) else None for value in values]
+        found[column.key] = _CELLS[column.kind](values)
+    return arrow.table(found)
 
 
 def as_csv(rows: Sequence[Row], columns: Sequence[Column]) -> bytes:
@@ -134,6 +209,8 @@ _ALL: Mapping[str, Sign] = {**STATUSES, **GRADES}
 _SIGNED = {word: worded(_ALL, word) for word in _ALL}
 _CELLS: Mapping[Kind, Callable[[list[Any]], pa.Array]] = {
     "text": _texts,
+    "picture": arrow.texts,
+    "said": arrow.texts,
     "count": arrow.floats,
     "loss": arrow.floats,
     "number": arrow.floats,

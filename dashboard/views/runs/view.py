@@ -14,7 +14,7 @@ from dashboard.shared.tables.run_rows import Listing, Row
 from dashboard.shared.words.grades import GRADES, worded
 from dashboard.views.runs.logic import order
 from dashboard.views.runs.logic.look import Look, filtered, news, outdated
-from dashboard.views.runs.parts import actions, keys
+from dashboard.views.runs.parts import actions, cards, keys
 from dashboard.views.runs.parts.grid import chosen, show_table
 from dashboard.views.runs.parts.toolbar import toolbar
 from evidence.index.runs import RunSummary
@@ -111,12 +111,19 @@ def _table(rows: Sequence[Row], look: Look, listing: Listing) -> None:
     """Draw the table and what can be done with its rows; a tick draws this part alone."""
     actions.follow([name for name in chosen() if name in listing.by_name])
     columns = [runs_table.column_of(key, rows) for key in look.columns]
-    place = st.container()
+    same: list[str] = []
+    if look.columns == ("run", *runs_table.FIRST_CHOICE):
+        columns, same = runs_table.telling(rows, columns)
+    if same:
+        markup.note(f"The same in every row: {', '.join(same)}.")
+    above, place = st.container(), st.container()
     part = _page(rows)
     with place:
         show_table(part.rows, columns)
+        cards.show(part.rows)
     picked = [listing.by_name[name] for name in chosen() if name in listing.by_name]
-    actions.show(picked, rows, columns, total=len(listing.rows))
+    with above:
+        actions.show(picked, rows, columns, total=len(listing.rows))
 
 
 def _page(rows: Sequence[Row]) -> order.Slice:

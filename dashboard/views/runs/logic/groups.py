@@ -88,14 +88,18 @@ def group_values(value: object) -> Sequence[str | None]:
 def _groups(members: Mapping[str | None, Sequence[Row]]) -> list[Group]:
     frame: Any = pd.DataFrame(
         [
-            (place, row.summary.mode, row.summary.score, row.summary.last_loss)
+            (place, row.summary.mode, row.summary.grade, row.summary.score, row.summary.last_loss)
             for place, rows in enumerate(members.values())
             for row in rows
             if row.summary.grade != "contradictory"
         ],
-        columns=["group", "mode", "score", "loss"],
+        columns=["group", "mode", "grade", "score", "loss"],
     ).astype({"score": float, "loss": float})
+    # What a run that contradicts itself states is no measurement.
     # A smoke run proves the pipeline: its score says nothing about the full runs of its group.
+    sound = frame["grade"] != "contradictory"
+    frame = frame[sound | ~sound.groupby(frame["group"]).transform("any")]
+    frame.loc[frame["grade"] == "contradictory", ["score", "loss"]] = math.nan
     full = frame["mode"] == "full"
     used = frame[full | ~full.groupby(frame["group"]).transform("any").astype(bool)].groupby("group")
     every = range(len(members))

@@ -1,4 +1,4 @@
-"""What can be done with the chosen runs, below the table where the eye ends."""
+"""What can be done with the chosen runs, above the table; what needs a chosen run appears with it."""
 
 from __future__ import annotations
 
@@ -56,13 +56,8 @@ def show(picked: Sequence[Row], listed: Sequence[Row], columns: Sequence[runs_ta
         total: Runs in the root.
     """
     with st.container(horizontal=True, vertical_alignment="center", key="runs_actions"):
-        st.button("Open", disabled=len(picked) != 1, icon=":material/show_chart:", type="primary", key=_OPEN)
-        st.button("Compare", disabled=len(picked) < 2, icon=":material/compare_arrows:", key=keys.COMPARE)
-        st.button("Package", disabled=not picked, icon=":material/inventory_2:", key=_PACKAGE)
-        if may_operate():
-            if st.button("Tags and note", disabled=not picked, icon=":material/sell:"):
-                notes_dialog.edit(picked)
-            _archiving(picked)
+        if picked:
+            _chosen(picked)
         if st.button(
             "Check",
             icon=":material/fact_check:",
@@ -82,6 +77,18 @@ def show(picked: Sequence[Row], listed: Sequence[Row], columns: Sequence[runs_ta
         _said(picked, listed, total)
 
 
+def _chosen(picked: Sequence[Row]) -> None:
+    if len(picked) == 1:
+        st.button("Open", icon=":material/show_chart:", type="primary", key=_OPEN)
+    else:
+        st.button("Compare", icon=":material/compare_arrows:", type="primary", key=keys.COMPARE)
+    st.button("Package", icon=":material/inventory_2:", key=_PACKAGE)
+    if may_operate():
+        if st.button("Tags and note", icon=":material/sell:"):
+            notes_dialog.edit(picked)
+        _archiving(picked)
+
+
 def _said(picked: Sequence[Row], listed: Sequence[Row], total: int) -> None:
     done: _Done | None = st.session_state.get(_DONE)
     if picked:
@@ -97,16 +104,15 @@ def _said(picked: Sequence[Row], listed: Sequence[Row], total: int) -> None:
             del st.session_state[_DONE]
             st.rerun()
     else:
-        said = "Click a name to open a run; tick rows to compare, package, tag or archive them"
-        markup.note(f"{said}; {len(listed):,} of {total:,} shown.")
+        markup.note(f"Click a name; tick rows to compare, package, tag. {len(listed):,} of {total:,} shown.")
 
 
 def _archiving(picked: Sequence[Row]) -> None:
     """Draw the button that archives the chosen runs, or restores them where all of them are archived."""
-    restore = bool(picked) and all(row.summary.archived for row in picked)
+    restore = all(row.summary.archived for row in picked)
     icon = ":material/unarchive:" if restore else ":material/archive:"
     explained = "Takes runs out of this list, or back into it. Nothing is deleted."
-    if not st.button("Restore" if restore else "Archive", disabled=not picked, icon=icon, help=explained):
+    if not st.button("Restore" if restore else "Archive", icon=icon, help=explained):
         return
     # What was archived before stays so when this is undone.
     runs = tuple(row.summary.path for row in picked if row.summary.archived is restore)

@@ -49,7 +49,7 @@ def show_table(rows: Sequence[Row], columns: Sequence[runs_table.Column]) -> Non
     is_long = len(rows) > _FEW_ROWS
     with st.container(key=KEY, height=_HEAD_PIXELS + _ROW_PIXELS * len(rows) if is_long else "content", border=False):
         st.dataframe(
-            runs_table.table(rows, columns),
+            runs_table.table(rows, columns, st.context.theme.type),
             column_config={column.key: _config(column) for column in columns},
             hide_index=True,
             row_height=_ROW_PIXELS,
@@ -115,9 +115,9 @@ def _config(column: runs_table.Column) -> Any:
         return make.NumberColumn(**shared, format=_FORMATS[column.kind])
     match column.kind:
         case "time":
-            zone = str(reader_zone())
-            shared["help"] = plain(f"In your time zone, {zone}. The column Started, UTC has it in UTC.")
-            return make.DatetimeColumn(**shared, format="YYYY-MM-DD HH:mm", timezone=zone)
+            return make.DatetimeColumn(**shared, format="distance", timezone=str(reader_zone()))
+        case "picture":
+            return make.ImageColumn(**shared)
         case "utc":
             return make.DatetimeColumn(**shared, format="YYYY-MM-DD HH:mm", timezone="UTC")
         case "line":
@@ -130,10 +130,10 @@ def _config(column: runs_table.Column) -> Any:
                 **shared, options=list(marks), color=[_COLOURS[tone] for tone in marks.values()]
             )
         case "sign":
-            signs = GRADES if column.key == "grade" else STATUSES
+            signs = {**STATUSES, **GRADES} if column.key == "grade" else STATUSES
             return make.MultiselectColumn(
                 **shared,
                 options=[worded(signs, word) for word in signs],
                 color=[_COLOURS[sign.tone] for sign in signs.values()],
             )
-    return make.TextColumn(**shared, alignment="right" if column.key == "interval" else None)
+    return make.TextColumn(**shared)

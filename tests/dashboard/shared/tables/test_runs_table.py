@@ -10,12 +10,14 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from effort import calls
 from synthetic import write_run
 
 from dashboard.shared.tables import runs_table
+from dashboard.shared.tables.changed import changed
 from dashboard.shared.tables.query import parse
 from dashboard.shared.tables.run_rows import Row, RowCache, row_of
 from dashboard.shared.tables.runs_table import column_of
@@ -51,7 +53,11 @@ def test_a_row_for_each_run_with_numbers_as_numbers(tmp_path: Path) -> None:
     assert all(parse(word, []).matches(row) for word in ("alpha", "BASELINE", "odd", "full"))
     assert not any(parse(word, []).matches(row) for word in ("no", "%"))
     table = runs_table.table([row], columns("run", *runs_table.FIRST_CHOICE))
-    assert table["score"].to_pylist() == [100.0]
+    [picture] = table["interval"].to_pylist()
+    assert picture.startswith("data:image/svg+xml;score=1.000000,")
+    assert ">100.0 %</text>" in unquote(picture)
+    assert "line-through" not in picture
+    assert "100.0 % (72.2–100.0 %),1.0" in runs_table.as_csv([row], columns("interval", "score")).decode()
     assert table["grade"].to_pylist() == [["● consistent"]]
 
 
@@ -61,6 +67,48 @@ def test_what_is_not_stated_is_empty_and_never_zero(tmp_path: Path) -> None:
     for name in ("steps", "tokens", "loss", "score", "minutes", "started"):
         assert table[name].to_pylist() == [None]
     assert table["status"].to_pylist() == [[]]
+
+
+def test_grade_and_ending_are_one_mark_and_a_contradictory_score_is_struck_out() -> None:
+    made = rows_of(
+        summary("a", status="succeeded"),
+        summary("b", grade="partial", status="failed"),
+        summary("c", grade="contradictory", status="failed", score=0.78, score_low=0.6, score_high=0.9),
+        summary("d", grade="partial", status="running"),
+    )
+    table = runs_table.table(made, columns("grade", "interval"))
+    marks = [["● consistent"], ["✕ failed"], ["≠ contradictory"], ["▸ running"]]
+    assert table["grade"].to_pylist() == marks
+    assert 'text-decoration="line-through"' in unquote(table["interval"].to_pylist()[2])
+    assert str(made[2].get("interval")) == "78.0 % (60.0–90.0 %), contradictory"
+
+
+def test_columns_that_say_the_same_in_every_row_go_and_are_said_once() -> None:
+    made = rows_of(summary("a", model="m", mode="full"), summary("b", model="m", mode="smoke"))
+    asked = columns("run", "grade", "model", "mode", "device", "loss")
+    kept, same = runs_table.telling(made, asked)
+    assert ([column.key for column in kept], same) == (["run", "grade", "mode"], ["model m"])
+    assert [column.key for column in runs_table.telling(made[:1], asked)[0]] == [column.key for column in asked]
+
+
+def test_what_was_changed_is_named_against_the_parent_the_run_before_or_the_default() -> None:
+    rate, seed = "optimizer.learning_rate", "seed"
+    newest_first = [
+        summary("e", model="m", parent="a", settings={rate: 0.1, seed: 9}),
+        summary("d", model="other", settings={rate: 0.002, "limits.steps": 7, "model.name": "x"}),
+        summary("c", model="m", settings={rate: 0.2, seed: 1, "name": "c"}),
+        summary("b", model="m", settings={rate: 0.2, seed: 1, "name": "b"}),
+        summary("a", model="m", settings={rate: 0.1, seed: 1}),
+        summary("torn"),
+    ]
+    assert changed(newest_first) == [
+        "seed 1 → 9",
+        "learning_rate 0.002, steps 7",
+        "nothing",
+        "learning_rate 0.1 → 0.2",
+        "learning_rate 0.1, seed 1",
+        "",
+    ]
 
 
 @pytest.mark.parametrize("started", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "1677-01-01T00:00:00Z"])

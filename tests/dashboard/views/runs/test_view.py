@@ -122,11 +122,11 @@ def test_archiving_is_undone_where_it_was_done_and_only_what_it_did(opened: Open
     app = press(app, "Undo")
     assert [read_notes(three / name).archived_at is not None for name in ("beta", "gamma")] == [False, True]
     assert "Undo" not in labels(app)
-    assert "Click a name to open a run" in said(app)
+    assert "Click a name; tick rows" in said(app)
     app = press(chosen(app, ["gamma"]), "Restore")
     assert "1 run restored; 3 of 3 shown." in said(app)
     assert "Undo" not in labels(chosen(app, ["alpha"]))
-    assert "Click a name to open a run" in said(press(app, "Choose none"))
+    assert "Click a name; tick rows" in said(press(app, "Choose none"))
 
 
 def test_on_a_phone_names_leave_room_for_what_is_beside_them(

@@ -57,9 +57,12 @@ def test_a_mean_is_over_full_runs_and_over_smoke_runs_only_where_there_is_no_ful
         row("f2", mode="full", model="m", score=0.7),
         row("s1", mode="smoke", model="m", score=0.0),
         row("s2", mode="smoke", model="n", score=0.1),
+        row("lie", mode="full", model="m", score=1.0, last_loss=0.0, grade="contradictory"),
     ]
     first, second = in_groups(rows, "model")
-    assert (first.counted, first.over, first.score.mean) == (2, "full", pytest.approx(0.8))
+    assert (first.score.n, first.over, first.score.mean) == (2, "full", pytest.approx(0.8))
+    assert first.counted == 2, "what a run that contradicts itself states counts for nothing"
+    assert first.loss.best is None
     assert (second.counted, second.over, second.score.mean) == (1, "smoke", 0.1)
     assert second.score.spread is None
 
