@@ -27,6 +27,7 @@ from trainproof.verbs.package import package
 from trainproof.verbs.plan import plan
 from trainproof.verbs.queue import queue
 from trainproof.verbs.replay import replay
+from trainproof.verbs.report import report
 from trainproof.verbs.runs import runs
 from trainproof.verbs.show import show
 from trainproof.verbs.sign import sign
@@ -58,6 +59,7 @@ for verb in (
     show,
     note,
     compare,
+    report,
     package,
     sign,
     stamp,

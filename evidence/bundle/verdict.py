@@ -31,6 +31,8 @@ class VerifiedRun:
     """How much of it was repeated by somebody whom the reader trusts. Empty: nothing was."""
     findings: tuple[Problem, ...]
     """What `trainproof check` finds; files are named from the run folder."""
+    predictions: int | None = None
+    """How many answers it has. None: it has none that can be read."""
     run_sha256: str | None = None
     """Hash of its manifest. None: it has none."""
     commit: str | None = None

@@ -237,6 +237,7 @@ def _verified(run: ReportRun, manifest: Mapping[str, Any], found: Mapping[str, F
         reasons=tuple(grade.reasons),
         coverage=grade.coverage,
         findings=run.findings,
+        predictions=None if run.facts.predictions is None else len(run.facts.predictions),
         run_sha256=hash_of_manifest.sha256 if hash_of_manifest else None,
         commit=run.facts.manifest["code"]["commit"] if run.facts.manifest else None,
         stamps=stamps_of(folder / place, run.facts.manifest),

@@ -44,7 +44,7 @@ def memory_picture(plan: Mapping[str, Any], *, key: str, observed: float | None 
     alt = "; ".join(f"{one.name}: {size(one.peak)} of {size(one.limit)}, {one.verdict}" for one in found)
     colours = plotted.colours()
     plotted.show(memory(found, colours, observed=observed), key=key, alt=f"Memory by program. {alt}")
-    _legend([(KIND_NAMES[kind], "", colours.parts[kind], "") for kind in kinds(found)])
+    legend([(KIND_NAMES[kind], "", colours.parts[kind], "") for kind in kinds(found)])
     if (most := deciding(found)) is not None and most.because:
         markup.note(f"{most.name}: {most.because}.")
 
@@ -73,7 +73,7 @@ def session_picture(plan: Mapping[str, Any], *, key: str) -> None:
     alt = f"Time of the run by part, about {duration(whole.likely)}"
     colours = plotted.colours()
     plotted.show(session(found, plan_time.limits(plan), colours), key=key, alt=alt)
-    _legend(
+    legend(
         [(part.name, duration(part.seconds.likely), colours.times[part.name], part.because) for part in found],
     )
 
@@ -118,7 +118,7 @@ def findings(plan: Mapping[str, Any]) -> None:
     problems.show(planned.problems(plan))
 
 
-def _legend(rows: Sequence[tuple[str, str, str, str]]) -> None:
+def legend(rows: Sequence[tuple[str, str, str, str]]) -> None:
     """Draw what colours mean: a name, its figure, its colour, and why it is so on hover."""
     items = "".join(
         f'<li title="{markup.safe(because)}"><i style="background:{colour}"></i>'

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 
 import streamlit as st
 
-from dashboard.shared.parts import curves, freshness, launching, markup, rehearsed
+from dashboard.shared.parts import curves, freshness, launching, markup, rehearsed, share
 from dashboard.shared.parts.lines import line_of
 from dashboard.shared.parts.run_box import (
     MOST_SIDE_BY_SIDE,
@@ -107,6 +107,7 @@ def _side_by_side(chosen: Sequence[str], known: Mapping[str, RunSummary], row: A
     of_other_tools = {name: view for name, run in runs.items() if (view := run.foreign()) is not None}
     with row:
         comparison.export(compared)
+        share.button([known[name].path for name in names])
     verdicts.draw(compared)
     comparison.of_other_tools(of_other_tools)
     if compared.smoke is not None:

@@ -9,7 +9,18 @@ from pathlib import Path
 import streamlit as st
 from streamlit.runtime.uploaded_file_manager import UploadedFile
 
-from dashboard.shared.parts import freshness, gate, launching, markup, problems, repeating
+from dashboard.shared.charts import contents_figure
+from dashboard.shared.parts import (
+    freshness,
+    gate,
+    launching,
+    markup,
+    plan_answer,
+    plotted,
+    problems,
+    repeating,
+    share,
+)
 from dashboard.shared.parts.launching import trying
 from dashboard.shared.parts.run_box import choose_runs
 from dashboard.shared.session import reading
@@ -72,6 +83,7 @@ def _build() -> None:
     items = _items(tuple(map(str, folders)), tuple(map(reading.signature, folders)))
     items = [*items, *_copies_elsewhere(folders, items)]
     _checklist(items, [known[name] for name in names])
+    _contents(folders)
     builds = gate.may_operate()
     if builds:
         markup.step(3, "Build")
@@ -142,8 +154,8 @@ def _checklist(items: Sequence[ChecklistItem], runs: Sequence[RunSummary]) -> No
         marked=[place for place, run in enumerate(runs) if any(document.mark == "wrong" for document in run.documents)],
     )
     open_items = [item for item in items if item.state in ("blocked", "warning")]
-    said = bundles.checklist_said(items)
-    with st.expander(said, expanded=bool(open_items), icon=":material/warning:" if open_items else ":material/check:"):
+    icon = ":material/warning:" if open_items else ":material/check:"
+    with st.expander(bundles.checklist_said(items), expanded=True, icon=icon):
         markup.table(
             ["State", "Run", "What", "Found", "What to do"],
             [
@@ -156,6 +168,17 @@ def _checklist(items: Sequence[ChecklistItem], runs: Sequence[RunSummary]) -> No
                 for item in (*open_items, *(item for item in items if item.state in ("ok", "note")))
             ],
         )
+
+
+def _contents(folders: Sequence[Path]) -> None:
+    """Draw what is handed in, and the button that gives the same as a page to read."""
+    found, colours = bundles.contents(folders), plotted.colours()
+    st.html('<p class="tp-sub"><b>What is handed in</b>, before it is compressed</p>')
+    plotted.show(contents_figure.draw(found, colours), key="contents", alt=f"Contents. {contents_figure.said(found)}")
+    sizes = {one.kind: sum(other.bytes for other in found if other.kind == one.kind) for one in found}
+    tints = contents_figure.colours_of(list(sizes), colours)
+    plan_answer.legend([(kind, formats.size(sizes[kind]), tints[kind], "") for kind in sizes])
+    share.button(folders)
 
 
 def _make(folders: Sequence[Path], output: Path, *, allow_partial: bool, redact: bool) -> None:

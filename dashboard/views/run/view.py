@@ -18,6 +18,7 @@ from dashboard.shared.parts import (
     markup,
     notes_dialog,
     rehearsed,
+    share,
 )
 from dashboard.shared.parts.launching import trying
 from dashboard.shared.parts.lines import line_of
@@ -222,6 +223,7 @@ def _buttons(
         compare_menu.draw(known[name], known)
         if st.button("Package", icon=":material/inventory_2:"):
             state.go(state.PACKAGE, runs=[name])
+        share.button([run.path])
 
 
 _AGAIN = "Open the Launch page with this configuration."

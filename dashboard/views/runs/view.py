@@ -114,8 +114,6 @@ def _table(rows: Sequence[Row], look: Look, listing: Listing) -> None:
     same: list[str] = []
     if look.columns == ("run", *runs_table.FIRST_CHOICE):
         columns, same = runs_table.telling(rows, columns)
-    if same:
-        markup.note(f"The same in every row: {', '.join(same)}.")
     above, place = st.container(), st.container()
     part = _page(rows)
     with place:
@@ -123,7 +121,8 @@ def _table(rows: Sequence[Row], look: Look, listing: Listing) -> None:
         cards.show(part.rows)
     picked = [listing.by_name[name] for name in chosen() if name in listing.by_name]
     with above:
-        actions.show(picked, rows, columns, total=len(listing.rows))
+        actions.show(picked, rows, same, total=len(listing.rows))
+    actions.tools(picked, rows, columns)
 
 
 def _page(rows: Sequence[Row]) -> order.Slice:

@@ -114,7 +114,7 @@ OTHER_GRADE = Rule(
     "TP825",
     "Stated grade is not the grade",
     "Grading the run inside gives another grade than the bundle states.",
-    "Build the bundle again with the present version of trainproof.",
+    "Rely on the grade that was found, and ask for a bundle of the run as it was written.",
 )
 UNLABELLED = Rule(
     "TP826",

@@ -54,8 +54,14 @@ class ReportRun:
     """What somebody noted about it."""
 
 
-def report_html(runs: Sequence[ReportRun], *, partial: bool) -> str:
-    """Return the page: how to check the bundle, then one part for each run in the order of names."""
+def report_html(runs: Sequence[ReportRun], *, partial: bool, compared: Sequence[str] | None = None) -> str:
+    """Return the page: how to check it, then one part for each run in the order of names.
+
+    Args:
+        runs: The runs.
+        partial: Whether the bundle is labelled as partial.
+        compared: How the runs compare, a sentence for each pair, of a page without a bundle. None: it is in a bundle.
+    """
     ordered = sorted(runs, key=lambda run: run.name)
     names = ", ".join(run.name for run in ordered)
     body = "".join(_run(run) for run in ordered)
@@ -70,7 +76,7 @@ def report_html(runs: Sequence[ReportRun], *, partial: bool) -> str:
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>Training evidence: {text(names)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
-        f"<h1>Training evidence</h1>\n{label}{_introduction(len(ordered))}{body}</body>\n</html>\n"
+        f"<h1>Training evidence</h1>\n{label}{_introduction(len(ordered), compared)}{body}</body>\n</html>\n"
     )
 
 
@@ -79,8 +85,16 @@ def text(value: object) -> str:
     return html.escape(visible(str(value)))
 
 
-def _introduction(count: int) -> str:
+def _introduction(count: int, compared: Sequence[str] | None) -> str:
     runs = "1 run" if count == 1 else f"{count:,} runs"
+    if compared is not None:
+        pairs = "".join(f"<p><strong>{text(said)}</strong></p>\n" for said in compared)
+        return (
+            f'<p class="soft">{runs}. This page is written from the documents of '
+            f"{'its folder' if count == 1 else 'their folders'} and adds nothing to them; it proves nothing by itself. "
+            "<code>trainproof check</code> on the folder, or <code>trainproof verify</code> on a bundle of it, checks "
+            f"every hash, document, cross-reference and grade again.</p>\n{pairs}"
+        )
     return (
         f'<p class="soft">{runs}. This page is written from the documents of this bundle and adds nothing to them. '
         "<code>trainproof verify</code> on the bundle checks every hash, document, cross-reference and grade again; "

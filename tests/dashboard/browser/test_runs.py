@@ -212,8 +212,9 @@ def test_tab_leads_out_of_the_table_and_archiving_is_undone_by_keyboard(tmp_path
         focus_row(page, 2)
         page.keyboard.press("Space")
         expect(page.get_by_text("1 chosen")).to_be_visible()
-        page.keyboard.press("Tab")
-        expect(page.get_by_role("button", name="Open")).to_be_focused()
+        page.keyboard.press("Shift+Tab")
+        expect(page.get_by_role("button", name="Choose none")).to_be_focused()
+        expect(page.get_by_role("button", name="Open")).to_be_visible()
         page.get_by_role("button", name="Archive", exact=True).focus()
         page.keyboard.press("Enter")
         expect(page.get_by_text("1 run archived; 3 of 4 shown.")).to_be_visible()
@@ -228,17 +229,17 @@ def test_tab_leads_out_of_the_table_and_archiving_is_undone_by_keyboard(tmp_path
 def test_a_long_list_is_as_high_as_the_window_and_its_buttons_are_seen(tmp_path: Path, page: Page) -> None:
     for number in range(40):
         write_run(tmp_path / "runs", f"run-{number:02}", seed=number, items=0, started=STARTED - timedelta(days=number))
-    table, actions = page.locator(".st-key-runs_table [data-testid=stDataFrame]"), page.locator(".st-key-runs_actions")
+    table, tools = page.locator(".st-key-runs_table [data-testid=stDataFrame]"), page.locator(".st-key-runs_tools")
     with serving(tmp_path / "runs", tmp_path) as address:
         page.goto(address)
         for height in (800, 1300):
             page.set_viewport_size({"width": 1400, "height": height})
             ready(page)
             page.wait_for_function(
-                "height => document.querySelector('.st-key-runs_actions').getBoundingClientRect().bottom > height - 90",
+                "height => document.querySelector('.st-key-runs_tools').getBoundingClientRect().bottom > height - 90",
                 arg=height,
             )
-            (shown, below) = (table.bounding_box(), actions.bounding_box())
+            (shown, below) = (table.bounding_box(), tools.bounding_box())
             assert shown is not None
             assert below is not None
             assert shown["height"] > height / 2

@@ -8,10 +8,13 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from evidence.bundle.format.layout import RUNS
+from dashboard.shared.charts.contents_figure import Content
+from evidence.bundle.format.layout import RUNS, files_of_run
 from evidence.bundle.inspection import ChecklistItem
+from evidence.bundle.integrity import published_schemas
 from evidence.bundle.verify import Verdict, verify_bundle
 from evidence.bundle.zip.hostile import harmless_entries
+from evidence.run import layout
 from schemas.problems.formats import size
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
@@ -68,6 +71,42 @@ def runs_in(path: Path) -> frozenset[str]:
         return frozenset()
     parts = (entry.name.split("/") for entry in entries)
     return frozenset(part[1] for part in parts if len(part) > 2 and part[0] == RUNS)
+
+
+_KINDS = {
+    layout.MANIFEST: "run manifest",
+    layout.EVAL_SUMMARY: "eval summary",
+    layout.LOG: "logs",
+    layout.METRICS: "logs",
+    layout.CHAIN: "logs",
+    layout.PREDICTIONS: "predictions",
+    layout.BASELINE_PREDICTIONS: "predictions",
+    layout.CONFIG: "settings, plan, examples",
+    layout.PLAN: "settings, plan, examples",
+    layout.FIRST_EXAMPLES: "settings, plan, examples",
+    layout.TRAINED_PARAMS: "weights",
+}
+_ORDER = (*dict.fromkeys(_KINDS.values()), "other", "schemas")
+
+
+def contents(folders: Sequence[Path]) -> list[Content]:
+    """Return what a bundle of these runs holds, by run and kind; last, the schemas that it adds.
+
+    Its report and its lists, a few kilobytes, are written when it is built.
+    """
+    found: dict[tuple[str, str], list[int]] = {}
+    for folder in folders:
+        for name in files_of_run(folder).packed:
+            kind = "weights" if layout.in_weight_folder(name) else _KINDS.get(name, "other")
+            found.setdefault((folder.name, kind), []).append((folder / name).stat().st_size)
+    found["every bundle", "schemas"] = list(map(len, published_schemas().values()))
+    rows = [*(folder.name for folder in folders), "every bundle"]
+    return [
+        Content(row=row, kind=kind, files=len(sizes), bytes=sum(sizes))
+        for (row, kind), sizes in sorted(
+            found.items(), key=lambda each: (rows.index(each[0][0]), _ORDER.index(each[0][1]))
+        )
+    ]
 
 
 def checklist_said(items: Sequence[ChecklistItem]) -> str:

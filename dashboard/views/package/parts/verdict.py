@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import streamlit as st
 
 from dashboard.shared.parts import markup, problems
 from dashboard.shared.words.grades import GRADES, Sign, worded
+from dashboard.shared.words.text import plain
+from evidence.bundle.headline import headline
 from evidence.bundle.verify import Verdict
 from schemas.problems import formats
+from schemas.problems.problem import Problem
 from schemas.problems.words import counted
 
 _SIGNS = {
@@ -22,13 +27,14 @@ def show(verdict: Verdict, name: str) -> None:
     word = "not valid" if not verdict.ok else "valid, labelled partial" if verdict.partial else "valid"
     with st.container(border=True):
         digest = f" · content {verdict.content_sha256}" if verdict.content_sha256 else ""
+        cause = headline(verdict)
         st.html(
             f'<div class="tp-head">{markup.sign(_SIGNS, word)}<b>{markup.safe(name)}</b></div>'
-            f'<p class="tp-sub">{markup.safe(verdict.proven)}</p>'
+            f'{f"""<p class="tp-answer">{markup.safe(cause)}</p>""" if cause else ""}'
+            f'<p class="tp-sub">{markup.words(verdict.proven)}</p>'
             f'<p class="tp-sub">{markup.safe(formats.count(verdict.files))} files, '
             f"{markup.safe(formats.size(verdict.size_bytes))} unpacked{markup.safe(digest)}</p>"
         )
-        problems.show(verdict.findings)
         if verdict.runs:
             markup.table(
                 ["Run", "Grade found", "Grade stated", "Because"],
@@ -42,8 +48,13 @@ def show(verdict: Verdict, name: str) -> None:
                     for run in verdict.runs
                 ],
             )
+        _findings("of the bundle", verdict.findings)
         for run in verdict.runs:
-            if run.findings:
-                with st.expander(f"{counted(len(run.findings), 'finding')} in one run"):
-                    markup.note(run.run_id)
-                    problems.show(run.findings)
+            _findings(f"of {run.run_id}", run.findings)
+
+
+def _findings(of_what: str, found: Sequence[Problem]) -> None:
+    """Draw findings folded under the headline that they follow from."""
+    if found:
+        with st.expander(f"{counted(len(found), 'finding')} {plain(of_what)}"):
+            problems.show(found)

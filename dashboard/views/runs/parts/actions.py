@@ -46,18 +46,24 @@ def follow(names: Sequence[str]) -> None:
         state.go(page, **({"run": names[0]} if page is state.RUN else {"runs": names}))
 
 
-def show(picked: Sequence[Row], listed: Sequence[Row], columns: Sequence[runs_table.Column], *, total: int) -> None:
-    """Draw the buttons.
+def show(picked: Sequence[Row], listed: Sequence[Row], same: Sequence[str], *, total: int) -> None:
+    """Draw how many runs are chosen and shown, and the buttons for those that are chosen.
 
     Args:
         picked: The chosen runs, on whatever page of the table they are.
         listed: Every run that search and filters leave.
-        columns: Columns of the table.
+        same: What every row says, and no column.
         total: Runs in the root.
     """
     with st.container(horizontal=True, vertical_alignment="center", key="runs_actions"):
         if picked:
             _chosen(picked)
+        _said(picked, listed, total, f" The same in every row: {', '.join(same)}." if same else "")
+
+
+def tools(picked: Sequence[Row], listed: Sequence[Row], columns: Sequence[runs_table.Column]) -> None:
+    """Draw what can be done with all listed runs, below the table: check them, have them as CSV; and the keys."""
+    with st.container(horizontal=True, vertical_alignment="center", key="runs_tools"):
         if st.button(
             "Check",
             icon=":material/fact_check:",
@@ -74,7 +80,6 @@ def show(picked: Sequence[Row], listed: Sequence[Row], columns: Sequence[runs_ta
             help="Every run that is listed, with these columns.",
         )
         keys.popover()
-        _said(picked, listed, total)
 
 
 def _chosen(picked: Sequence[Row]) -> None:
@@ -89,22 +94,22 @@ def _chosen(picked: Sequence[Row]) -> None:
         _archiving(picked)
 
 
-def _said(picked: Sequence[Row], listed: Sequence[Row], total: int) -> None:
+def _said(picked: Sequence[Row], listed: Sequence[Row], total: int, same: str) -> None:
     done: _Done | None = st.session_state.get(_DONE)
     if picked:
         st.session_state.pop(_DONE, None)
         elsewhere = len(picked) - len({row.name for row in picked} & {row.name for row in listed})
         more = f", {elsewhere:,} of them not in this list" if elsewhere else ""
-        markup.note(f"{len(picked):,} chosen{more}; {len(listed):,} of {total:,} shown.")
         st.button("Choose none", on_click=clear, type="tertiary")
+        markup.note(f"{len(picked):,} chosen{more}; {len(listed):,} of {total:,} shown.{same}")
     elif done is not None:
         what = "archived" if done.archive else "restored"
-        markup.note(f"{counted(len(done.runs), 'run')} {what}; {len(listed):,} of {total:,} shown.")
+        markup.note(f"{counted(len(done.runs), 'run')} {what}; {len(listed):,} of {total:,} shown.{same}")
         if st.button("Undo", icon=":material/undo:", type="tertiary") and _archive(done.runs, archive=not done.archive):
             del st.session_state[_DONE]
             st.rerun()
     else:
-        markup.note(f"Click a name; tick rows to compare, package, tag. {len(listed):,} of {total:,} shown.")
+        markup.note(f"Click a name; tick rows to compare, package, tag. {len(listed):,} of {total:,} shown.{same}")
 
 
 def _archiving(picked: Sequence[Row]) -> None:

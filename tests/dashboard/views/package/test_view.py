@@ -11,6 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from bundles import contents, listed_again, pack, small_bundle
 from hostile_zips import CASES, named
 from pages import Open, press, said
 from streamlit.testing.v1 import AppTest
@@ -37,6 +38,31 @@ def test_the_steps_are_shown_from_the_start(opened: Open, root: Path) -> None:
     steps = [f'<p class="tp-step"><b>{number}</b>{title}</p>' for number, title in enumerate(titles, start=1)]
     assert [step in text for step in steps] == [True] * 4
     assert "No zip yet. Zips you build are saved in bundles/ and listed here." in text
+
+
+def test_what_is_handed_in_is_pictured_and_a_page_to_read_is_offered(opened: Open, root: Path) -> None:
+    write_run(root, "alpha")
+    app = opened(state.PACKAGE, runs="alpha")
+    assert len(app.get("plotly_chart")) == 1
+    assert "What is handed in" in said(app)
+    assert "<i style" in said(app), "each colour with its size"
+    assert [part.proto.expanded for part in app.expander] == [True], "the checklist is open"
+    assert "Share" in [button.label for button in app.get("download_button")]
+
+
+def test_a_forged_score_is_said_first_and_what_follows_is_folded(opened: Open, root: Path, tmp_path: Path) -> None:
+    files = contents(small_bundle(tmp_path / "theirs"))
+    place = "runs/demo-1/eval_summary.json"
+    summary = json.loads(files[place])
+    summary["metrics"]["exact_match"]["value"] = 0.99
+    files[place] = json.dumps(summary).encode()
+    forged = pack(listed_again(files), tmp_path / "forged.zip").read_bytes()
+    app = opened(state.PACKAGE, part="Verify")
+    app.get("file_uploader")[0].upload("forged.zip", forged, "application/zip").run()
+    assert '<p class="tp-answer">demo-1 claims 0.99; its 6 predictions give ' in said(app)
+    folded = [(part.label, part.proto.expanded) for part in app.expander]
+    assert folded[-1] == ("2 findings of demo\\-1", False)
+    assert folded[0][1] is False
 
 
 def test_before_a_run_is_chosen_the_steps_are_one_and_two(opened: Open, root: Path) -> None:

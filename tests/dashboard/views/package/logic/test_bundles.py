@@ -6,8 +6,11 @@ import pytest
 from hostile_zips import named
 from synthetic import write_run
 
+from dashboard.shared.charts import contents_figure
+from dashboard.shared.charts.plan_figures import LIGHT
 from dashboard.views.package.logic import bundles
 from evidence.bundle.build import build_bundle
+from evidence.bundle.verify import verify_bundle
 from schemas.problems.problem import Problem, ProblemError
 
 
@@ -67,3 +70,18 @@ def test_what_unpacks_to_more_than_the_memory_should_hold_is_not_read(monkeypatc
             next="Verify it in a terminal: `trainproof verify 'a b.zip'`.",
         ),
     )
+
+
+def test_what_is_handed_in_is_what_the_zip_holds_by_run_and_kind(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / "runs", name, seed=seed) for seed, name in enumerate(("alpha", "beta"))]
+    found = bundles.contents(runs)
+    verdict = verify_bundle(build_bundle(runs, tmp_path / "a.zip").output)
+    made_when_built = {"REPORT.html", "ro-crate-metadata.json", "MANIFEST.sha256", "bundle_manifest.json"}
+    assert sum(one.files for one in found) == verdict.files - len(made_when_built)
+    of_alpha = {one.kind: one.bytes for one in found if one.row == "alpha"}
+    assert of_alpha["run manifest"] == (runs[0] / "run_manifest.json").stat().st_size
+    assert of_alpha["logs"] == sum((runs[0] / name).stat().st_size for name in ("log.jsonl", "metrics.jsonl"))
+    assert [one.row for one in found][-1] == "every bundle"
+    picture = contents_figure.draw(found, LIGHT)
+    assert sum(sum(bar.x) for bar in picture.data) * 2**10 == pytest.approx(sum(one.bytes for one in found))
+    assert len({bar.marker.color for bar in picture.data}) == len(picture.data)
