@@ -54,10 +54,12 @@ def answer_of(flags: PlanFlags) -> dict[str, Any]:
 
         config = rehearsed_here(config, device_is_stated=flags.device is not None)
         return cached_here(config, this_machine(config), flags)
-    from trainer.planning.rehearsing import rehearsed
-
     target = target_of(flags.on)
-    return cached(rehearsed(config, target), target, flags)
+    if config.model.shape == "auto":  # to decide it takes JAX, which a kept plan is shown without
+        from trainer.planning.rehearsing import rehearsed
+
+        config = rehearsed(config, target)
+    return cached(config, target, flags)
 
 
 def plan_of(config: Path, *, device: str | None, settings: Sequence[str]) -> dict[str, Any]:
