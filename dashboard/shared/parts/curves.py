@@ -117,10 +117,6 @@ def _told_apart(lines: Sequence[Line], theme: str | None = None) -> list[Line]:
 def _export(lines: Sequence[Line], name: str, beside: Callable[[], None] | None) -> bool:
     """Draw the menu of exports, and return whether the curves are to be drawn for print."""
     with st.popover("Export", icon=":material/download:"):
-        for_print = st.toggle("For print", key="print", help="On white paper, as SVG, in either theme.")
-        st.caption(
-            f"The arrow at the upper right of the curves saves them as {'SVG' if for_print else 'PNG'}, as shown."
-        )
         st.download_button(
             "CSV, every row",
             data=lambda: curves_csv(lines),
@@ -131,6 +127,10 @@ def _export(lines: Sequence[Line], name: str, beside: Callable[[], None] | None)
         )
         if beside is not None:
             beside()
+        for_print = st.toggle("For print", key="print", help="On white paper, as SVG, in either theme.")
+        st.caption(
+            f"The arrow at the upper right of the curves saves them as {'SVG' if for_print else 'PNG'}, as shown."
+        )
     return for_print
 
 
