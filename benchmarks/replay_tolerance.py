@@ -19,7 +19,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from trainer.config.tree import Batch, Config, Data, Limits, Memory, Mesh, Method, Model, Optimizer, Precision
+from trainer.config.tree import (
+    BatchConfig,
+    Config,
+    DataConfig,
+    LimitsConfig,
+    MemoryConfig,
+    MeshConfig,
+    MethodConfig,
+    ModelConfig,
+    OptimizerConfig,
+    PrecisionConfig,
+)
 from trainer.replay.tolerance import FLOOR
 
 ROOT = Path(__file__).parents[1]
@@ -45,16 +56,16 @@ def config_of(model: str, compute: str) -> Config:
     """Return a training that learns quickly, so that differences grow as they do."""
     return Config(
         name="tolerance",
-        model=Model(name=model.split()[0]),
-        method=Method(kind="lora" if model.endswith("lora") else "full"),
-        data=Data(max_length=64),
-        optimizer=Optimizer(learning_rate=1e-2 if model.endswith("fast") else 2e-3, schedule="constant"),
-        batch=Batch(microbatch_size=4),
+        model=ModelConfig(name=model.split()[0]),
+        method=MethodConfig(kind="lora" if model.endswith("lora") else "full"),
+        data=DataConfig(max_length=64),
+        optimizer=OptimizerConfig(learning_rate=1e-2 if model.endswith("fast") else 2e-3, schedule="constant"),
+        batch=BatchConfig(microbatch_size=4),
         # Compiled for what there is, since differences between processors are what is measured.
-        precision=Precision(compute=compute, cpu_isa="native"),  # type: ignore[arg-type]
-        memory=Memory(remat="none", loss_chunk_tokens=None),
-        mesh=Mesh(device="cpu", devices=1),
-        limits=Limits(steps=max(STEPS)),
+        precision=PrecisionConfig(compute=compute, cpu_isa="native"),  # type: ignore[arg-type]
+        memory=MemoryConfig(remat="none", loss_chunk_tokens=None),
+        mesh=MeshConfig(device="cpu", devices=1),
+        limits=LimitsConfig(steps=max(STEPS)),
     )
 
 
@@ -66,12 +77,12 @@ def trained(model: str, compute: str) -> list[dict[str, Any]]:
     from trainer.loop.stop import StopRequest
     from trainer.loop.train import Loop
     from trainer.planning.devices import choose_devices
-    from trainer.replay.repetition import Kept
+    from trainer.replay.repetition import RepeatedRows
 
     config = config_of(model, compute)
     task, data = read_inputs(config, choose_devices("cpu", 1))
     states, frozen = initial_state(task)
-    kept = Kept()
+    kept = RepeatedRows()
     loop = Loop(
         task=task,
         step=compiled_steps(task, data.source.lengths_in_use),

@@ -22,7 +22,7 @@ import jax
 
 from evidence.run import layout
 from evidence.run.write import RowWriter
-from trainer.config.tree import Recording
+from trainer.config.tree import RecordingConfig
 from trainer.recorder.sensors import sensor_of
 from trainer.recorder.system import DataWait, SystemWatch
 
@@ -73,7 +73,7 @@ def seconds_of(whose: int) -> float:
 
 def main() -> None:
     """Measure, print and write."""
-    rows, every = row_seconds(), Recording().system_every_seconds
+    rows, every = row_seconds(), RecordingConfig().system_every_seconds
     assert every is not None, "the machine is watched by default"
     pairs = [(run_seconds(str(every)), run_seconds("null")) for _ in range(PAIRS)]
     found = {

@@ -55,7 +55,7 @@ State = Literal["none", "running", "cancelled", "answered", "failed"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class PlanRequest:
     """What is known of one question.
 
     Attributes:
@@ -75,7 +75,7 @@ class Asked:
     seconds: float | None = None
 
 
-def asked(folder: Path, *, is_answer: Callable[[Mapping[str, Any]], bool]) -> Asked:
+def asked(folder: Path, *, is_answer: Callable[[Mapping[str, Any]], bool]) -> PlanRequest:
     """Return what is known about a question.
 
     Args:
@@ -83,18 +83,18 @@ def asked(folder: Path, *, is_answer: Callable[[Mapping[str, Any]], bool]) -> As
         is_answer: Whether what the program printed answers it.
     """
     if not folder.is_dir():
-        return Asked(state="none")
+        return PlanRequest(state="none")
     if (folder / _CANCELLED).exists():
-        return Asked(state="cancelled")
+        return PlanRequest(state="cancelled")
     code = read_number(folder / EXIT_CODE)
     if code is None:
         return _unended(folder)
     if not _is_own(folder, code):
-        return Asked(state="none")
+        return PlanRequest(state="none")
     value = read_object(folder / _ANSWER)
     if value is not None and is_answer(value):
-        return Asked(state="answered", answer=value, exit_code=code, output=tail(folder / OUTPUT, lines=_LINES))
-    return Asked(state="failed", exit_code=code, output=tail(folder / OUTPUT))
+        return PlanRequest(state="answered", answer=value, exit_code=code, output=tail(folder / OUTPUT, lines=_LINES))
+    return PlanRequest(state="failed", exit_code=code, output=tail(folder / OUTPUT))
 
 
 def ask(folder: Path, arguments: Sequence[str], *, limit_seconds: float, watched_seconds: float | None = None) -> None:
@@ -210,13 +210,13 @@ def mark_ended(folder: Path, code: int) -> None:
     write_text(folder / EXIT_CODE, f"{code}\n")
 
 
-def _unended(folder: Path) -> Asked:
+def _unended(folder: Path) -> PlanRequest:
     """Return what is known of a question that has no exit code: somebody waits for it, or nobody does any more."""
     waiting = read_started(folder / PROCESS)
     if waiting is None or not is_alive(waiting):
-        return Asked(state="failed")
+        return PlanRequest(state="failed")
     seconds = max(0.0, time.time() - waiting.created)
-    return Asked(state="running", output=tail(folder / OUTPUT, lines=_LINES), seconds=seconds)
+    return PlanRequest(state="running", output=tail(folder / OUTPUT, lines=_LINES), seconds=seconds)
 
 
 def _is_own(folder: Path, code: int) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 from evidence.run.write import write_text
 from launch import asking
-from launch.asking import Asked
+from launch.asking import PlanRequest
 from launch.jobs.folder import CONFIG, launch_folder
 from launch.jobs.program import HOME
 from schemas.reading.yaml_text import write_yaml
@@ -29,7 +29,7 @@ _ANSWERS = ("need_bytes", "where", "grid")
 """What an answer holds at least one of."""
 
 
-def planning(root: Path, config: Mapping[str, Any], options: Sequence[str] = ()) -> Asked:
+def planning(root: Path, config: Mapping[str, Any], options: Sequence[str] = ()) -> PlanRequest:
     """Return what is known about the need of a configuration; the answer is `plan.json` unless an option says else.
 
     Args:

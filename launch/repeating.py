@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from launch import asking
-from launch.asking import Asked
+from launch.asking import PlanRequest
 from launch.jobs.folder import launch_folder
 
 TIME_LIMIT_SECONDS = 6 * 3600.0
@@ -20,7 +20,7 @@ _REPEATS = "repeats"
 Verb = Literal["replay", "challenge"]
 
 
-def repeating(root: Path, subject: Path, sha256: str, verb: Verb, options: Sequence[str] = ()) -> Asked:
+def repeating(root: Path, subject: Path, sha256: str, verb: Verb, options: Sequence[str] = ()) -> PlanRequest:
     """Return what is known about repeating a run; the answer is a receipt.
 
     Args:

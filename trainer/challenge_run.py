@@ -10,7 +10,7 @@ from typing import Any
 
 from evidence.proof.receipts import run_sha256
 from evidence.run import layout
-from evidence.scores.claims import Score
+from evidence.scores.claims import ExactMatch
 from evidence.scores.reading import scoring_of
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
@@ -19,7 +19,7 @@ from trainer.config.tree import Config
 from trainer.data.answers import unreadable_items
 from trainer.data.render import PromptForm, form_of
 from trainer.evaluate_run import devices_here
-from trainer.evaluation.asking import Asking
+from trainer.evaluation.asking import Sampler
 from trainer.evaluation.challenged import Challenged, receipt_groups
 from trainer.evaluation.evaluable import config_of_run
 from trainer.evaluation.evaluate import prediction_row, stated_form, unanswered_row
@@ -100,7 +100,7 @@ def challenge_run(request: ChallengeRequest, watch: Watch, tell: Tell) -> dict[s
     refuse_other_base(manifest, task, file=str(folder), trains=False)
     shipped = shipped_params(folder, task, manifest, stated_sha256=summary["checkpoint"]["params_sha256"])
     watch.say(f"{shipped.where} holds the parameters that gave the stated answers")
-    asking = Asking(
+    asking = Sampler(
         settings=config.evaluation,
         form=form_stated(folder, config),
         scoring=scoring,
@@ -116,7 +116,7 @@ def challenge_run(request: ChallengeRequest, watch: Watch, tell: Tell) -> dict[s
     answers = answered(asking, shipped.params, questions, steps(watch, tell, "questions"))
     claimed = summary["metrics"]["exact_match"]
     found = Challenged(
-        stated=Score(correct=round(claimed["value"] * claimed["n"]), n=claimed["n"]),
+        stated=ExactMatch(correct=round(claimed["value"] * claimed["n"]), n=claimed["n"]),
         stated_set=summary["eval_set"]["name"],
         questions=questions,
         answers=answers,
@@ -166,7 +166,7 @@ def form_stated(folder: Path, config: Config) -> PromptForm:
 
 
 def answered(
-    asking: Asking, params: Params, questions: Questions, progress: Callable[[int, int], None]
+    asking: Sampler, params: Params, questions: Questions, progress: Callable[[int, int], None]
 ) -> list[dict[str, Any]]:
     """Return the model's answers to a judge's questions, as rows of predictions."""
     items, prompts = questions.items.rows, asking.prompts_of(questions.items)

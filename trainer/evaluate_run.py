@@ -17,7 +17,7 @@ from trainer.data.answers import scoring_from, unreadable_items
 from trainer.data.prompts import odd_items, prompts_of
 from trainer.data.render import form_of
 from trainer.data.rows import RowFile, read_eval_set
-from trainer.evaluation.asking import Asking
+from trainer.evaluation.asking import Sampler
 from trainer.evaluation.evaluable import (
     config_of_run,
     evaluation_stopped,
@@ -87,7 +87,7 @@ def evaluate_run(folder: Path, eval_set: str | None, watch: Watch) -> dict[str, 
         refuse_another_step(folder, config)
         evaluator = Evaluator(
             items=items,
-            asking=Asking(
+            asking=Sampler(
                 settings=config.evaluation,
                 form=form,
                 scoring=scoring,

@@ -134,7 +134,7 @@ def frozen_sha256(task: Task, frozen: Params, recorder: Recorder) -> str | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Read:
+class RunInputs:
     """Everything that is read before anything is spent."""
 
     parent: dict[str, Any] | None
@@ -150,7 +150,7 @@ class Read:
         return self.parent["step"] if self.parent else 0
 
 
-def read_all(request: RunRequest, watch: Watch) -> Read:
+def read_all(request: RunRequest, watch: Watch) -> RunInputs:
     """Return what a run works with, and tell what is odd about it while it can be mended.
 
     Raises:
@@ -170,7 +170,7 @@ def read_all(request: RunRequest, watch: Watch) -> Read:
     for problem in (*data.seen, *data.warnings):
         watch.say(f"{problem.code}: {as_sentence(problem)}")
     refuse_other_rows(request.resume, data.document(), batch_size=batch_size_of(config, devices=len(devices.list)))
-    return Read(parent=parent, devices=devices, memory=memory, task=task, data=data)
+    return RunInputs(parent=parent, devices=devices, memory=memory, task=task, data=data)
 
 
 def check(request: RunRequest, watch: Watch) -> dict[str, Any]:

@@ -20,7 +20,7 @@ import optax
 from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from trainer.config.tree import Config, Memory, Model, Precision
+from trainer.config.tree import Config, MemoryConfig, ModelConfig, PrecisionConfig
 from trainer.methods.model import model_of
 from trainer.model.files.known import planned_source
 from trainer.model.params import bind
@@ -29,9 +29,9 @@ from trainer.model.params import bind
 def main() -> None:
     """Compile it and say what came of it."""
     config = Config(
-        model=Model(name="google/gemma-2b"),
-        precision=Precision(params="bfloat16", compute="bfloat16"),
-        memory=Memory(remat="none"),
+        model=ModelConfig(name="google/gemma-2b"),
+        precision=PrecisionConfig(params="bfloat16", compute="bfloat16"),
+        memory=MemoryConfig(remat="none"),
     )
     model = model_of(config, planned_source(config.model.name))
     chip = topologies.get_topology_desc("v5e:1x1", "tpu", chips_per_host_bounds=(1, 1, 1)).devices[0]

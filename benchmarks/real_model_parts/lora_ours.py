@@ -17,7 +17,16 @@ import jax
 import numpy as np
 from serving import batches, serve
 
-from trainer.config.tree import Batch, Config, Data, Memory, Mesh, Method, Model, Optimizer
+from trainer.config.tree import (
+    BatchConfig,
+    Config,
+    DataConfig,
+    MemoryConfig,
+    MeshConfig,
+    MethodConfig,
+    ModelConfig,
+    OptimizerConfig,
+)
 from trainer.inputs import read_inputs
 from trainer.loop.initial import initial_state
 from trainer.loop.program import train_program
@@ -25,13 +34,13 @@ from trainer.model.tokenizer import FOLDER as TOKENIZER
 from trainer.planning.devices import choose_devices
 
 
-def model_of(path: Path, folder: Path) -> Model:
+def model_of(path: Path, folder: Path) -> ModelConfig:
     """Return the model, with the built-in tokenizer where it has none."""
     if path.is_file():
-        return Model(name=str(path))
+        return ModelConfig(name=str(path))
     shutil.copytree(TOKENIZER, folder, ignore=shutil.ignore_patterns("*.py", "__pycache__"), dirs_exist_ok=True)
     shutil.copy(path / "config.json", folder)
-    return Model(name=str(folder), weights="random")
+    return ModelConfig(name=str(folder), weights="random")
 
 
 def main(model: str, batch: int, seq: int) -> None:
@@ -39,12 +48,12 @@ def main(model: str, batch: int, seq: int) -> None:
     with TemporaryDirectory() as folder:
         config = Config(
             model=model_of(Path(model), Path(folder)),
-            data=Data(max_length=seq),
-            method=Method(kind="lora", rank=16, alpha=32.0),
-            optimizer=Optimizer(learning_rate=2e-4, schedule="constant"),
-            batch=Batch(microbatch_size=batch),
-            memory=Memory(remat="none"),
-            mesh=Mesh(device="cpu", devices=1),
+            data=DataConfig(max_length=seq),
+            method=MethodConfig(kind="lora", rank=16, alpha=32.0),
+            optimizer=OptimizerConfig(learning_rate=2e-4, schedule="constant"),
+            batch=BatchConfig(microbatch_size=batch),
+            memory=MemoryConfig(remat="none"),
+            mesh=MeshConfig(device="cpu", devices=1),
         )
         task, _ = read_inputs(config, choose_devices("cpu", 1))
         state, frozen = initial_state(task)

@@ -19,7 +19,7 @@ import jax
 import numpy as np
 from serving import ADAMW, SHAPE, batches, serve
 
-from trainer.config.tree import Batch, Config, Data, Memory, Mesh, Model, Optimizer
+from trainer.config.tree import BatchConfig, Config, DataConfig, MemoryConfig, MeshConfig, ModelConfig, OptimizerConfig
 from trainer.inputs import read_inputs
 from trainer.loop.initial import initial_state
 from trainer.loop.program import train_program
@@ -44,12 +44,12 @@ def config_of(family: str, rows: str, folder: Path, *, all_logits: bool) -> Conf
     }
     (folder / "config.json").write_text(json.dumps(model))
     return Config(
-        model=Model(name=str(folder), weights="random"),
-        data=Data(max_length=SHAPE["seq"], packing=rows == "packed"),
-        optimizer=Optimizer(name="adamw", schedule="constant", max_grad_norm=None, **ADAMW),
-        batch=Batch(microbatch_size=SHAPE["batch"]),
-        memory=Memory(remat="none", **({"loss_chunk_tokens": None} if all_logits else {})),
-        mesh=Mesh(device="cpu", devices=1),
+        model=ModelConfig(name=str(folder), weights="random"),
+        data=DataConfig(max_length=SHAPE["seq"], packing=rows == "packed"),
+        optimizer=OptimizerConfig(name="adamw", schedule="constant", max_grad_norm=None, **ADAMW),
+        batch=BatchConfig(microbatch_size=SHAPE["batch"]),
+        memory=MemoryConfig(remat="none", **({"loss_chunk_tokens": None} if all_logits else {})),
+        mesh=MeshConfig(device="cpu", devices=1),
     )
 
 

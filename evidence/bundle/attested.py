@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from evidence.bundle.verdict import AttestationCheck, StampCheck, Verdict, VerifiedRun
+from evidence.bundle.verdict import AttestationCheck, BundleVerdict, StampCheck, VerifiedRun
 from evidence.judge.grade import Grade
 from evidence.proof.attestation import Attestation, attestation_roots, attestations_in
 from evidence.proof.rules import BAD_ATTESTATION, BAD_STAMP, OTHER_ATTESTED, refused
@@ -28,7 +28,7 @@ from schemas.problems.words import listed
 HOSTED = "github-hosted"
 
 
-def with_stamps(verdict: Verdict, root: Path | None) -> Verdict:
+def with_stamps(verdict: BundleVerdict, root: Path | None) -> BundleVerdict:
     """Return a verdict with what time stamps say to this reader: those of its runs, and one beside the zip as .tsr.
 
     Args:
@@ -57,7 +57,7 @@ def with_stamps(verdict: Verdict, root: Path | None) -> Verdict:
     return replace(verdict, stamps=StampCheck(sentences=tuple(told), problems=tuple(problems)))
 
 
-def with_attestation(verdict: Verdict, path: Path, root: Path | None, repository: str | None) -> Verdict:
+def with_attestation(verdict: BundleVerdict, path: Path, root: Path | None, repository: str | None) -> BundleVerdict:
     """Return a verdict with what an attestation says of the bundle, and the grades that it gives.
 
     Args:
@@ -94,7 +94,7 @@ def with_attestation(verdict: Verdict, path: Path, root: Path | None, repository
     return replace(verdict, runs=tuple(lifted), attestation=check)
 
 
-def _refused(verdict: Verdict, path: Path, problems: Sequence[Problem]) -> Verdict:
+def _refused(verdict: BundleVerdict, path: Path, problems: Sequence[Problem]) -> BundleVerdict:
     check = AttestationCheck(path=path, sentence=None, invocation=None, unchecked=None, problems=tuple(problems))
     return replace(verdict, attestation=check)
 

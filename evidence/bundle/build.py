@@ -34,7 +34,7 @@ from evidence.bundle.inspection import (
     inspect_runs,
 )
 from evidence.bundle.secrets.redact import Redaction, redacted_copy
-from evidence.bundle.sources import Source, all_sources, blocks, stated_runs
+from evidence.bundle.sources import PackedFile, all_sources, blocks, stated_runs
 from evidence.bundle.verify import verify_bundle
 from evidence.bundle.zip.container import Stored, ending, local_header
 from evidence.bundle.zip.content import Progress
@@ -229,7 +229,7 @@ def _in_run(problem: Problem, inspection: Inspection, folders: Sequence[Path]) -
     return replace(problem, file=file)
 
 
-def _write_verified(sources: Sequence[Source], output: Path, advance: Advance) -> None:
+def _write_verified(sources: Sequence[PackedFile], output: Path, advance: Advance) -> None:
     """Write the zip under a temporary name, verify it, and give it its name; on failure leave nothing."""
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -251,7 +251,7 @@ def _write_verified(sources: Sequence[Source], output: Path, advance: Advance) -
         temporary.unlink(missing_ok=True)
 
 
-def _write(file: BinaryIO, sources: Sequence[Source], advance: Advance) -> None:
+def _write(file: BinaryIO, sources: Sequence[PackedFile], advance: Advance) -> None:
     """Write the bytes of the zip.
 
     Raises:

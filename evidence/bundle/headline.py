@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from evidence.bundle.format.rules import CHANGED_FILE
-from evidence.bundle.verdict import Verdict, VerifiedRun
+from evidence.bundle.verdict import BundleVerdict, VerifiedRun
 from evidence.rules.contradiction.scores import OTHER_SCORE
 from schemas.problems.problem import Problem
 from schemas.problems.words import counted
@@ -14,7 +14,7 @@ from schemas.problems.words import counted
 _SCORE = re.compile(r"metrics\.(\w+)\.value is ([\d.e+-]+); predictions\.jsonl gives ([\d.e+-]*\d)\.")
 
 
-def headline(verdict: Verdict) -> str:
+def headline(verdict: BundleVerdict) -> str:
     """Return what is wrong in a sentence, of the cause that weighs most; empty for a bundle that holds.
 
     A stated score that the answers do not give comes first, then any other contradiction inside a run, then files that
@@ -43,7 +43,7 @@ def _scores(run: VerifiedRun) -> Iterator[str]:
             yield f"{run.run_id} claims {float(score[2]):.4g}{what}; its {give} {float(score[3]):.4g}."
 
 
-def _changed(verdict: Verdict) -> Iterator[str]:
+def _changed(verdict: BundleVerdict) -> Iterator[str]:
     files = [found.file for found in verdict.findings if found.code == CHANGED_FILE.code]
     if files:
         more = f" and {len(files) - 1:,} more" if len(files) > 1 else ""

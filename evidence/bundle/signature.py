@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence.bundle.format.layout import BUNDLE_MANIFEST
-from evidence.bundle.verdict import SignatureCheck, Signer, Verdict
+from evidence.bundle.verdict import BundleVerdict, SignatureCheck, Signer
 from evidence.proof.envelope import (
     STATEMENT,
     Envelope,
@@ -34,7 +34,7 @@ from schemas.problems.visible import visible
 PREDICATE = "https://trainproof.example/bundle/v1"
 
 
-def sign_bundle(verdict: Verdict, key: Path, now: datetime) -> Signed:
+def sign_bundle(verdict: BundleVerdict, key: Path, now: datetime) -> Signed:
     """Sign a bundle that was verified and holds; signatures of other people beside it stay.
 
     Raises:
@@ -54,7 +54,7 @@ def sign_bundle(verdict: Verdict, key: Path, now: datetime) -> Signed:
 
 
 def check_signature(
-    verdict: Verdict, signature: Path, keys: Mapping[PublicKey, str | None], *, asked: bool
+    verdict: BundleVerdict, signature: Path, keys: Mapping[PublicKey, str | None], *, asked: bool
 ) -> SignatureCheck:
     """Return which of some keys signed this bundle.
 
@@ -87,7 +87,7 @@ def _failed(signature: Path, problems: Sequence[Problem], *, asked: bool) -> Sig
     return SignatureCheck(path=signature, problems=tuple(told), asked=asked)
 
 
-def _statement(verdict: Verdict, now: datetime) -> dict[str, Any]:
+def _statement(verdict: BundleVerdict, now: datetime) -> dict[str, Any]:
     """Return what is signed: the zip by its hash, its content by its digest, what it states, the grades of its runs."""
     return {
         "_type": STATEMENT,
@@ -110,7 +110,7 @@ def _timeless(statement: dict[str, Any]) -> dict[str, Any]:
     return {**statement, "subject": digests, "predicate": predicate}
 
 
-def _other_content(verdict: Verdict, path: Path, envelope: Envelope) -> Sequence[Problem]:
+def _other_content(verdict: BundleVerdict, path: Path, envelope: Envelope) -> Sequence[Problem]:
     """Return in what a statement that was signed speaks of something else than this bundle."""
     statement = envelope.statement
     predicate = predicate_of(statement)
@@ -131,7 +131,7 @@ def _other_content(verdict: Verdict, path: Path, envelope: Envelope) -> Sequence
     return []
 
 
-def _other_run(verdict: Verdict, path: Path, predicate: dict[str, Any]) -> Sequence[Problem]:
+def _other_run(verdict: BundleVerdict, path: Path, predicate: dict[str, Any]) -> Sequence[Problem]:
     """Return a problem unless a statement about a run is about the one run of this bundle."""
     there = [run.run_sha256 for run in verdict.runs]
     signed = predicate.get("run_sha256")

@@ -23,7 +23,7 @@ BLOCK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class PackedFile:
     """One file to be packed: either on disk or made here."""
 
     path: str
@@ -47,7 +47,7 @@ class Source:
 
 def all_sources(
     inspections: Sequence[Inspection], advance: Advance, *, partial: bool, redactions: Sequence[Redaction] = ()
-) -> list[Source]:
+) -> list[PackedFile]:
     """Return every file of the bundle in the order of paths: runs, schemas, report, crate and the two lists."""
     by_run = {each.name: [_from_disk(each, name, advance) for name in each.files.packed] for each in inspections}
     runs = [_report_run(each, by_run[each.name]) for each in inspections]
@@ -67,7 +67,7 @@ def all_sources(
     return sorted(sources, key=lambda source: source.path)
 
 
-def _report_run(inspection: Inspection, sources: Sequence[Source]) -> ReportRun:
+def _report_run(inspection: Inspection, sources: Sequence[PackedFile]) -> ReportRun:
     return ReportRun(
         name=inspection.name,
         grade=inspection.grade,
@@ -78,7 +78,7 @@ def _report_run(inspection: Inspection, sources: Sequence[Source]) -> ReportRun:
     )
 
 
-def _from_disk(inspection: Inspection, name: str, advance: Advance) -> Source:
+def _from_disk(inspection: Inspection, name: str, advance: Advance) -> PackedFile:
     """Return one file of a run with size, hash and checksum, read once."""
     path, digest, checksum, size = inspection.folder / name, hashlib.sha256(), 0, 0
     with path.open("rb") as file:
@@ -88,12 +88,12 @@ def _from_disk(inspection: Inspection, name: str, advance: Advance) -> Source:
             size += len(block)
             advance(len(block))
     place = f"{RUNS}/{inspection.name}/{name}"
-    return Source(path=place, disk=path, size_bytes=size, sha256=digest.hexdigest(), crc32=checksum)
+    return PackedFile(path=place, disk=path, size_bytes=size, sha256=digest.hexdigest(), crc32=checksum)
 
 
-def _made(path: str, content: bytes) -> Source:
+def _made(path: str, content: bytes) -> PackedFile:
     """Return a file that is made here."""
-    return Source(
+    return PackedFile(
         path=path,
         disk=None,
         content=content,

@@ -17,7 +17,7 @@ from evidence.bundle.format.rules import UNREADABLE, refusal
 from evidence.bundle.zip.archive import ArchiveError
 from evidence.bundle.zip.container import Stored, ending, local_header
 from evidence.bundle.zip.content import stream
-from evidence.bundle.zip.hostile import Limits, harmless_entries
+from evidence.bundle.zip.hostile import ArchiveLimits, harmless_entries
 from evidence.run.layout import STATES
 from evidence.run.scratch import scratch_folder
 from evidence.run.write import as_json_text
@@ -90,7 +90,7 @@ def sent_states(path: Path | None, run_sha256: str | None) -> Iterator[Path | No
 
 def _unpack(path: Path, folder: Path) -> None:
     with path.open("rb") as file:
-        entries, problems = harmless_entries(file, Limits(entries=MOST_STATES + 1))
+        entries, problems = harmless_entries(file, ArchiveLimits(entries=MOST_STATES + 1))
         if problems:
             raise ProblemError(problems, exit_code=1)
         if ANSWER not in {entry.name for entry in entries}:

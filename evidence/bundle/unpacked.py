@@ -15,7 +15,7 @@ from evidence.bundle.format.rules import UNREADABLE, refusal
 from evidence.bundle.verify import verify_bundle
 from evidence.bundle.zip.archive import ArchiveError
 from evidence.bundle.zip.content import stream
-from evidence.bundle.zip.hostile import Limits, harmless_entries
+from evidence.bundle.zip.hostile import ArchiveLimits, harmless_entries
 from evidence.run.scratch import scratch_folder
 from evidence.run.unreadable import no_such_run
 from schemas.problems.problem import ProblemError
@@ -69,7 +69,7 @@ def _unpacked(path: Path, run_id: str | None, folder: Path) -> Path:
     chosen = _chosen(path, run_id, [run.run_id for run in verdict.runs])
     inside = f"{RUNS}/{chosen}/"
     with path.open("rb") as file:
-        entries, problems = harmless_entries(file, Limits())
+        entries, problems = harmless_entries(file, ArchiveLimits())
         if problems:  # another file has taken its place since it was verified
             raise ProblemError(problems, exit_code=1)
         try:

@@ -96,7 +96,7 @@ class AttestationCheck:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class BundleVerdict:
     """What a bundle is worth."""
 
     path: Path

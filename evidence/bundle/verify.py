@@ -44,11 +44,11 @@ from evidence.bundle.secrets.redact import (
     stated_redactions,
 )
 from evidence.bundle.secrets.scan import encoding_of
-from evidence.bundle.verdict import Verdict, VerifiedRun
-from evidence.bundle.zip.archive import ArchiveError, Entry
+from evidence.bundle.verdict import BundleVerdict, VerifiedRun
+from evidence.bundle.zip.archive import ArchiveEntry, ArchiveError
 from evidence.bundle.zip.container import has_our_form
 from evidence.bundle.zip.content import Progress, hash_entries, stream
-from evidence.bundle.zip.hostile import Limits, harmless_entries
+from evidence.bundle.zip.hostile import ArchiveLimits, harmless_entries
 from evidence.judge.grade import FORMER_NAMES
 from evidence.proof.stamps.record import stamps_of
 from evidence.proof.standing import graded_with, proofs_of
@@ -66,10 +66,10 @@ MOST_LIST_BYTES = 256 << 20
 SELF_LISTED = frozenset({HASHES, BUNDLE_MANIFEST, CRATE})
 """Files that the crate cannot describe by size, because they depend on it."""
 
-__all__ = ["Verdict", "VerifiedRun", "verify_bundle"]
+__all__ = ["BundleVerdict", "VerifiedRun", "verify_bundle"]
 
 
-def verify_bundle(path: Path, *, progress: Progress | None = None) -> Verdict:
+def verify_bundle(path: Path, *, progress: Progress | None = None) -> BundleVerdict:
     """Return the verdict on a bundle.
 
     Args:
@@ -80,7 +80,7 @@ def verify_bundle(path: Path, *, progress: Progress | None = None) -> Verdict:
         OSError: The file cannot be read, or the temporary folder not be written.
     """
     with path.open("rb") as file:
-        entries, problems = harmless_entries(file, Limits())
+        entries, problems = harmless_entries(file, ArchiveLimits())
         if problems:
             return _refused(path, entries, problems)
         try:
@@ -93,8 +93,8 @@ def verify_bundle(path: Path, *, progress: Progress | None = None) -> Verdict:
             return _checked(path, file, entries, found, scratch)
 
 
-def _refused(path: Path, entries: Sequence[Entry], problems: Sequence[Problem]) -> Verdict:
-    return Verdict(
+def _refused(path: Path, entries: Sequence[ArchiveEntry], problems: Sequence[Problem]) -> BundleVerdict:
+    return BundleVerdict(
         path=path,
         findings=worst_first(problems),
         runs=(),
@@ -107,7 +107,7 @@ def _refused(path: Path, entries: Sequence[Entry], problems: Sequence[Problem]) 
     )
 
 
-def _too_large(entries: Sequence[Entry]) -> Problem | None:
+def _too_large(entries: Sequence[ArchiveEntry]) -> Problem | None:
     """Return why an archive is too large to be checked, or None."""
     unpacked = sum(entry.size_bytes for entry in entries if _is_run_document(entry.name))
     if unpacked > MOST_UNPACKED_BYTES:
@@ -121,8 +121,8 @@ def _too_large(entries: Sequence[Entry]) -> Problem | None:
 
 
 def _checked(
-    path: Path, file: BinaryIO, entries: Sequence[Entry], found: Mapping[str, FileHash], folder: Path
-) -> Verdict:
+    path: Path, file: BinaryIO, entries: Sequence[ArchiveEntry], found: Mapping[str, FileHash], folder: Path
+) -> BundleVerdict:
     """Return the verdict on an archive that is harmless; `folder` is empty and ours."""
     by_name = {entry.name: entry for entry in entries}
     problems = list(list_problems(found, _content(file, by_name.get(HASHES))))
@@ -146,7 +146,7 @@ def _checked(
     if not has_our_form(file, entries):
         problems.append(refusal(REPACKED, "", "The zip is not byte for byte as trainproof writes it."))
     broken = any(problem.severity == "error" for problem in problems)
-    return Verdict(
+    return BundleVerdict(
         path=path,
         findings=worst_first(problems),
         runs=tuple(verified),
@@ -159,12 +159,12 @@ def _checked(
     )
 
 
-def _content(file: BinaryIO, entry: Entry | None) -> bytes | None:
+def _content(file: BinaryIO, entry: ArchiveEntry | None) -> bytes | None:
     """Return the content of an entry whose size has been found bearable, or None if there is no such entry."""
     return b"".join(stream(file, entry)) if entry else None
 
 
-def _masks(file: BinaryIO, entry: Entry | None) -> int:
+def _masks(file: BinaryIO, entry: ArchiveEntry | None) -> int:
     """Return how often the mask of a redaction stands in an entry, in UTF-8 or UTF-16; 0 if it is too large for one."""
     if entry is None or entry.size_bytes > 2 * MOST_BYTES:
         return 0
@@ -172,7 +172,7 @@ def _masks(file: BinaryIO, entry: Entry | None) -> int:
     return content.decode(encoding_of(content[:2]) or "utf-8", "replace").count(MASK)
 
 
-def _empty_folders(entries: Sequence[Entry], found: Mapping[str, FileHash]) -> Iterator[Problem]:
+def _empty_folders(entries: Sequence[ArchiveEntry], found: Mapping[str, FileHash]) -> Iterator[Problem]:
     """Yield folders without a file: no list can name them, so they were added."""
     filled = {f"{parent}/" for path in found for parent in PurePosixPath(path).parents}
     for entry in entries:
@@ -180,7 +180,9 @@ def _empty_folders(entries: Sequence[Entry], found: Mapping[str, FileHash]) -> I
             yield refusal(UNLISTED_FILE, entry.name, f"{HASHES} names no file in this folder.")
 
 
-def _manifest(file: BinaryIO, entry: Entry | None, folder: Path) -> tuple[dict[str, Any] | None, Sequence[Problem]]:
+def _manifest(
+    file: BinaryIO, entry: ArchiveEntry | None, folder: Path
+) -> tuple[dict[str, Any] | None, Sequence[Problem]]:
     """Return bundle_manifest.json if it is valid, and what is wrong with it."""
     content = _content(file, entry)
     if content is None:
@@ -197,7 +199,7 @@ def _is_run_document(path: str) -> bool:
     return top == RUNS and not path.endswith("/") and not in_weight_folder(rest.partition("/")[2])
 
 
-def _unpack_runs(file: BinaryIO, entries: Sequence[Entry], folder: Path) -> None:
+def _unpack_runs(file: BinaryIO, entries: Sequence[ArchiveEntry], folder: Path) -> None:
     """Write the documents of the runs below a folder; names were found harmless before."""
     for entry in entries:
         if _is_run_document(entry.name):

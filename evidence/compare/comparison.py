@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from evidence.compare.score_difference import Flip, ScoreDifference, is_right, score_difference
-from evidence.compare.settings import Setting, Told, all_equal, side_by_side, told
+from evidence.compare.settings import ComparedSetting, SettingsDiff, all_equal, side_by_side, told
 from evidence.compare.smoke import SmokeCheck, smoke_check
 from evidence.judge.grade import Grade
 from evidence.judge.headlines import Headline, headlines
-from evidence.judge.record import Record, record_of
+from evidence.judge.record import JudgedRecord, record_of
 from evidence.judge.report import RunReport
 from evidence.proof.standing import standing_of
 from evidence.records.facts import Document, Facts, facts_of
@@ -24,7 +24,7 @@ NAMED = 3
 """How many items a reason names before it only counts them."""
 
 
-def refusals(first: str, a: Record, second: str, b: Record) -> tuple[str, ...]:
+def refusals(first: str, a: JudgedRecord, second: str, b: JudgedRecord) -> tuple[str, ...]:
     """Return why the scores of two runs cannot be compared, as sentences; empty if they can."""
     missing = [*_missing(first, a), *_missing(second, b)]
     if missing:
@@ -33,7 +33,7 @@ def refusals(first: str, a: Record, second: str, b: Record) -> tuple[str, ...]:
     return (*asked, *_generation_reasons(a.facts, b.facts), *_scoring_reasons(a.facts, b.facts))
 
 
-def _missing(name: str, record: Record) -> Iterator[str]:
+def _missing(name: str, record: JudgedRecord) -> Iterator[str]:
     """Yield what a run lacks for any comparison of scores."""
     facts = record.facts
     if record.unscored:
@@ -133,9 +133,9 @@ class Comparison:
     """What each of them is worth."""
     statuses: tuple[str | None, ...]
     """How each of them ended, or that it runs; None where a run does not say."""
-    differing: tuple[Setting, ...]
+    differing: tuple[ComparedSetting, ...]
     """Settings whose values are not all equal, of either document."""
-    equal: tuple[Setting, ...]
+    equal: tuple[ComparedSetting, ...]
     """Settings that all runs share, of either document."""
     headlines: tuple[tuple[Headline, ...], ...]
     """The same figures in the same order for each run."""
@@ -146,7 +146,7 @@ class Comparison:
     smoke: SmokeCheck | None
     """What a smoke run says of a full one. None: this is not one of each."""
 
-    def told(self) -> Told:
+    def told(self) -> SettingsDiff:
         """Return the settings as a reader wants them."""
         return told([*self.differing, *self.equal])
 
@@ -192,7 +192,7 @@ def _names(runs: Sequence[Run]) -> tuple[str, ...]:
     return names if len(set(names)) == len(names) else tuple(str(run.path) for run in runs)
 
 
-def _pair(first: str, a: Record, second: str, b: Record) -> Pair:
+def _pair(first: str, a: JudgedRecord, second: str, b: JudgedRecord) -> Pair:
     reasons = refusals(first, a, second, b)
     score = None if reasons else score_difference(a.facts.predictions or [], b.facts.predictions or [])
     return Pair(first=first, second=second, score=score, refused=reasons)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from evidence.compare.smoke import SmokeCheck, smoke_check
-from evidence.compare.stages import Stage, stages_of
+from evidence.compare.stages import RunStage, stages_of
 from evidence.judge.record import record_of
 from evidence.judge.report import RunReport
 from evidence.records.facts import Facts, facts_of
@@ -49,7 +49,7 @@ class Value:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figure:
+class RehearsedFigure:
     """One figure of both runs.
 
     Attributes:
@@ -83,9 +83,9 @@ class Rehearsal:
     """
 
     said: str
-    smoke: tuple[Stage, ...]
-    full: tuple[Stage, ...]
-    figures: tuple[Figure, ...]
+    smoke: tuple[RunStage, ...]
+    full: tuple[RunStage, ...]
+    figures: tuple[RehearsedFigure, ...]
     not_proved: tuple[str, ...]
     check: SmokeCheck | None
 
@@ -110,7 +110,9 @@ def rehearsal(smoke: Run, smoke_report: RunReport, full: Run, full_report: RunRe
     )
 
 
-def _said(smoke: str, full: str, report: RunReport, stages: tuple[Stage, ...], figures: tuple[Figure, ...]) -> str:
+def _said(
+    smoke: str, full: str, report: RunReport, stages: tuple[RunStage, ...], figures: tuple[RehearsedFigure, ...]
+) -> str:
     if report.grade.name == "contradictory":
         return f"The smoke run {smoke} contradicts itself, so it rehearsed nothing of {full}."
     passed = sum(stage.state == "passed" for stage in stages)
@@ -136,9 +138,9 @@ def _plain(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _must_agree(smoke: Facts, full: Facts) -> Iterator[Figure]:
-    def figure(name: str, ours: Value, theirs: Value, *, within: float = 0.0, remark: str = "") -> Figure:
-        return Figure(
+def _must_agree(smoke: Facts, full: Facts) -> Iterator[RehearsedFigure]:
+    def figure(name: str, ours: Value, theirs: Value, *, within: float = 0.0, remark: str = "") -> RehearsedFigure:
+        return RehearsedFigure(
             name=name,
             band="must agree",
             smoke=ours,
@@ -160,16 +162,16 @@ def _must_agree(smoke: Facts, full: Facts) -> Iterator[Figure]:
     yield figure("parameters", *(Value(number=one, text=formats.count(one)) for one in size))
 
 
-def _should_scale(smoke: Facts, full: Facts) -> Iterator[Figure]:
+def _should_scale(smoke: Facts, full: Facts) -> Iterator[RehearsedFigure]:
     for name, value in (("memory", _memory), ("step time", _step_seconds), ("tokens a second", _tokens_per_second)):
-        yield Figure(name=name, band="should scale", smoke=value(smoke), full=value(full))
+        yield RehearsedFigure(name=name, band="should scale", smoke=value(smoke), full=value(full))
 
 
-def _may_differ(smoke: Facts, full: Facts) -> Iterator[Figure]:
+def _may_differ(smoke: Facts, full: Facts) -> Iterator[RehearsedFigure]:
     loss = [_number(number_at(facts.manifest, "result", "last_loss"), 4) for facts in (smoke, full)]
-    yield Figure(name="last loss", band="may differ", smoke=loss[0], full=loss[1])
+    yield RehearsedFigure(name="last loss", band="may differ", smoke=loss[0], full=loss[1])
     scores = [_percent(number_at(facts.eval_summary, "metrics", "exact_match", "value")) for facts in (smoke, full)]
-    yield Figure(name="score", band="may differ", smoke=scores[0], full=scores[1])
+    yield RehearsedFigure(name="score", band="may differ", smoke=scores[0], full=scores[1])
 
 
 def _agree(ours: Value, theirs: Value, within: float) -> bool | None:

@@ -27,7 +27,7 @@ Source = Literal["declared", "effective", "both"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class ComparedSetting:
     """One setting and its value in each run."""
 
     name: str
@@ -39,14 +39,14 @@ class Setting:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
+class SettingsDiff:
     """Settings as a reader wants them: what both documents state alike is there once, under its key of config.yaml."""
 
-    differing: tuple[Setting, ...]
+    differing: tuple[ComparedSetting, ...]
     """Those that runs state otherwise."""
-    equal: tuple[Setting, ...]
+    equal: tuple[ComparedSetting, ...]
     """Those that all runs share."""
-    unheld: tuple[Setting, ...]
+    unheld: tuple[ComparedSetting, ...]
     """Those that cannot be held against each other: some run has nothing of their document, and the others agree."""
 
 
@@ -56,7 +56,7 @@ def place(name: str) -> int:
     return _ORDER.index(group) if group in _ORDER else len(_ORDER)
 
 
-def side_by_side(facts: Sequence[Facts]) -> list[Setting]:
+def side_by_side(facts: Sequence[Facts]) -> list[ComparedSetting]:
     """Return every setting that any of the runs states: declared ones first, each kind in the order of what matters."""
     declared = [flatten(fact.config or {}) for fact in facts]
     effective = [_effective(fact.manifest or {}) for fact in facts]
@@ -69,17 +69,17 @@ def all_equal(values: Sequence[Any]) -> bool:
     return all(value == first and isinstance(value, bool) == isinstance(first, bool) for value in values)
 
 
-def told(settings: Sequence[Setting]) -> Told:
-    """Return the settings once each, sorted by whether they differ; see `Told`."""
+def told(settings: Sequence[ComparedSetting]) -> SettingsDiff:
+    """Return the settings once each, sorted by whether they differ; see `SettingsDiff`."""
     silent = {source: _silent(settings, source) for source in ("declared", "effective")}
     silent["both"] = silent["declared"] & silent["effective"]
-    found: dict[str, list[Setting]] = {"differing": [], "equal": [], "unheld": []}
+    found: dict[str, list[ComparedSetting]] = {"differing": [], "equal": [], "unheld": []}
     for setting in _once(settings):
         without = silent[setting.source]
         held = [value for run, value in enumerate(setting.values) if run not in without]
         kind = "differing" if not all_equal(held) else "unheld" if without else "equal"
         found[kind].append(setting)
-    return Told(differing=tuple(found["differing"]), equal=tuple(found["equal"]), unheld=tuple(found["unheld"]))
+    return SettingsDiff(differing=tuple(found["differing"]), equal=tuple(found["equal"]), unheld=tuple(found["unheld"]))
 
 
 def _effective(manifest: Document) -> dict[str, Any]:
@@ -88,16 +88,16 @@ def _effective(manifest: Document) -> dict[str, Any]:
     return flatten(groups) | {key: value for key, value in effective_of(manifest).items() if key not in PLACES}
 
 
-def _of_one(source: Source, stated: Sequence[dict[str, Any]]) -> list[Setting]:
+def _of_one(source: Source, stated: Sequence[dict[str, Any]]) -> list[ComparedSetting]:
     """Return each setting of one source with its value in each run."""
     names = dict.fromkeys(name for values in stated for name in values if name not in NO_SETTINGS)
     return [
-        Setting(name=name, source=source, values=tuple(values.get(name, ABSENT) for values in stated))
+        ComparedSetting(name=name, source=source, values=tuple(values.get(name, ABSENT) for values in stated))
         for name in sorted(names, key=place)
     ]
 
 
-def _once(settings: Sequence[Setting]) -> Iterator[Setting]:
+def _once(settings: Sequence[ComparedSetting]) -> Iterator[ComparedSetting]:
     """Yield the settings, a declared one and what came of it as one where each run states them alike."""
     effective = {setting.name: setting for setting in settings if setting.source == "effective"}
     for setting in settings:
@@ -122,7 +122,7 @@ def _stated(declared: Any, effective: Any) -> Any:
     return effective if declared == ABSENT else declared
 
 
-def _silent(settings: Sequence[Setting], source: Source) -> frozenset[int]:
+def _silent(settings: Sequence[ComparedSetting], source: Source) -> frozenset[int]:
     """Return the runs, by their place, that state nothing in a document."""
     every = [setting.values for setting in settings if setting.source == source]
     return frozenset(

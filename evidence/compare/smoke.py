@@ -57,7 +57,7 @@ SIZE_SETTINGS = frozenset(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class SmokeComparison:
     """One question about two runs."""
 
     question: str
@@ -78,7 +78,7 @@ class SmokeCheck:
     """Name of the smoke run."""
     full: str
     """Name of the full run."""
-    answers: tuple[Answer, ...]
+    answers: tuple[SmokeComparison, ...]
     """One for each question."""
     proved: tuple[str, ...]
     """What the smoke run showed, as sentences."""
@@ -113,14 +113,14 @@ def smoke_check(names: Sequence[str], facts: Sequence[Facts], grades: Sequence[G
     )
 
 
-def _answer(question: str, fields: tuple[str, ...], smoke: Document, full: Document) -> Answer:
+def _answer(question: str, fields: tuple[str, ...], smoke: Document, full: Document) -> SmokeComparison:
     ours, theirs = tuple(_field(smoke, name) for name in fields), tuple(_field(full, name) for name in fields)
     # A null that both state for a good reason (no revision, no diff) is equal; a first field that is null says nothing.
     unknown = None in (ours[0], theirs[0])
-    return Answer(question=question, same=None if unknown else ours == theirs, smoke=ours, full=theirs)
+    return SmokeComparison(question=question, same=None if unknown else ours == theirs, smoke=ours, full=theirs)
 
 
-def _settings(smoke: Facts, full: Facts) -> Answer:
+def _settings(smoke: Facts, full: Facts) -> SmokeComparison:
     """Return whether the two were asked for the same apart from their size.
 
     The values are the settings that differ; after a yes those that are set aside, so that it says of what it is a yes.
@@ -130,7 +130,7 @@ def _settings(smoke: Facts, full: Facts) -> Answer:
     names = [name for name in differing if name not in SIZE_SETTINGS]
     same = None if smoke.config is None or full.config is None else not names
     told = [name for name in differing if name not in _TRIVIAL] if same else names if same is False else []
-    return Answer(
+    return SmokeComparison(
         question=SETTINGS_QUESTION,
         same=same,
         smoke=tuple(f"{name} = {ours.get(name)}" for name in told),
@@ -182,7 +182,7 @@ def _shape_not_proved(smoke: Document) -> list[str]:
     return [f"That the model's own weights can be read: the smoke run drew those of its shape made small ({made})."]
 
 
-def _not_proved(smoke: Document, full: Document, answers: Sequence[Answer], grade: Grade) -> list[str]:
+def _not_proved(smoke: Document, full: Document, answers: Sequence[SmokeComparison], grade: Grade) -> list[str]:
     """Return what the smoke run leaves open about the full one."""
     steps, planned = _field(smoke, "training.steps_done") or 0, _field(full, "training.steps_planned")
     of_full = f"{planned:,}" if planned is not None else "a run that did not come to its first step"

@@ -20,7 +20,7 @@ STAGES = ("load", "compile", "first step", "steps", "save", "resume", "evaluate"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stage:
+class RunStage:
     """One stage of one run.
 
     Attributes:
@@ -34,7 +34,7 @@ class Stage:
     seconds: float | None = None
 
 
-def stages_of(facts: Facts) -> tuple[Stage, ...]:
+def stages_of(facts: Facts) -> tuple[RunStage, ...]:
     """Return the stages of a run; where it failed or broke off, the first that it did not pass is the failed one.
 
     Args:
@@ -60,7 +60,7 @@ def stages_of(facts: Facts) -> tuple[Stage, ...]:
     optional = {"resume", *(["evaluate"] if not _is_asked(facts) else []), *(["save"] if passed["evaluate"][0] else [])}
     failed = next((name for name in STAGES if not passed[name][0] and name not in optional), None) if broke else None
     return tuple(
-        Stage(
+        RunStage(
             name=f"{int(done or 0):,} steps" if name == "steps" else name,
             state="passed" if passed[name][0] else "failed" if name == failed else "not exercised",
             seconds=passed[name][1] if passed[name][0] else None,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from evidence.compare.comparison import Comparison, Pair
-from evidence.compare.settings import ABSENT, Setting, told
+from evidence.compare.settings import ABSENT, ComparedSetting, told
 from evidence.judge.headlines import Headline
 
 Word = Literal["better", "worse", "cannot tell", "not compared"]
@@ -21,16 +21,16 @@ _DEVICES = ("devices.platform", "devices.kind", "devices.count")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class PairVerdict:
     """One run against the first."""
 
     pair: Pair
     """The two, with the paired difference in score or why there is none."""
     word: Word
     """What follows from it."""
-    changed: tuple[Setting, ...]
+    changed: tuple[ComparedSetting, ...]
     """Settings of config.yaml that differ: what a person changed; the two values of each."""
-    derived: tuple[Setting, ...]
+    derived: tuple[ComparedSetting, ...]
     """What differs besides, as the program read it back: it follows from those, or from the machine and the code."""
     sameness: str
     """That nobody changed a setting, and what came of it: `Same settings, another commit, another result`. Or empty."""
@@ -38,12 +38,12 @@ class Verdict:
     """Last loss, training time and peak memory of both, as far as both state them."""
 
 
-def verdicts(compared: Comparison) -> tuple[Verdict, ...]:
+def verdicts(compared: Comparison) -> tuple[PairVerdict, ...]:
     """Return a verdict on each run but the first, in their order."""
     return tuple(_verdict(compared, place, pair) for place, pair in enumerate(compared.pairs, start=1))
 
 
-def _verdict(compared: Comparison, place: int, pair: Pair) -> Verdict:
+def _verdict(compared: Comparison, place: int, pair: Pair) -> PairVerdict:
     settings = (*compared.differing, *compared.equal)
     both = [replace(setting, values=(setting.values[0], setting.values[place])) for setting in settings]
     differing = told([setting for setting in both if setting.values != (ABSENT, ABSENT)]).differing
@@ -53,7 +53,7 @@ def _verdict(compared: Comparison, place: int, pair: Pair) -> Verdict:
     figures = list(zip(compared.headlines[0], compared.headlines[place], strict=True))
     stated = [(one, other) for one, other in figures if one.value is not None and other.value is not None]
     have_configs = any(setting.source == "declared" and ABSENT not in setting.values for setting in both)
-    return Verdict(
+    return PairVerdict(
         pair=pair,
         word=_word(pair),
         changed=changed,
@@ -71,7 +71,9 @@ def _word(pair: Pair) -> Word:
     return "better" if pair.score.difference > 0 else "worse"
 
 
-def _sameness(derived: tuple[Setting, ...], stated: list[tuple[Headline, Headline]], pair: Pair) -> Iterator[str]:
+def _sameness(
+    derived: tuple[ComparedSetting, ...], stated: list[tuple[Headline, Headline]], pair: Pair
+) -> Iterator[str]:
     """Yield that the settings are the same, what is not, and whether the result is."""
     names = {setting.name for setting in derived}
     yield "Same settings"

@@ -15,14 +15,14 @@ from evidence.judge.judgement import Judged
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class IndexEntry:
     """A run judged and summed up."""
 
     judged: Judged
     summary: RunSummary
 
 
-def encoded(entry: Entry) -> bytes | None:
+def encoded(entry: IndexEntry) -> bytes | None:
     """Return an entry as msgpack; None: it holds a number or half a character that no other reader can hold."""
     try:
         return _encoder().encode(entry)
@@ -30,7 +30,7 @@ def encoded(entry: Entry) -> bytes | None:
         return None
 
 
-def decoded(data: bytes) -> Entry | None:
+def decoded(data: bytes) -> IndexEntry | None:
     """Return an entry from its bytes, None where they are not one."""
     try:
         return _decoder().decode(data)
@@ -44,8 +44,8 @@ def _encoder() -> msgspec.msgpack.Encoder:
 
 
 @cache
-def _decoder() -> msgspec.msgpack.Decoder[Entry]:
-    return msgspec.msgpack.Decoder(Entry, dec_hook=_path)
+def _decoder() -> msgspec.msgpack.Decoder[IndexEntry]:
+    return msgspec.msgpack.Decoder(IndexEntry, dec_hook=_path)
 
 
 def _path(kind: type, value: Any) -> Path:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from evidence.index.entries import Entry, decoded, encoded
+from evidence.index.entries import IndexEntry, decoded, encoded
 
 MOST_ROOTS = 20
 """Roots whose entries are kept; those not written for longest go first."""
@@ -38,7 +38,7 @@ def default_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trainproof" / "entries"
 
 
-def keep(folder: Path, root: Path, entries: Iterable[tuple[str, str, Entry]]) -> None:
+def keep(folder: Path, root: Path, entries: Iterable[tuple[str, str, IndexEntry]]) -> None:
     """Keep entries in place of those that were kept of the root; without a disk for it, do nothing.
 
     Args:
@@ -62,7 +62,7 @@ def keep(folder: Path, root: Path, entries: Iterable[tuple[str, str, Entry]]) ->
         _forget_oldest(folder)
 
 
-def kept(folder: Path, root: Path, signatures: Mapping[str, str]) -> dict[str, Entry]:
+def kept(folder: Path, root: Path, signatures: Mapping[str, str]) -> dict[str, IndexEntry]:
     """Return the entries of a root that this very code kept, by folder name, as far as the signatures are the same."""
     try:
         found = msgspec.msgpack.decode(_place(folder, root).read_bytes(), type=_Kept)

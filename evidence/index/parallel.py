@@ -22,13 +22,13 @@ from queue import SimpleQueue
 import msgspec
 
 from evidence.index.columns_cache import keep, signature_of
-from evidence.index.entries import Entry, decoded, encoded
+from evidence.index.entries import IndexEntry, decoded, encoded
 from evidence.index.summary import summary_of
 from evidence.judge.judgement import judge
 from evidence.records.ours import read_run
 from evidence.run import platform
 from evidence.run.layout import MANIFEST, METRICS, ROLES
-from schemas.reading.columns import Table
+from schemas.reading.columns import MetricTable
 
 Progress = Callable[[int, int], None]
 """Called with runs done and runs in all."""
@@ -51,21 +51,21 @@ LENGTH_BYTES = 8
 """An answer of a further process begins with its length, as this many bytes, the highest first."""
 
 
-def read_entry(folder: Path, *, columns_in: Path | None = None) -> Entry:
+def read_entry(folder: Path, *, columns_in: Path | None = None) -> IndexEntry:
     """Read, judge and sum up one run, and keep the columns of a long one for `columns_cache`."""
     signature = signature_of(folder / METRICS)
     run = read_run(folder)
     judged = judge(run)
     rows = run.metrics()
     # Of a file with a torn tail nothing is kept: it may still grow.
-    if columns_in and signature and isinstance(rows.values, Table) and rows.bytes_read == signature[1]:
+    if columns_in and signature and isinstance(rows.values, MetricTable) and rows.bytes_read == signature[1]:
         keep(columns_in, folder / METRICS, signature, rows.values.columns)
-    return Entry(judged=judged, summary=summary_of(run, judged.report))
+    return IndexEntry(judged=judged, summary=summary_of(run, judged.report))
 
 
 def read_entries(
     folders: Sequence[Path], *, progress: Progress | None = None, columns_in: Path | None = None
-) -> list[Entry]:
+) -> list[IndexEntry]:
     """Read, judge and sum up runs, in the order given.
 
     Args:
@@ -73,7 +73,7 @@ def read_entries(
         columns_in: As for `read_entry`.
         progress: Told, in the caller's own thread, each time that some more runs are read.
     """
-    read: dict[Path, Entry] = {}
+    read: dict[Path, IndexEntry] = {}
     for batch in read_batches(folders, columns_in=columns_in):
         read |= batch
         if progress:
@@ -81,14 +81,14 @@ def read_entries(
     return [read[folder] for folder in folders]
 
 
-def read_batches(folders: Sequence[Path], *, columns_in: Path | None = None) -> Iterator[Mapping[Path, Entry]]:
+def read_batches(folders: Sequence[Path], *, columns_in: Path | None = None) -> Iterator[Mapping[Path, IndexEntry]]:
     """Read, judge and sum up runs, and yield some as soon as they are read, about in the order given."""
     helpers = min(platform.processors(), len(folders) // WORTH_A_PROCESS)
     if helpers < 2:
         yield from read_in_turn(folders, columns_in=columns_in)
         return
     waiting = deque(folders[start : start + BATCH] for start in range(FIRST, len(folders), BATCH))
-    answers: SimpleQueue[Mapping[Path, Entry] | None] = SimpleQueue()
+    answers: SimpleQueue[Mapping[Path, IndexEntry] | None] = SimpleQueue()
     for _ in range(helpers):
         # A daemon: whoever presses Ctrl-C does not wait for runs that are being read.
         threading.Thread(target=_have_read, args=(waiting, answers, columns_in), daemon=True).start()
@@ -104,7 +104,7 @@ def read_batches(folders: Sequence[Path], *, columns_in: Path | None = None) -> 
         waiting.clear()
 
 
-def read_in_turn(folders: Sequence[Path], *, columns_in: Path | None = None) -> Iterator[Mapping[Path, Entry]]:
+def read_in_turn(folders: Sequence[Path], *, columns_in: Path | None = None) -> Iterator[Mapping[Path, IndexEntry]]:
     """Read, judge and sum up one run after the other in this process, while the disk fetches those that follow."""
     for start in range(0, len(folders), BATCH):
         some = folders[start : start + BATCH]
@@ -126,7 +126,7 @@ def read_ahead(folders: Iterable[Path]) -> None:
 
 
 def _have_read(
-    waiting: deque[Sequence[Path]], answers: SimpleQueue[Mapping[Path, Entry] | None], columns_in: Path | None
+    waiting: deque[Sequence[Path]], answers: SimpleQueue[Mapping[Path, IndexEntry] | None], columns_in: Path | None
 ) -> None:
     """Have a further process read batch after batch; answer None when nothing waits, or the process is of no use."""
     try:

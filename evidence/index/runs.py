@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from evidence.index import entries_cache as kept_entries
-from evidence.index.entries import Entry
+from evidence.index.entries import IndexEntry
 from evidence.index.parallel import WORTH_A_PROCESS, Progress, read_batches
 from evidence.index.root import no_root, run_folders, unreadable_root
 from evidence.index.summary import MOST_POINTS, RunSummary, summary_of, with_report
@@ -49,7 +49,7 @@ do nothing else.
 @dataclass(frozen=True, kw_only=True)
 class _Known:
     state: FolderState
-    entry: Entry
+    entry: IndexEntry
     read_at: float
     seconds: float
 
@@ -85,7 +85,7 @@ class RunIndex:
         self._known: dict[str, _Known] = {}
         self._reports: dict[str, RunReport] = {}
         self._summaries: Sequence[RunSummary] = []
-        self._so_far: list[Entry] = []
+        self._so_far: list[IndexEntry] = []
         self._receipts = 0
         self.asked: frozenset[str] = frozenset()
         self._looked_at = self.look_seconds = 0.0
@@ -200,7 +200,7 @@ class RunIndex:
 
     def _batches(
         self, names: Sequence[str], states: Mapping[str, FolderState]
-    ) -> Iterator[tuple[Mapping[Path, Entry], bool]]:
+    ) -> Iterator[tuple[Mapping[Path, IndexEntry], bool]]:
         """Read folders, those that were written last first; yield some as soon as they are read.
 
         Long runs, each of which takes seconds, come after all others, and one at a time: whoever asks for one of them
@@ -245,7 +245,7 @@ class RunIndex:
         return one is not None and (one.state == state or (may_rest and _rests(one.read_at, one.seconds)))
 
 
-def _summed_up(entries: Sequence[Entry]) -> tuple[list[RunReport], list[RunSummary]]:
+def _summed_up(entries: Sequence[IndexEntry]) -> tuple[list[RunReport], list[RunSummary]]:
     """Hold runs against each other; return their reports, and their summaries with the newest first."""
     reports = with_proofs(together([entry.judged for entry in entries]))
     summaries = [

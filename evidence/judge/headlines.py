@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from evidence.judge.record import Record
+from evidence.judge.record import JudgedRecord
 from evidence.records.facts import Document, Facts
 from schemas.problems import formats
 from schemas.problems.formats import NOTHING
@@ -46,7 +46,7 @@ class Headline:
         return text if self.lenient is None else f"{text}; leniently {_WRITTEN[self.unit](self.lenient)}"
 
 
-def headlines(record: Record) -> tuple[Headline, ...]:
+def headlines(record: JudgedRecord) -> tuple[Headline, ...]:
     """Return the figures of a run, always the same ones in the same order.
 
     Those of another tool's run are as its files state them; its scores are not computed again, so it has none.

@@ -33,7 +33,7 @@ _LARGEST = 1e300
 
 
 @dataclass(frozen=True, kw_only=True)
-class Record:
+class JudgedRecord:
     """A run as it may be shown.
 
     Attributes:
@@ -53,7 +53,7 @@ class Record:
     findings: tuple[Problem, ...]
 
 
-def record_of(facts: Facts, findings: Sequence[Problem]) -> Record:
+def record_of(facts: Facts, findings: Sequence[Problem]) -> JudgedRecord:
     """Return what may be shown of a run, from its facts and everything that was found in it."""
     view = facts.run.foreign()
     if view is None:
@@ -63,7 +63,7 @@ def record_of(facts: Facts, findings: Sequence[Problem]) -> Record:
         shown, withheld = facts, ()
         figures = replace(figures_of(view), run_id=text_at(facts.run.imported, "run_id"))
         unscored = "another tool's run: its answers were not scored here"
-    return Record(
+    return JudgedRecord(
         facts=shown, figures=figures, withheld=withheld, sources=view, unscored=unscored, findings=tuple(findings)
     )
 

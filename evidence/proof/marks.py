@@ -28,7 +28,7 @@ Steps = tuple[int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stated:
+class Repeatable:
     """How much there is of a run to be repeated."""
 
     first_step: int = 0
@@ -45,7 +45,7 @@ class Stated:
 class Marks:
     """What was repeated of a run, by one receipt or by several."""
 
-    of: Stated
+    of: Repeatable
     trained: int = 0
     """Answers of the trained model that were given again."""
     untrained: int = 0
@@ -153,13 +153,13 @@ class Marks:
         return f"{self.steps:,} of {counted(self.steps_of, 'step')}"
 
 
-def stated_of(folder: Path) -> Stated:
+def stated_of(folder: Path) -> Repeatable:
     """Return how much a run states; zeros for documents that cannot be read, or are not valid."""
     manifest = _valid(folder / layout.MANIFEST, "run_manifest")
     summary = _valid(folder / layout.EVAL_SUMMARY, "eval_summary")
     parent, training = manifest.get("parent"), manifest.get("training")
     baseline = summary.get("baseline")
-    return Stated(
+    return Repeatable(
         first_step=parent["step"] if parent else 0,
         last_step=training["steps_done"] if training else 0,
         evaluated_step=summary["checkpoint"]["step"] if summary else None,
@@ -173,7 +173,7 @@ def _valid(path: Path, kind: str) -> dict[str, Any]:
     return {} if document.value is None or document.problems else document.value
 
 
-def marks_of(receipt: dict[str, Any], of: Stated) -> Marks:
+def marks_of(receipt: dict[str, Any], of: Repeatable) -> Marks:
     """Return what a receipt covers of a run.
 
     One of version 1.1 or before counts its drawn answers alone; a challenge drew them from the trained model's. What
@@ -194,7 +194,7 @@ def marks_of(receipt: dict[str, Any], of: Stated) -> Marks:
     )
 
 
-def together(marks: Sequence[Marks], of: Stated) -> Marks:
+def together(marks: Sequence[Marks], of: Repeatable) -> Marks:
     """Return what several receipts cover of one run: the most answers, and all steps of any."""
     return Marks(
         of=of,
@@ -205,7 +205,7 @@ def together(marks: Sequence[Marks], of: Stated) -> Marks:
     )
 
 
-def merged(parts: Iterable[Steps], of: Stated) -> tuple[Steps, ...]:
+def merged(parts: Iterable[Steps], of: Repeatable) -> tuple[Steps, ...]:
     """Return parts of a training as parts that are apart, in order; none counts twice or lies outside of the run.
 
     Example:

@@ -63,7 +63,7 @@ _LEFT_TO_THE_PROGRAM = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Agreement:
+class EffectiveSetting:
     """One key of the configuration: what was asked for and what came of it."""
 
     declared: Any
@@ -106,7 +106,7 @@ def pointer_of(manifest: Mapping[str, Any], key: str) -> str:
     return "/" + ("effective." + key if manifest.get("effective") is not None else PLACES[key]).replace(".", "/")
 
 
-def agreements(config: Mapping[str, Any] | None, manifest: Mapping[str, Any] | None) -> dict[str, Agreement]:
+def agreements(config: Mapping[str, Any] | None, manifest: Mapping[str, Any] | None) -> dict[str, EffectiveSetting]:
     """Return each key that is declared or effective, in the order of the configuration, with whether both agree.
 
     Args:
@@ -121,7 +121,7 @@ def agreements(config: Mapping[str, Any] | None, manifest: Mapping[str, Any] | N
     }
 
 
-def _agreement(key: str, declared: Mapping[str, Any], effective: Mapping[str, Any], pointer: str) -> Agreement:
+def _agreement(key: str, declared: Mapping[str, Any], effective: Mapping[str, Any], pointer: str) -> EffectiveSetting:
     asked: Any = declared.get(key)
     came: Any = effective.get(key)
     state: State = "same"
@@ -137,7 +137,7 @@ def _agreement(key: str, declared: Mapping[str, Any], effective: Mapping[str, An
         single = effective.get("mesh.devices") == 1
         state = "open" if single else state
         remark = "One device: there is nothing to divide." if single else "No array was divided over the devices."
-    return Agreement(declared=asked, effective=came, state=state, pointer=pointer, remark=remark)
+    return EffectiveSetting(declared=asked, effective=came, state=state, pointer=pointer, remark=remark)
 
 
 def alike(key: str, declared: Any, effective: Any) -> bool:

@@ -19,7 +19,7 @@ from evidence.records.theirs import entries, is_weights, read_foreign
 from evidence.run import layout
 from evidence.run.write import not_written, write_json
 from foreign import rules
-from foreign.readers.statement import Source
+from foreign.readers.statement import Citation
 from foreign.readers.view import ForeignRun
 from schemas.catalog import VERSION, schema
 from schemas.problems.problem import Problem, ProblemError
@@ -118,7 +118,7 @@ def contents(view: ForeignRun) -> dict[str, Any]:
     }
 
 
-def _source(source: Source) -> dict[str, Any]:
+def _source(source: Citation) -> dict[str, Any]:
     return {"file": source.file, "line": source.line, "pointer": source.pointer}
 
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from evidence.records.facts import Document, Facts
 from evidence.records.values import value_at
 from evidence.run import layout
-from foreign.readers.statement import Kind, Source, Statement
+from foreign.readers.statement import Citation, Kind, Statement
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class FactPlace:
     """Where a fact stands: in a document, or in the field of an event of the log."""
 
     document: str
@@ -34,82 +34,84 @@ class Place:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fact:
+class FactPlaces:
     """One fact of a run: the place that leads, and those that repeat it."""
 
     name: str
-    leads: Place
-    also: tuple[Place, ...]
+    leads: FactPlace
+    also: tuple[FactPlace, ...]
 
 
-def _manifest(at: str) -> Place:
-    return Place(document=layout.MANIFEST, at=at, if_stated=True)
+def _manifest(at: str) -> FactPlace:
+    return FactPlace(document=layout.MANIFEST, at=at, if_stated=True)
 
 
-def _logged(at: str) -> Place:
-    return Place(document=layout.LOG, at=at)
+def _logged(at: str) -> FactPlace:
+    return FactPlace(document=layout.LOG, at=at)
 
 
-def _planned(at: str, *, if_stated: bool = False) -> Place:
-    return Place(document=layout.PLAN, at=at, if_stated=if_stated)
+def _planned(at: str, *, if_stated: bool = False) -> FactPlace:
+    return FactPlace(document=layout.PLAN, at=at, if_stated=if_stated)
 
 
-def _summary(at: str) -> Place:
-    return Place(document=layout.EVAL_SUMMARY, at=at, if_stated=True)
+def _summary(at: str) -> FactPlace:
+    return FactPlace(document=layout.EVAL_SUMMARY, at=at, if_stated=True)
 
 
 TABLE = (
-    Fact(
+    FactPlaces(
         name="device.platform",
         leads=_manifest("/devices/platform"),
         also=(_planned("/target/platform"), _logged("devices_chosen/platform")),
     ),
-    Fact(name="device.kind", leads=_manifest("/devices/kind"), also=(_planned("/target/name"),)),
-    Fact(
+    FactPlaces(name="device.kind", leads=_manifest("/devices/kind"), also=(_planned("/target/name"),)),
+    FactPlaces(
         name="device.memory_bytes",
         leads=_manifest("/devices/memory_bytes"),
         also=(_planned("/target/memory_bytes", if_stated=True),),
     ),
-    Fact(
+    FactPlaces(
         name="device.count",
         leads=_manifest("/devices/count"),
         also=(_planned("/target/devices"), _logged("devices_chosen/count")),
     ),
-    Fact(name="run.forced", leads=_manifest("/training/forced"), also=(_planned("/forced"),)),
-    Fact(name="plan.need_bytes", leads=_planned("/need_bytes", if_stated=True), also=(_logged("planned/need_bytes"),)),
-    Fact(
+    FactPlaces(name="run.forced", leads=_manifest("/training/forced"), also=(_planned("/forced"),)),
+    FactPlaces(
+        name="plan.need_bytes", leads=_planned("/need_bytes", if_stated=True), also=(_logged("planned/need_bytes"),)
+    ),
+    FactPlaces(
         name="result.compile_seconds",
         leads=_manifest("/result/compile_seconds"),
         also=(_logged("compiled/compile_seconds"),),
     ),
-    Fact(name="model.family", leads=_manifest("/model/family"), also=(_logged("compiled/family"),)),
-    Fact(
+    FactPlaces(name="model.family", leads=_manifest("/model/family"), also=(_logged("compiled/family"),)),
+    FactPlaces(
         name="model.weights_sha256",
         leads=_manifest("/model/weights_sha256"),
         also=(_logged("compiled/weights_sha256"),),
     ),
-    Fact(
+    FactPlaces(
         name="training.state_bytes",
         leads=_manifest("/training/donation/state_bytes"),
         also=(_logged("compiled/state_bytes"),),
     ),
-    Fact(
+    FactPlaces(
         name="training.aliased_bytes",
         leads=_manifest("/training/donation/aliased_bytes"),
         also=(_logged("compiled/aliased_bytes"),),
     ),
-    Fact(
+    FactPlaces(
         name="result.train_seconds", leads=_manifest("/result/train_seconds"), also=(_logged("trained/train_seconds"),)
     ),
-    Fact(
+    FactPlaces(
         name="result.peak_memory_bytes",
         leads=_manifest("/result/peak_memory_bytes"),
         also=(_logged("trained/peak_memory_bytes"),),
     ),
-    Fact(
+    FactPlaces(
         name="evaluation.set_sha256", leads=_summary("/eval_set/sha256"), also=(_logged("evaluated/eval_set_sha256"),)
     ),
-    Fact(
+    FactPlaces(
         name="evaluation.params_sha256",
         leads=_summary("/checkpoint/params_sha256"),
         also=(_logged("evaluated/params_sha256"),),
@@ -132,7 +134,7 @@ def pairs_of(facts: Facts) -> Iterator[tuple[Statement, Statement]]:
     yield from _settings(facts)
 
 
-def _said(facts: Facts, name: str, place: Place) -> Iterator[Statement]:
+def _said(facts: Facts, name: str, place: FactPlace) -> Iterator[Statement]:
     if place.document == layout.LOG:
         event, field = place.event
         for line, record in enumerate(facts.log or (), start=1):
@@ -162,7 +164,7 @@ def _settings(facts: Facts) -> Iterator[tuple[Statement, Statement]]:
             given[key] = (index + (word == "--set"), value)
     for key, (index, text) in given.items():
         pointer = "/" + key.replace(".", "/")
-        for lead in _said(facts, f"setting.{key}", Place(document=layout.CONFIG, at=pointer)):
+        for lead in _said(facts, f"setting.{key}", FactPlace(document=layout.CONFIG, at=pointer)):
             value = _value(text)
             if not isinstance(value, dict | list):
                 pointer = f"/command/{index}"
@@ -191,4 +193,4 @@ def _statement(
     name: str, value: object, file: str, pointer: str, *, line: int | None = None, kind: Kind = "effective"
 ) -> Statement:
     scalar = value if value is None or isinstance(value, str | int | float | bool) else json.dumps(value)
-    return Statement(fact=name, value=scalar, source=Source(file=file, line=line, pointer=pointer), kind=kind)
+    return Statement(fact=name, value=scalar, source=Citation(file=file, line=line, pointer=pointer), kind=kind)

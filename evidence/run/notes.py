@@ -60,7 +60,7 @@ class Notes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class NotesEdit:
     """What is to be changed; the rest stays as it is.
 
     Attributes:
@@ -93,7 +93,7 @@ def read_notes(folder: Path) -> Notes:
     return notes_in(read.value)
 
 
-def change_notes(folders: Sequence[Path], change: Change, now: datetime) -> list[Notes]:
+def change_notes(folders: Sequence[Path], change: NotesEdit, now: datetime) -> list[Notes]:
     """Change the notes of runs in one way and return them; what would not change is not written.
 
     Args:
@@ -120,7 +120,7 @@ def change_notes(folders: Sequence[Path], change: Change, now: datetime) -> list
     return [_change(folder, change, now) for folder in folders]
 
 
-def _change(folder: Path, change: Change, now: datetime) -> Notes:
+def _change(folder: Path, change: NotesEdit, now: datetime) -> Notes:
     before = read_notes(folder)
     after = _changed(before, change, now)
     if after == before:
@@ -133,7 +133,7 @@ def _change(folder: Path, change: Change, now: datetime) -> Notes:
     return after
 
 
-def change_problems(change: Change) -> list[Problem]:
+def change_problems(change: NotesEdit) -> list[Problem]:
     """Return what is wrong with a change, whatever the runs are."""
     problems = [_bad_tag(tag) for tag in change.add if not _TAG.search(tag)]
     if change.note is not None and len(change.note) > LONGEST_NOTE:
@@ -149,7 +149,7 @@ def tags_in(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(part for part in re.split(r"[\s,]+", text) if part))
 
 
-def _changed(notes: Notes, change: Change, now: datetime) -> Notes:
+def _changed(notes: Notes, change: NotesEdit, now: datetime) -> Notes:
     tags = dict.fromkeys(tag for tag in (*notes.tags, *change.add) if tag not in change.remove)
     archived_at = notes.archived_at
     if change.archive is not None:

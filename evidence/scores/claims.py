@@ -13,7 +13,7 @@ LEVEL = 0.001
 
 
 @dataclass(frozen=True, kw_only=True)
-class Score:
+class ExactMatch:
     """Right answers of a number of items."""
 
     correct: int
@@ -36,7 +36,7 @@ class Score:
         return {"value": self.value, "n": self.n, "low": low, "high": high}
 
 
-def chance_of_less(claimed: Score, found: Score) -> float:
+def chance_of_less(claimed: ExactMatch, found: ExactMatch) -> float:
     """Return how likely so few right answers, or fewer, are if both sets are equally hard for one model.
 
     Fisher's exact test, one-sided: with `K = x₁ + x₂` right answers among `N = n₁ + n₂` items, those of the second set

@@ -36,7 +36,7 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Agreement:
+class StateDistance:
     """How far a fingerprint is from states that were computed again."""
 
     values: int
@@ -53,13 +53,13 @@ class Agreement:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tolerance:
+class StateTolerance:
     """What the same weights give elsewhere, at most."""
 
     far_share: float
     mean_steps: float
 
-    def holds(self, found: Agreement) -> bool:
+    def holds(self, found: StateDistance) -> bool:
         """Return whether states agree with a fingerprint."""
         return found.far_share <= self.far_share and found.mean_steps <= self.mean_steps
 
@@ -92,7 +92,7 @@ def fingerprint_of(states: NDArray[Any]) -> str | None:
     return base64.b64encode(b"".join(parts)).decode("ascii")
 
 
-def agreement(fingerprint: str, states: NDArray[Any]) -> Agreement:
+def agreement(fingerprint: str, states: NDArray[Any]) -> StateDistance:
     """Return how far a fingerprint is from states that were computed again.
 
     Args:
@@ -126,10 +126,10 @@ def agreement(fingerprint: str, states: NDArray[Any]) -> Agreement:
     raise ValueError(message)
 
 
-def _agreement_of(steps: Ints) -> Agreement:
+def _agreement_of(steps: Ints) -> StateDistance:
     near = steps[steps <= FAR_STEPS]
     mean = float(near.mean()) if len(near) else 0.0
-    return Agreement(values=len(steps), far=len(steps) - len(near), mean_steps=mean)
+    return StateDistance(values=len(steps), far=len(steps) - len(near), mean_steps=mean)
 
 
 def _windows(states: NDArray[np.float32]) -> Iterator[tuple[NDArray[np.float32], Ints]]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from foreign import rules
 from foreign.readers.keys import SHARES_OF_RIGHT_ANSWERS
 from foreign.readers.text import agree
-from foreign.readers.view import ForeignRun, Prediction, Score, found_at
+from foreign.readers.view import ForeignRun, ForeignScore, Prediction, found_at
 from schemas.problems.problem import Problem
 from schemas.problems.words import counted, shown
 
@@ -92,10 +92,10 @@ def _are_drawn_again(answers: Sequence[Prediction]) -> bool:
     return len(set(ids)) < len(ids)
 
 
-def _shares(view: ForeignRun, count: int) -> dict[str, list[Score]]:
+def _shares(view: ForeignRun, count: int) -> dict[str, list[ForeignScore]]:
     """Return the scores of each file that are shares of right answers, of this model and of all these answers."""
     items = {fact.source.file: fact.value for fact in view.facts_named("evaluation.items")}
-    of_file: dict[str, list[Score]] = defaultdict(list)
+    of_file: dict[str, list[ForeignScore]] = defaultdict(list)
     for score in view.scores:
         file = score.source.file
         of_more = isinstance(stated := items.get(file, 0), int | float) and stated > count
@@ -105,14 +105,14 @@ def _shares(view: ForeignRun, count: int) -> dict[str, list[Score]]:
     return of_file
 
 
-def _is_of_training(view: ForeignRun, score: Score) -> bool:
+def _is_of_training(view: ForeignRun, score: ForeignScore) -> bool:
     """Return whether a log goes on with training after a score: then it is not of the answers at the end."""
     rows = view.files[score.source.file].metrics
     last = max((row.source.line or 0 for row in rows), default=0)
     return score.source.pointer is None and (score.source.line or 0) < last
 
 
-def _not_following(scores: Sequence[Score], share: float) -> Iterator[Score]:
+def _not_following(scores: Sequence[ForeignScore], share: float) -> Iterator[ForeignScore]:
     """Yield the scores of a file that the answers do not give.
 
     A log may state a score of several evaluations, and the answers are of one of them. Letter for letter and by a
@@ -126,7 +126,7 @@ def _not_following(scores: Sequence[Score], share: float) -> Iterator[Score]:
             yield score
 
 
-def _follows(score: Score, share: float) -> bool:
+def _follows(score: ForeignScore, share: float) -> bool:
     """Return whether a score is a share of answers; a percent, and a number of answers, state it to two decimals."""
     is_percent = score.value > 1 or score.note is not None
     return agree(score.value / 100 if score.value > 1 else score.value, share, decimals_stated=2 if is_percent else 0)

@@ -15,7 +15,7 @@ from foreign.checks.pairs import contradicting_pairs
 from foreign.readers.follows import interval_of
 from foreign.readers.keys import is_timing, split_name
 from foreign.readers.rows import course_of, goes_on, loss_series
-from foreign.readers.statement import Fact, Scalar, Source
+from foreign.readers.statement import Citation, Fact, Scalar
 from foreign.readers.table import table_of
 from foreign.readers.text import agree
 from foreign.readers.view import ForeignRun, MetricRow, found_at
@@ -212,7 +212,7 @@ def _are_of_ranks(one: str, other: str) -> bool:
 
 def _problem(view: ForeignRun, name: str, at: str, one: Point, two: Point) -> Problem:
     values = f"{shown(one[0])} in {one[1].source} and {shown(two[0])} in {two[1].source}"
-    place = Source(file=two[1].source.file, line=two[1].source.line)
+    place = Citation(file=two[1].source.file, line=two[1].source.line)
     return found_at(view, place, rules.STATED_TWICE, f"The {name} at {at} is {values}.")
 
 

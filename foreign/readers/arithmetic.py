@@ -9,7 +9,7 @@ from typing import Any
 
 from foreign.readers.keys import SHARES_OF_RIGHT_ANSWERS, plain
 from foreign.readers.scores import metric_and_scope
-from foreign.readers.statement import Scope, Source, Statement
+from foreign.readers.statement import Citation, Scope, Statement
 from foreign.readers.text import agree
 
 _RIGHT = ("correct", "num_correct", "n_correct", "correct_count", "total_correct", "correct_answers", "right")
@@ -38,7 +38,7 @@ BINARY = ("acc", "acc_norm", "exact_match", "em")
 """Metrics of lm-eval whose every sample is 0 or 1, so that their standard error follows from value and number."""
 
 
-def from_counts(numbers: Mapping[str, float], groups: str, source: Source) -> Iterator[Statement]:
+def from_counts(numbers: Mapping[str, float], groups: str, source: Citation) -> Iterator[Statement]:
     """Yield the share of right answers that two counts of a group give, as an accuracy.
 
     Args:
@@ -72,7 +72,7 @@ def from_counts(numbers: Mapping[str, float], groups: str, source: Source) -> It
             )
 
 
-def from_speeds(numbers: Mapping[str, float], source: Source) -> Iterator[Statement]:
+def from_speeds(numbers: Mapping[str, float], source: Citation) -> Iterator[Statement]:
     """Yield steps and items that speed and time of the Hugging Face Trainer give."""
     known = (
         ("train_steps_per_second", "train_runtime", "training.steps_planned"),
@@ -97,7 +97,7 @@ def from_speeds(numbers: Mapping[str, float], source: Source) -> Iterator[Statem
         )
 
 
-def from_loss(numbers: Mapping[str, float], groups: str, source: Source) -> Iterator[Statement]:
+def from_loss(numbers: Mapping[str, float], groups: str, source: Citation) -> Iterator[Statement]:
     """Yield the perplexity that the loss of an evaluation gives: its exponential."""
     loss = numbers.get("eval_loss")
     name = next((name for name in ("perplexity", "eval_perplexity") if name in numbers), None)
@@ -124,7 +124,7 @@ def from_loss(numbers: Mapping[str, float], groups: str, source: Source) -> Iter
     )
 
 
-def from_precision(numbers: Mapping[str, float], groups: str, source: Source) -> Iterator[Statement]:
+def from_precision(numbers: Mapping[str, float], groups: str, source: Citation) -> Iterator[Statement]:
     """Yield how large an F1 is at most: the middle of precision and recall, of one class and of the mean of several.
 
     Source: the harmonic mean is not above the arithmetic one.
@@ -150,7 +150,7 @@ def from_precision(numbers: Mapping[str, float], groups: str, source: Source) ->
 
 
 def from_parts(
-    value: Mapping[str, Any], numbers: Mapping[str, float], groups: str, source: Source
+    value: Mapping[str, Any], numbers: Mapping[str, float], groups: str, source: Citation
 ) -> Iterator[Statement]:
     """Yield between what a share of right answers lies, as those of its categories give it; with counts, which it is.
 
@@ -208,7 +208,7 @@ def _between(low: float, high: float) -> str:
 
 
 def standard_error(
-    name: str, value: float, stated: float, items: float, source: Source, scope: Scope
+    name: str, value: float, stated: float, items: float, source: Citation, scope: Scope
 ) -> Iterator[Statement]:
     """Yield a stated standard error of a share, and the one that the share and the number of its items give.
 

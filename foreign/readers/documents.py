@@ -22,10 +22,10 @@ from foreign.readers.keys import (
 )
 from foreign.readers.rows import is_metric_row, is_trainer_summary, row_values
 from foreign.readers.settings import is_command, settings_of
-from foreign.readers.statement import Fact, Scalar, Source, Statement
+from foreign.readers.statement import Citation, Fact, Scalar, Statement
 from foreign.readers.template import EXAMPLE_KEY, UNFILLED
 from foreign.readers.text import finite, number_of
-from foreign.readers.view import MetricRow, Score
+from foreign.readers.view import ForeignScore, MetricRow
 from schemas.problems.problem import Lines, pointer_to
 
 Path = tuple[str | int, ...]
@@ -58,7 +58,7 @@ MOST_LEVELS = 40
 
 
 @dataclass
-class Found:
+class DocumentWalk:
     """What a document gave, filled while it is walked."""
 
     file: str
@@ -71,7 +71,7 @@ class Found:
     """Whether the document describes a model, whose types and lengths are not those of a training."""
     facts: list[Fact] = field(default_factory=list)
     metrics: list[MetricRow] = field(default_factory=list)
-    scores: list[Score] = field(default_factory=list)
+    scores: list[ForeignScore] = field(default_factory=list)
     statements: list[Statement] = field(default_factory=list)
     """What figures of one group give for another one."""
     missing: list[str] = field(default_factory=list)
@@ -79,10 +79,10 @@ class Found:
     withheld: int = 0
     """Results that were not read, because the document is a form or an example."""
 
-    def source(self, path: Path) -> Source:
+    def source(self, path: Path) -> Citation:
         """Return the source of a value of the document."""
         pointer = pointer_to(path)
-        return Source(file=self.file, line=self.lines(pointer), pointer=pointer)
+        return Citation(file=self.file, line=self.lines(pointer), pointer=pointer)
 
     def fact(self, name: str, value: Scalar, path: Path, *, flag: str | None = None, **more: Any) -> None:
         """Add a fact, unless it is a result of a form; of a command line, the flag that states it."""
@@ -112,10 +112,12 @@ class Found:
             return
         is_share = not any(word in name for word in ("loss", "perplexity", "bleu", "rouge", "reward"))
         note = "Above 1 without a percent sign; left as it is." if value > 1 and is_share else None
-        self.scores.append(Score(name=name, value=value, source=self.source(path), checkpoint=checkpoint, note=note))
+        self.scores.append(
+            ForeignScore(name=name, value=value, source=self.source(path), checkpoint=checkpoint, note=note)
+        )
 
 
-def walk(value: Any, found: Found, path: Path = (), checkpoint: str | None = None) -> None:
+def walk(value: Any, found: DocumentWalk, path: Path = (), checkpoint: str | None = None) -> None:
     """Add to `found` what a document, or a part of one, states."""
     if len(path) > MOST_LEVELS:
         return
@@ -138,7 +140,7 @@ def walk(value: Any, found: Found, path: Path = (), checkpoint: str | None = Non
             _leaf(key, item, found, place, checkpoint, is_summary=is_trainer_summary(value))
 
 
-def _walk_group(item: Any, found: Found, place: Path, checkpoint: str | None) -> None:
+def _walk_group(item: Any, found: DocumentWalk, place: Path, checkpoint: str | None) -> None:
     key = str(place[-1])
     if is_command(key, item):
         for name, given, key in settings_of(item):
@@ -147,7 +149,7 @@ def _walk_group(item: Any, found: Found, place: Path, checkpoint: str | None) ->
         walk(item, found, place, key if _CHECKPOINT.fullmatch(key) else checkpoint)
 
 
-def _note_adapter(value: dict[str, Any], found: Found, path: Path) -> None:
+def _note_adapter(value: dict[str, Any], found: DocumentWalk, path: Path) -> None:
     """Add the rank of an adapter_config.json, whose key is only `r`, and that a batch was found by trying."""
     if "peft_type" in value and isinstance(value.get("r"), int):
         found.fact("lora.rank", value["r"], (*path, "r"))
@@ -156,13 +158,13 @@ def _note_adapter(value: dict[str, Any], found: Found, path: Path) -> None:
         found.statements.append(Statement(fact="training.batch_is_found", value=True, source=place, kind="declared"))
 
 
-def _note_arithmetic(value: dict[str, Any], found: Found, path: Path) -> None:
+def _note_arithmetic(value: dict[str, Any], found: DocumentWalk, path: Path) -> None:
     """Add what the figures of one group say of each other."""
     if not found.results_too:
         return
     numbers = {plain(key): number for key, item in value.items() if (number := _number(item)) is not None}
     groups = "".join(f"{plain(part)}." for part in path if isinstance(part, str) and plain(part) not in _NO_GROUP)
-    source = found.source(path) if path else Source(file=found.file)
+    source = found.source(path) if path else Citation(file=found.file)
     found.statements += [
         *from_counts(numbers, groups, source),
         *from_speeds(numbers, source),
@@ -173,7 +175,7 @@ def _note_arithmetic(value: dict[str, Any], found: Found, path: Path) -> None:
     ]
 
 
-def _figures(value: dict[str, Any], found: Found) -> Iterator[Statement]:
+def _figures(value: dict[str, Any], found: DocumentWalk) -> Iterator[Statement]:
     """Yield the figures of a summary of the Hugging Face Trainer, which writes each one to two files."""
     for key, item in value.items():
         number = _number(item)
@@ -181,7 +183,7 @@ def _figures(value: dict[str, Any], found: Found) -> Iterator[Statement]:
             yield Statement(fact=f"figure.{key}", value=number, source=found.source((key,)), kind="measured")
 
 
-def _without_backend(value: dict[str, Any], found: Found, path: Path) -> dict[str, Any]:
+def _without_backend(value: dict[str, Any], found: DocumentWalk, path: Path) -> dict[str, Any]:
     """Return a dict without lm-eval's `model`, which is only the kind of backend, and add the model that it was."""
     if not isinstance(arguments := value.get("model_args"), str) or not (named := _PRETRAINED.search(arguments)):
         return value
@@ -203,7 +205,7 @@ def is_model(value: Any) -> bool:
     return isinstance(value, dict) and ("architectures" in value or "model_type" in value)
 
 
-def _row_or_group(item: dict[str, Any], found: Found, path: Path, checkpoint: str | None) -> None:
+def _row_or_group(item: dict[str, Any], found: DocumentWalk, path: Path, checkpoint: str | None) -> None:
     """Read one item of a list: a row with a step, a checkpoint's scores, or just a group."""
     label = next((f"{key} {item[key]}" for key in item if plain(key) in _ROW_KEYS), checkpoint)
     values = row_values(item)
@@ -225,7 +227,7 @@ def _row_or_group(item: dict[str, Any], found: Found, path: Path, checkpoint: st
     walk(item, found, path, label)
 
 
-def _leaf(key: str, value: Any, found: Found, path: Path, checkpoint: str | None, *, is_summary: bool) -> None:
+def _leaf(key: str, value: Any, found: DocumentWalk, path: Path, checkpoint: str | None, *, is_summary: bool) -> None:
     groups = [part for part in path[:-1] if isinstance(part, str)]
     if any(EXAMPLE_KEY.search(plain(part)) for part in (*groups, key)):
         return
@@ -247,7 +249,7 @@ def _leaf(key: str, value: Any, found: Found, path: Path, checkpoint: str | None
         _fact(name, value, found, path, is_of_checkpoint=checkpoint is not None)
 
 
-def _fact(name: str, value: Any, found: Found, path: Path, *, is_of_checkpoint: bool) -> None:
+def _fact(name: str, value: Any, found: DocumentWalk, path: Path, *, is_of_checkpoint: bool) -> None:
     if is_of_checkpoint and name.startswith(("result.", "training.steps", "training.epochs")):
         return  # It is said of one checkpoint, not of the run.
     if name in TEXT_FACTS:

@@ -11,9 +11,9 @@ from foreign.readers.arithmetic import BINARY, MOST_ITEMS, standard_error
 from foreign.readers.keys import SCORE_KEYS, plain
 from foreign.readers.predictions import text_of
 from foreign.readers.scores import metric_and_scope
-from foreign.readers.statement import Fact, Source, Statement
+from foreign.readers.statement import Citation, Fact, Statement
 from foreign.readers.text import finite
-from foreign.readers.view import FileReading, Prediction, Score
+from foreign.readers.view import FileReading, ForeignScore, Prediction
 from schemas.problems.problem import Lines, pointer_to
 from schemas.problems.words import counted
 
@@ -32,7 +32,7 @@ def read_samples(values: Sequence[tuple[int, dict[str, Any]]], file: str) -> Fil
     """Return the answers, and each score and number of items that they give."""
     answers = [
         Prediction(
-            source=Source(file=file, line=line),
+            source=Citation(file=file, line=line),
             id=text_of(row["doc_id"]),
             prompt=_question(row.get("doc")),
             expected=_expected(row["target"]),
@@ -48,7 +48,7 @@ def read_samples(values: Sequence[tuple[int, dict[str, Any]]], file: str) -> Fil
     first = next(iter(of_filter.values()))
     _, scope = metric_and_scope("acc", file)
     items = len({str(row["doc_id"]) for row in first})
-    statements.append(Statement(fact="evaluation.items", value=items, source=Source(file=file), scope=scope))
+    statements.append(Statement(fact="evaluation.items", value=items, source=Citation(file=file), scope=scope))
     return FileReading(tool=LM_EVAL, predictions=tuple(answers), statements=tuple(statements))
 
 
@@ -65,7 +65,7 @@ def _recomputed(name: str, rows: Sequence[dict[str, Any]], file: str) -> Iterato
         yield Statement(
             fact=f"score.{metric}",
             value=mean,
-            source=Source(file=file),
+            source=Citation(file=file),
             kind="measured",
             how="inferred",
             scope=scope,
@@ -87,7 +87,7 @@ def results_of(value: Any, file: str, lines: Lines) -> Iterator[Statement]:
             continue
         pointer = pointer_to(("n-samples", task, "effective"))
         _, scope = metric_and_scope(f"{plain(task)}.acc", file)
-        place = Source(file=file, line=lines(pointer), pointer=pointer)
+        place = Citation(file=file, line=lines(pointer), pointer=pointer)
         yield Statement(fact="evaluation.items", value=items, source=place, scope=scope)
         if isinstance(scores := results.get(task), dict):
             yield from _errors(task, scores, items, file, lines)
@@ -105,7 +105,7 @@ def _errors(task: str, scores: dict[str, Any], items: int, file: str, lines: Lin
             and 0 <= score <= 1
         ):
             pointer = pointer_to(("results", task, key))
-            place = Source(file=file, line=lines(pointer), pointer=pointer)
+            place = Citation(file=file, line=lines(pointer), pointer=pointer)
             _, scope = metric_and_scope(f"{plain(task)}.{name}", file)
             yield from standard_error(f"{task}.{name}.{filtered}", float(score), error, items, place, scope)
 
@@ -140,7 +140,7 @@ def is_record(values: Sequence[Numbered]) -> bool:
 def read_record(values: Sequence[Numbered], file: str) -> FileReading:
     """Return what a record states: facts, the answers, the scores of its report, and the one that its answers give."""
     facts: list[Fact] = []
-    scores: list[Score] = []
+    scores: list[ForeignScore] = []
     items: list[Statement] = []
     matches: list[tuple[int, dict[str, Any]]] = []
     sampled: dict[str, dict[str, Any]] = {}
@@ -148,7 +148,7 @@ def read_record(values: Sequence[Numbered], file: str) -> FileReading:
         if not isinstance(row, dict):
             continue
         if isinstance(row.get("spec"), dict):
-            facts += _facts(row["spec"], Source(file=file, line=line))
+            facts += _facts(row["spec"], Citation(file=file, line=line))
         elif isinstance(row.get("final_report"), dict):
             scores += _report(row["final_report"], file, line)
             items += _items(row["final_report"], file, line)
@@ -166,7 +166,7 @@ def read_record(values: Sequence[Numbered], file: str) -> FileReading:
     )
 
 
-def _facts(spec: dict[str, Any], source: Source) -> Iterator[Fact]:
+def _facts(spec: dict[str, Any], source: Citation) -> Iterator[Fact]:
     functions = spec.get("completion_fns")
     if isinstance(functions, list) and len(functions) == 1 and isinstance(functions[0], str):
         yield Fact(name="evaluation.model", value=functions[0], source=source)
@@ -178,14 +178,14 @@ def _facts(spec: dict[str, Any], source: Source) -> Iterator[Fact]:
         yield Fact(name="evaluation.seed", value=seed, source=source)
 
 
-def _report(report: dict[str, Any], file: str, line: int) -> Iterator[Score]:
+def _report(report: dict[str, Any], file: str, line: int) -> Iterator[ForeignScore]:
     for key, value in report.items():
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if is_number and plain(key) in ("accuracy", "acc", "score", "f1_score", "exact_match"):
             number = finite(value)
             if number is not None:
-                source = Source(file=file, line=line, pointer=f"/final_report/{key}")
-                yield Score(name=plain(key), value=number, source=source)
+                source = Citation(file=file, line=line, pointer=f"/final_report/{key}")
+                yield ForeignScore(name=plain(key), value=number, source=source)
 
 
 def _items(report: dict[str, Any], file: str, line: int) -> Iterator[Statement]:
@@ -193,7 +193,7 @@ def _items(report: dict[str, Any], file: str, line: int) -> Iterator[Statement]:
     for key in ("count", "total", "num_samples", "n_samples"):
         value = report.get(key)
         if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_ITEMS:
-            source = Source(file=file, line=line, pointer=f"/final_report/{key}")
+            source = Citation(file=file, line=line, pointer=f"/final_report/{key}")
             yield Statement(fact="evaluation.items", value=value, source=source)
 
 
@@ -201,7 +201,7 @@ def _answer(line: int, row: dict[str, Any], sampling: dict[str, Any], file: str)
     data = row["data"]
     output = data.get("sampled", sampling.get("sampled"))
     return Prediction(
-        source=Source(file=file, line=line),
+        source=Citation(file=file, line=line),
         id=text_of(row.get("sample_id")),
         prompt=_prompt(sampling.get("prompt")),
         expected=text_of(data.get("expected")),
@@ -229,7 +229,7 @@ def _given(answers: Sequence[Prediction], file: str) -> Iterator[Statement]:
     yield Statement(
         fact=f"score.{metric}",
         value=share,
-        source=Source(file=file),
+        source=Citation(file=file),
         kind="measured",
         how="inferred",
         scope=scope,

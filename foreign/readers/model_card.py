@@ -15,8 +15,8 @@ from typing import Any
 from foreign.readers.keys import is_score, plain
 from foreign.readers.scores import CourseTable, ScoreTable, metric_and_scope
 from foreign.readers.settings import key_value, score_of
-from foreign.readers.statement import Scalar, Scope, Source, Statement
-from foreign.readers.text import Line, Text, finite, number_of
+from foreign.readers.statement import Citation, Scalar, Scope, Statement
+from foreign.readers.text import LogLine, Text, finite, number_of
 from foreign.readers.view import FileReading
 
 _CARD = re.compile(r"^(?:readme|model[-_ ]?card)(?:\.md|\.markdown)$", re.IGNORECASE)
@@ -107,18 +107,18 @@ def _statements(text: Text, file: str) -> Iterator[Statement]:
         in_results = in_results or _RESULTS.search(line.text) is not None
         said = re.sub(r"[*`_]{2,}|`", "", line.text).strip()
         if measured := course.values(said):
-            source = Source(file=file, line=line.number)
+            source = Citation(file=file, line=line.number)
             for name, value in measured.items():
                 yield Statement(fact=f"figure.{name}", value=value, source=source, kind="remark")
             continue
         if scored := table.score(said):
             name, value, words = scored
             metric, scope = metric_and_scope(name, file)
-            source = Source(file=file, line=line.number)
+            source = Citation(file=file, line=line.number)
             scope = replace(scope, words=scope.words | words)
             yield Statement(fact=f"score.{metric}", value=value, source=source, kind="remark", scope=scope)
             continue
-        yield from _of_line(Line(number=line.number, text=_cells(said)), file, of_evaluation=in_results)
+        yield from _of_line(LogLine(number=line.number, text=_cells(said)), file, of_evaluation=in_results)
 
 
 def _cells(text: str) -> str:
@@ -127,8 +127,8 @@ def _cells(text: str) -> str:
     return f"{cells[0]}: {cells[1]}" if len(cells) == 2 else re.sub(r"^[-*+]\s+", "", text)
 
 
-def _of_line(line: Line, file: str, *, of_evaluation: bool) -> Iterator[Statement]:
-    source = Source(file=file, line=line.number)
+def _of_line(line: LogLine, file: str, *, of_evaluation: bool) -> Iterator[Statement]:
+    source = Citation(file=file, line=line.number)
     if _NOT_SAID.search(line.text):
         return
     if score := _score(line.text):
@@ -204,7 +204,7 @@ def of_model_index(text: Text, file: str) -> Iterator[Statement]:
             continue
         line = next((one.number for one in text.lines() if f"value: {value}" in one.text), None)
         kind, scope = metric_and_scope(f"eval_{name}", file)
-        source = Source(file=file, line=line)
+        source = Citation(file=file, line=line)
         yield Statement(fact=f"score.{kind}", value=float(value), source=source, kind="remark", scope=scope)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from foreign.readers.keys import plain
-from foreign.readers.statement import Source
+from foreign.readers.statement import Citation
 from foreign.readers.view import Prediction
 from schemas.problems.problem import Lines
 
@@ -88,7 +88,7 @@ _OF_ANSWERS = re.compile(r"pred|output|generat|respons|answer|eval|result|sample
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answers:
+class PredictionList:
     """Answers inside a document."""
 
     where: str | None
@@ -97,7 +97,7 @@ class Answers:
     """The answers."""
 
 
-def predictions_in(value: Any, file: str, lines: Lines) -> Answers:
+def predictions_in(value: Any, file: str, lines: Lines) -> PredictionList:
     """Return the answers of a document that is a list of them, or holds one under a usual name."""
     lists = [("", value)] if isinstance(value, list) else []
     if isinstance(value, dict):
@@ -107,13 +107,13 @@ def predictions_in(value: Any, file: str, lines: Lines) -> Answers:
         numbered = [(index, item) for index, item in enumerate(items)]
         rows = _read(numbered, file, lambda index, prefix=prefix: _place(file, lines, f"{prefix}/{index}"))
         if rows:
-            return Answers(where=key, rows=rows)
-    return Answers(where=None, rows=())
+            return PredictionList(where=key, rows=rows)
+    return PredictionList(where=None, rows=())
 
 
 def predictions_of(values: Sequence[tuple[int, Any]], file: str) -> tuple[Prediction, ...]:
     """Return the answers of rows with their lines; empty where the rows are something else."""
-    return _read(values, file, lambda line: Source(file=file, line=line))
+    return _read(values, file, lambda line: Citation(file=file, line=line))
 
 
 def _read(values: Sequence[tuple[int, Any]], file: str, source: Any) -> tuple[Prediction, ...]:
@@ -145,7 +145,7 @@ def _output_key(names: set[str], file: str) -> str | None:
     return None
 
 
-def _prediction(row: dict[str, Any], output: str | None, source: Source) -> Prediction:
+def _prediction(row: dict[str, Any], output: str | None, source: Citation) -> Prediction:
     expected = _first(row, _EXPECTED)
     if expected is None and output not in (None, "answer") and "answer" in row:
         expected = row["answer"]
@@ -205,5 +205,5 @@ def _truth(value: Any) -> bool | None:
     return bool(value) if isinstance(value, bool | int | float) and value in (0, 1) else None
 
 
-def _place(file: str, lines: Lines, pointer: str) -> Source:
-    return Source(file=file, line=lines(pointer), pointer=pointer)
+def _place(file: str, lines: Lines, pointer: str) -> Citation:
+    return Citation(file=file, line=lines(pointer), pointer=pointer)

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from foreign.readers.keys import metric_of
-from foreign.readers.statement import Source, Statement
+from foreign.readers.statement import Citation, Statement
 from foreign.readers.text import finite, number_of
 from foreign.readers.view import ForeignRun, MetricRow
 
@@ -111,7 +111,7 @@ def _clock(view: ForeignRun) -> Iterator[Statement]:
         )
 
 
-def _at_most(seconds: float, source: Source, told: str) -> Statement:
+def _at_most(seconds: float, source: Citation, told: str) -> Statement:
     """Return that a training took no longer than what was around it; clocks start and stop at different moments."""
     most = max(seconds, 0.0) * 1.1 + 60.0
     return Statement(

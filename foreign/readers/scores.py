@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from foreign.readers.keys import BEST_OF_EVALUATION, SCORE_KEYS, is_score, metric_of, plain, split_name
 from foreign.readers.statement import Scope
 from foreign.readers.text import number_of
-from foreign.readers.view import Score
+from foreign.readers.view import ForeignScore
 
 _SPLITS = {
     **dict.fromkeys(("eval", "val", "valid", "validation", "dev", "evaluation"), "eval"),
@@ -96,7 +96,7 @@ def metric_and_scope(name: str, file: str, *, checkpoint: str | None = None) -> 
     )
 
 
-def identity(score: Score) -> tuple[str, Scope]:
+def identity(score: ForeignScore) -> tuple[str, Scope]:
     """Return metric and scope of a score."""
     return metric_and_scope(score.name, score.source.file, checkpoint=score.checkpoint)
 

@@ -20,7 +20,7 @@ person wrote about it."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class Citation:
     """Where something stands."""
 
     file: str
@@ -45,7 +45,7 @@ class Fact:
     """What it is about, in our words: `model.name`, `training.steps_planned`, `result.mean_loss`."""
     value: Scalar
     """The value, as the source has it."""
-    source: Source
+    source: Citation
     """Where it stands."""
     how: How = "stated"
     """Whether it is stated or inferred."""
@@ -95,7 +95,7 @@ class Statement:
     """What it is about: `model.name`, `result.mean_loss`, `score.accuracy`."""
     value: Scalar | None
     """The value; of a range, one end. None: the source says null."""
-    source: Source
+    source: Citation
     """Where it stands."""
     kind: Kind = "effective"
     """Who says it."""

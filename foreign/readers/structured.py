@@ -11,7 +11,7 @@ from typing import Any
 from foreign import rules
 from foreign.readers.documents import (
     MEAN_NOTE,
-    Found,
+    DocumentWalk,
     is_evaluation,
     is_model,
     walk,
@@ -19,7 +19,7 @@ from foreign.readers.documents import (
 from foreign.readers.evaluation_tools import is_record, is_samples, read_record, read_samples, results_of
 from foreign.readers.predictions import predictions_in, predictions_of
 from foreign.readers.rows import is_metric_row, is_trainer_summary, row_values
-from foreign.readers.statement import Fact, Source
+from foreign.readers.statement import Citation, Fact
 from foreign.readers.template import is_example_name, remark_of, unfilled
 from foreign.readers.text import Text, finite
 from foreign.readers.training_tools import is_history, read_history
@@ -51,8 +51,8 @@ def is_trainer_state(value: Any) -> bool:
 def read_trainer_state(value: dict[str, Any], lines: Lines, file: str) -> FileReading:
     """Return the rows of the log, and the facts; the last row of a finished run holds the mean loss, not the last."""
 
-    def source(pointer: str) -> Source:
-        return Source(file=file, line=lines(pointer), pointer=pointer)
+    def source(pointer: str) -> Citation:
+        return Citation(file=file, line=lines(pointer), pointer=pointer)
 
     facts = [
         Fact(name=name, value=number, source=source(f"/{key}"))
@@ -130,7 +130,7 @@ def document_reading(value: Any, lines: Lines, file: str, where: str, *, tool: s
     if is_history(value) and not is_example_name(file):
         return read_history(value, lines, file)
     answers = predictions_in(value, file, lines)
-    found = Found(file=file, lines=lines, is_evaluation=is_evaluation(value, file), is_model=is_model(value))
+    found = DocumentWalk(file=file, lines=lines, is_evaluation=is_evaluation(value, file), is_model=is_model(value))
     remark = remark_of(value)
     found.results_too = remark is None and not is_example_name(file)
     walk(_without(value, answers.where), found)
@@ -202,7 +202,7 @@ def rows_reading(values: Sequence[Numbered], file: str, *, tool: str = "JSON lin
         return read_samples(values, file)
     if answers := predictions_of(values, file):
         return FileReading(tool="predictions", predictions=answers)
-    found = Found(file=file, lines=unknown_lines)
+    found = DocumentWalk(file=file, lines=unknown_lines)
     rows: list[MetricRow] = []
     planned: dict[int, int] = {}
     for line, value in values:
@@ -216,10 +216,10 @@ def rows_reading(values: Sequence[Numbered], file: str, *, tool: str = "JSON lin
         if isinstance(total := value.get("total_steps"), int) and "current_steps" in value:
             planned.setdefault(total, line)
         if is_metric_row(numbers) and any("loss" in name or "reward" in name or "acc" in name for name in numbers):
-            rows.append(MetricRow(values=numbers, source=Source(file=file, line=line)))
+            rows.append(MetricRow(values=numbers, source=Citation(file=file, line=line)))
     # LLaMA-Factory states the number of all steps in each row; a resumed training may be given more.
     found.facts += [
-        Fact(name="training.steps_planned", value=total, source=Source(file=file, line=line))
+        Fact(name="training.steps_planned", value=total, source=Citation(file=file, line=line))
         for total, line in planned.items()
         if not isinstance(total, bool)
     ]
@@ -233,15 +233,15 @@ def rows_reading(values: Sequence[Numbered], file: str, *, tool: str = "JSON lin
     )
 
 
-def _summary_row(value: dict[str, Any], found: Found, line: int) -> None:
-    here = Found(file=found.file, lines=lambda _pointer: line)
+def _summary_row(value: dict[str, Any], found: DocumentWalk, line: int) -> None:
+    here = DocumentWalk(file=found.file, lines=lambda _pointer: line)
     walk(value, here)
     found.facts += here.facts
     found.scores += here.scores
     found.statements += here.statements
 
 
-def _form_problems(found: Found, remark: str | None, gaps: list[tuple[str, str]], where: str) -> list[Problem]:
+def _form_problems(found: DocumentWalk, remark: str | None, gaps: list[tuple[str, str]], where: str) -> list[Problem]:
     """Return why a document is a form or an example, and what is missing in it."""
     problems: list[Problem] = []
     if not found.results_too:

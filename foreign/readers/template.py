@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from foreign.readers.text import Line
+from foreign.readers.text import LogLine
 from schemas.problems.problem import pointer_to
 
 FORM = re.compile(
@@ -64,9 +64,9 @@ _DECORATED = re.compile(r"^\s*[#=*\-\[<_~]")
 class Region:
     """Lines of a log that belong together: an example, or what a program printed."""
 
-    form: Line | None
+    form: LogLine | None
     """The line that says that it is an example; None: it is not."""
-    lines: list[Line] = field(default_factory=list)
+    lines: list[LogLine] = field(default_factory=list)
     """The lines, without headings."""
 
     @property
@@ -81,7 +81,7 @@ class Region:
         return self
 
 
-def regions(lines: Sequence[Line]) -> list[Region]:
+def regions(lines: Sequence[LogLine]) -> list[Region]:
     """Return the regions of a log in order; a log without any such words is one region."""
     found = [Region(form=None)]
     for number, line in enumerate(lines):
@@ -124,6 +124,6 @@ def unfilled(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str
         yield from unfilled(item, (*path, key))
 
 
-def _is_value(line: Line) -> bool:
+def _is_value(line: LogLine) -> bool:
     # A TODO that a library prints in a warning is no empty place.
     return not re.search(r"\b(?:TODO|FIXME)\b", line.text) or bool(re.search(r"[:=]\s*(?:TODO|FIXME)\W*$", line.text))

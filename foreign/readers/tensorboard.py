@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from foreign import rules
 from foreign.readers.keys import metric_of
-from foreign.readers.statement import Source
+from foreign.readers.statement import Citation
 from foreign.readers.text import finite
 from foreign.readers.view import FileReading, MetricRow
 from schemas.problems.problem import Problem
@@ -95,7 +95,7 @@ def records(data: bytes) -> Iterator[bytes]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Field:
+class MessageField:
     """One field of a message."""
 
     number: int
@@ -116,7 +116,7 @@ class Field:
         return self.whole - (1 << 64) if self.whole >> 63 else self.whole
 
 
-def fields(message: bytes) -> Iterator[Field]:
+def fields(message: bytes) -> Iterator[MessageField]:
     """Yield the fields of a message in order.
 
     Raises:
@@ -128,7 +128,7 @@ def fields(message: bytes) -> Iterator[Field]:
         wire = key & 7
         if wire == 0:
             whole, place = _varint(message, place)
-            yield Field(number=key >> 3, wire=wire, whole=whole)
+            yield MessageField(number=key >> 3, wire=wire, whole=whole)
             continue
         if wire not in (1, 2, 5):
             message_text = f"a field has the wire type {wire}"
@@ -141,7 +141,7 @@ def fields(message: bytes) -> Iterator[Field]:
             message_text = "a field is cut off"
             raise BrokenRecordError(message_text)
         place += length
-        yield Field(number=key >> 3, wire=wire, content=content)
+        yield MessageField(number=key >> 3, wire=wire, content=content)
 
 
 def _varint(message: bytes, place: int) -> tuple[int, int]:
@@ -200,7 +200,7 @@ def read_events(data: bytes, file: str, where: str) -> FileReading:
         what = f"{str(error)[0].upper()}{str(error)[1:]}; the events before it were read."
         problems.append(problem_of(rules.NOT_READ, file=where, what=what))
     rows = [
-        MetricRow(values={"step": step, **values}, source=Source(file=file, pointer=f"step {step}"))
+        MetricRow(values={"step": step, **values}, source=Citation(file=file, pointer=f"step {step}"))
         for step, values in sorted(at_step.items())
     ]
     return FileReading(tool="TensorBoard", metrics=tuple(rows), problems=tuple(problems))
@@ -257,10 +257,10 @@ def _unpacked(form: str, content: bytes) -> float | None:
     return float(struct.unpack(form, content)[0]) if len(content) == struct.calcsize(form) else None
 
 
-def _packed_whole(field: Field) -> float | None:
+def _packed_whole(field: MessageField) -> float | None:
     if field.wire == 0:
         return float(field.as_signed())
     if not 0 < len(field.content) <= _LONGEST_NUMBER:
         return None  # Of several numbers.
-    values: Sequence[Field] = list(fields(b"\x08" + field.content))
+    values: Sequence[MessageField] = list(fields(b"\x08" + field.content))
     return float(values[0].as_signed()) if len(values) == 1 else None

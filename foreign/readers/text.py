@@ -114,7 +114,7 @@ _MOST_PIECES = 500
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class LogLine:
     """One line, or one of the pieces that bare CRs cut a line into."""
 
     number: int
@@ -134,13 +134,13 @@ class Text:
     problems: tuple[Problem, ...]
     """What must be known about the encoding."""
 
-    def lines(self) -> Iterator[Line]:
+    def lines(self) -> Iterator[LogLine]:
         r"""Yield the lines that are not blank; `a\rb\n` gives two with the number 1."""
         for number, line in enumerate(self.text.split("\n"), start=1):
             for piece in line.split("\r"):
                 text = _CONTROL.sub("", piece).rstrip()
                 if text.strip():
-                    yield Line(number=number, text=text)
+                    yield LogLine(number=number, text=text)
 
 
 def read_text(data: bytes, *, file: str) -> Text:

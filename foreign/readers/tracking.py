@@ -11,10 +11,10 @@ from pathlib import Path, PurePosixPath
 from foreign import rules
 from foreign.readers.folder import other_runs
 from foreign.readers.keys import TEXT_FACTS, fact_of, is_score, metric_of, plain
-from foreign.readers.statement import Fact, Source
+from foreign.readers.statement import Citation, Fact
 from foreign.readers.structured import HF_TRAINER, read_json_file
 from foreign.readers.text import Text, finite, number_of, read_text
-from foreign.readers.view import FileReading, MetricRow, Score
+from foreign.readers.view import FileReading, ForeignScore, MetricRow
 from schemas.problems.problem import Problem
 from schemas.problems.rule import problem_of
 from schemas.problems.words import listed
@@ -59,9 +59,9 @@ def read_mlflow(data: bytes, file: str, where: str) -> FileReading | None:
     if fact is not None and value and "\n" not in value and value != "None":
         number = number_of(value)
         if fact in TEXT_FACTS:
-            facts.append(Fact(name=fact, value=value, source=Source(file=file, line=1)))
+            facts.append(Fact(name=fact, value=value, source=Citation(file=file, line=1)))
         elif number is not None and finite(number) is not None:
-            facts.append(Fact(name=fact, value=number, source=Source(file=file, line=1)))
+            facts.append(Fact(name=fact, value=number, source=Citation(file=file, line=1)))
     return FileReading(tool=MLFLOW, encoding=text.encoding, facts=tuple(facts), problems=text.problems)
 
 
@@ -174,7 +174,7 @@ def _meta(text: Text, file: str) -> FileReading:
     for line in text.lines():
         key, _, value = line.text.partition(":")
         value = value.strip().strip("'\"")
-        source = Source(file=file, line=line.number)
+        source = Citation(file=file, line=line.number)
         if key == "status" and value:
             facts.append(Fact(name="run.status", value=_STATUS.get(value, value.lower()), source=source))
         elif key in ("start_time", "end_time") and (time := _time(value)):
@@ -196,9 +196,9 @@ def _metric(text: Text, file: str, name: str) -> FileReading:
             continue
         value = finite(float(numbers[1] or 0))
         step = numbers[2] if len(numbers) > 2 and isinstance(numbers[2], int) else None
-        source = Source(file=file, line=line.number)
+        source = Citation(file=file, line=line.number)
         if is_score(name.rpartition("/")[2]) and value is not None:
-            scores = [Score(name=plain(name), value=value, source=source, checkpoint=f"step {step}")]
+            scores = [ForeignScore(name=plain(name), value=value, source=source, checkpoint=f"step {step}")]
         if step is not None:
             rows.append(MetricRow(values={"step": step, metric_of(name): value}, source=source))
     return FileReading(
@@ -220,7 +220,7 @@ def _stated_once(text: Text, file: str, name: str) -> tuple[Fact, ...]:
     if fact not in ("result.train_seconds", "result.loss") or plain(name) == "loss" or number is None:
         return ()
     value = finite(number)
-    return () if value is None else (Fact(name=fact, value=value, source=Source(file=file, line=lines[0].number)),)
+    return () if value is None else (Fact(name=fact, value=value, source=Citation(file=file, line=lines[0].number)),)
 
 
 def _last_values(text: Text, file: str) -> list[Fact]:
@@ -236,7 +236,7 @@ def _last_values(text: Text, file: str) -> list[Fact]:
                 Fact(
                     name="result.mean_loss" if mean else "result.last_loss",
                     value=number,
-                    source=Source(file=file, line=line.number, pointer="/" + key.replace("/", "~1")),
+                    source=Citation(file=file, line=line.number, pointer="/" + key.replace("/", "~1")),
                     how="inferred",
                     note="The Hugging Face Trainer's train_loss is a mean." if mean else _LAST,
                 )

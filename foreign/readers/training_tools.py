@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import Any
 
 from foreign.readers.keys import metric_of
-from foreign.readers.statement import Fact, Scalar, Source
-from foreign.readers.text import NUMBER, Line, finite, number_of
-from foreign.readers.view import FileReading, MetricRow, Score
+from foreign.readers.statement import Citation, Fact, Scalar
+from foreign.readers.text import NUMBER, LogLine, finite, number_of
+from foreign.readers.view import FileReading, ForeignScore, MetricRow
 from schemas.problems.problem import Lines, pointer_to
 
 KERAS = "Keras"
@@ -45,7 +45,7 @@ def read_history(value: dict[str, list[float]], lines: Lines, file: str) -> File
     rows = [
         MetricRow(
             values={"epoch": index} | {names[key]: finite(value[key][index]) for key in value},
-            source=Source(file=file, line=lines(pointer_to(("loss", index))), pointer=pointer_to(("loss", index))),
+            source=Citation(file=file, line=lines(pointer_to(("loss", index))), pointer=pointer_to(("loss", index))),
         )
         for index in range(count)
     ]
@@ -116,7 +116,7 @@ _STATUS = {"success": "completed", "aborted": "failed"}
 _LOSSES = {"train_loss": "loss", "loss": "loss", "eval_loss": "eval_loss"}
 
 
-def event_of(line: Line) -> dict[str, Any] | None:
+def event_of(line: LogLine) -> dict[str, Any] | None:
     """Return the event of a line; None where it holds none."""
     _, mark, rest = line.text.partition(MARK)
     if not mark:
@@ -128,7 +128,7 @@ def event_of(line: Line) -> dict[str, Any] | None:
     return event if isinstance(event, dict) and isinstance(event.get("key"), str) else None
 
 
-def facts_of(event: dict[str, Any], source: Source) -> Iterator[Fact]:
+def facts_of(event: dict[str, Any], source: Citation) -> Iterator[Fact]:
     """Yield the settings and the status that an event states."""
     key, value = event["key"], event.get("value")
     name = _FACTS.get(key)
@@ -145,7 +145,7 @@ def facts_of(event: dict[str, Any], source: Source) -> Iterator[Fact]:
         yield Fact(name="run.benchmark", value=value, source=source)
 
 
-def row_of(event: dict[str, Any], source: Source) -> MetricRow | None:
+def row_of(event: dict[str, Any], source: Citation) -> MetricRow | None:
     """Return the loss or the accuracy that an event measured, with the step or the epoch of its metadata."""
     value = event.get("value")
     if event["key"] == "eval_accuracy" and isinstance(value, dict):
@@ -158,13 +158,13 @@ def row_of(event: dict[str, Any], source: Source) -> MetricRow | None:
     return MetricRow(values={**place, name: number}, source=source)
 
 
-def score_of_event(event: dict[str, Any], source: Source) -> Score | None:
+def score_of_event(event: dict[str, Any], source: Citation) -> ForeignScore | None:
     """Return the quality that an evaluation of the run reached."""
     number = _number(event.get("value"))
     if event["key"] != "eval_accuracy" or number is None:
         return None
     at = next((f"{name} {value:g}" for name, value in place_of(event) if value is not None), None)
-    return Score(name="eval_accuracy", value=number, source=source, checkpoint=at)
+    return ForeignScore(name="eval_accuracy", value=number, source=source, checkpoint=at)
 
 
 def place_of(event: dict[str, Any]) -> Iterator[tuple[str, float | None]]:

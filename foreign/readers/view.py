@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from foreign.readers.statement import Fact, How, Source, Statement
+from foreign.readers.statement import Citation, Fact, How, Statement
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule, problem_of
 
@@ -21,7 +21,7 @@ class MetricRow:
 
     values: dict[str, float | None]
     """Name to number: `step`, `epoch`, `loss`, `learning_rate`, …; None: the source says NaN or infinity."""
-    source: Source
+    source: Citation
     """Where the row stands."""
     stage: int = 1
     """Which of the training runs in this file it belongs to, counted from 1."""
@@ -30,14 +30,14 @@ class MetricRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Score:
+class ForeignScore:
     """One score of an evaluation."""
 
     name: str
     """Name as the source has it, in lower case with underscores."""
     value: float
     """Value as the source has it; a value with a percent sign as a fraction."""
-    source: Source
+    source: Citation
     """Where it stands."""
     checkpoint: str | None = None
     """Which checkpoint or step it is of. None: the source does not say."""
@@ -51,7 +51,7 @@ class Score:
 class Prediction:
     """One answer of the model. None in any field: the source does not state it."""
 
-    source: Source
+    source: Citation
     """Where it stands."""
     id: str | None = None
     """Name of the item."""
@@ -83,7 +83,7 @@ class FileReading:
     """What it states."""
     metrics: tuple[MetricRow, ...] = ()
     """Rows, in the order of the file."""
-    scores: tuple[Score, ...] = ()
+    scores: tuple[ForeignScore, ...] = ()
     """Scores."""
     predictions: tuple[Prediction, ...] = ()
     """Answers."""
@@ -129,7 +129,7 @@ class ForeignRun:
         return tuple(row for reading in self.files.values() for row in reading.metrics)
 
     @property
-    def scores(self) -> tuple[Score, ...]:
+    def scores(self) -> tuple[ForeignScore, ...]:
         """Every score, in the order of files."""
         return tuple(score for reading in self.files.values() for score in reading.scores)
 
@@ -173,7 +173,7 @@ class ForeignRun:
         return [fact for fact in self.facts if fact.name == name]
 
 
-def found_at(view: ForeignRun, source: Source, rule: Rule, what: str, *, expected: str | None = None) -> Problem:
+def found_at(view: ForeignRun, source: Citation, rule: Rule, what: str, *, expected: str | None = None) -> Problem:
     """Return the problem that a rule found where a source states something."""
     file = str(view.path / source.file)
     return problem_of(rule, file=file, what=what, expected=expected, line=source.line, pointer=source.pointer)

@@ -20,7 +20,7 @@ TIME = "time"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Panel:
+class PanelStyle:
     """How a field is drawn over the steps.
 
     Attributes:
@@ -54,7 +54,7 @@ class RowField:
     unit: str
     is_required: bool
     is_axis: bool
-    panel: Panel | None
+    panel: PanelStyle | None
 
 
 @cache
@@ -89,7 +89,7 @@ def _field(name: str, node: dict[str, Any], *, required: list[str]) -> RowField:
     )
 
 
-def _panel(stated: dict[str, Any]) -> Panel:
-    return Panel(
+def _panel(stated: dict[str, Any]) -> PanelStyle:
+    return PanelStyle(
         is_large=stated.get("large", False), is_log=stated.get("log", False), exactly=stated.get("exactly", "")
     )

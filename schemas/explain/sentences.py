@@ -33,7 +33,7 @@ TOO_LONG = Rule("TP128", "Too long", "A text has more characters than its field 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class BrokenRule:
     """Where a rule is broken: a value in a document, and the schema node about it.
 
     Attributes:
@@ -53,32 +53,32 @@ class Place:
     meaning: str
 
 
-def _type_sentence(place: Place) -> tuple[Rule, str]:
+def _type_sentence(place: BrokenRule) -> tuple[Rule, str]:
     return WRONG_TYPE, f"{_subject(place.value)} {not_of_type_words(place.node)}."
 
 
-def _const_sentence(place: Place) -> tuple[Rule, str]:
+def _const_sentence(place: BrokenRule) -> tuple[Rule, str]:
     return NOT_ALLOWED, f"{_subject(place.value)} is not {shown(place.node['const'])}."
 
 
-def _enum_sentence(place: Place) -> tuple[Rule, str]:
+def _enum_sentence(place: BrokenRule) -> tuple[Rule, str]:
     return NOT_ALLOWED, f"{_subject(place.value)} is not an allowed value."
 
 
-def _pattern_sentence(place: Place) -> tuple[Rule, str]:
+def _pattern_sentence(place: BrokenRule) -> tuple[Rule, str]:
     return WRONG_FORM, f"{_subject(place.value)} does not have the required form."
 
 
-def _length_sentence(place: Place) -> tuple[Rule, str]:
+def _length_sentence(place: BrokenRule) -> tuple[Rule, str]:
     noun = "text" if isinstance(place.value, str) else "list"
     return TOO_SHORT, f"The {noun} is {'too short' if place.value else 'empty'}."
 
 
-def _too_long_sentence(place: Place) -> tuple[Rule, str]:
+def _too_long_sentence(place: BrokenRule) -> tuple[Rule, str]:
     return TOO_LONG, f"The text has {counted(len(place.value), 'character')}."
 
 
-def _range_sentence(words: str, keyword: str) -> Callable[[Place], tuple[Rule, str]]:
+def _range_sentence(words: str, keyword: str) -> Callable[[BrokenRule], tuple[Rule, str]]:
     return lambda place: (OUT_OF_RANGE, f"{_subject(place.value)} is {words} {place.node[keyword]}.")
 
 
@@ -87,7 +87,7 @@ def _subject(value: Any) -> str:
     return words[0].upper() + words[1:] if isinstance(value, dict | list) else words
 
 
-SENTENCES: dict[str, Callable[[Place], tuple[Rule, str]]] = {
+SENTENCES: dict[str, Callable[[BrokenRule], tuple[Rule, str]]] = {
     "type": _type_sentence,
     "const": _const_sentence,
     "enum": _enum_sentence,

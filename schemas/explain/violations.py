@@ -14,7 +14,7 @@ from typing import Any
 from schemas.catalog import resolve, schema, schemas_of
 from schemas.explain.expectations import expected_words
 from schemas.explain.hints import hint, repair
-from schemas.explain.sentences import SENTENCES, Place
+from schemas.explain.sentences import SENTENCES, BrokenRule
 from schemas.explain.validators import Path, validator_of
 from schemas.explain.wrong_part import first_wrong
 from schemas.problems.problem import Lines, Problem, pointer_to
@@ -77,7 +77,7 @@ def _more(file: str, line: int | None) -> Problem:
     return problem_of(MORE_OF_DOCUMENT, file=file, line=line, what=what, why=None)
 
 
-def place_of(kind: str, value: Any, path: Path, evaluation: Sequence[str]) -> Place:
+def place_of(kind: str, value: Any, path: Path, evaluation: Sequence[str]) -> BrokenRule:
     """Return the place that a path through the document and a path through the schema lead to."""
     for part in path:
         value = value[part]
@@ -95,10 +95,10 @@ def place_of(kind: str, value: Any, path: Path, evaluation: Sequence[str]) -> Pl
             node = node[step]
         # The first description met speaks of this very field; one behind a $ref speaks of its type.
         meaning = meaning or node.get("description", "")
-    return Place(kind=kind, path=path, value=value, node=node, document=document, meaning=meaning)
+    return BrokenRule(kind=kind, path=path, value=value, node=node, document=document, meaning=meaning)
 
 
-def explain(place: Place, keyword: str, *, file: str, lines: Lines) -> Iterator[Problem]:
+def explain(place: BrokenRule, keyword: str, *, file: str, lines: Lines) -> Iterator[Problem]:
     """Yield the problems of one broken rule."""
     if keyword == "required":
         yield _missing(place, file=file, lines=lines)
@@ -122,7 +122,7 @@ def explain(place: Place, keyword: str, *, file: str, lines: Lines) -> Iterator[
         )
 
 
-def _meaning(place: Place, expected: str) -> str | None:
+def _meaning(place: BrokenRule, expected: str) -> str | None:
     """Return what the field means, unless the expectation already says it: both may come from one description."""
     if not place.meaning or place.meaning.rstrip(".").lower() == expected.lower():
         return None
@@ -153,7 +153,7 @@ def line_at(path: Path, lines: Lines) -> int | None:
     return None
 
 
-def _missing(place: Place, *, file: str, lines: Lines) -> Problem:
+def _missing(place: BrokenRule, *, file: str, lines: Lines) -> Problem:
     known = known_keys(place.node, place.document, place.value)
     missing = [key for key in place.node["required"] if key not in place.value]
     if len(missing) == 1:
@@ -183,7 +183,7 @@ def _key_words(key: str, known: dict[str, dict[str, Any]], document: dict[str, A
     return f"{shown(key)}: {expected_words(node)}" + (f" ({meaning.rstrip('.')})" if meaning else "")
 
 
-def _unknown(place: Place, key: str, known: list[str], *, file: str, lines: Lines) -> Problem:
+def _unknown(place: BrokenRule, key: str, known: list[str], *, file: str, lines: Lines) -> Problem:
     near = get_close_matches(key, known, n=1)
     elsewhere = [] if near else _groups_with(key, place.kind)
     if near:

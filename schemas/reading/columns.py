@@ -46,7 +46,7 @@ calendar does not have.
 """
 
 
-class Table(Sequence[dict[str, Any]]):
+class MetricTable(Sequence[dict[str, Any]]):
     """Metric rows that were all right: a sequence of rows, each decoded when it is asked for, and their columns.
 
     Args:
@@ -84,8 +84,8 @@ class Table(Sequence[dict[str, Any]]):
 
 
 def columns_of(rows: Sequence[dict[str, Any]]) -> Columns:
-    """Return the columns of metric rows that are valid each; those of a `Table` are there already."""
-    if isinstance(rows, Table):
+    """Return the columns of metric rows that are valid each; those of a `MetricTable` are there already."""
+    if isinstance(rows, MetricTable):
         return rows.columns
     numbers = {name: column(rows, name) for name in number_names()}
     moments = (moment(row["time"]) for row in rows)
@@ -95,12 +95,12 @@ def columns_of(rows: Sequence[dict[str, Any]]) -> Columns:
 
 def column(rows: Sequence[dict[str, Any]], name: str) -> Array:
     """Return one number of every row, `[rows]`; NaN for null and for a field that the row lacks."""
-    if isinstance(rows, Table):
+    if isinstance(rows, MetricTable):
         return rows.columns[name]
     return np.array([row.get(name) for row in rows], dtype=np.float64)
 
 
-def read_table(text: bytes) -> Table | None:
+def read_table(text: bytes) -> MetricTable | None:
     """Return the rows of whole lines of metrics.jsonl; None where any of them may need a closer look.
 
     Args:
@@ -132,7 +132,7 @@ def read_table(text: bytes) -> Table | None:
     names = (*number_names(), SECONDS)
     table = parts[0] if len(parts) == 1 else np.concatenate([np.empty((len(names), 0)), *parts], axis=1)
     places = np.concatenate([np.empty(0, dtype=np.int64), *ends])
-    return Table(text, places, dict(zip(names, table, strict=True)))
+    return MetricTable(text, places, dict(zip(names, table, strict=True)))
 
 
 def _fill(column: Array, rows: Sequence[Any], field: RowField) -> int:

@@ -14,7 +14,7 @@ from schemas.problems.problem import Lines, Problem
 from schemas.problems.rule import Rule, problem_of
 from schemas.reading.fast_json import UNSURE, sure
 from schemas.reading.limits import MOST_LEVELS
-from schemas.reading.positions import NotFinite, Repeated, is_finite, scan, too_deep
+from schemas.reading.positions import DuplicateKey, NotFinite, is_finite, scan, too_deep
 from schemas.reading.text import Parsed, unread
 
 NOT_JSON = Rule("TP107", "Not JSON", "The text breaks the grammar of JSON (RFC 8259).", "Correct it at the line named.")
@@ -49,7 +49,7 @@ ESCAPE = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<lone>u[dD][89a-f
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-class _Reader:
+class _JsonReader:
     """Reads one text and remembers whether something was odd; only then is the place worth finding."""
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ def _read_strictly(text: str, *, file: str) -> Parsed:
     deep = too_deep(text, MOST_LEVELS)
     if deep:
         return unread(_too_deep(*deep, file=file))
-    reader = _Reader()
+    reader = _JsonReader()
     try:
         value = reader.read(text)
     except json.JSONDecodeError as error:
@@ -127,7 +127,7 @@ def is_text(value: Any) -> bool:
     return not LONE_SURROGATE.search(json.dumps(value, ensure_ascii=False))
 
 
-def _repeated(one: Repeated, *, file: str) -> Problem:
+def _repeated(one: DuplicateKey, *, file: str) -> Problem:
     first = f", first on line {one.first_line}" if one.first_line != one.line else ""
     what = f"Duplicate key {json.dumps(one.key, ensure_ascii=False)} in one object{first}."
     return problem_of(DUPLICATE_KEY, file=file, line=one.line, pointer=one.pointer, what=what)

@@ -19,7 +19,7 @@ TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\Z)|[{}\[\],:]|[^\s{}\[\],:"]+', re
 
 
 @dataclass(frozen=True, kw_only=True)
-class Repeated:
+class DuplicateKey:
     """A duplicate key of one object: its pointer, and both lines."""
 
     key: str
@@ -42,7 +42,7 @@ class Positions:
     """What a scan found; `lines` maps the JSON Pointer of each value to its line, counted from 1."""
 
     lines: dict[str, int]
-    repeated: list[Repeated]
+    repeated: list[DuplicateKey]
     not_finite: list[NotFinite]
 
 
@@ -86,7 +86,7 @@ def too_deep(text: str, most: int) -> tuple[int, int] | None:
 class _Scanner:
     def __init__(self) -> None:
         self.lines: dict[str, int] = {}
-        self.repeated: list[Repeated] = []
+        self.repeated: list[DuplicateKey] = []
         self.not_finite: list[NotFinite] = []
         self.stack: list[_Container] = []
 
@@ -109,7 +109,7 @@ class _Scanner:
         pointer = inside.pointer + pointer_to([key])
         if key in inside.seen:
             first = inside.seen[key]
-            self.repeated.append(Repeated(key=key, pointer=pointer, line=line, first_line=first))
+            self.repeated.append(DuplicateKey(key=key, pointer=pointer, line=line, first_line=first))
         inside.seen.setdefault(key, line)
         self.lines[pointer] = line
 

@@ -95,7 +95,7 @@ def read_rows(path: str | Path, kind: str) -> Rows:
         path: the file; problems carry it as it is written here.
         kind: a kind of row from `catalog`.
     """
-    reader = _Reader(str(path), kind)
+    reader = _RowReader(str(path), kind)
     try:
         with Path(path).open("rb") as stream, collector_paused():
             size = os.fstat(stream.fileno()).st_size
@@ -128,7 +128,7 @@ class _Unreadable:
     unexplained_before: int
 
 
-class _Reader:
+class _RowReader:
     def __init__(self, file: str, kind: str) -> None:
         self.file = file
         self.kind = kind

@@ -52,7 +52,7 @@ def read_yaml(text: str, *, file: str) -> Parsed:
     """Return the value of a YAML text; a duplicate key has its last value, `.nan` and `.inf` are null."""
     if len(text) > MOST_CHARACTERS:
         return unread(_too_long(len(text), file=file))
-    reader = _Reader(file)
+    reader = _YamlReader(file)
     try:
         root = reader.compose(text)
         value = reader.value(root, ()) if root is not None else None
@@ -80,7 +80,7 @@ def write_yaml(value: Any) -> str:
     return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
 
-class _Reader:
+class _YamlReader:
     def __init__(self, file: str) -> None:
         self.file = file
         self.problems: list[Problem] = []

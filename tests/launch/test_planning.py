@@ -59,12 +59,12 @@ def test_an_answer_that_came_with_the_root_is_not_believed(
 ) -> None:
     (folder / "answer.json").write_text('{"need_bytes": 9}')
     (folder / "exit_code").write_text("0\n")
-    assert planning.planning(tmp_path, CONFIG) == asking.Asked(state="none")
+    assert planning.planning(tmp_path, CONFIG) == asking.PlanRequest(state="none")
     program(monkeypatch, "print('{\"need_bytes\": 9}')")
     answer(folder, tmp_path)
     assert planning.planning(tmp_path, CONFIG).state == "answered"
     (folder / "answer.json").write_text('{"need_bytes": 8}')
-    assert planning.planning(tmp_path, CONFIG) == asking.Asked(state="none")
+    assert planning.planning(tmp_path, CONFIG) == asking.PlanRequest(state="none")
 
 
 def test_what_takes_too_long_is_stopped_with_all_it_started(
@@ -142,7 +142,7 @@ def test_a_forgotten_answer_was_never_asked_for(tmp_path: Path, folder: Path, mo
     program(monkeypatch, "print('{\"need_bytes\": 9}')")
     answer(folder, tmp_path)
     planning.forget(tmp_path, CONFIG)
-    assert planning.planning(tmp_path, CONFIG) == asking.Asked(state="none")
+    assert planning.planning(tmp_path, CONFIG) == asking.PlanRequest(state="none")
     planning.forget(tmp_path, CONFIG)
 
 

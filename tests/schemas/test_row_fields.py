@@ -7,8 +7,8 @@ import pytest
 from changed_schema import changed_schema, with_row_field
 
 from schemas.catalog import schema
-from schemas.catalog.row_fields import Panel, RowField, number_names, row_fields
-from schemas.reading.columns import Table, columns_of, read_table
+from schemas.catalog.row_fields import PanelStyle, RowField, number_names, row_fields
+from schemas.reading.columns import MetricTable, columns_of, read_table
 from schemas.reading.rows import read_rows
 
 KL = {
@@ -59,7 +59,7 @@ def test_an_invented_field_is_there_while_the_schema_has_it(invented):
         unit="nats",
         is_required=False,
         is_axis=False,
-        panel=Panel(is_large=False, is_log=True, exactly="per token"),
+        panel=PanelStyle(is_large=False, is_log=True, exactly="per token"),
     )
     assert number_names()[-1] == "kl"
 
@@ -71,7 +71,7 @@ def test_the_invented_field_is_gone_afterwards():
 def test_a_table_has_an_optional_field_where_rows_state_it(invented):
     rows = [ROW | {"kl": 0.25}, ROW | {"step": 2}, ROW | {"step": 3, "kl": 0.5}]
     table = read_table(lines(*rows))
-    assert isinstance(table, Table)
+    assert isinstance(table, MetricTable)
     assert table == rows
     np.testing.assert_array_equal(table.columns["kl"], [0.25, np.nan, 0.5])
     np.testing.assert_array_equal(columns_of(rows)["kl"], [0.25, np.nan, 0.5])
@@ -91,4 +91,4 @@ def test_rows_without_the_field_are_valid_as_before(invented, tmp_path):
     (tmp_path / "metrics.jsonl").write_bytes(lines(ROW, ROW | {"step": 2}))
     read = read_rows(tmp_path / "metrics.jsonl", "metric_row")
     assert read.problems == ()
-    assert isinstance(read.values, Table)
+    assert isinstance(read.values, MetricTable)

@@ -301,7 +301,7 @@ def answer_as(rows: list[dict[str, Any]], checkpoint: dict[str, Any]) -> None:
         with RowWriter(evaluator.folder / file) as writer:
             for row in rows:
                 writer.append(row)
-        done = evaluate.Evaluated(
+        done = evaluate.PredictionsFile(
             complete=True, started_at=now(), finished_at=now(), rows=tuple(rows), path=evaluator.folder / file
         )
         return evaluate.Answered(evaluated=done, checkpoint=checkpoint)

@@ -9,16 +9,16 @@ import pytest
 from whole_runs import carried_out
 
 from trainer.config.tree import (
-    Batch,
+    BatchConfig,
     Config,
-    Data,
-    Evaluation,
-    Limits,
-    Memory,
-    Mesh,
-    Model,
-    Optimizer,
-    Precision,
+    DataConfig,
+    EvaluationConfig,
+    LimitsConfig,
+    MemoryConfig,
+    MeshConfig,
+    ModelConfig,
+    OptimizerConfig,
+    PrecisionConfig,
 )
 from trainer.run import RunRequest
 
@@ -31,15 +31,15 @@ def config() -> Config:
     """A complete run of two steps on one device, without evaluation."""
     return Config(
         name="test",
-        model=Model(name="tiny-gpt2"),
-        data=Data(max_length=128),
-        optimizer=Optimizer(learning_rate=1e-2),
-        batch=Batch(microbatch_size=4),
-        precision=Precision(),
-        memory=Memory(),
-        mesh=Mesh(device="cpu", devices=1),
-        evaluation=Evaluation(max_new_tokens=4, batch_size=50),
-        limits=Limits(steps=2),
+        model=ModelConfig(name="tiny-gpt2"),
+        data=DataConfig(max_length=128),
+        optimizer=OptimizerConfig(learning_rate=1e-2),
+        batch=BatchConfig(microbatch_size=4),
+        precision=PrecisionConfig(),
+        memory=MemoryConfig(),
+        mesh=MeshConfig(device="cpu", devices=1),
+        evaluation=EvaluationConfig(max_new_tokens=4, batch_size=50),
+        limits=LimitsConfig(steps=2),
     )
 
 

@@ -16,21 +16,32 @@ from evidence.records.ours import read_run
 from evidence.rules.contradiction import chain as rules
 from evidence.run import layout
 from evidence.run.hashes import sha256_file, sha256_manifest
-from trainer.config.tree import Batch, Checkpoint, Config, Data, Evaluation, Limits, Mesh, Model, Optimizer, Recording
+from trainer.config.tree import (
+    BatchConfig,
+    CheckpointConfig,
+    Config,
+    DataConfig,
+    EvaluationConfig,
+    LimitsConfig,
+    MeshConfig,
+    ModelConfig,
+    OptimizerConfig,
+    RecordingConfig,
+)
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
 
 CHAINED = Config(
     name="chained",
-    model=Model(name="tiny-gpt2"),
-    data=Data(max_length=96),
-    optimizer=Optimizer(learning_rate=1e-2),
-    batch=Batch(microbatch_size=2),
-    mesh=Mesh(device="cpu", devices=1),
-    checkpoint=Checkpoint(save_every_steps=3, keep=9),
-    recording=Recording(chain_every_steps=2),
-    evaluation=Evaluation(max_new_tokens=4, batch_size=50),
-    limits=Limits(steps=6),
+    model=ModelConfig(name="tiny-gpt2"),
+    data=DataConfig(max_length=96),
+    optimizer=OptimizerConfig(learning_rate=1e-2),
+    batch=BatchConfig(microbatch_size=2),
+    mesh=MeshConfig(device="cpu", devices=1),
+    checkpoint=CheckpointConfig(save_every_steps=3, keep=9),
+    recording=RecordingConfig(chain_every_steps=2),
+    evaluation=EvaluationConfig(max_new_tokens=4, batch_size=50),
+    limits=LimitsConfig(steps=6),
 )
 
 

@@ -16,11 +16,21 @@ from evidence.proof.receipts import run_sha256
 from evidence.proof.standing import proofs_of
 from evidence.records.ours import read_run
 from evidence.run import layout
-from evidence.scores.claims import Score
+from evidence.scores.claims import ExactMatch
 from schemas.problems.problem import ProblemError
 from schemas.validate import check_value
 from trainer.challenge_run import ChallengeRequest, challenge_run
-from trainer.config.tree import Batch, Config, Data, Evaluation, Limits, Mesh, Method, Model, Optimizer
+from trainer.config.tree import (
+    BatchConfig,
+    Config,
+    DataConfig,
+    EvaluationConfig,
+    LimitsConfig,
+    MeshConfig,
+    MethodConfig,
+    ModelConfig,
+    OptimizerConfig,
+)
 from trainer.data.rows import RowFile, read_dataset
 from trainer.evaluation.challenged import Challenged
 from trainer.evaluation.questions import Questions
@@ -36,13 +46,13 @@ from trainproof.terminal.challenges import challenge_text
 QUIET = Watch(quiet=True)
 TINY = Config(
     name="test",
-    model=Model(name="tiny-gpt2"),
-    data=Data(max_length=128),
-    optimizer=Optimizer(learning_rate=1e-2),
-    batch=Batch(microbatch_size=4),
-    mesh=Mesh(device="cpu", devices=1),
-    evaluation=Evaluation(eval_set="eval_v1", baseline=False, max_new_tokens=8, batch_size=25),
-    limits=Limits(steps=2),
+    model=ModelConfig(name="tiny-gpt2"),
+    data=DataConfig(max_length=128),
+    optimizer=OptimizerConfig(learning_rate=1e-2),
+    batch=BatchConfig(microbatch_size=4),
+    mesh=MeshConfig(device="cpu", devices=1),
+    evaluation=EvaluationConfig(eval_set="eval_v1", baseline=False, max_new_tokens=8, batch_size=25),
+    limits=LimitsConfig(steps=2),
 )
 
 
@@ -191,7 +201,7 @@ def test_an_export_or_a_checkpoint_will_do(honest: Path, folder: Path):
 
 
 def test_adapters_are_enough_where_the_base_can_be_drawn(tmp_path: Path):
-    run_folder = trained(replace(TINY, method=Method(kind="lora", rank=2)), tmp_path / "lora")
+    run_folder = trained(replace(TINY, method=MethodConfig(kind="lora", rank=2)), tmp_path / "lora")
     assert (run_folder / layout.TRAINED_PARAMS).stat().st_size < 25_000
     assert challenged(run_folder, generate=1)["result"] == "identical"
     export_run(run_folder, run_folder / layout.ADAPTER, QUIET, adapter=True)
@@ -227,7 +237,7 @@ def test_questions_left_out_count_as_right_up_to_as_many_as_were_asked(in_traini
     """scipy.stats.fisher_exact(alternative="greater") of 94 of 100 against 83 of 100, 140 of 157 and 183 of 200."""
     file = RowFile(name="drawn", path=Path(), rows=(), lines=(), sha256="", warnings=())
     found = Challenged(
-        stated=Score(correct=94, n=100),
+        stated=ExactMatch(correct=94, n=100),
         stated_set="eval_v2",
         questions=Questions(items=file, source="generated", seed=1, in_training=in_training),
         answers=[{"correct": number < 83} for number in range(100)],

@@ -12,7 +12,7 @@ from tasks import first_state_of
 from whole_runs import carried_out, errors_of, link_at, logged, manifest_of, refusal, rows, saved_steps
 
 from evidence.run import layout
-from trainer.config.tree import Checkpoint, Config, Evaluation, Limits, Optimizer
+from trainer.config.tree import CheckpointConfig, Config, EvaluationConfig, LimitsConfig, OptimizerConfig
 from trainer.loop.stop import StopRequest
 from trainer.model.files.export import export
 from trainer.model.files.source import resolve
@@ -22,7 +22,7 @@ from trainer.run import RunRequest
 def test_resuming_gives_what_never_stopping_gives_bit_for_bit(
     config: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
 ):
-    long = replace(config, limits=Limits(steps=6), checkpoint=Checkpoint(save_every_steps=2))
+    long = replace(config, limits=LimitsConfig(steps=6), checkpoint=CheckpointConfig(save_every_steps=2))
     whole, part, rest = order_of(long, "whole"), order_of(long, "part"), order_of(long, "rest")
     assert carried_out(whole) == 0
 
@@ -48,7 +48,7 @@ def test_a_run_stopped_in_its_baseline_is_continued_with_the_whole_of_it(
 ):
     asked = replace(config, evaluation=replace(config.evaluation, eval_set="eval_v1"))
     first, rest = order_of(asked, "first"), order_of(asked, "rest")
-    stopped = replace(first, config=replace(asked, limits=Limits(steps=2, max_minutes=1e-6)))
+    stopped = replace(first, config=replace(asked, limits=LimitsConfig(steps=2, max_minutes=1e-6)))
     assert carried_out(stopped) == 5
     assert rows(first.folder, layout.BASELINE_PREDICTIONS) == []
     assert saved_steps(first.folder) == ["0"]
@@ -62,7 +62,7 @@ def test_a_run_stopped_in_its_baseline_is_continued_with_the_whole_of_it(
 def test_a_run_that_begins_later_says_that_the_untrained_model_is_not_asked(
     config: Config, order_of: Callable[..., RunRequest], finished: Callable[[Config], Path]
 ):
-    more = replace(config, limits=Limits(steps=4), evaluation=replace(config.evaluation, eval_set="eval_v1"))
+    more = replace(config, limits=LimitsConfig(steps=4), evaluation=replace(config.evaluation, eval_set="eval_v1"))
     order = order_of(more, "more", resume=finished(config))
     assert carried_out(order) == 0
     [said] = logged(order.folder, "baseline_left_out")
@@ -93,10 +93,10 @@ def test_a_run_that_has_all_its_steps_is_not_continued_without_one(
         "  Next: Raise it, as in --set limits.steps=4."
     )
     assert refusal(order) == (2, f"{said}\n")
-    asked = replace(order, config=replace(config, evaluation=Evaluation(eval_set="eval_v1")))
+    asked = replace(order, config=replace(config, evaluation=EvaluationConfig(eval_set="eval_v1")))
     assert refusal(asked) == (2, f"{said} To answer eval_v1 as it is: trainproof evaluate {parent}.\n")
     assert not order.folder.exists()
-    assert carried_out(replace(order, config=replace(config, limits=Limits(steps=3)))) == 0
+    assert carried_out(replace(order, config=replace(config, limits=LimitsConfig(steps=3)))) == 0
     assert manifest_of(order.folder)["training"]["steps_done"] == 3
 
 
@@ -111,9 +111,9 @@ def test_a_checkpoint_of_another_state_is_refused_with_every_key_that_makes_it_o
     other = replace(
         config,
         model=replace(config.model, name="demo"),
-        optimizer=Optimizer(name="adafactor"),
+        optimizer=OptimizerConfig(name="adafactor"),
         precision=replace(config.precision, params="bfloat16"),
-        limits=Limits(steps=4),
+        limits=LimitsConfig(steps=4),
     )
     order = order_of(other, resume=parent)
     why = "  A checkpoint holds params and opt_state of one model, optimizer and element type.\n"
@@ -137,7 +137,7 @@ def test_a_run_is_not_continued_with_other_rows(
     config: Config, order_of: Callable[..., RunRequest], finished: Callable[[Config], Path]
 ):
     parent = finished(config)
-    other = replace(config, seed=7, data=replace(config.data, shuffle=False), limits=Limits(steps=4))
+    other = replace(config, seed=7, data=replace(config.data, shuffle=False), limits=LimitsConfig(steps=4))
     order = order_of(other, resume=parent)
     why = "  Which rows a step sees, and tokens_seen, follow from it for every step of the run, those before too.\n"
     assert refusal(order) == (
@@ -163,7 +163,7 @@ def test_a_run_is_not_continued_with_a_dataset_that_changed_or_another_batch_siz
     parent = finished(mine)
     rows_file.write_text("".join(reversed(lines)))
     after = hashlib.sha256(rows_file.read_bytes()).hexdigest()
-    more = replace(mine, limits=Limits(steps=4), batch=replace(mine.batch, accumulation_steps=2))
+    more = replace(mine, limits=LimitsConfig(steps=4), batch=replace(mine.batch, accumulation_steps=2))
     order = order_of(more, resume=parent)
     assert refusal(order) == (
         2,
@@ -185,8 +185,8 @@ def test_a_run_is_not_continued_with_a_dataset_that_changed_or_another_batch_siz
 def test_adafactor_cannot_take_up_decay_where_its_state_has_none(
     config: Config, order_of: Callable[..., RunRequest], finished: Callable[[Config], Path]
 ):
-    plain = replace(config, optimizer=Optimizer(name="adafactor"))
-    decaying = replace(plain, optimizer=replace(plain.optimizer, weight_decay=0.1), limits=Limits(steps=4))
+    plain = replace(config, optimizer=OptimizerConfig(name="adafactor"))
+    decaying = replace(plain, optimizer=replace(plain.optimizer, weight_decay=0.1), limits=LimitsConfig(steps=4))
     parent = finished(plain)
     assert refusal(order_of(decaying, resume=parent)) == (
         2,
@@ -209,7 +209,7 @@ def test_what_does_not_change_the_state_may_change(
         precision=replace(config.precision, compute="bfloat16"),
         mesh=replace(config.mesh, devices=2),
         batch=replace(config.batch, microbatch_size=2),
-        limits=Limits(steps=3),
+        limits=LimitsConfig(steps=3),
     )
     order = order_of(changed, "changed", resume=parent)
     assert carried_out(order) == 0
@@ -233,7 +233,7 @@ def test_a_run_continued_as_it_was_says_so(
 ):
     constant = replace(config, optimizer=replace(config.optimizer, schedule="constant"))
     parent = finished(constant)
-    order = order_of(replace(constant, limits=Limits(steps=3)), "more", resume=parent)
+    order = order_of(replace(constant, limits=LimitsConfig(steps=3)), "more", resume=parent)
     assert carried_out(order) == 0
     [said] = logged(order.folder, "continued")
     assert (said["level"], said["message"]) == ("info", "goes on from step 2 of run")
@@ -246,7 +246,7 @@ def test_a_continued_run_makes_no_first_state_and_needs_no_weights(
     model = tmp_path / "model"
     export(model, first_state_of(config).trained, resolve("tiny-gpt2"))
     read = replace(config, model=replace(config.model, name=str(model)))
-    first, rest = order_of(read, "first"), order_of(replace(read, limits=Limits(steps=3)), "rest")
+    first, rest = order_of(read, "first"), order_of(replace(read, limits=LimitsConfig(steps=3)), "rest")
     assert carried_out(first) == 0
     (model / "model.safetensors").unlink()
     monkeypatch.setattr("trainer.run.initial_state", lambda _: pytest.fail("a first state was made"))
@@ -280,7 +280,7 @@ def test_a_checkpoint_that_the_device_has_no_room_for_claims_no_folder(
         raise jax.errors.JaxRuntimeError(message)
 
     monkeypatch.setattr("trainer.loop.restoring.restored", full)
-    order = order_of(replace(config, limits=Limits(steps=3)), "more", resume=parent)
+    order = order_of(replace(config, limits=LimitsConfig(steps=3)), "more", resume=parent)
     assert refusal(order) == (
         4,
         (

@@ -18,10 +18,10 @@ from evidence.run.lock import RunLock
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from trainer import evaluate_run as module
-from trainer.config.tree import Config, Evaluation
+from trainer.config.tree import Config, EvaluationConfig
 from trainer.evaluate_run import evaluate_run
 from trainer.evaluation import late_evaluation as addition
-from trainer.evaluation.asking import Asking
+from trainer.evaluation.asking import Sampler
 from trainer.evaluation.evaluate import FORM
 from trainer.export_run import export_run
 from trainer.loop import initial
@@ -81,7 +81,7 @@ def test_a_run_is_evaluated_once(folder: Path):
 def test_outputs_without_room_for_a_prompt_are_refused_in_a_later_evaluation_too(
     trained: Callable[[Config], Path], config: Config
 ):
-    folder = trained(replace(config, evaluation=Evaluation(max_new_tokens=1024)))
+    folder = trained(replace(config, evaluation=EvaluationConfig(max_new_tokens=1024)))
     before = sorted(folder.iterdir())
     assert refusal(lambda: evaluate_run(folder, "eval_v1", QUIET)) == (
         "error TP062: tiny-gpt2 at /evaluation/max_new_tokens: "
@@ -97,7 +97,7 @@ def test_outputs_without_room_for_a_prompt_are_refused_in_a_later_evaluation_too
 def test_another_set_than_the_declared_one_is_refused_before_anything_is_read(
     trained: Callable[[Config], Path], config: Config, tmp_path: Path
 ):
-    declared = replace(config, evaluation=Evaluation(eval_set="eval_v1", max_new_tokens=4, batch_size=50))
+    declared = replace(config, evaluation=EvaluationConfig(eval_set="eval_v1", max_new_tokens=4, batch_size=50))
     folder = shutil.copytree(trained(declared), tmp_path / "run")
     (folder / layout.EVAL_SUMMARY).unlink()
     assert refusal(lambda: evaluate_run(folder, "eval_v2", QUIET)) == (
@@ -160,7 +160,7 @@ def half(config: Config, tmp_path: Path) -> Path:
     def after_ten(self, *, reserve_seconds: float = 0.0) -> str | None:
         return "signal SIGTERM" if answers.is_file() and answers.read_text().count("\n") >= 10 else None
 
-    evaluation = Evaluation(eval_set="eval_v1", max_new_tokens=4, batch_size=50)
+    evaluation = EvaluationConfig(eval_set="eval_v1", max_new_tokens=4, batch_size=50)
     order = RunRequest(config=replace(config, evaluation=evaluation), folder=folder, command=["trainproof", "train"])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(StopRequest, "reason", after_ten)
@@ -208,7 +208,7 @@ def test_an_evaluation_that_the_device_has_no_room_for_leaves_the_run_as_it_was(
         message = "RESOURCE_EXHAUSTED: Out of memory allocating 1024 bytes."
         raise jax.errors.JaxRuntimeError(message)
 
-    monkeypatch.setattr(Asking, "answer", full)
+    monkeypatch.setattr(Sampler, "answer", full)
     with pytest.raises(ProblemError) as caught:
         evaluate_run(half, None, QUIET)
     assert (caught.value.exit_code, caught.value.problems[0].what) == (

@@ -14,7 +14,17 @@ from evidence.run.hashes import sha256_file
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from trainer.challenge_run import ChallengeRequest, challenge_run
-from trainer.config.tree import Batch, Config, Data, Evaluation, Limits, Mesh, Method, Model, Optimizer
+from trainer.config.tree import (
+    BatchConfig,
+    Config,
+    DataConfig,
+    EvaluationConfig,
+    LimitsConfig,
+    MeshConfig,
+    MethodConfig,
+    ModelConfig,
+    OptimizerConfig,
+)
 from trainer.evaluate_run import evaluate_run
 from trainer.evaluation.evaluable import config_of_run
 from trainer.export_run import export_run
@@ -52,17 +62,19 @@ def trained(base):
     items = [{"id": str(n), "prompt": f"{words[n]} {words[n + 1]}", "expected": words[n]} for n in range(3)]
     config = Config(
         name="test",
-        model=Model(name=str(base)),
-        data=Data(
+        model=ModelConfig(name=str(base)),
+        data=DataConfig(
             dataset=row_file(folder / "rows.jsonl", *({"prompt": one, "completion": f" {one}"} for one in words)),
             max_length=32,
         ),
-        method=Method(kind="lora", rank=2),
-        optimizer=Optimizer(learning_rate=1e-2),
-        batch=Batch(microbatch_size=4),
-        mesh=Mesh(device="cpu", devices=1),
-        evaluation=Evaluation(eval_set=row_file(folder / "items.jsonl", *items), baseline=False, max_new_tokens=4),
-        limits=Limits(steps=2),
+        method=MethodConfig(kind="lora", rank=2),
+        optimizer=OptimizerConfig(learning_rate=1e-2),
+        batch=BatchConfig(microbatch_size=4),
+        mesh=MeshConfig(device="cpu", devices=1),
+        evaluation=EvaluationConfig(
+            eval_set=row_file(folder / "items.jsonl", *items), baseline=False, max_new_tokens=4
+        ),
+        limits=LimitsConfig(steps=2),
     )
     assert run(RunRequest(config=config, folder=folder / "run", command=["trainproof", "train"]), QUIET) == 0
     return folder / "run"
@@ -132,7 +144,9 @@ def test_a_judge_with_another_gguf_is_refused_with_both_hashes(base, trained):
 
 def test_a_run_is_not_evaluated_on_a_gguf_that_was_replaced(base, trained, tmp_path):
     config = replace(
-        config_of_run(trained), model=Model(name=str(tmp_path / "base.gguf")), evaluation=Evaluation(max_new_tokens=4)
+        config_of_run(trained),
+        model=ModelConfig(name=str(tmp_path / "base.gguf")),
+        evaluation=EvaluationConfig(max_new_tokens=4),
     )
     shutil.copy(base, tmp_path)
     folder = tmp_path / "run"

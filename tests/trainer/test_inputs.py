@@ -21,7 +21,15 @@ from evidence.rules.overlap import SEEN_BEFORE
 from evidence.run import layout
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
-from trainer.config.tree import Config, Data, Evaluation, Memory, Method, Model, Objective
+from trainer.config.tree import (
+    Config,
+    DataConfig,
+    EvaluationConfig,
+    MemoryConfig,
+    MethodConfig,
+    ModelConfig,
+    ObjectiveConfig,
+)
 from trainer.model.files.export import export
 from trainer.model.files.source import resolve
 from trainer.recorder.progress import Watch
@@ -55,7 +63,7 @@ def word_model(folder: Path) -> Path:
 def test_an_output_that_leaves_no_prompt_room_is_refused_with_the_length_that_does(config: Config, tmp_path: Path):
     # A prompt is followed by a line end; "a" is one token, "a a a a" are more.
     items = set_of(tmp_path, "a", "a a a a")
-    evaluation = Evaluation(eval_set=items, max_new_tokens=1024)
+    evaluation = EvaluationConfig(eval_set=items, max_new_tokens=1024)
     assert refusal(replace(config, evaluation=evaluation)) == (
         "error TP062: tiny-gpt2 at /evaluation/max_new_tokens: "
         "evaluation.max_new_tokens is 1024 and the shortest prompt "
@@ -68,7 +76,7 @@ def test_an_output_that_leaves_no_prompt_room_is_refused_with_the_length_that_do
 
 def test_prompts_that_fill_every_position_are_refused(config: Config, tmp_path: Path):
     items = set_of(tmp_path, "a " * 600)
-    assert refusal(replace(config, evaluation=Evaluation(eval_set=items, max_new_tokens=4))) == (
+    assert refusal(replace(config, evaluation=EvaluationConfig(eval_set=items, max_new_tokens=4))) == (
         "error TP062: tiny-gpt2 at /evaluation/max_new_tokens: "
         "evaluation.max_new_tokens is 4 and the shortest prompt of "
         "items.jsonl has 1201 tokens; tiny-gpt2 has 512 positions.\n"
@@ -88,9 +96,9 @@ def test_prompts_without_a_token_are_refused_if_there_are_no_others(config: Conf
     model = word_model(tmp_path)
     changed = replace(
         config,
-        model=Model(name=str(model), weights="random"),
+        model=ModelConfig(name=str(model), weights="random"),
         data=replace(config.data, dataset=row_file(tmp_path / "rows.jsonl", {"prompt": "a", "completion": "b"})),
-        evaluation=Evaluation(eval_set=set_of(tmp_path, "  ", " "), max_new_tokens=4),
+        evaluation=EvaluationConfig(eval_set=set_of(tmp_path, "  ", " "), max_new_tokens=4),
     )
     assert refusal(changed) == (
         f"error TP063: {tmp_path / 'items.jsonl'}: The model's tokenizer finds no token in any prompt of items.jsonl.\n"
@@ -105,12 +113,12 @@ def test_a_prompt_without_a_token_is_an_error_of_its_item(
     order = order_of(
         replace(
             config,
-            model=Model(name=str(word_model(tmp_path)), weights="random"),
-            data=Data(
+            model=ModelConfig(name=str(word_model(tmp_path)), weights="random"),
+            data=DataConfig(
                 dataset=row_file(tmp_path / "rows.jsonl", *({"prompt": "a", "completion": "b"} for _ in range(4))),
                 max_length=8,
             ),
-            evaluation=Evaluation(eval_set=set_of(tmp_path, "b", "  "), max_new_tokens=4),
+            evaluation=EvaluationConfig(eval_set=set_of(tmp_path, "b", "  "), max_new_tokens=4),
         )
     )
     with Watch(quiet=True) as watch:
@@ -149,7 +157,7 @@ def test_everything_that_exceeds_the_positions_is_named_at_once(config: Config):
     both = replace(
         config,
         data=replace(config.data, max_length=513),
-        evaluation=Evaluation(eval_set="eval_v1", max_new_tokens=512),
+        evaluation=EvaluationConfig(eval_set="eval_v1", max_new_tokens=512),
     )
     assert refusal(both) == (
         "error TP061: tiny-gpt2 at /data/max_length: data.max_length is 513; tiny-gpt2 has 512 positions.\n"
@@ -171,9 +179,9 @@ def test_weights_that_cannot_be_read_are_refused_by_a_plan_all_at_once(config: C
     save_file({"t2": np.zeros(2, np.float32)}, folder / "model-00002-of-00003.safetensors")
     wrong = replace(
         config,
-        model=Model(name=str(folder)),
+        model=ModelConfig(name=str(folder)),
         data=replace(config.data, dataset="rows.jsonl", max_length=513),
-        evaluation=Evaluation(eval_set="eval_v3"),
+        evaluation=EvaluationConfig(eval_set="eval_v3"),
     )
     absent = "".join(
         f"error TP043: {folder}/model-0000{number}-of-00003.safetensors: "
@@ -192,7 +200,7 @@ def test_weights_that_cannot_be_read_are_refused_by_a_plan_all_at_once(config: C
         "  Expected: a built-in name (eval_v1, eval_v2, eval_stories_v1) or the path of a JSONL file.\n"
         "  Next: Did you mean eval_v2? Else give --set evaluation.eval_set one of these.\n"
     )
-    drawn = replace(config, model=Model(name=str(folder), weights="random"))
+    drawn = replace(config, model=ModelConfig(name=str(folder), weights="random"))
     assert plan_of(drawn)["verdict"] == "fits"
 
 
@@ -202,7 +210,7 @@ def test_weights_of_another_model_are_refused_by_their_headers(config: Config, t
     bare = resolve(str(model_folder(tmp_path / "bare")))
     export(folder, random_model(bare.spec)[1], bare)
     tensors = load_file(path)
-    right = replace(config, model=Model(name=str(folder)))
+    right = replace(config, model=ModelConfig(name=str(folder)))
     assert plan_of(right)["verdict"] == "fits"
     del tensors["transformer.ln_f.bias"]
     save_file(tensors | {"foo": np.zeros(1, np.float32)}, path)
@@ -219,8 +227,8 @@ def test_items_that_the_rows_teach_are_told_when_the_rows_are_read(config: Confi
     items = set_of(tmp_path, *asked, "Name a colour.")
     taught = ["what is 12 +  5", "Ann has 12 apples and eats 5 of them. What remains?", "is ice COLD"]
     rows = row_file(tmp_path / "rows.jsonl", *({"prompt": prompt, "completion": "4"} for prompt in taught))
-    evaluation = Evaluation(eval_set=items, max_new_tokens=4)
-    data = inputs_of(replace(config, data=Data(dataset=rows, max_length=64), evaluation=evaluation))[1]
+    evaluation = EvaluationConfig(eval_set=items, max_new_tokens=4)
+    data = inputs_of(replace(config, data=DataConfig(dataset=rows, max_length=64), evaluation=evaluation))[1]
     assert data.document()["overlap_with_eval"] == 2
     assert data.document()["overlap"] == {
         "rows_same": 2,
@@ -241,11 +249,11 @@ def test_settings_that_do_not_go_together_are_told_at_once_before_a_model_is_loo
 ):
     broken = replace(
         config,
-        model=Model(name="no-such-owner/no-such-model"),
-        method=Method(kind="lora", base="nf4"),
-        memory=Memory(remat="none"),
-        data=Data(dataset="no-such-file.jsonl", generated_rows=5, packing=True, buckets=2),
-        objective=Objective(kind="dpo"),
+        model=ModelConfig(name="no-such-owner/no-such-model"),
+        method=MethodConfig(kind="lora", base="nf4"),
+        memory=MemoryConfig(remat="none"),
+        data=DataConfig(dataset="no-such-file.jsonl", generated_rows=5, packing=True, buckets=2),
+        objective=ObjectiveConfig(kind="dpo"),
     )
     taken = order_of(broken)
     taken.folder.mkdir()
@@ -263,7 +271,9 @@ def test_a_check_says_what_would_begin_and_makes_nothing(
     items = set_of(tmp_path, "What is 12 + 5?", "Name a colour.")
     rows = row_file(tmp_path / "rows.jsonl", {"prompt": "what is 12 +  5", "completion": "17"})
     evaluated = replace(
-        config, data=Data(dataset=rows, max_length=64), evaluation=Evaluation(eval_set=items, max_new_tokens=4)
+        config,
+        data=DataConfig(dataset=rows, max_length=64),
+        evaluation=EvaluationConfig(eval_set=items, max_new_tokens=4),
     )
     order = order_of(evaluated)
     with Watch() as watch:

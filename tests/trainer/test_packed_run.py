@@ -11,7 +11,7 @@ from tasks import inputs_of
 from evidence.judge.judgement import report_of
 from evidence.records.ours import read_run
 from evidence.run import layout
-from trainer.config.tree import Batch, Config, Limits, Recording
+from trainer.config.tree import BatchConfig, Config, LimitsConfig, RecordingConfig
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
 
@@ -33,16 +33,16 @@ def packed(config: Config) -> Config:
         config,
         data=replace(config.data, packing=True),
         optimizer=replace(config.optimizer, schedule="constant"),
-        batch=Batch(microbatch_size=2, accumulation_steps=2),
-        recording=Recording(log_every_steps=2),
-        limits=Limits(steps=4),
+        batch=BatchConfig(microbatch_size=2, accumulation_steps=2),
+        recording=RecordingConfig(log_every_steps=2),
+        limits=LimitsConfig(steps=4),
     )
 
 
 def test_a_packed_run_resumes_bit_for_bit_and_counts_real_tokens(
     packed: Config, order_of: Callable[..., RunRequest], tmp_path: Path
 ):
-    short = replace(packed, limits=Limits(steps=2))
+    short = replace(packed, limits=LimitsConfig(steps=2))
     whole, first = order_of(packed, "whole"), order_of(short, "first")
     rest = order_of(packed, "rest", resume=first.folder)
     assert [run(order, QUIET) for order in (whole, first, rest)] == [0, 0, 0]
@@ -89,7 +89,7 @@ def test_tokens_that_the_rows_do_not_take_in_are_found(
 def test_a_run_cannot_be_continued_packed(packed: Config, config: Config, order_of: Callable[..., RunRequest]):
     from schemas.problems.problem import ProblemError
 
-    first = order_of(replace(packed, data=config.data, limits=Limits(steps=1)), "first")
+    first = order_of(replace(packed, data=config.data, limits=LimitsConfig(steps=1)), "first")
     assert run(first, QUIET) == 0
     with pytest.raises(ProblemError) as caught:
         run(order_of(packed, "rest", resume=first.folder), QUIET)

@@ -13,7 +13,15 @@ from evidence.records.ours import read_run
 from evidence.run import layout
 from schemas.problems.problem import ProblemError
 from trainer.config.load import load_config
-from trainer.config.tree import Config, Data, Evaluation, Limits, Method, Objective, Recording
+from trainer.config.tree import (
+    Config,
+    DataConfig,
+    EvaluationConfig,
+    LimitsConfig,
+    MethodConfig,
+    ObjectiveConfig,
+    RecordingConfig,
+)
 from trainer.export_run import export_run
 from trainer.methods.model import model_of
 from trainer.model.files.source import resolve
@@ -47,20 +55,22 @@ def pairs(config: Config, tmp_path: Path) -> Config:
     """Four steps of two pairs; with rewards in every row."""
     return replace(
         config,
-        data=Data(dataset=str(written(tmp_path / "pairs.jsonl", 9)), max_length=64, buckets=2),
-        objective=Objective(kind="dpo", beta=0.3, label_smoothing=0.05),
+        data=DataConfig(dataset=str(written(tmp_path / "pairs.jsonl", 9)), max_length=64, buckets=2),
+        objective=ObjectiveConfig(kind="dpo", beta=0.3, label_smoothing=0.05),
         optimizer=replace(config.optimizer, schedule="constant"),
-        recording=Recording(log_every_steps=1),
-        limits=Limits(steps=4),
+        recording=RecordingConfig(log_every_steps=1),
+        limits=LimitsConfig(steps=4),
     )
 
 
-@pytest.mark.parametrize("method", [Method(), Method(kind="lora", rank=2, dropout=0.1)], ids=["full", "lora"])
+@pytest.mark.parametrize(
+    "method", [MethodConfig(), MethodConfig(kind="lora", rank=2, dropout=0.1)], ids=["full", "lora"]
+)
 def test_it_is_continued_bit_for_bit_and_exported(
-    method: Method, pairs: Config, order_of: Callable[..., RunRequest], tmp_path: Path
+    method: MethodConfig, pairs: Config, order_of: Callable[..., RunRequest], tmp_path: Path
 ):
     pairs = replace(pairs, method=method, evaluation=replace(pairs.evaluation, eval_set=str(items(tmp_path))))
-    whole, first = order_of(pairs, "whole"), order_of(replace(pairs, limits=Limits(steps=2)), "first")
+    whole, first = order_of(pairs, "whole"), order_of(replace(pairs, limits=LimitsConfig(steps=2)), "first")
     rest = order_of(pairs, "rest", resume=first.folder)
     assert [run(order, QUIET) for order in (whole, first, rest)] == [0, 0, 0]
     assert [codes(order.folder) for order in (whole, first, rest)] == [set(), set(), set()]
@@ -94,7 +104,7 @@ def test_it_is_not_continued_beside_another_reference(
     pairs: Config, order_of: Callable[..., RunRequest], tmp_path: Path
 ):
     """The first parameters are read again: where the files hold others, the loss would ask another model."""
-    short = replace(pairs, limits=Limits(steps=1), evaluation=Evaluation())
+    short = replace(pairs, limits=LimitsConfig(steps=1), evaluation=EvaluationConfig())
     first = order_of(short, "first")
     assert run(first, QUIET) == 0
     base = export_run(first.folder, tmp_path / "base", QUIET)
@@ -107,12 +117,12 @@ def test_it_is_not_continued_beside_another_reference(
     export_run(other.folder, tmp_path / "others", QUIET)
     (tmp_path / "others" / "model.safetensors").rename(base / "model.safetensors")
     with pytest.raises(ProblemError) as caught:
-        run(order_of(replace(named, limits=Limits(steps=2)), "rest", resume=second.folder), QUIET)
+        run(order_of(replace(named, limits=LimitsConfig(steps=2)), "rest", resume=second.folder), QUIET)
     assert [problem.code for problem in caught.value.problems] == ["TP055"]
 
 
 def test_every_length_is_compiled_before_the_first_step(pairs: Config, order_of: Callable[..., RunRequest]):
-    order = order_of(replace(pairs, evaluation=Evaluation()))
+    order = order_of(replace(pairs, evaluation=EvaluationConfig()))
     assert run(order, QUIET) == 0
     _, data = inputs_of(pairs)
     assert data.source.lengths_in_use == (32, 64)

@@ -10,7 +10,7 @@ from tasks import first_state_of
 from whole_runs import carried_out, errors_of, manifest_of, refusal
 
 from evidence.run import layout
-from trainer.config.tree import Config, Evaluation
+from trainer.config.tree import Config, EvaluationConfig
 from trainer.model.files.export import export
 from trainer.model.files.source import resolve
 from trainer.run import RunRequest
@@ -181,7 +181,7 @@ def test_an_evaluation_set_with_an_id_twice_is_refused(
 ):
     path = tmp_path / "items.jsonl"
     path.write_text('{"id": "a", "prompt": "x", "expected": "y"}\n' * 2)
-    order = order_of(replace(config, evaluation=Evaluation(eval_set=str(path))))
+    order = order_of(replace(config, evaluation=EvaluationConfig(eval_set=str(path))))
     assert refusal(order) == (
         2,
         (

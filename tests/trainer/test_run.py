@@ -20,7 +20,7 @@ from evidence.run import layout
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from trainer.config.load import load_config
-from trainer.config.tree import Checkpoint, Config, Limits
+from trainer.config.tree import CheckpointConfig, Config, LimitsConfig
 from trainer.loop.record import record_program
 from trainer.loop.stop import StopRequest
 from trainer.loop.train import Loop
@@ -89,7 +89,7 @@ def test_no_more_than_two_states_are_there_at_a_time(
     monkeypatch: pytest.MonkeyPatch,
 ):
     """As the plan counts them: with donation one, without it the old one and the new one."""
-    changed = replace(config, memory=replace(config.memory, donate=donate), limits=Limits(steps=4))
+    changed = replace(config, memory=replace(config.memory, donate=donate), limits=LimitsConfig(steps=4))
     first: list[weakref.ref] = []
     left: list[int] = []
 
@@ -111,7 +111,7 @@ def test_no_more_than_two_states_are_there_at_a_time(
 
 
 def test_an_interrupted_run_says_so(config: Config, order_of: Callable[..., RunRequest]):
-    order = order_of(replace(config, limits=Limits(steps=50, max_minutes=1e-6)))
+    order = order_of(replace(config, limits=LimitsConfig(steps=50, max_minutes=1e-6)))
     assert carried_out(order) == 5
     manifest = manifest_of(order.folder)
     assert manifest["status"] == "interrupted"
@@ -156,7 +156,7 @@ def test_numbers_that_are_not_finite_fail_the_run_at_that_step(
     monkeypatch: pytest.MonkeyPatch,
 ):
     run_away(monkeypatch, **fields)
-    order = order_of(replace(config, limits=Limits(steps=400)))
+    order = order_of(replace(config, limits=LimitsConfig(steps=400)))
     assert carried_out(order) == 4
     manifest = manifest_of(order.folder)
     assert manifest["status"] == "failed"
@@ -172,8 +172,8 @@ def test_a_state_that_is_not_finite_is_not_saved_between_rows(
     config: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
 ):
     run_away(monkeypatch, loss=float("nan"))
-    quiet = replace(config, recording=replace(config.recording, log_every_steps=20), limits=Limits(steps=400))
-    order = order_of(replace(quiet, checkpoint=Checkpoint(save_every_steps=2)))
+    quiet = replace(config, recording=replace(config.recording, log_every_steps=20), limits=LimitsConfig(steps=400))
+    order = order_of(replace(quiet, checkpoint=CheckpointConfig(save_every_steps=2)))
     assert carried_out(order) == 4
     assert manifest_of(order.folder)["exit"]["message"] == "the loss at step 4 is not finite"
     assert [row["step"] for row in rows(order.folder)] == [1, 4]
@@ -192,7 +192,7 @@ def test_a_state_that_is_not_finite_is_not_saved_when_the_run_is_interrupted(
         return "signal SIGTERM" if len(asked) > 4 else None
 
     monkeypatch.setattr(StopRequest, "reason", after_four)
-    quiet = replace(config, recording=replace(config.recording, log_every_steps=20), limits=Limits(steps=400))
+    quiet = replace(config, recording=replace(config.recording, log_every_steps=20), limits=LimitsConfig(steps=400))
     order = order_of(quiet)
     assert carried_out(order) == 4
     assert manifest_of(order.folder)["exit"]["message"] == "the loss at step 4 is not finite"
@@ -249,7 +249,7 @@ def test_a_full_disk_keeps_what_was_written(
         real(self, row)
 
     monkeypatch.setattr(Recorder, "metric", until_full)
-    order = order_of(replace(config, limits=Limits(steps=5)))
+    order = order_of(replace(config, limits=LimitsConfig(steps=5)))
     with pytest.raises(ProblemError) as caught:
         carried_out(order)
     assert as_text(caught.value.problems) == (
@@ -265,7 +265,7 @@ def test_a_failed_run_says_in_its_log_that_it_failed(
     config: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
 ):
     run_away(monkeypatch, loss=float("nan"))
-    order = order_of(replace(config, limits=Limits(steps=400)))
+    order = order_of(replace(config, limits=LimitsConfig(steps=400)))
     assert carried_out(order) == 4
     [said] = logged(order.folder, "trained")
     assert said["level"] == "error"

@@ -34,7 +34,7 @@ FLAGS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class ConfigSource:
     """One place that states values."""
 
     name: str
@@ -46,7 +46,7 @@ class Source:
     lines: Lines = unknown_lines
 
 
-def read_file(path: Path) -> tuple[Source | None, list[Problem]]:
+def read_file(path: Path) -> tuple[ConfigSource | None, list[Problem]]:
     """Return what a YAML file states, None if there is no configuration in it, and what is wrong with it."""
     try:
         data = path.read_bytes()
@@ -58,19 +58,21 @@ def read_file(path: Path) -> tuple[Source | None, list[Problem]]:
     if not isinstance(parsed.value, dict):
         return None, [*parsed.problems, *check_value("train_config", parsed.value, file=str(path))]
     document, written, problems = with_present_names(parsed.value, file=str(path), lines=parsed.lines)
-    source = Source(name=str(path), document=document, written=written, lines=parsed.lines)
+    source = ConfigSource(name=str(path), document=document, written=written, lines=parsed.lines)
     return source, [*parsed.problems, *problems]
 
 
-def given(name: str, key: str, value: Any) -> Source:
+def given(name: str, key: str, value: Any) -> ConfigSource:
     """Return what a flag or one `--set` states: a value at a dotted key, which may be an older name."""
     document: dict[str, Any] = {}
     present = PRESENT_NAMES.get(key, key)
     set_at(document, present, value)
-    return Source(name=name, document=document, written={pointer_to(present.split(".")): pointer_to(key.split("."))})
+    return ConfigSource(
+        name=name, document=document, written={pointer_to(present.split(".")): pointer_to(key.split("."))}
+    )
 
 
-def placed(problem: Problem, document: dict[str, Any], sources: Sequence[Source]) -> Problem:
+def placed(problem: Problem, document: dict[str, Any], sources: Sequence[ConfigSource]) -> Problem:
     """Return a problem of the whole configuration as one of the source that stated the value, with its line.
 
     What is missing from a group is missing from the weakest source that has the group.

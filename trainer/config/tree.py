@@ -20,7 +20,7 @@ ElementType = Literal["float32", "bfloat16", "float16"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Model:
+class ModelConfig:
     """What is trained."""
 
     name: str
@@ -30,7 +30,7 @@ class Model:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Data:
+class DataConfig:
     """What it learns from."""
 
     dataset: str = "dev-reasoning-v2"
@@ -45,7 +45,7 @@ class Data:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Method:
+class MethodConfig:
     """How the model is adapted."""
 
     kind: Literal["full", "lora"] = "full"
@@ -58,7 +58,7 @@ class Method:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Objective:
+class ObjectiveConfig:
     """Toward what it is trained."""
 
     kind: Literal["supervised", "dpo"] = "supervised"
@@ -67,7 +67,7 @@ class Objective:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Optimizer:
+class OptimizerConfig:
     """How parameters change."""
 
     name: Literal["adamw", "adafactor"] = "adamw"
@@ -83,7 +83,7 @@ class Optimizer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Batch:
+class BatchConfig:
     """How much is learned from at a time."""
 
     microbatch_size: int = 8
@@ -91,7 +91,7 @@ class Batch:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Precision:
+class PrecisionConfig:
     """Element types, and instructions."""
 
     params: ElementType = "float32"
@@ -100,7 +100,7 @@ class Precision:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Memory:
+class MemoryConfig:
     """What is recomputed instead of kept, and how layers lie."""
 
     remat: Literal["none", "layer"] = "layer"
@@ -110,7 +110,7 @@ class Memory:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mesh:
+class MeshConfig:
     """Which devices, and how they share the work."""
 
     device: Literal["auto", "cpu", "gpu", "tpu"] = "auto"
@@ -119,7 +119,7 @@ class Mesh:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checkpoint:
+class CheckpointConfig:
     """What is kept to continue from."""
 
     save_every_steps: int = 0
@@ -127,7 +127,7 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recording:
+class RecordingConfig:
     """What is written while it runs."""
 
     log_every_steps: int = 1
@@ -140,7 +140,7 @@ class Recording:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluation:
+class EvaluationConfig:
     """How the result is measured."""
 
     eval_set: str | None = None
@@ -154,7 +154,7 @@ class Evaluation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class LimitsConfig:
     """When to stop."""
 
     steps: int = 100
@@ -169,35 +169,35 @@ class Config:
     name: str = "run"
     mode: Literal["smoke", "full"] = "full"
     seed: int = 0
-    model: Model
-    data: Data = field(default_factory=Data)
-    method: Method = field(default_factory=Method)
-    objective: Objective = field(default_factory=Objective)
-    optimizer: Optimizer = field(default_factory=Optimizer)
-    batch: Batch = field(default_factory=Batch)
-    precision: Precision = field(default_factory=Precision)
-    memory: Memory = field(default_factory=Memory)
-    mesh: Mesh = field(default_factory=Mesh)
-    checkpoint: Checkpoint = field(default_factory=Checkpoint)
-    recording: Recording = field(default_factory=Recording)
-    evaluation: Evaluation = field(default_factory=Evaluation)
-    limits: Limits = field(default_factory=Limits)
+    model: ModelConfig
+    data: DataConfig = field(default_factory=DataConfig)
+    method: MethodConfig = field(default_factory=MethodConfig)
+    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    batch: BatchConfig = field(default_factory=BatchConfig)
+    precision: PrecisionConfig = field(default_factory=PrecisionConfig)
+    memory: MemoryConfig = field(default_factory=MemoryConfig)
+    mesh: MeshConfig = field(default_factory=MeshConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    recording: RecordingConfig = field(default_factory=RecordingConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    limits: LimitsConfig = field(default_factory=LimitsConfig)
 
 
 GROUPS: dict[str, type] = {
-    "model": Model,
-    "data": Data,
-    "method": Method,
-    "objective": Objective,
-    "optimizer": Optimizer,
-    "batch": Batch,
-    "precision": Precision,
-    "memory": Memory,
-    "mesh": Mesh,
-    "checkpoint": Checkpoint,
-    "recording": Recording,
-    "evaluation": Evaluation,
-    "limits": Limits,
+    "model": ModelConfig,
+    "data": DataConfig,
+    "method": MethodConfig,
+    "objective": ObjectiveConfig,
+    "optimizer": OptimizerConfig,
+    "batch": BatchConfig,
+    "precision": PrecisionConfig,
+    "memory": MemoryConfig,
+    "mesh": MeshConfig,
+    "checkpoint": CheckpointConfig,
+    "recording": RecordingConfig,
+    "evaluation": EvaluationConfig,
+    "limits": LimitsConfig,
 }
 
 

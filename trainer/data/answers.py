@@ -19,7 +19,7 @@ from evidence.scores.written_numbers import number_of
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule, first_few, problem_of
 from schemas.problems.words import listed, shown
-from trainer.config.tree import Evaluation
+from trainer.config.tree import EvaluationConfig
 from trainer.data.render import learned_text
 from trainer.data.rows import RowFile
 
@@ -69,7 +69,7 @@ USUAL: Mapping[Answer, Compare] = {"last_number": "numeric", "choice": "folded"}
 """How answers of some readers are compared unless it is set; those of others exactly."""
 
 
-def refused_readers(settings: Evaluation, file: str) -> list[Problem]:
+def refused_readers(settings: EvaluationConfig, file: str) -> list[Problem]:
     """Return what is wrong with the settings of the reader alone.
 
     Args:
@@ -91,14 +91,14 @@ def refused_readers(settings: Evaluation, file: str) -> list[Problem]:
         problems.append((READER_UNUSED, "answer_regex", what))
     usual = None if settings.answer is None else USUAL.get(settings.answer, "exact")
     compare = settings.compare or usual
-    if settings.tolerance != Evaluation().tolerance and compare not in ("numeric", None):
+    if settings.tolerance != EvaluationConfig().tolerance and compare not in ("numeric", None):
         what = f"evaluation.tolerance is {settings.tolerance:g}, and answers are compared {compare}."
         problems.append((READER_UNUSED, "tolerance", what))
     return [problem_of(rule, file=file, pointer=f"/evaluation/{key}", what=what) for rule, key, what in problems]
 
 
 def scoring_from(
-    settings: Evaluation, rows: Iterable[Mapping[str, Any]], items: Sequence[Mapping[str, Any]]
+    settings: EvaluationConfig, rows: Iterable[Mapping[str, Any]], items: Sequence[Mapping[str, Any]]
 ) -> Scoring:
     """Return how answers are read and compared: as set, and what is not set as the rows tell.
 

@@ -19,7 +19,7 @@ from schemas.problems.rule import Rule, first_few, problem_of
 from schemas.validate import check_value, read_rows
 from trainer.data.files.columns import RowKind, is_own, other_columns, shape_of
 from trainer.data.files.pairs import is_pair, problems_of_pair
-from trainer.data.files.table import Table, table_of
+from trainer.data.files.table import RowTable, table_of
 
 FOLDER = Path(__file__).parent
 LARGEST_IN_MEMORY = 64 << 20
@@ -62,7 +62,7 @@ class RowFile:
     """What was odd about the file and keeps nobody from using it."""
 
 
-class Taken(Table):
+class Taken(RowTable):
     """Rows of a file in one of our shapes, each converted when it is asked for.
 
     Args:
@@ -70,7 +70,7 @@ class Taken(Table):
         kind: what they are.
     """
 
-    def __init__(self, table: Table, kind: RowKind) -> None:
+    def __init__(self, table: RowTable, kind: RowKind) -> None:
         super().__init__(table.path)
         self._table = table
         self._kind = kind
@@ -94,7 +94,7 @@ class Taken(Table):
 class Lines(Sequence[int]):
     """The line of each row of a table."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: RowTable) -> None:
         self._table = table
 
     def __len__(self) -> int:
@@ -166,7 +166,7 @@ def read_table(path: Path, kind: RowKind) -> RowFile:
     return RowFile(name=path.name, path=path, rows=taken, lines=Lines(taken), sha256=table.sha256, warnings=())
 
 
-def problems_of_row(table: Table, number: int, kind: RowKind) -> list[Problem]:
+def problems_of_row(table: RowTable, number: int, kind: RowKind) -> list[Problem]:
     """Return what is wrong with a row of a file."""
     row, line = table[number], table.line_of(number)
     if kind == "pairs" and is_pair(row):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from schemas.catalog import VERSION
-from trainer.config.tree import Data as Settings
+from trainer.config.tree import DataConfig as Settings
 from trainer.data.encode import EncodedData, Tokenizer
 from trainer.data.files.encoded import EncodedRow
 from trainer.data.files.pairs import sides_of

@@ -28,7 +28,7 @@ Collate = Callable[[Sequence[Sequence[Any]], int], HostBatch]
 
 
 @runtime_checkable
-class Source(Protocol):
+class BatchSource(Protocol):
     """What a run learns from."""
 
     def batch(self, step: int) -> HostBatch:
@@ -125,7 +125,7 @@ class Prefetched:
         steps: how many the run has; none is made beyond them.
     """
 
-    def __init__(self, source: Source, *, steps: int) -> None:
+    def __init__(self, source: BatchSource, *, steps: int) -> None:
         self._source = source
         self._steps = steps
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="batches")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from flax import nnx
 
 from evidence.scores.reading import Scoring
-from trainer.config.tree import Evaluation
+from trainer.config.tree import EvaluationConfig
 from trainer.data.encode import Tokenizer, end_token_id
 from trainer.data.prompts import prompts_of
 from trainer.data.render import PromptForm
@@ -20,10 +20,10 @@ from trainer.recorder.processor import CompilerOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asking:
+class Sampler:
     """How a model is asked."""
 
-    settings: Evaluation
+    settings: EvaluationConfig
     form: PromptForm
     """How prompts are put to the model."""
     scoring: Scoring

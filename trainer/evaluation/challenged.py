@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evidence.scores.claims import LEVEL, Score, chance_of_less
+from evidence.scores.claims import LEVEL, ExactMatch, chance_of_less
 from schemas.problems.words import counted
 from trainer.evaluation.familiar import Familiar
 from trainer.evaluation.given_again import MOST_SHOWN, items_group
@@ -27,7 +27,7 @@ SAID: Mapping[Verdict, str] = {
 class Challenged:
     """A model's answers to a judge."""
 
-    stated: Score
+    stated: ExactMatch
     """The exact match that the run states."""
     stated_set: str
     """On which set."""
@@ -42,9 +42,9 @@ class Challenged:
     """What right answers cost on stated and new items. None: the two have no kind of item in common."""
 
     @property
-    def found(self) -> Score:
+    def found(self) -> ExactMatch:
         """The exact match on the judge's questions."""
-        return Score(correct=sum(row["correct"] for row in self.answers), n=len(self.answers))
+        return ExactMatch(correct=sum(row["correct"] for row in self.answers), n=len(self.answers))
 
     @property
     def chance(self) -> float:
@@ -58,7 +58,7 @@ class Challenged:
         where 83 of 100 alone have one of 0.012.
         """
         left_out = min(self.questions.in_training or 0, self.found.n)
-        as_drawn = Score(correct=self.found.correct + left_out, n=self.found.n + left_out)
+        as_drawn = ExactMatch(correct=self.found.correct + left_out, n=self.found.n + left_out)
         return chance_of_less(self.stated, as_drawn)
 
     @property
@@ -119,7 +119,7 @@ def in_words(found: Challenged) -> str:
     return " ".join([score, *again, *([found.familiar.said] if found.familiar else [])])
 
 
-def in_interval(score: Score) -> str:
+def in_interval(score: ExactMatch) -> str:
     """Return a score with its 95 % interval: `0.830 (0.745 to 0.891)`."""
     low, high = score.interval
     return f"{score.value:.3f} ({low:.3f} to {high:.3f})"

@@ -24,7 +24,7 @@ from trainer.data.encode import Tokenizer
 from trainer.data.kinds import AS_WRITTEN, WITH_NEWLINE
 from trainer.data.render import FORM, PromptForm
 from trainer.data.rows import RowFile
-from trainer.evaluation.asking import Asking
+from trainer.evaluation.asking import Sampler
 from trainer.generate.decode import Completion
 from trainer.model.params import Params
 from trainer.recorder.recorder import now
@@ -34,7 +34,7 @@ EVALUATED = "evaluated"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluated:
+class PredictionsFile:
     """One model's answers to a set, complete or up to where it was stopped."""
 
     complete: bool
@@ -48,7 +48,7 @@ class Evaluated:
 class Answered:
     """One model's answers, and which parameters gave them."""
 
-    evaluated: Evaluated
+    evaluated: PredictionsFile
     checkpoint: dict[str, Any]
 
 
@@ -94,13 +94,13 @@ def stated_scoring(folder: Path) -> Scoring | None:
 
 def answer_set(
     items: RowFile,
-    asking: Asking,
+    asking: Sampler,
     params: Params,
     *,
     path: Path,
     stop_now: Callable[[], str | None],
     progress: Callable[[int, int], None],
-) -> Evaluated:
+) -> PredictionsFile:
     """Answer every item in order and append a row each to `path`.
 
     Args:
@@ -127,12 +127,12 @@ def answer_set(
             writer.append(row)
             rows.append(row)
             progress(len(rows), len(items.rows))
-    return Evaluated(
+    return PredictionsFile(
         complete=len(rows) == len(items.rows), started_at=started_at, finished_at=now(), rows=tuple(rows), path=path
     )
 
 
-def prediction_row(item: dict[str, Any], output: Completion, asking: Asking) -> dict[str, Any]:
+def prediction_row(item: dict[str, Any], output: Completion, asking: Sampler) -> dict[str, Any]:
     """Return the row of an answered item."""
     text = text_of(output.tokens, output.finish_reason, asking.tokenizer)
     fingerprint = None if output.states is None else fingerprint_of(output.states)
@@ -192,7 +192,7 @@ def identity(item: dict[str, Any]) -> dict[str, Any]:
     )
 
 
-def generation_of(asking: Asking) -> dict[str, Any]:
+def generation_of(asking: Sampler) -> dict[str, Any]:
     """Return how a model is asked, as `eval_summary.json` states it."""
     generation = {
         "method": "greedy",
@@ -209,7 +209,7 @@ def summary_of(
     *,
     run_id: str,
     items: RowFile,
-    asking: Asking,
+    asking: Sampler,
 ) -> dict[str, Any]:
     """Return the document `eval_summary.json`."""
     complete = trained.evaluated.complete and (baseline is None or baseline.evaluated.complete)

@@ -13,7 +13,7 @@ from schemas.problems.problem import Problem
 from schemas.problems.render import as_sentence
 from trainer.data.answers import none_read
 from trainer.data.rows import RowFile
-from trainer.evaluation.asking import Asking
+from trainer.evaluation.asking import Sampler
 from trainer.evaluation.evaluate import EVALUATED, Answered, answer_set, summary_of
 from trainer.loop.step import TrainState
 from trainer.loop.stop import StopRequest
@@ -31,7 +31,7 @@ class Evaluator:
     """An evaluation set and how it is put to a model."""
 
     items: RowFile
-    asking: Asking
+    asking: Sampler
     """How it is put to the model."""
     folder: Path
     """Of the run; prediction files are written into it."""
@@ -117,7 +117,7 @@ def evaluator_of(
         return None
     return Evaluator(
         items=data.items.file,
-        asking=Asking(
+        asking=Sampler(
             settings=task.config.evaluation,
             form=data.form,
             scoring=data.scoring,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from evidence.scores.claims import LEVEL
 from evidence.scores.reading import accepted_of
 from trainer.data.rows import RowFile
-from trainer.evaluation.asking import Asking
+from trainer.evaluation.asking import Sampler
 from trainer.evaluation.one_pass import followed
 from trainer.model.params import Params
 
@@ -52,7 +52,7 @@ class Familiar:
         return f"{costs}: nothing says that training had the stated items."
 
 
-def familiar(asking: Asking, params: Params, stated: RowFile, new: RowFile) -> Familiar | None:
+def familiar(asking: Sampler, params: Params, stated: RowFile, new: RowFile) -> Familiar | None:
     """Return what right answers cost on both sets, or None if no category and difficulty is in both.
 
     Args:
@@ -69,7 +69,7 @@ def familiar(asking: Asking, params: Params, stated: RowFile, new: RowFile) -> F
     return compared(both) if both else None
 
 
-def answer_costs(asking: Asking, params: Params, items: RowFile) -> list[tuple[Mapping[str, Any], float]]:
+def answer_costs(asking: Sampler, params: Params, items: RowFile) -> list[tuple[Mapping[str, Any], float]]:
     """Return each item that fits into the model with the mean loss of its answer's tokens, in nats."""
     form = "<answer>{}</answer>" if asking.scoring.answer == "tags" else "{}"
     texts, asked = [], []

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from trainer.data.rows import RowFile
-from trainer.evaluation.asking import Asking
+from trainer.evaluation.asking import Sampler
 from trainer.evaluation.evaluate import identity, unanswered_row
 from trainer.evaluation.one_pass import followed
 from trainer.evaluation.reanswer import (
@@ -31,7 +31,7 @@ MOST_SHOWN = 20
 
 
 def given_again(
-    asking: Asking,
+    asking: Sampler,
     params: Params,
     stated: Sequence[dict[str, Any]],
     items: RowFile,
@@ -73,7 +73,7 @@ def unanswered(
     rows: Sequence[dict[str, Any]],
     items: Mapping[str, dict[str, Any]],
     prompts: Mapping[str, list[int]],
-    asking: Asking,
+    asking: Sampler,
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows that state no answer, of items for whose answer there is no room."""
     for row in rows:
@@ -89,7 +89,7 @@ def taken(
     rows: Sequence[dict[str, Any]],
     items: Mapping[str, dict[str, Any]],
     prompts: Mapping[str, list[int]],
-    asking: Asking,
+    asking: Sampler,
     params: Params,
     platforms: Collection[str],
 ) -> Iterator[dict[str, Any]]:

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from evidence.run import layout
-from evidence.scores.fingerprint import Agreement, agreement
+from evidence.scores.fingerprint import StateDistance, agreement
 from evidence.scores.reading import Scoring, accepted_of
 from schemas.names import EVAL_SETS
 from trainer.data.rows import RowFile, read_eval_set
-from trainer.evaluation.asking import Asking
+from trainer.evaluation.asking import Sampler
 from trainer.evaluation.evaluate import identity, prediction_row, text_of, unanswered_row
 from trainer.evaluation.one_pass import Followed, followed
 from trainer.evaluation.tolerance import allowed
@@ -42,7 +42,7 @@ class Reanswered:
     """What the run states that the model wrote."""
     found_text: str
     """What the model wrote now."""
-    agreement: Agreement | None
+    agreement: StateDistance | None
     """Of the stated fingerprint with the states of now. None: none is stated, or the bits are the same."""
 
 
@@ -57,7 +57,7 @@ def set_of(summary: Mapping[str, Any], rows: Sequence[dict[str, Any]]) -> RowFil
 
 
 def reanswer(
-    asking: Asking,
+    asking: Sampler,
     params: Params,
     stated: Sequence[dict[str, Any]],
     items: RowFile,
@@ -93,7 +93,7 @@ def reanswer(
 
 
 def compared(
-    asking: Asking,
+    asking: Sampler,
     params: Params,
     stated: Sequence[dict[str, Any]],
     found: Mapping[str, dict[str, Any]],
@@ -121,7 +121,7 @@ def compared(
     return tuple(judged(row, found.get(row["id"]), by_id.get(row["id"]), platforms, asking.scoring) for row in stated)
 
 
-def stated_tokens(row: Mapping[str, Any], asking: Asking, *, vocab: int) -> list[int] | None:
+def stated_tokens(row: Mapping[str, Any], asking: Sampler, *, vocab: int) -> list[int] | None:
     """Return the tokens of a stated answer, cut from its text where the row does not state them.
 
     None: they are not the tokens of such an answer. One that ended has the end token last and nowhere else; one that
@@ -206,7 +206,9 @@ def other_scores(stated: dict[str, Any], scoring: Scoring) -> str:
     return ""
 
 
-def difference(stated: dict[str, Any], passed: Followed, platforms: Collection[str]) -> tuple[str, Agreement | None]:
+def difference(
+    stated: dict[str, Any], passed: Followed, platforms: Collection[str]
+) -> tuple[str, StateDistance | None]:
     """Return why the model did not give a stated answer, empty if it may have, and how the fingerprint agrees."""
     most, agreed = allowed(str(passed.states.dtype), platforms), None
     if "fingerprint" in stated:

@@ -9,22 +9,22 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from evidence.scores.fingerprint import Tolerance
+from evidence.scores.fingerprint import StateTolerance
 
 
 @dataclass(frozen=True, kw_only=True)
 class Allowed:
     """What is put down to other hardware."""
 
-    fingerprint: Tolerance
+    fingerprint: StateTolerance
     margin: float
     """By how much the logit of a token that was taken may be below the largest."""
 
 
 TOLERANCE: Mapping[str, Allowed] = {
-    "float32": Allowed(fingerprint=Tolerance(far_share=0.02, mean_steps=0.02), margin=0.001),
-    "bfloat16": Allowed(fingerprint=Tolerance(far_share=0.08, mean_steps=1.1), margin=0.1),
-    "float16": Allowed(fingerprint=Tolerance(far_share=0.04, mean_steps=0.25), margin=0.02),
+    "float32": Allowed(fingerprint=StateTolerance(far_share=0.02, mean_steps=0.02), margin=0.001),
+    "bfloat16": Allowed(fingerprint=StateTolerance(far_share=0.08, mean_steps=1.1), margin=0.1),
+    "float16": Allowed(fingerprint=StateTolerance(far_share=0.04, mean_steps=0.25), margin=0.02),
 }
 """At least twice the largest distance measured; of float32, where none was, one value of fifty. Margins are wider than
 measured, since logits of larger models are: an edited token was never less than 1.7 below."""

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from evidence.targets.target import Target
-from trainer.config.tree import Batch, Config, Evaluation, Memory, Objective
-from trainer.config.tree import Data as DataSettings
-from trainer.config.tree import Method as MethodSettings
-from trainer.config.tree import Model as ModelSettings
+from trainer.config.tree import BatchConfig, Config, EvaluationConfig, MemoryConfig, ObjectiveConfig
+from trainer.config.tree import DataConfig as DataSettings
+from trainer.config.tree import MethodConfig as MethodSettings
+from trainer.config.tree import ModelConfig as ModelSettings
 from trainer.data.prompts import Asked
 from trainer.first_config.look import Looked
 from trainer.first_config.values import (
@@ -74,8 +74,8 @@ def chosen(looked: Looked, target: Target, config: Config) -> Choice:
             max_length=length,
             packing=packing,
         ),
-        objective=Objective(kind=kind),
-        memory=Memory(remat="none" if target.platform == "cpu" else "layer"),
+        objective=ObjectiveConfig(kind=kind),
+        memory=MemoryConfig(remat="none" if target.platform == "cpu" else "layer"),
         evaluation=evaluation_of(config.evaluation, looked),
     )
     least: Choice | None = None
@@ -103,7 +103,7 @@ def candidates(config: Config, looked: Looked, target: Target) -> Iterator[Confi
         mesh = replace(config.mesh, shard_params=divided or target.devices == 1)
         adapted = replace(adapted, precision=precision_of(adapted, looked, target), mesh=mesh)
         for size in sizes(adapted, looked, target):
-            yield with_steps(replace(adapted, batch=Batch(microbatch_size=size)), looked, target)
+            yield with_steps(replace(adapted, batch=BatchConfig(microbatch_size=size)), looked, target)
 
 
 def measured(config: Config, looked: Looked, target: Target) -> Choice:
@@ -135,5 +135,5 @@ def named(model: str, data: str, eval_set: str | None, name: str) -> Config:
         name=name,
         model=ModelSettings(name=model),
         data=DataSettings(dataset=data),
-        evaluation=Evaluation(eval_set=eval_set),
+        evaluation=EvaluationConfig(eval_set=eval_set),
     )

@@ -16,14 +16,14 @@ from schemas.names import EVAL_SETS, MODELS, model_path, no_eval_set
 from schemas.problems.problem import Gathering, Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
 from schemas.problems.words import counted
-from trainer.config.tree import Config, Evaluation, Objective
-from trainer.config.tree import Data as DataSettings
-from trainer.config.tree import Model as ModelSettings
+from trainer.config.tree import Config, EvaluationConfig, ObjectiveConfig
+from trainer.config.tree import DataConfig as DataSettings
+from trainer.config.tree import ModelConfig as ModelSettings
 from trainer.data.files.columns import shape_of
 from trainer.data.files.table import table_of
 from trainer.data.rows import read_eval_set
 from trainer.first_config.answers import items_of, question_and_answer
-from trainer.first_config.shapes import Rows, read_shapes
+from trainer.first_config.shapes import RowsShape, read_shapes
 from trainer.first_config.split import Split, split_of
 from trainer.methods.model import Model, read_model
 from trainer.objectives import objective_of
@@ -44,7 +44,7 @@ NO_ANSWERS = Rule(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluated:
+class EvalSetChoice:
     """What the model is to be asked."""
 
     name: str | None
@@ -66,9 +66,9 @@ class Looked:
     """The model and its data, as far as they decide a configuration."""
 
     model: Model
-    rows: Rows
+    rows: RowsShape
     data: Data
-    evaluated: Evaluated
+    evaluated: EvalSetChoice
     longest_answer: int
     """Tokens of the longest completion, its end token included."""
     warnings: tuple[Problem, ...]
@@ -103,8 +103,8 @@ def look_at(model: str, data: str, eval_set: str | None, problems: list[Problem]
     draft = replace(
         plain,
         data=DataSettings(dataset=data, kind="text" if rows.kind == "text" else "rows", max_length=longest),
-        objective=Objective(kind="dpo" if pairs else "supervised"),
-        evaluation=Evaluation(eval_set=evaluated.name, max_new_tokens=1),
+        objective=ObjectiveConfig(kind="dpo" if pairs else "supervised"),
+        evaluation=EvaluationConfig(eval_set=evaluated.name, max_new_tokens=1),
     )
     read = read_data(draft, found, objective_of(draft), problems, devices=1)
     if problems or read is None:
@@ -122,7 +122,7 @@ def look_at(model: str, data: str, eval_set: str | None, problems: list[Problem]
     )
 
 
-def evaluated_of(eval_set: str | None, rows: Rows | None, problems: list[Problem]) -> Evaluated | None:
+def evaluated_of(eval_set: str | None, rows: RowsShape | None, problems: list[Problem]) -> EvalSetChoice | None:
     """Return what is to be asked: the set that is named, that of a built-in dataset, or questions of the rows."""
     if eval_set is not None:
         return named_set(eval_set, problems)
@@ -130,21 +130,21 @@ def evaluated_of(eval_set: str | None, rows: Rows | None, problems: list[Problem
         return None
     if rows.is_built_in:
         name = "eval_stories_v1" if "stories" in rows.name else "eval_v2"
-        return Evaluated(
+        return EvalSetChoice(
             name=name, because=f"the built-in set that belongs to {rows.name}", items=read_eval_set(name).rows
         )
     split, because = split_of(rows)
-    return Evaluated(name=None, because=because, items=() if split is None else split.items, split=split)
+    return EvalSetChoice(name=None, because=because, items=() if split is None else split.items, split=split)
 
 
-def named_set(name: str, problems: list[Problem]) -> Evaluated | None:
+def named_set(name: str, problems: list[Problem]) -> EvalSetChoice | None:
     """Return the set that is named: as it is, or the items that its rows make."""
     if (absent := no_eval_set(name)) is not None:
         problems.append(replace(absent, next=absent.next.replace("--set evaluation.eval_set", "--eval")))
         return None
     if name in EVAL_SETS or not holds_rows(Path(name)):
         with Gathering(problems):
-            return Evaluated(name=name, because="the set that you named", items=read_eval_set(name).rows)
+            return EvalSetChoice(name=name, because="the set that you named", items=read_eval_set(name).rows)
         return None
     rows = read_shapes(name, problems)
     if rows is None:
@@ -159,7 +159,7 @@ def named_set(name: str, problems: list[Problem]) -> Evaluated | None:
         what = f"{lacking:,} of {counted(len(rows.table), 'row')} have no answer that an output can be held against."
         problems.append(problem_of(NO_ANSWERS, file=name, what=what))
         return None
-    return Evaluated(name=None, because=f"the rows of {name} as items", items=items_of(iter(answered)))
+    return EvalSetChoice(name=None, because=f"the rows of {name} as items", items=items_of(iter(answered)))
 
 
 def holds_rows(path: Path) -> bool:
@@ -171,7 +171,7 @@ def holds_rows(path: Path) -> bool:
     return "expected" not in first and shape_of(first, "rows") is not None
 
 
-def overlapping(evaluated: Evaluated, data: Data, file: str, problems: list[Problem]) -> list[Problem]:
+def overlapping(evaluated: EvalSetChoice, data: Data, file: str, problems: list[Problem]) -> list[Problem]:
     """Return warnings about items that training rows ask too; that they ask all of them is a problem.
 
     Args:

@@ -14,7 +14,7 @@ from schemas.problems.formats import size
 from schemas.problems.problem import Gathering, Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
 from trainer.config.load import USAGE
-from trainer.config.tree import Config, Model
+from trainer.config.tree import Config, ModelConfig
 from trainer.first_config.choice import Choice, chosen, named
 from trainer.first_config.file import file_text, refused_places, write
 from trainer.first_config.look import Looked, look_at
@@ -117,7 +117,7 @@ def make(order: Order) -> Made:
     target: Target | None = None
     with Gathering(problems):
         known = order.on is not None and order.on != THIS_MACHINE
-        target = target_of(str(order.on)) if known else this_machine(Config(model=Model(name=order.model)))
+        target = target_of(str(order.on)) if known else this_machine(Config(model=ModelConfig(name=order.model)))
     looked = look_at(order.model, order.data, order.eval_set, problems)
     texts = rows_to_write(order, looked) if looked else {}
     given = [Path(name) for name in (order.data, order.eval_set) if name]

@@ -12,7 +12,7 @@ from schemas.problems.rule import Rule, first_few, problem_of
 from schemas.problems.words import counted, listed
 from trainer.data.files.columns import RowKind, other_columns, shape_of
 from trainer.data.files.pairs import is_pair
-from trainer.data.files.table import Table, table_of
+from trainer.data.files.table import RowTable, table_of
 from trainer.data.rows import FOLDER, MOST_EXPLAINED, empty
 
 MIXED_ROWS = Rule(
@@ -27,7 +27,7 @@ KINDS: tuple[RowKind, ...] = ("rows", "text")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rows:
+class RowsShape:
     """A file of rows of one kind."""
 
     name: str
@@ -35,7 +35,7 @@ class Rows:
     kind: RowKind
     columns: tuple[str, ...]
     """The columns that tell what a row is: `("prompt", "completion")`."""
-    table: Table
+    table: RowTable
     """The rows as they stand in the file."""
 
     @property
@@ -44,7 +44,7 @@ class Rows:
         return self.name in DATASETS
 
 
-def read_shapes(name: str, problems: list[Problem]) -> Rows | None:
+def read_shapes(name: str, problems: list[Problem]) -> RowsShape | None:
     """Return what a file of rows holds, None if that cannot be told; every row is looked at.
 
     Args:
@@ -54,7 +54,7 @@ def read_shapes(name: str, problems: list[Problem]) -> Rows | None:
     if (absent := no_dataset(name)) is not None:
         problems.append(replace(absent, next=absent.next.replace("--dataset", "the second argument as")))
         return None
-    table: Table | None = None
+    table: RowTable | None = None
     path = FOLDER / f"{name}.jsonl" if name in DATASETS else Path(name)
     with Gathering(problems):
         table = table_of(path)
@@ -70,14 +70,14 @@ def read_shapes(name: str, problems: list[Problem]) -> Rows | None:
     if wrong or len(found) != 1:
         return None
     [(kind, columns)] = found
-    return Rows(name=name, kind=kind, columns=columns, table=table)
+    return RowsShape(name=name, kind=kind, columns=columns, table=table)
 
 
 Shapes = dict[tuple[RowKind, tuple[str, ...]], list[int]]
 """Kind and telling columns, with the lines of the rows that have them."""
 
 
-def shapes_of(table: Table) -> tuple[Shapes, list[Problem]]:
+def shapes_of(table: RowTable) -> tuple[Shapes, list[Problem]]:
     """Return the kinds of rows in a file, and the problems of rows that are of none."""
     found: Shapes = {}
     wrong: list[Problem] = []

@@ -9,9 +9,9 @@ from typing import Any
 
 from evidence.scores.row_texts import RowTexts, row_texts
 from trainer.data.files.columns import shape_of
-from trainer.data.files.table import Table
+from trainer.data.files.table import RowTable
 from trainer.first_config.answers import hashed, items_of, question_and_answer, question_key
-from trainer.first_config.shapes import Rows
+from trainer.first_config.shapes import RowsShape
 
 MOST_ITEMS = 100
 """Items of a split; with 100 a score of one half is known to about 10 points."""
@@ -26,7 +26,7 @@ FEWEST_ROWS = 30
 class Split:
     """Which questions of a file are held back for the evaluation."""
 
-    table: Table
+    table: RowTable
     items: list[dict[str, str]]
     questions: frozenset[str]
     """Keys of the questions that are held back; every row that asks one of them is."""
@@ -48,7 +48,7 @@ class Split:
         return map(line_of, self.items)
 
 
-def split_of(rows: Rows) -> tuple[Split | None, str]:
+def split_of(rows: RowsShape) -> tuple[Split | None, str]:
     """Return the split of a file and why it is this one, or None and why there is none.
 
     Of 200 rows with as many questions, 20 are held back: those with the smallest SHA-256 of the question.

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from evidence.targets.target import Target
-from trainer.config.tree import Config, ElementType, Evaluation, Limits, Optimizer, Precision
+from trainer.config.tree import Config, ElementType, EvaluationConfig, LimitsConfig, OptimizerConfig, PrecisionConfig
 from trainer.first_config.look import Looked
 from trainer.model.params import parameter_count
 from trainer.planning.subject import PACKED_FRACTION
@@ -69,14 +69,14 @@ def methods_of(looked: Looked, target: Target) -> list[tuple[Literal["full", "lo
     return found
 
 
-def precision_of(config: Config, looked: Looked, target: Target) -> Precision:
+def precision_of(config: Config, looked: Looked, target: Target) -> PrecisionConfig:
     """Return the element types: 16 bits where the device has them, for parameters only those that do not learn."""
     if target.platform == "cpu":
-        return Precision()
+        return PrecisionConfig()
     compute: ElementType = "bfloat16" if "bfloat16" in target.element_types else "float16"
     if compute == "float16" and ("float16" not in target.element_types or "gemma3" in looked.model.source.spec.family):
         compute = "float32"
-    return Precision(params="float32" if config.method.kind == "full" else compute, compute=compute)
+    return PrecisionConfig(params="float32" if config.method.kind == "full" else compute, compute=compute)
 
 
 def sizes(config: Config, looked: Looked, target: Target) -> Iterator[int]:
@@ -115,8 +115,8 @@ def with_steps(config: Config, looked: Looked, target: Target) -> Config:
     return replace(
         config,
         batch=replace(config.batch, accumulation_steps=accumulation),
-        optimizer=Optimizer(learning_rate=learning_rate_of(config, looked), warmup_steps=max(1, steps // 20)),
-        limits=Limits(steps=steps),
+        optimizer=OptimizerConfig(learning_rate=learning_rate_of(config, looked), warmup_steps=max(1, steps // 20)),
+        limits=LimitsConfig(steps=steps),
         recording=replace(config.recording, log_every_steps=max(1, steps // 100)),
         checkpoint=replace(config.checkpoint, save_every_steps=steps // 4 if steps >= 100 else 0),
     )
@@ -133,7 +133,7 @@ def learning_rate_of(config: Config, looked: Looked) -> float:
     return 2e-4 if lora else 5e-4 if tiny else 5e-5
 
 
-def evaluation_of(evaluation: Evaluation, looked: Looked) -> Evaluation:
+def evaluation_of(evaluation: EvaluationConfig, looked: Looked) -> EvaluationConfig:
     """Return how many tokens an output may have: a quarter more than the longest answer of the rows."""
     if evaluation.eval_set is None:
         return evaluation

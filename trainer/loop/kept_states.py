@@ -37,7 +37,7 @@ CHAINED = 10
 """Entries that a chain has between start and end where the configuration does not say how often."""
 
 
-class AnotherStateError(ValueError):
+class StateFileError(ValueError):
     """A file that does not hold a state of the run."""
 
     def __str__(self) -> str:
@@ -129,17 +129,17 @@ def read_state(path: Path, like: TrainState) -> TrainState:
     """Return the state in a file with the shardings of `like`, shapes of the run's own state.
 
     Raises:
-        AnotherStateError: the file has more bytes than such a state, or other arrays.
+        StateFileError: the file has more bytes than such a state, or other arrays.
         OSError: it cannot be read.
         SafetensorError: it is damaged.
     """
     shapes = named_leaves(stored(like))
     if path.stat().st_size > bytes_of(like) + MOST_HEADER_BYTES:
-        raise AnotherStateError
+        raise StateFileError
     arrays = arrays_in(path.read_bytes())
     found = {name: (tuple(value.shape), str(value.dtype)) for name, value in arrays.items()}
     if found != {name: (tuple(shape.shape), str(shape.dtype)) for name, shape in shapes.items()}:
-        raise AnotherStateError
+        raise StateFileError
     leaves = [
         owned(jax.device_put(arrays[name], shape.sharding or like.step.sharding)) for name, shape in shapes.items()
     ]

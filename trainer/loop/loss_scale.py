@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float32, Int32
 
-from trainer.config.tree import Precision
+from trainer.config.tree import PrecisionConfig
 
 FIRST = 65536.0
 GROWTH = 2.0
@@ -42,7 +42,7 @@ class LossScale(NamedTuple):
     """Steps in a row with finite gradients since the scale last changed."""
 
 
-def is_scaled(precision: Precision) -> bool:
+def is_scaled(precision: PrecisionConfig) -> bool:
     """Return whether the loss of a run is scaled: gradients have the range of its products."""
     return precision.compute == "float16"
 

@@ -13,11 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from trainer.config.tree import Optimizer
+from trainer.config.tree import OptimizerConfig
 from trainer.model.runs import is_stack
 
 
-def build_schedule(optimizer: Optimizer, *, steps: int) -> optax.Schedule:
+def build_schedule(optimizer: OptimizerConfig, *, steps: int) -> optax.Schedule:
     """Return the learning rate of each step, counted from 0.
 
     Warm-up is linear: step s of w uses peak · (s + 1) / w, so the first step already learns and step w − 1 uses the
@@ -53,7 +53,7 @@ def learning_rate_at(schedule: optax.Schedule, step: int) -> float:
         return float(str(np.float32(schedule(jnp.int32(step)))))
 
 
-def build_optimizer(optimizer: Optimizer, *, steps: int) -> optax.GradientTransformation:
+def build_optimizer(optimizer: OptimizerConfig, *, steps: int) -> optax.GradientTransformation:
     """Return AdamW (Loshchilov & Hutter, arXiv 1711.05101) or Adafactor (Shazeer & Stern, arXiv 1804.04235).
 
     Weight decay applies to matrices alone: decaying norms and biases only weakens them. Of either optimizer it removes

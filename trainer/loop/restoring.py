@@ -29,7 +29,7 @@ DAMAGED = Rule(
 )
 
 
-class AnotherStateError(ValueError):
+class StateMismatchError(ValueError):
     """A checkpoint that can be read and is not the state that was saved."""
 
 
@@ -72,7 +72,7 @@ def restored(run_folder: Path, step: int, like: TrainState) -> TrainState:
     A run may go on in another element type: a loss scale that is not needed is left out, one that is not there begins.
 
     Raises:
-        AnotherStateError: it is not what was saved. Orbax raises others where it cannot be read.
+        StateMismatchError: it is not what was saved. Orbax raises others where it cannot be read.
     """
     with quiet_writers(), ocp.CheckpointManager((run_folder / CHECKPOINTS).absolute()) as manager:
         beside = manager.metadata(step).custom_metadata or {}
@@ -80,7 +80,7 @@ def restored(run_folder: Path, step: int, like: TrainState) -> TrainState:
         read = manager.restore(step, args=ocp.args.StandardRestore(shapes.parts()))
     parts: StoredState = jax.tree.map(owned, StoredState(**read))
     if beside.get(HASH) not in (None, state_sha256(parts)):
-        raise AnotherStateError
+        raise StateMismatchError
     if like.loss_scale is None:
         parts = parts._replace(loss_scale=None)
     elif parts.loss_scale is None:
@@ -131,7 +131,7 @@ def damaged(run_folder: Path, step: int, error: BaseException, *, older: int | N
     folder = run_folder / CHECKPOINTS / str(step)
     reason = (
         "its state is not the one that was saved"
-        if isinstance(error, AnotherStateError)
+        if isinstance(error, StateMismatchError)
         else f"it cannot be read as the state of this model and optimizer ({type(error).__name__})"
     )
     continued = f"Move this folder away and continue from step {older}, which is whole: trainproof train --resume"

@@ -34,7 +34,7 @@ class Segment:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class SegmentSpan:
     """Segments that follow each other, drawn together."""
 
     segments: tuple[Segment, ...]
@@ -68,7 +68,7 @@ def segments_of(first: int, last: int, chained: Collection[int]) -> tuple[Segmen
     return tuple(Segment(number=number, first_step=a, last_step=b) for number, (a, b) in enumerate(pairwise(places)))
 
 
-def parts_of(segments: Sequence[Segment]) -> tuple[Part, ...]:
+def parts_of(segments: Sequence[Segment]) -> tuple[SegmentSpan, ...]:
     """Return the segments of a run as the parts that are drawn, none shorter than a twentieth of its steps.
 
     What is left at the end belongs to the last part.
@@ -85,4 +85,4 @@ def parts_of(segments: Sequence[Segment]) -> tuple[Part, ...]:
     if len(found) > 1 and found[-1][-1].last_step - found[-1][0].first_step < least:
         rest = found.pop()
         found[-1] += rest
-    return tuple(Part(segments=tuple(each)) for each in found)
+    return tuple(SegmentSpan(segments=tuple(each)) for each in found)

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import optax
 
-from trainer.config.tree import Optimizer
+from trainer.config.tree import OptimizerConfig
 from trainer.loop.loss_scale import first_loss_scale, is_scaled
 from trainer.loop.mesh import state_shardings
 from trainer.loop.optimizer import build_optimizer
@@ -51,7 +51,7 @@ def unplaced_state(task: Task) -> TrainState:
 
 @lru_cache(maxsize=64)
 def _state_of_shapes(
-    optimizer: Optimizer, steps: int, shapes: tuple[tuple[str, jax.ShapeDtypeStruct], ...], *, scaled: bool
+    optimizer: OptimizerConfig, steps: int, shapes: tuple[tuple[str, jax.ShapeDtypeStruct], ...], *, scaled: bool
 ) -> TrainState:
     """Return the state that an optimizer makes of parameters, as shapes.
 
@@ -72,7 +72,7 @@ def first_state_of(task: Task, trained: Params) -> TrainState:
     return _begun(config.optimizer, config.limits.steps, trained, scaled=is_scaled(config.precision))
 
 
-def _begun(optimizer: Optimizer, steps: int, trained: Params, *, scaled: bool) -> TrainState:
+def _begun(optimizer: OptimizerConfig, steps: int, trained: Params, *, scaled: bool) -> TrainState:
     scale = first_loss_scale() if scaled else None
     return first_state(trained, build_optimizer(optimizer, steps=steps), scale)
 

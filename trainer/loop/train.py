@@ -13,7 +13,7 @@ import jax
 from jaxtyping import Array
 
 from schemas.catalog.row_fields import row_fields
-from trainer.data.source import Prefetched, Source, batch_size_of
+from trainer.data.source import BatchSource, Prefetched, batch_size_of
 from trainer.loop.kept_states import KeptStates, chained_every
 from trainer.loop.mesh import batch_sharding
 from trainer.loop.optimizer import build_schedule, learning_rate_at
@@ -48,7 +48,7 @@ class Outcome:
     """Kind of failure, for the manifest's `exit.error`."""
 
 
-class Record(Protocol):
+class LoopRecorder(Protocol):
     """What a loop tells while it works; a run's recorder is one."""
 
     def metric(self, row: dict[str, Any]) -> None:
@@ -73,8 +73,8 @@ class Loop:
     """The compiled step; it consumes the state it is given where the state is donated."""
     frozen: Params
     """The parameters that do not learn."""
-    source: Source
-    recorder: Record
+    source: BatchSource
+    recorder: LoopRecorder
     checkpoints: Checkpoints | None
     """None: nothing is saved."""
     stop: StopRequest
@@ -100,7 +100,7 @@ class Loop:
         with Prefetched(self.source, steps=self.steps) as source:
             return self.run_on(source if self.wait is None else Waited(source, self.wait), states)
 
-    def run_on(self, source: Source, states: list[TrainState]) -> Outcome:
+    def run_on(self, source: BatchSource, states: list[TrainState]) -> Outcome:
         """Return what `run` returns, with batches from a source that makes them ahead."""
         began = time.perf_counter()
         state = states.pop()

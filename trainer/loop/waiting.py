@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 
-from trainer.data.source import HostBatch, Source
+from trainer.data.source import BatchSource, HostBatch
 from trainer.recorder.system import DataWait
 
 
 class Waited:
     """The same batches as those of another source, and the time until each was there."""
 
-    def __init__(self, source: Source, wait: DataWait) -> None:
+    def __init__(self, source: BatchSource, wait: DataWait) -> None:
         self._source = source
         self._wait = wait
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import Rule, problem_of
 from schemas.problems.words import shown
-from trainer.config.tree import Config, Method
+from trainer.config.tree import Config, MethodConfig
 
 UNUSED = Rule(
     "TP069",
@@ -37,7 +37,7 @@ def refuse_unused(config: Config, used: Iterable[str] = ()) -> None:
             what=f"method.{key} is {shown(value)}, which method.kind {config.method.kind} does not use.",
         )
         for key, value in unused.items()
-        if value != getattr(Method(), key)
+        if value != getattr(MethodConfig(), key)
     ]
     if problems:
         raise ProblemError(problems, exit_code=2)

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from trainer.model.attention import Context, KeyValues
 from trainer.model.layer import Layer
-from trainer.model.layers import Dtypes, Norm, Table
+from trainer.model.layers import Dtypes, EmbeddingTable, Norm
 from trainer.model.lora import Dropout
 from trainer.model.spec import ModelSpec
 from trainer.model.stacks import Remat, layers_stacked, through_stacks
@@ -35,8 +35,8 @@ class Decoder(nnx.Module):
     def __init__(
         self, spec: ModelSpec, *, dtypes: Dtypes, remat: Remat, rngs: nnx.Rngs, runs: tuple[range, ...] = ()
     ) -> None:
-        def table(rows: int) -> Table:
-            return Table(rows, spec.embed, std=spec.initializer_std, dtypes=dtypes, rngs=rngs)
+        def table(rows: int) -> EmbeddingTable:
+            return EmbeddingTable(rows, spec.embed, std=spec.initializer_std, dtypes=dtypes, rngs=rngs)
 
         self.spec = spec
         self.remat: Remat = remat

@@ -127,7 +127,7 @@ class Norm(nnx.Module):
         return y.astype(self.compute_dtype)
 
 
-class Table(nnx.Module):
+class EmbeddingTable(nnx.Module):
     """One row per token or position: rows looked up on the way in, compared with on the way out."""
 
     def __init__(self, rows: int, embed: int, *, std: float, dtypes: Dtypes, rngs: nnx.Rngs) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from numpy.typing import NDArray
 
-from trainer.model.spec import Dynamic, Linear, Llama3, LongRope, Rope, Yarn
+from trainer.model.spec import Dynamic, LinearScaling, Llama3, LongRope, Rope, Yarn
 
 
 def angles(
@@ -46,7 +46,7 @@ def frequencies(rope: Rope, head_dim: int, lengths: Int[Array, "batch seq"]) -> 
         case LongRope(short_factors=short, long_factors=long, positions=positions):
             is_long = (lengths > positions)[:, :, None]
             return jnp.where(is_long, constant(plain / np.asarray(long)), constant(plain / np.asarray(short)))
-        case Linear(factor=factor):
+        case LinearScaling(factor=factor):
             return constant(plain / factor)
         case Llama3() as stretch:
             return constant(llama3(plain, stretch))

@@ -15,7 +15,7 @@ NormKind = Literal["layer", "rms", "rms_one_plus"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Linear:
+class LinearScaling:
     """All frequencies divided by `factor` (arXiv 2306.15595)."""
 
     factor: float
@@ -75,7 +75,7 @@ class Rope:
     theta: float = 10_000.0
     """Base of the wavelengths."""
 
-    stretch: Linear | Dynamic | Llama3 | Yarn | LongRope | None = None
+    stretch: LinearScaling | Dynamic | Llama3 | Yarn | LongRope | None = None
     """How a longer context was made from it. None: not at all."""
 
 

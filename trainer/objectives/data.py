@@ -18,7 +18,7 @@ from schemas.problems.problem import Gathering, Problem
 from schemas.problems.render import as_sentence
 from schemas.problems.rule import Rule, problem_of
 from trainer.config.tree import Config
-from trainer.config.tree import Data as Settings
+from trainer.config.tree import DataConfig as Settings
 from trainer.data.answers import SCORING, scoring_document, scoring_from
 from trainer.data.dev_reasoning import generate_rows
 from trainer.data.encode import EncodedData, Tokenizer

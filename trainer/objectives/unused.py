@@ -9,7 +9,7 @@ from typing import Any
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule, problem_of
 from schemas.problems.words import shown
-from trainer.config.tree import Config, Data, Objective
+from trainer.config.tree import Config, DataConfig, ObjectiveConfig
 
 WITHOUT_EFFECT = Rule(
     "TP078",
@@ -26,14 +26,16 @@ def unused_settings(config: Config, used: Iterable[str]) -> list[Problem]:
         config: the run.
         used: keys of the group that the objective uses.
     """
-    given = {key: value for key, value in asdict(config.objective).items() if value != getattr(Objective(), key)}
+    given = {key: value for key, value in asdict(config.objective).items() if value != getattr(ObjectiveConfig(), key)}
     return [without_effect(config, "objective", key, given[key]) for key in given if key not in {"kind", *used}]
 
 
 def unused_by_pairs(config: Config) -> list[Problem]:
     """Return a problem for each setting of the group `data` that says of rows what has no meaning for pairs."""
     given = {key: getattr(config.data, key) for key in ("kind", "supervise")}
-    return [without_effect(config, "data", key, given[key]) for key in given if given[key] != getattr(Data(), key)]
+    return [
+        without_effect(config, "data", key, given[key]) for key in given if given[key] != getattr(DataConfig(), key)
+    ]
 
 
 def without_effect(config: Config, group: str, key: str, value: Any) -> Problem:

@@ -31,7 +31,7 @@ class Sensor(Protocol):
         """Return the figures by their names in a row of system.jsonl; an empty list where none is told."""
 
 
-class Processors:
+class HostSensor:
     """Load of the processors since the last reading, and memory of the host and of this process."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from evidence.run import layout
 from evidence.run.write import RowWriter
 from trainer.recorder.recorder import Recorder, clock_seconds, now
-from trainer.recorder.sensors import Processors, Sensor, device_memory, sensor_of
+from trainer.recorder.sensors import HostSensor, Sensor, device_memory, sensor_of
 
 JOIN_SECONDS = 5.0
 """Longest wait for a reading that is under way when the run ends."""
@@ -61,7 +61,7 @@ class SystemWatch:
         """Why no further row could be written. None: all were."""
         self._every_seconds = every_seconds
         self._devices, self._sensor, self._wait, self._clock = devices, sensor, wait, clock
-        self._processors = Processors()
+        self._processors = HostSensor()
         self._before = (clock(), wait.seconds, wait.steps)
         self._file = folder / layout.SYSTEM
         self._rows: RowWriter

@@ -10,7 +10,7 @@ from evidence.run import layout
 from evidence.scores.reading import Scoring, scoring_of
 from schemas.problems.problem import ProblemError
 from trainer.data.rows import RowFile
-from trainer.evaluation.asking import Asking
+from trainer.evaluation.asking import Sampler
 from trainer.evaluation.given_again import given_again, items_group
 from trainer.evaluation.reanswer import Reanswered, set_of
 from trainer.loop.kept import kept_params
@@ -25,7 +25,7 @@ from trainer.replay.states import States
 
 
 @dataclass(kw_only=True)
-class Answers:
+class RegeneratedAnswers:
     """Answers of a run that were given again, by the trained model and by the one before training."""
 
     trained_of: int = 0
@@ -51,16 +51,16 @@ class Answers:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class EvaluationItems:
     """What a run was asked, and how its answers are read."""
 
     items: RowFile
     scoring: Scoring
 
 
-def asking_of(task: Task, data: Data, scoring: Scoring) -> Asking:
+def asking_of(task: Task, data: Data, scoring: Scoring) -> Sampler:
     """Return how the model of a run is asked."""
-    return Asking(
+    return Sampler(
         settings=task.config.evaluation,
         form=data.form,
         scoring=scoring,
@@ -77,7 +77,7 @@ def answered_again(
     anew: set[str],
     task: Task,
     data: Data,
-    asked: Asked,
+    asked: EvaluationItems,
     progress: Callable[[int, int], None],
 ) -> tuple[Reanswered, ...]:
     """Return how the stated answers compare with those that parameters give here.
@@ -97,13 +97,13 @@ def answered_again(
     return given_again(asking, params, stated, asked.items, anew=anew, progress=progress)
 
 
-def items_asked(run: Recorded, data: Data) -> Asked | None:
+def items_asked(run: Recorded, data: Data) -> EvaluationItems | None:
     """Return the set that a run was asked: its configuration's, or that of a later evaluation; None for neither."""
     if data.items is not None:
-        return Asked(items=data.items.file, scoring=data.scoring)
+        return EvaluationItems(items=data.items.file, scoring=data.scoring)
     if run.summary is None:
         return None
-    return Asked(items=set_of(run.summary, run.answers), scoring=scoring_of(run.summary))
+    return EvaluationItems(items=set_of(run.summary, run.answers), scoring=scoring_of(run.summary))
 
 
 def trained_params(run: Recorded, states: States, ended: TrainState | None) -> tuple[Params | None, str]:

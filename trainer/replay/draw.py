@@ -11,7 +11,7 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from trainer.loop.segments import Part
+from trainer.loop.segments import SegmentSpan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,15 +20,15 @@ class Draw:
 
     number: int
     """The judge's."""
-    parts: tuple[Part, ...]
+    parts: tuple[SegmentSpan, ...]
     """Of the run, in order."""
-    among: tuple[Part, ...]
+    among: tuple[SegmentSpan, ...]
     """Those that it could draw: not the first, not the last."""
-    named: tuple[Part, ...]
+    named: tuple[SegmentSpan, ...]
     """Those that it drew, in the order of the run."""
 
     @property
-    def order(self) -> tuple[Part, ...]:
+    def order(self) -> tuple[SegmentSpan, ...]:
         """The parts to repeat, in the order of the run: the first, those drawn, the last."""
         ends = (self.parts[0], self.parts[-1])
         return tuple(part for part in self.parts if part in ends or part in self.named)
@@ -85,7 +85,7 @@ class Draw:
         return 1 - missed if false <= between else 1.0
 
 
-def drawn(parts: tuple[Part, ...], starts: Collection[int] | None, *, count: int, number: int) -> Draw:
+def drawn(parts: tuple[SegmentSpan, ...], starts: Collection[int] | None, *, count: int, number: int) -> Draw:
     """Return what a number draws of a run: parts between the first and the last, uniformly over their steps.
 
     Each part has a lot, made of the hash of number and part, which anybody can compute, and of its length: the smallest
@@ -110,7 +110,7 @@ def chance_said(chance: float) -> str:
     return "for certain" if chance >= 1 else f"with a chance of {math.floor(1000 * chance) / 10:g} %"
 
 
-def waiting(number: int, part: Part) -> float:
+def waiting(number: int, part: SegmentSpan) -> float:
     """Return how long a part waits to be drawn: exponentially, at a rate of its number of steps."""
     share = (int(lot(number, f"steps {part.first_step + 1} to {part.last_step}"), 16) + 1) / 2**256
     return -math.log(share) / part.steps

@@ -25,7 +25,7 @@ REFUSED = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class ReplaySetup:
     """Where and with what a run is repeated."""
 
     devices: Devices
@@ -34,7 +34,7 @@ class Place:
     fitness: Fitness
 
 
-def place_of(run: Recorded, request: ReplayRequest) -> Place:
+def place_of(run: Recorded, request: ReplayRequest) -> ReplaySetup:
     """Return where and with what the run is repeated.
 
     Raises:
@@ -56,7 +56,7 @@ def place_of(run: Recorded, request: ReplayRequest) -> Place:
         raise ProblemError(unread.problems, exit_code=REFUSED) from error
     if problems := other_data(run, data):
         raise ProblemError(problems, exit_code=REFUSED)
-    return Place(devices=devices, task=task, data=data, fitness=fitness)
+    return ReplaySetup(devices=devices, task=task, data=data, fitness=fitness)
 
 
 def config_here(run: Recorded, request: ReplayRequest) -> Config:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from trainer.data.source import Source
+from trainer.data.source import BatchSource
 from trainer.loop.segments import Segment
 from trainer.loop.step import TrainState
 from trainer.loop.steps import Steps
@@ -28,7 +28,7 @@ TOO_FAR = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Repeated:
+class SegmentResult:
     """What came of one segment."""
 
     segment: Segment
@@ -47,7 +47,7 @@ class Repeated:
 
 
 @dataclass(kw_only=True)
-class Kept:
+class RepeatedRows:
     """What the loop tells while it repeats: nothing is written."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -75,23 +75,23 @@ class Repetition:
     run: Recorded
     task: Task
     steps: Steps
-    source: Source
+    source: BatchSource
     states: States
     stop: StopRequest
     is_exact: bool
     """Whether every bit must be equal."""
     progress: Callable[[int, int, float], None]
     """Called with steps done, steps of the run and the loss after each row."""
-    found: dict[int, Repeated] = field(default_factory=dict)
+    found: dict[int, SegmentResult] = field(default_factory=dict)
     """What came of the segments so far, by their number."""
-    part: Repeated | None = None
+    part: SegmentResult | None = None
     """What came of the beginning of a segment within which it was stopped."""
     _here: TrainState | None = None
     _step: int = -1
     _since: int = 0
     """The step at which the state was one of the run's own."""
 
-    def repeat(self, segment: Segment) -> Iterator[Repeated]:
+    def repeat(self, segment: Segment) -> Iterator[SegmentResult]:
         """Repeat a segment, and those before it where it can only be reached through them; yield what came of each.
 
         Nothing is yielded for a segment that cannot be reached, or that was not ended in time.
@@ -134,11 +134,11 @@ class Repetition:
             there.append(self._step)
         return max(there, default=None)
 
-    def _one(self, segment: Segment) -> Repeated | None:
+    def _one(self, segment: Segment) -> SegmentResult | None:
         """Repeat the segment that begins at the state at hand; None where it was stopped within it."""
         if self._here is None:
             return None
-        began, kept = time.perf_counter(), Kept()
+        began, kept = time.perf_counter(), RepeatedRows()
         loop = Loop(
             task=self.task,
             step=self.steps,
@@ -166,7 +166,7 @@ class Repetition:
         self._here = None if came.verdict == "different" and same is not True else state
         return came
 
-    def _part(self, segment: Segment, rows: Sequence[dict[str, Any]], seconds: float) -> Repeated | None:
+    def _part(self, segment: Segment, rows: Sequence[dict[str, Any]], seconds: float) -> SegmentResult | None:
         """Return what came of a segment up to the last row that the run has too; None where there is none."""
         last = max((row["step"] for row in rows if row["step"] in self.run.rows), default=None)
         if last is None:
@@ -184,7 +184,7 @@ class Repetition:
 
     def _judged(
         self, segment: Segment, rows: Sequence[dict[str, Any]], seconds: float, *, same: bool | None
-    ) -> Repeated:
+    ) -> SegmentResult:
         """Return the verdict on a segment.
 
         Args:
@@ -195,19 +195,19 @@ class Repetition:
         """
         differences = self._differences(segment, rows)
         if not differences and same is not False:
-            return Repeated(segment=segment, verdict="identical", seconds=seconds)
+            return SegmentResult(segment=segment, verdict="identical", seconds=seconds)
         verdict: Verdict = "different"
         if not self.is_exact:
             # From the same state to the same state, each row began where the run's did.
             near, beyond = (differences, []) if same else self._near(differences)
             if self._all_tolerated(near, since_last=bool(same)):
                 if beyond and not self._is_near(segment):
-                    return Repeated(segment=segment, verdict="not tried", difference=TOO_FAR)
+                    return SegmentResult(segment=segment, verdict="not tried", difference=TOO_FAR)
                 verdict = "within tolerance"
                 if beyond:  # what no tolerance can judge does not speak for the run
                     segment = replace(segment, last_step=self._judged_until(segment))
         agreed = max([segment.first_step, *self._agreed(segment, differences)])
-        return Repeated(
+        return SegmentResult(
             segment=segment,
             verdict=verdict,
             seconds=seconds,
@@ -258,7 +258,7 @@ class Repetition:
         )
 
 
-def line_of(each: Repeated) -> str:
+def line_of(each: SegmentResult) -> str:
     """Return what came of a segment, on a line."""
     said = f"{each.segment.name}: {each.verdict} ({each.seconds:.1f} s)"
     return f"{said}\n  {each.difference}" if each.difference else said

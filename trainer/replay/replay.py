@@ -16,15 +16,15 @@ from trainer.loop.steps import compiled_steps
 from trainer.loop.stop import StopRequest
 from trainer.recorder.failure import explain_full_device
 from trainer.recorder.receipt import receipt_of
-from trainer.replay.answers import Answers, answered_again, items_asked, trained_params
+from trainer.replay.answers import RegeneratedAnswers, answered_again, items_asked, trained_params
 from trainer.replay.draw import Draw, drawn, drawn_items
-from trainer.replay.place import REFUSED, Place, place_of
+from trainer.replay.place import REFUSED, ReplaySetup, place_of
 from trainer.replay.recorded import NOTHING_TO_REPEAT, Recorded, recorded
-from trainer.replay.repetition import Repeated, Repetition, ends, line_of
+from trainer.replay.repetition import Repetition, SegmentResult, ends, line_of
 from trainer.replay.request import ReplayRequest
 from trainer.replay.start import start_differences
 from trainer.replay.states import States, frozen_of
-from trainer.replay.verdict import Found, result_of, said_of
+from trainer.replay.verdict import ReplayFindings, result_of, said_of
 
 INTERRUPTED = 5
 
@@ -77,7 +77,9 @@ def replay(request: ReplayRequest, say: Say, tell: Tell) -> tuple[dict[str, Any]
     return receipt | {"run_id": run.manifest["run_id"]}, code
 
 
-def carried_out(run: Recorded, place: Place, request: ReplayRequest, stop: StopRequest, say: Say, tell: Tell) -> Found:
+def carried_out(
+    run: Recorded, place: ReplaySetup, request: ReplayRequest, stop: StopRequest, say: Say, tell: Tell
+) -> ReplayFindings:
     """Repeat the parts and answers that are asked for, and return what came of them."""
     task, data = place.task, place.data
     say(f"reading or drawing the parameters of {task.config.model.name}")
@@ -89,8 +91,8 @@ def carried_out(run: Recorded, place: Place, request: ReplayRequest, stop: StopR
     say(f"compiling the steps of the run for {len(place.devices.list)} × {place.devices.kind}")
     steps = compiled_steps(task, data.source.lengths_in_use)
     start = states.at(run.first_step)
-    found = Found(run=run, draw=draw, elsewhere=place.fitness.elsewhere)
-    found.answers = Answers(trained_of=len(run.answers), untrained_of=len(run.baseline))
+    found = ReplayFindings(run=run, draw=draw, elsewhere=place.fitness.elsewhere)
+    found.answers = RegeneratedAnswers(trained_of=len(run.answers), untrained_of=len(run.baseline))
     give_again = partial(answer, found=found, request=request, place=place, tell=tell)
     if start is not None:
         found.start += start_differences(run, task, data, steps, start, states.frozen)
@@ -143,15 +145,15 @@ def answers_of_trained(
     return give_again(run.answers, params)
 
 
-def came_of(segment: Segment, repetition: Repetition) -> list[Repeated]:
+def came_of(segment: Segment, repetition: Repetition) -> list[SegmentResult]:
     """Return what came of a segment; of one that was stopped, or could be judged, only up to a step: of both parts."""
     part = repetition.found.get(segment.number, repetition.part)
     if part is None or part.segment.number != segment.number:
-        return [Repeated(segment=segment, verdict="not tried")]
+        return [SegmentResult(segment=segment, verdict="not tried")]
     if part.segment.last_step == segment.last_step:
         return [part]
     rest = replace(segment, first_step=part.segment.last_step)
-    return [part, Repeated(segment=rest, verdict="not tried")]
+    return [part, SegmentResult(segment=rest, verdict="not tried")]
 
 
 def drawn_parts(run: Recorded, states: States, request: ReplayRequest) -> Draw | None:
@@ -196,9 +198,9 @@ def answer(
     stated: Sequence[dict[str, Any]],
     params: Any,
     *,
-    found: Found,
+    found: ReplayFindings,
     request: ReplayRequest,
-    place: Place,
+    place: ReplaySetup,
     tell: Tell,
 ) -> Sequence[Any]:
     """Give answers again and return what came of them: drawn ones written anew, the others followed in one pass."""
@@ -222,7 +224,7 @@ def not_sent(run: Recorded, number: int, steps: Sequence[int]) -> Problem:
     return problem_of(NOTHING_TO_REPEAT, file=str(run.folder), what=what, next=then)
 
 
-def nothing_reached(run: Recorded, found: Found) -> Problem:
+def nothing_reached(run: Recorded, found: ReplayFindings) -> Problem:
     """Return the problem of a run of which no part could be repeated."""
     parent = run.manifest["parent"]
     if parent is not None and not found.is_out_of_time:

@@ -7,24 +7,24 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from evidence.proof.marks import REPEATED
-from trainer.replay.answers import Answers
+from trainer.replay.answers import RegeneratedAnswers
 from trainer.replay.draw import Draw
 from trainer.replay.recorded import Recorded
-from trainer.replay.repetition import Repeated
+from trainer.replay.repetition import SegmentResult
 
 Result = Literal["identical", "within tolerance", "different"]
 
 
 @dataclass(kw_only=True)
-class Found:
+class ReplayFindings:
     """What a repetition found."""
 
     run: Recorded
     start: list[str] = field(default_factory=list)
     """What differs before the first step, as sentences."""
-    segments: Sequence[Repeated] = ()
+    segments: Sequence[SegmentResult] = ()
     """Every segment of the run, those not tried among them."""
-    answers: Answers = field(default_factory=Answers)
+    answers: RegeneratedAnswers = field(default_factory=RegeneratedAnswers)
     draw: Draw | None = None
     """What the judge's number drew. None: the whole run was repeated."""
     elsewhere: str = ""
@@ -33,7 +33,7 @@ class Found:
     """Whether the time was over before everything was done."""
 
     @property
-    def tried(self) -> list[Repeated]:
+    def tried(self) -> list[SegmentResult]:
         """The segments that were repeated, whole or in part."""
         return [each for each in self.segments if each.verdict != "not tried"]
 
@@ -60,7 +60,7 @@ class Found:
         }
 
 
-def result_of(found: Found) -> Result:
+def result_of(found: ReplayFindings) -> Result:
     """Return the worst of what was repeated."""
     verdicts = {each.verdict for each in found.segments} | {each.verdict for each in found.answers.found}
     if "different" in verdicts or found.start:
@@ -68,7 +68,7 @@ def result_of(found: Found) -> Result:
     return "within tolerance" if "within tolerance" in verdicts or "identical" not in verdicts else "identical"
 
 
-def said_of(found: Found) -> str:
+def said_of(found: ReplayFindings) -> str:
     """Return what was covered and what came of it.
 
     Example:
@@ -88,7 +88,7 @@ def said_of(found: Found) -> str:
     return f"{covered}: different. {' '.join(_differences(found))}{late}"
 
 
-def _differences(found: Found) -> list[str]:
+def _differences(found: ReplayFindings) -> list[str]:
     """Return what differs, the first of each kind in words."""
     said = [f"The start differs: {found.start[0]}."] if found.start else []
     other = [each for each in found.segments if each.verdict == "different"]

@@ -14,7 +14,7 @@ from typing import Any
 from evidence.bundle.build import BuildReport
 from evidence.bundle.format.rules import UNREADABLE, refusal
 from evidence.bundle.secrets.redact import Redaction
-from evidence.bundle.verify import Verdict, VerifiedRun, verify_bundle
+from evidence.bundle.verify import BundleVerdict, VerifiedRun, verify_bundle
 from evidence.bundle.zip.content import Progress
 from evidence.run.unreadable import NO_SUCH_PATH
 from schemas.problems.formats import size
@@ -31,7 +31,7 @@ def default_output(runs: list[Path]) -> Path:
     return Path("bundles") / f"{name}.zip"
 
 
-def verdict_on(path: Path, progress: Progress | None = None) -> Verdict:
+def verdict_on(path: Path, progress: Progress | None = None) -> BundleVerdict:
     """Return the verdict on a bundle that the user named.
 
     Raises:
@@ -79,7 +79,7 @@ def build_dict(report: BuildReport) -> dict[str, Any]:
     }
 
 
-def verdict_text(verdict: Verdict) -> str:
+def verdict_text(verdict: BundleVerdict) -> str:
     """Return a verdict as the terminal shows it: what is wrong, the runs, what is proven."""
     state = "holds" if verdict.ok else "does not hold"
     content = f"{counted(verdict.files, 'file')}, {size(verdict.size_bytes)}"
@@ -94,7 +94,7 @@ def verdict_text(verdict: Verdict) -> str:
     return as_text((*verdict.findings, *verdict.witness_problems)) + as_lines([*lines, verdict.proven])
 
 
-def verdict_dict(verdict: Verdict) -> dict[str, Any]:
+def verdict_dict(verdict: BundleVerdict) -> dict[str, Any]:
     """Return a verdict as JSON values."""
     return {
         "path": str(verdict.path),
@@ -174,7 +174,7 @@ def _redaction_lines(redactions: Sequence[Redaction]) -> Iterator[str]:
         yield f"  Redacted: {each.path}, {counted(each.count, 'place')}; what stood there cannot be checked."
 
 
-def _witness_lines(verdict: Verdict) -> Iterator[str]:
+def _witness_lines(verdict: BundleVerdict) -> Iterator[str]:
     """Yield what time authorities and workflows say, and what of it is not believed."""
     if verdict.stamps:
         yield from (f"  {sentence}" for sentence in verdict.stamps.sentences)

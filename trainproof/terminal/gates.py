@@ -14,7 +14,7 @@ from trainproof.terminal.comparisons import as_dict, as_text, existing_runs
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class GateResult:
     """What a comparison came to."""
 
     comparison: Comparison | None
@@ -35,7 +35,7 @@ def outcome_of(
     require: Sequence[str] = (),
     baseline: Path | None = None,
     no_worse_than: float | None = None,
-) -> Outcome:
+) -> GateResult:
     """Return the comparison of runs that the user named, and the verdict on what was asked of them.
 
     Args:
@@ -56,10 +56,10 @@ def outcome_of(
     lines = [*requirement_lines(names[-named:], runs[-named:], asked)]
     if comparison and margin is not None:
         lines += baseline_lines(comparison, margin)
-    return Outcome(comparison=comparison, lines=tuple(lines))
+    return GateResult(comparison=comparison, lines=tuple(lines))
 
 
-def printed(outcome: Outcome, *, as_json: bool) -> str:
+def printed(outcome: GateResult, *, as_json: bool) -> str:
     """Return the outcome as the command prints it."""
     if not as_json:
         shown = as_text(outcome.comparison) if outcome.comparison else ""

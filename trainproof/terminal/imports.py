@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from evidence.judge.judgement import report_of
-from evidence.judge.record import Record
+from evidence.judge.record import JudgedRecord
 from evidence.judge.report import RunReport
 from evidence.records.importing import Imported
 from evidence.records.ours import Run, read_run
@@ -24,7 +24,7 @@ MOST_FACTS = 60
 """Facts that the terminal shows; JSON has all of them."""
 
 
-def foreign_text(record: Record, report: RunReport) -> str:
+def foreign_text(record: JudgedRecord, report: RunReport) -> str:
     """Return a run of another tool as the terminal shows it: figures, grade, every fact with its source, findings."""
     run, view = record.facts.run, record.sources
     assert view is not None
@@ -36,7 +36,7 @@ def foreign_text(record: Record, report: RunReport) -> str:
     return as_lines(lines) + as_text(report.findings)
 
 
-def foreign_json(record: Record, report: RunReport) -> dict[str, Any]:
+def foreign_json(record: JudgedRecord, report: RunReport) -> dict[str, Any]:
     """Return what `foreign_text` shows, as values, with every fact, score and series."""
     run, view = record.facts.run, record.sources
     assert view is not None

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from evidence.bundle.signature import check_signature, sign_bundle
-from evidence.bundle.verdict import Verdict
+from evidence.bundle.verdict import BundleVerdict
 from evidence.proof.envelope import Signed, signature_of
 from evidence.proof.keys import new_key, public_key, public_of
 from evidence.proof.rules import BAD_KEY, refused
@@ -45,7 +45,7 @@ def signed(file: Path | None, key: Path | None, make: Path | None) -> str:
     return as_lines(lines)
 
 
-def with_signature(verdict: Verdict, signature: Path | None, public_key_file: Path | None) -> Verdict:
+def with_signature(verdict: BundleVerdict, signature: Path | None, public_key_file: Path | None) -> BundleVerdict:
     """Return a verdict with what its signature is worth: one that the user asked about, or one beside the zip.
 
     Raises:

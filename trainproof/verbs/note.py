@@ -31,9 +31,9 @@ def note(
     """Tag runs, write a note, archive or restore them; without options, show their notes. No grade depends on it."""
     from datetime import UTC, datetime
 
-    from evidence.run.notes import Change, change_notes
+    from evidence.run.notes import NotesEdit, change_notes
 
-    change = Change(add=tuple(tag or ()), remove=tuple(untag or ()), note=text, archive=archive)
+    change = NotesEdit(add=tuple(tag or ()), remove=tuple(untag or ()), note=text, archive=archive)
     noted = dict(zip(runs, change_notes(runs, change, datetime.now(UTC)), strict=True))
     if as_json:
         sys.stdout.write(as_json_text([{"path": str(folder), **asdict(notes)} for folder, notes in noted.items()]))

@@ -11,7 +11,7 @@ import numpy as np
 
 
 @dataclass(frozen=True, kw_only=True)
-class Band:
+class MeanBand:
     """Mean and mean ± standard deviation (n - 1 in the denominator) over `n` runs, `[points]` each."""
 
     name: str
@@ -23,7 +23,7 @@ class Band:
     high: np.ndarray
 
 
-def band(members: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]], *, colour: str, log: bool) -> Band | None:
+def band(members: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]], *, colour: str, log: bool) -> MeanBand | None:
     """Return the mean of runs at the steps that all of them logged; None where they share none.
 
     On a logarithmic axis it is the mean of the logarithms, so that the band lies as far above as below.
@@ -48,6 +48,6 @@ def band(members: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]], *, colour
     ends = (np.exp(end) if log else end for end in (mean - spread, mean, mean + spread))
     low, middle, high = (end.to_numpy(dtype=np.float32) for end in ends)
     x = pd.concat(across, axis=1, join="inner").loc[found.index].mean(axis=1).to_numpy(dtype=np.float32)
-    return Band(
+    return MeanBand(
         name=f"mean of {len(members)} seeds", colour=colour, n=len(members), x=x, low=low, mean=middle, high=high
     )

@@ -13,8 +13,8 @@ from typing import Literal
 
 import numpy as np
 
-from dashboard.shared.charts.bands import Band, band
-from dashboard.shared.charts.line import Axis, Line, Part
+from dashboard.shared.charts.bands import MeanBand, band
+from dashboard.shared.charts.line import Axis, Part, RunLine
 from dashboard.shared.charts.panels import Panel, panels, scaled, unit_of_axis
 from dashboard.shared.charts.sampling import POINTS, count_outside, kept, middle, smoothed, widened
 from dashboard.shared.reading.series import Series
@@ -36,7 +36,7 @@ _MOST_POINTS = 8_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class View:
+class CurveOptions:
     """How the reader wants to see curves.
 
     Attributes:
@@ -70,7 +70,7 @@ class Curve:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class CurveMark:
     """A mark inside a panel."""
 
     name: str
@@ -91,9 +91,9 @@ class Plotted:
     low: float | None
     high: float | None
     curves: tuple[Curve, ...]
-    resumed: tuple[Place, ...]
-    scores: tuple[Place, ...]
-    bands: tuple[Band, ...]
+    resumed: tuple[CurveMark, ...]
+    scores: tuple[CurveMark, ...]
+    bands: tuple[MeanBand, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,18 +109,16 @@ class Plot:
     outside: int
 
     @property
-    def bands(self) -> dict[str, Band]:
+    def bands(self) -> dict[str, MeanBand]:
         """The means over seeds by their names, each once."""
         return {band.name: band for panel in self.panels for band in panel.bands}
 
     @property
     def remark(self) -> str:
         """What a reader must know about thinned and clipped curves; empty if every point is to be seen."""
-        said = []
+        said, drawn = [], f"{count(self.drawn)} of {count(self.total)} points drawn"
         if self.drawn != self.total:
-            said.append(
-                f"{count(self.drawn)} of {count(self.total)} points drawn; the extremes of each stretch are kept."
-            )
+            said.append(f"{drawn}; the extremes of each stretch are kept.")
         if self.outside:
             points = "point is" if self.outside == 1 else "points are"
             said.append(f"{count(self.outside)} {points} outside the range shown.")
@@ -129,7 +127,7 @@ class Plot:
         return " ".join(said)
 
 
-def plot(lines: Sequence[Line], view: View) -> Plot:
+def plot(lines: Sequence[RunLine], view: CurveOptions) -> Plot:
     """Return the curves of these runs, panel by panel; a panel that no run has values for is left out."""
     every = [series for line in lines for _, series in line.parts()]
     divisor, unit = scaled(unit_of_axis(view.x), [series.columns[view.x] for series in every])
@@ -154,7 +152,13 @@ def plot(lines: Sequence[Line], view: View) -> Plot:
 
 
 def _plotted(
-    panel: Panel, lines: Sequence[Line], view: View, x_divisor: float, across: Mapping[int, np.ndarray], *, points: int
+    panel: Panel,
+    lines: Sequence[RunLine],
+    view: CurveOptions,
+    x_divisor: float,
+    across: Mapping[int, np.ndarray],
+    *,
+    points: int,
 ) -> tuple[Plotted, tuple[int, int, int]]:
     """Return a panel, and how many points it draws, of how many, and how many of all lie outside its range."""
     stated = [(line, part, series) for line in lines for part, series in line.parts() if series.has(panel.column)]
@@ -192,7 +196,7 @@ def _plotted(
     return plotted, (sum(len(curve.x) for curve in curves), sum(len(y) for y in values), outside)
 
 
-def is_log(view: View, stated: Sequence[tuple[Line, Series]]) -> bool:
+def is_log(view: CurveOptions, stated: Sequence[tuple[RunLine, Series]]) -> bool:
     """Return whether the loss is on a logarithmic axis: as the reader wants it, or because a loss falls that far."""
     if view.loss != "auto":
         return view.loss == "log"
@@ -203,16 +207,16 @@ def is_log(view: View, stated: Sequence[tuple[Line, Series]]) -> bool:
 
 
 def _bands(
-    stated: Sequence[tuple[Line, Part, Series]],
+    stated: Sequence[tuple[RunLine, Part, Series]],
     values: Sequence[np.ndarray],
     across: Mapping[int, np.ndarray],
     points: int,
     *,
     log: bool,
     smoothing: float,
-) -> Iterator[tuple[set[str], Band]]:
+) -> Iterator[tuple[set[str], MeanBand]]:
     """Yield means of runs that are the same but for their seed, with their names; a contradictory one is in none."""
-    kin: dict[str, list[tuple[Line, Series, np.ndarray]]] = {}
+    kin: dict[str, list[tuple[RunLine, Series, np.ndarray]]] = {}
     for (line, part, series), y in zip(stated, values, strict=True):
         if part == "own" and line.kin and not line.is_doubtful:
             kin.setdefault(line.kin, []).append((line, series, y))
@@ -229,7 +233,7 @@ def _bands(
             yield {line.name for line, *_ in members}, replace(found, **ends)
 
 
-def _title(panel: Panel, unit: str, stated: Sequence[tuple[Line, Part, Series]], scores: Sequence[Place]) -> str:
+def _title(panel: Panel, unit: str, stated: Sequence[tuple[RunLine, Part, Series]], scores: Sequence[CurveMark]) -> str:
     """Return a panel's title with its unit, and what a dotted line and a mark in it are."""
     if panel.exactly:
         is_foreign = any(line.is_foreign for line, *_ in stated)
@@ -247,7 +251,9 @@ def _smooth(values: np.ndarray, weight: float, *, log: bool) -> np.ndarray:
     return np.exp(smoothed(np.log(values), weight)) if log else smoothed(values, weight)
 
 
-def _curve(line: Line, part: Part, x: np.ndarray, y: np.ndarray, points: int, smoothing: float, *, log: bool) -> Curve:
+def _curve(
+    line: RunLine, part: Part, x: np.ndarray, y: np.ndarray, points: int, smoothing: float, *, log: bool
+) -> Curve:
     chosen = kept(y, points)
     smooth = _smooth(y, smoothing, log=log)[chosen].astype(np.float32) if smoothing > 0 else None
     # Curves that keep every point share one x, which is then sent once.
@@ -268,27 +274,24 @@ def _drawable(values: np.ndarray, *, positive: bool) -> np.ndarray:
 
 
 def _places(
-    lines: Sequence[Line], kind: Literal["resumed", "scores"], view: View, x_divisor: float, column: str, divisor: float
-) -> Iterator[Place]:
+    lines: Sequence[RunLine],
+    kind: Literal["resumed", "scores"],
+    view: CurveOptions,
+    x_divisor: float,
+    column: str,
+    divisor: float,
+) -> Iterator[CurveMark]:
     """Yield the marks of a kind where this view has a place for them, at the height of the curve there."""
     for line in lines:
         for mark in getattr(line, kind):
             x = mark.at.get(view.x)
             if x is None or not np.isfinite(x) or (view.log_x and x <= 0):
                 continue
-            y = _value_before(line, column, mark.at["step"]) / divisor
+            y = line.value_before(column, mark.at["step"]) / divisor
             if kind == "resumed" or np.isfinite(y):
-                yield Place(name=line.name, colour=line.colour, x=x / x_divisor, y=y, text=mark.text, score=mark.score)
-
-
-def _value_before(line: Line, column: str, step: float) -> float:
-    """Return the last value of a column at or before a step, NaN where there is none."""
-    for series in (line.series, line.earlier):
-        if series is not None and series.rows:
-            row = int(np.searchsorted(series.columns["step"], step, side="right")) - 1
-            if row >= 0:
-                return float(series.columns[column][row])
-    return float("nan")
+                yield CurveMark(
+                    name=line.name, colour=line.colour, x=x / x_divisor, y=y, text=mark.text, score=mark.score
+                )
 
 
 def _too_large(values: np.ndarray, divisor: float) -> int:

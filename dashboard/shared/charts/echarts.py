@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from dashboard.shared.charts import strokes
-from dashboard.shared.charts.bands import Band
-from dashboard.shared.charts.curves import Curve, Place, Plot, Plotted
+from dashboard.shared.charts.bands import MeanBand
+from dashboard.shared.charts.curves import Curve, CurveMark, Plot, Plotted
 from dashboard.shared.charts.line import PARTS
 from dashboard.shared.charts.panels import Panel
 from dashboard.shared.charts.widths import other_widths
@@ -141,7 +141,7 @@ class _Builder:
             if not faint and curve.part == "own" and not curve.is_faint and curve.name in self.names:
                 self.series[-1] |= strokes.end(self.names[curve.name], values)
 
-    def _add_band(self, index: int, band: Band) -> None:
+    def _add_band(self, index: int, band: MeanBand) -> None:
         """Add the mean over seeds, and the band of its spread: one line upon another, the room between them filled."""
         self.frames.append({"x": band.x, "low": band.low, "spread": band.high - band.low, band.name: band.mean})
         shared = {"type": "line", "xAxisIndex": index, "yAxisIndex": index, "datasetIndex": len(self.frames) - 1}
@@ -165,7 +165,7 @@ class _Builder:
             self.frames.append({"x": curve.x})
         return self._frame_of_x[key]
 
-    def _add_score(self, index: int, place: Place) -> None:
+    def _add_score(self, index: int, place: CurveMark) -> None:
         label = f"{place.text}, %"
         self.frames.append({"x": [place.x], "y": [place.y], label: [round(100 * (place.score or 0.0), 2)]})
         self.series.append(

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from dashboard.shared.charts.line import Line, Mark
+from dashboard.shared.charts.line import Mark, RunLine
 from dashboard.shared.reading.series import Series
-from dashboard.shared.tables.headline import Figure
+from dashboard.shared.tables.headline import HeadlineFigure
 from evidence.bundle.secrets.masking import masked
 from evidence.judge.documents import ANSWERS, FACTS, ROWS, SCORES
 from foreign.checks.figures import figures_of
@@ -33,11 +33,11 @@ _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {"tokens_seen": ("num_tokens",), "
 _STEP = re.compile(r"(?:step|checkpoint)[ _-]?(\d{1,15})$")
 
 
-def line_of(name: str, view: ForeignRun) -> tuple[Line, str]:
+def line_of(name: str, view: ForeignRun) -> tuple[RunLine, str]:
     """Return the line of a run, and where its losses stand; empty where it states none."""
     rows = course_of(view.metrics)
     evaluated = _evaluated(view, rows)
-    line = Line(
+    line = RunLine(
         name=name,
         series=_series(rows, "loss"),
         colour="",
@@ -99,20 +99,22 @@ def _score_marks(view: ForeignRun, losses: Sequence[MetricRow]) -> tuple[Mark, .
     return tuple(marks[step] for step in sorted(marks))
 
 
-def figures(view: ForeignRun) -> list[Figure]:
+def figures(view: ForeignRun) -> list[HeadlineFigure]:
     """Return the headline of the run as far as its sources agree; a dash where none states it, or two differ."""
     found = figures_of(view)
     facts = sum(fact.how == "inferred" for fact in view.facts)
     planned = f"of {formats.count(found.steps_planned)} planned" if found.steps_planned is not None else ""
     first = f"from {formats.number(found.first_loss)}" if found.first_loss is not None else ""
     return [
-        Figure(label="Steps", value=formats.count(found.steps_done), detail=planned),
-        Figure(label="Last loss", value=formats.number(found.last_loss), detail=first),
-        Figure(label="Mean loss", value=formats.number(found.mean_loss), detail="as stated, not computed here"),
-        Figure(label="Tokens seen", value=formats.short_count(found.tokens_seen)),
-        Figure(label="Training time", value=formats.duration(found.train_seconds)),
-        Figure(label="Facts", value=formats.count(len(view.facts)), detail=f"{formats.count(facts)} inferred"),
-        Figure(label="Answers", value=formats.count(len(view.predictions)), detail="their scores are not recomputed"),
+        HeadlineFigure(label="Steps", value=formats.count(found.steps_done), detail=planned),
+        HeadlineFigure(label="Last loss", value=formats.number(found.last_loss), detail=first),
+        HeadlineFigure(label="Mean loss", value=formats.number(found.mean_loss), detail="as stated, not computed here"),
+        HeadlineFigure(label="Tokens seen", value=formats.short_count(found.tokens_seen)),
+        HeadlineFigure(label="Training time", value=formats.duration(found.train_seconds)),
+        HeadlineFigure(label="Facts", value=formats.count(len(view.facts)), detail=f"{formats.count(facts)} inferred"),
+        HeadlineFigure(
+            label="Answers", value=formats.count(len(view.predictions)), detail="their scores are not recomputed"
+        ),
     ]
 
 

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from dashboard.shared.charts.panels import columns
 from dashboard.shared.reading.series import Series
 from dashboard.shared.words.text import csv_text
@@ -36,7 +38,7 @@ class Mark:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class RunLine:
     """A run to draw: its name, series, colour and stroke.
 
     Attributes:
@@ -75,13 +77,22 @@ class Line:
         if self.evaluation is not None:
             yield "evaluation", self.evaluation
 
+    def value_before(self, column: str, step: float) -> float:
+        """Return the last value of a column at or before a step, or NaN if it is missing."""
+        for series in (self.series, self.earlier):
+            if series is not None and series.rows:
+                row = int(np.searchsorted(series.columns["step"], step, side="right")) - 1
+                if row >= 0:
+                    return float(series.columns[column][row])
+        return float("nan")
 
-def curves_csv(lines: Sequence[Line]) -> str:
+
+def curves_csv(lines: Sequence[RunLine]) -> str:
     """Return the rows of these runs, one after the other; an empty cell is a value that was not measured."""
     return csv_text(("run", "part", *columns()), _rows(lines))
 
 
-def _rows(lines: Sequence[Line]) -> Iterator[tuple[object, ...]]:
+def _rows(lines: Sequence[RunLine]) -> Iterator[tuple[object, ...]]:
     for line in lines:
         for part, series in line.parts():
             drawn = [series.columns[name].tolist() for name in columns()]

@@ -34,7 +34,7 @@ _PARENT, _PARENT_AT, _CHILD, _CHILD_AT = 0.22, 0.29, 0.46, -0.09
 
 
 @dataclass(frozen=True, kw_only=True)
-class Segment:
+class BarSegment:
     """One part of a program's memory, from one byte to another."""
 
     name: str
@@ -44,7 +44,7 @@ class Segment:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Program:
+class ProgramBar:
     """One program with its peak, its limit and what fills it."""
 
     name: str
@@ -54,10 +54,10 @@ class Program:
     limit: float | None
     error: float
     because: str
-    segments: tuple[Segment, ...]
+    segments: tuple[BarSegment, ...]
 
 
-def programs(plan: Mapping[str, Any] | None) -> list[Program]:
+def programs(plan: Mapping[str, Any] | None) -> list[ProgramBar]:
     """Return the programs of a plan that have a peak; a plan of before 1.1 knows only the one that needs most."""
     stated = objects_at(plan, "programs")[:MOST_PROGRAMS]
     if not stated and plan is not None:
@@ -67,7 +67,7 @@ def programs(plan: Mapping[str, Any] | None) -> list[Program]:
         peak = bytes_at(one, "peak_bytes")
         if peak:
             found.append(
-                Program(
+                ProgramBar(
                     name=program_name(text_at(one, "name")),
                     on_host=text_at(one, "on") == "host",
                     verdict=verdict_at(one, "verdict"),
@@ -81,18 +81,18 @@ def programs(plan: Mapping[str, Any] | None) -> list[Program]:
     return found
 
 
-def kinds(found: Sequence[Program]) -> list[Kind]:
+def kinds(found: Sequence[ProgramBar]) -> list[Kind]:
     """Return what the memory of these programs is held for, each once, in the order of a legend."""
     held = {kind_of(segment.name) for one in found for segment in one.segments}
     return [kind for kind in KIND_NAMES if kind in held]
 
 
-def deciding(found: Sequence[Program]) -> Program | None:
+def deciding(found: Sequence[ProgramBar]) -> ProgramBar | None:
     """Return the program that needs most on the device, None where none runs there."""
     return max((one for one in found if not one.on_host), key=lambda one: one.peak, default=None)
 
 
-def memory(found: Sequence[Program], colours: Palette, *, observed: float | None = None) -> go.Figure:
+def memory(found: Sequence[ProgramBar], colours: Palette, *, observed: float | None = None) -> go.Figure:
     """Return the programs as an icicle.
 
     Args:
@@ -128,21 +128,21 @@ def memory(found: Sequence[Program], colours: Palette, *, observed: float | None
     return figure
 
 
-def _segments(parts: Sequence[Mapping[str, Any]]) -> list[Segment]:
+def _segments(parts: Sequence[Mapping[str, Any]]) -> list[BarSegment]:
     """Return the parts side by side, the smallest of many as one."""
     known = [(part, value) for part in parts if (value := bytes_at(part, "bytes"))]
     shown, rest = known[:MOST_PARTS], sum(value for _, value in known[MOST_PARTS:])
     begin, found = 0.0, []
     for part, value in shown:
         name, because = text_at(part, "name") or "?", text_at(part, "because") or ""
-        found.append(Segment(name=name, begin=begin, bytes=value, because=because))
+        found.append(BarSegment(name=name, begin=begin, bytes=value, because=because))
         begin += value
     if rest:
-        found.append(Segment(name="all others", begin=begin, bytes=rest, because=""))
+        found.append(BarSegment(name="all others", begin=begin, bytes=rest, because=""))
     return found
 
 
-def _add_programs(figure: go.Figure, found: Sequence[Program], colours: Palette, divisor: int) -> None:
+def _add_programs(figure: go.Figure, found: Sequence[ProgramBar], colours: Palette, divisor: int) -> None:
     """Draw the upper row of each program: its peak, the error as a whisker, and the verdict in words."""
     figure.add_bar(
         orientation="h",
@@ -176,7 +176,7 @@ def _add_programs(figure: go.Figure, found: Sequence[Program], colours: Palette,
         )
 
 
-def _add_parts(figure: go.Figure, found: Sequence[Program], colours: Palette, divisor: int) -> None:
+def _add_parts(figure: go.Figure, found: Sequence[ProgramBar], colours: Palette, divisor: int) -> None:
     """Draw the lower row of each program: what its memory is for."""
     cells = [(row, segment) for row, one in enumerate(found) for segment in one.segments]
     fills = [colours.part(segment.name) for _, segment in cells]
@@ -212,7 +212,7 @@ def _add_limit(figure: go.Figure, colours: Palette, *, at: float, row: int) -> N
 
 
 def _say_limits(
-    figure: go.Figure, found: Sequence[Program], colours: Palette, divisor: int, *, largest: float, right: float
+    figure: go.Figure, found: Sequence[ProgramBar], colours: Palette, divisor: int, *, largest: float, right: float
 ) -> None:
     """Say what each line is where it changes from one program to the next."""
     before: float | None = None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from dashboard.shared.charts.plan_figures import Palette, label, limit_line, new_figure, unit_of_seconds
-from dashboard.shared.tables.plan_time import Band, Limit, Part, total
+from dashboard.shared.tables.plan_time import Estimate, Limit, TimePart, total
 from schemas.problems.formats import duration
 
 _HEIGHT, _HEIGHT_OF_TWO = 150, 236
@@ -21,7 +21,7 @@ _TOO_SMALL = 0.02
 """A share below this is said, and its limit is not drawn: the bar could not be seen beside it."""
 
 
-def session(found: Sequence[Part], within: Sequence[Limit], colours: Palette) -> go.Figure:
+def session(found: Sequence[TimePart], within: Sequence[Limit], colours: Palette) -> go.Figure:
     """Return the parts as one bar, with the band of the whole and the limits that are near.
 
     Of a run that takes little of its session, the parts stand above, as large as they can be, the whole below them.
@@ -58,7 +58,7 @@ def session(found: Sequence[Part], within: Sequence[Limit], colours: Palette) ->
     return figure
 
 
-def _add_parts(figure: go.Figure, found: Sequence[Part], divisor: float, colours: Palette) -> None:
+def _add_parts(figure: go.Figure, found: Sequence[TimePart], divisor: float, colours: Palette) -> None:
     begin, whole = 0.0, sum(part.seconds.likely for part in found)
     for part in found:
         is_named = part.seconds.likely >= _NAMED * whole
@@ -66,7 +66,7 @@ def _add_parts(figure: go.Figure, found: Sequence[Part], divisor: float, colours
         begin += part.seconds.likely
 
 
-def _add_whole(figure: go.Figure, whole: Band, divisor: float, colours: Palette) -> None:
+def _add_whole(figure: go.Figure, whole: Estimate, divisor: float, colours: Palette) -> None:
     """Draw the whole run as one bar, below its parts."""
     figure.add_bar(
         orientation="h",
@@ -81,7 +81,7 @@ def _add_whole(figure: go.Figure, whole: Band, divisor: float, colours: Palette)
     )
 
 
-def _add_band(figure: go.Figure, whole: Band, divisor: float, colours: Palette, *, at: float, panel: str) -> None:
+def _add_band(figure: go.Figure, whole: Estimate, divisor: float, colours: Palette, *, at: float, panel: str) -> None:
     figure.add_scatter(
         x=[whole.likely / divisor],
         y=[at],
@@ -103,7 +103,9 @@ def _add_band(figure: go.Figure, whole: Band, divisor: float, colours: Palette, 
     )
 
 
-def _add_part(figure: go.Figure, part: Part, begin: float, divisor: float, colours: Palette, *, is_named: bool) -> None:
+def _add_part(
+    figure: go.Figure, part: TimePart, begin: float, divisor: float, colours: Palette, *, is_named: bool
+) -> None:
     fill = colours.times[part.name]
     likely = part.seconds.likely
     band = f"{duration(part.seconds.low)} to {duration(part.seconds.high)}"

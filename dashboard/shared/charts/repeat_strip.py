@@ -28,7 +28,7 @@ VERDICTS: Mapping[str, Sign] = MappingProxyType(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class StripPart:
     """Some steps of a training.
 
     Attributes:
@@ -44,30 +44,32 @@ class Part:
     difference: str = ""
 
 
-def parts_so_far(events: Iterable[Mapping[str, Any]], *, steps: int) -> list[Part]:
+def parts_so_far(events: Iterable[Mapping[str, Any]], *, steps: int) -> list[StripPart]:
     """Return the parts of a training of so many steps while it is being repeated, from what the command reports."""
-    known: dict[tuple[int, int], Part] = {}
+    known: dict[tuple[int, int], StripPart] = {}
     for event in events:
         kind = event.get("event")
         if kind == "planned":
             planned = event.get("segments")
-            known |= {each: Part(first_step=each[0], last_step=each[1], verdict="planned") for each in _ends(planned)}
+            known |= {
+                each: StripPart(first_step=each[0], last_step=each[1], verdict="planned") for each in _ends(planned)
+            }
         elif kind == "segment":
             for part in _parts([event]):
                 known[part.first_step, part.last_step] = part
         elif kind == "step" and isinstance(step := event.get("step"), int):
             for ends, part in known.items():
                 if part.verdict == "planned" and ends[0] < step <= ends[1]:
-                    known[ends] = Part(first_step=ends[0], last_step=ends[1], verdict="under way")
+                    known[ends] = StripPart(first_step=ends[0], last_step=ends[1], verdict="under way")
     return _with_gaps(known.values(), steps=steps)
 
 
-def parts_of(receipt: Mapping[str, Any], *, steps: int) -> list[Part]:
+def parts_of(receipt: Mapping[str, Any], *, steps: int) -> list[StripPart]:
     """Return the parts of a training of so many steps by a receipt for it."""
     return _with_gaps(_parts(at(receipt, "covered", "segments")), steps=steps)
 
 
-def strip(parts: Sequence[Part]) -> str:
+def strip(parts: Sequence[StripPart]) -> str:
     """Return the strip as HTML: widths by steps, a symbol in each part, its steps and verdict on hover.
 
     A part of no step, the start weights, is as wide as its symbol.
@@ -82,7 +84,7 @@ def strip(parts: Sequence[Part]) -> str:
     return f'<div class="tp-strip" role="img" aria-label="{escape(whole, quote=True)}">{cells}</div>'
 
 
-def said(part: Part) -> str:
+def said(part: StripPart) -> str:
     """Return a part in words: `steps 1 to 40: identical`."""
     if part.last_step == part.first_step:
         where = "start weights" if part.first_step == 0 else f"state after step {count(part.first_step)}"
@@ -91,9 +93,9 @@ def said(part: Part) -> str:
     return f"{where}: {part.verdict}" + (f". {part.difference}" if part.difference else "")
 
 
-def _parts(found: Any) -> list[Part]:
+def _parts(found: Any) -> list[StripPart]:
     return [
-        Part(
+        StripPart(
             first_step=first,
             last_step=last,
             verdict=verdict,
@@ -118,15 +120,15 @@ def _ends(found: Any) -> list[tuple[int, int]]:
     ]
 
 
-def _with_gaps(parts: Iterable[Part], *, steps: int) -> list[Part]:
+def _with_gaps(parts: Iterable[StripPart], *, steps: int) -> list[StripPart]:
     """Return parts in order with what lies between them as not tried."""
-    whole: list[Part] = []
+    whole: list[StripPart] = []
     reached = 0
     for part in sorted(parts, key=lambda part: (part.first_step, part.last_step)):
         if part.first_step > reached:
-            whole.append(Part(first_step=reached, last_step=part.first_step, verdict="not tried"))
+            whole.append(StripPart(first_step=reached, last_step=part.first_step, verdict="not tried"))
         whole.append(part)
         reached = max(reached, part.last_step)
     if reached < steps:
-        whole.append(Part(first_step=reached, last_step=steps, verdict="not tried"))
+        whole.append(StripPart(first_step=reached, last_step=steps, verdict="not tried"))
     return whole

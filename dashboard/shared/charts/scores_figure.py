@@ -17,7 +17,7 @@ _BESIDE = 0.22
 
 
 @dataclass(frozen=True, kw_only=True)
-class Score:
+class ItemScore:
     """The score of the items that share a value.
 
     Attributes:
@@ -37,7 +37,9 @@ class Score:
     untrained: float | None
 
 
-def draw(scores: Sequence[Score], colours: Palette, *, overall: float | None, chosen: Sequence[str] = ()) -> go.Figure:
+def draw(
+    scores: Sequence[ItemScore], colours: Palette, *, overall: float | None, chosen: Sequence[str] = ()
+) -> go.Figure:
     """Return the picture; a point's custom data is the name of its score.
 
     Args:
@@ -93,7 +95,7 @@ def draw(scores: Sequence[Score], colours: Palette, *, overall: float | None, ch
     return picture
 
 
-def said(scores: Sequence[Score]) -> str:
+def said(scores: Sequence[ItemScore]) -> str:
     """Return the picture in words, for who cannot see it."""
     return "; ".join(
         f"{score.name}: {percent(score.value)} ({percent_range(score.low, score.high)}) of {score.items:,}"
@@ -102,9 +104,9 @@ def said(scores: Sequence[Score]) -> str:
     )
 
 
-def _low(score: Score) -> float:
+def _low(score: ItemScore) -> float:
     return score.value if score.low is None else score.low
 
 
-def _high(score: Score) -> float:
+def _high(score: ItemScore) -> float:
     return score.value if score.high is None else score.high

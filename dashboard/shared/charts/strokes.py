@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dashboard.shared.charts.curves import Curve, Place
+from dashboard.shared.charts.curves import Curve, CurveMark
 from dashboard.shared.charts.line import Part
 
 DIGITS = 7
@@ -59,7 +59,7 @@ def end(name: str, values: np.ndarray) -> dict[str, Any]:
     return {"endLabel": label | {"distance": 9, "lineHeight": 15}, "labelLayout": {"moveOverlap": "shiftY"}}
 
 
-def mark_line(places: Sequence[Place], *, worded: bool) -> dict[str, Any]:
+def mark_line(places: Sequence[CurveMark], *, worded: bool) -> dict[str, Any]:
     """Return lines across a panel where runs were resumed, with or without the words."""
     return {
         "silent": True,

@@ -69,7 +69,7 @@ def _written(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _read(written: str, field: form.Field) -> Any:
+def _read(written: str, field: form.FormField) -> Any:
     if field.kind == "text" and written != "null":
         return written
     try:

@@ -34,7 +34,7 @@ QUICK = "tiny.yaml"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class StartConfig:
     """A configuration to start from.
 
     Attributes:
@@ -55,18 +55,20 @@ def runs_of(keys: Iterable[str]) -> set[str]:
     return {key.removeprefix(_SAME_AS) for key in keys if key.startswith(_SAME_AS)}
 
 
-def sources(runs: Iterable[Path] = ()) -> list[Source]:
+def sources(runs: Iterable[Path] = ()) -> list[StartConfig]:
     """Return the shipped configurations, then those of the given run folders that have one."""
     shipped = [
-        Source(key=path.name, path=path)
+        StartConfig(key=path.name, path=path)
         for path in sorted(SHIPPED.glob("*.yaml"), key=lambda path: (path.stem != FIRST, path.stem))
         if not path.name.startswith(OVERLAY_PREFIX)
     ]
-    earlier = [Source(key=same_as(folder.name), path=folder / CONFIG) for folder in runs if (folder / CONFIG).is_file()]
+    earlier = [
+        StartConfig(key=same_as(folder.name), path=folder / CONFIG) for folder in runs if (folder / CONFIG).is_file()
+    ]
     return [*shipped, *earlier]
 
 
-def read(source: Source) -> dict[str, Any]:
+def read(source: StartConfig) -> dict[str, Any]:
     """Return the configuration of a source as far as it can be read; checking says what is wrong with it."""
     return deepcopy(read_document(source.path, "train_config").value or {})
 

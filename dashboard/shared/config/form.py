@@ -37,7 +37,7 @@ Path = tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Field:
+class FormField:
     """One setting as a form shows it.
 
     Attributes:
@@ -66,32 +66,32 @@ class Field:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group:
+class FieldGroup:
     """Fields that belong together: one object of the configuration, or those that stand at its top."""
 
     title: str
     help: str
-    fields: tuple[Field, ...]
+    fields: tuple[FormField, ...]
 
 
-def groups() -> tuple[Group, ...]:
+def groups() -> tuple[FieldGroup, ...]:
     """Return every field of the configuration in the order of its schema; the first group is the top level."""
     document = schema(KIND)
-    top: list[Field] = []
-    found: list[Group] = []
+    top: list[FormField] = []
+    found: list[FieldGroup] = []
     for key, node in document["properties"].items():
         if node.get("type") == "object":
             required = node.get("required", [])
             fields = [
                 _field((key, name), child, required=name in required) for name, child in node["properties"].items()
             ]
-            found.append(Group(title=node["title"], help=node["description"], fields=tuple(fields)))
+            found.append(FieldGroup(title=node["title"], help=node["description"], fields=tuple(fields)))
         elif key != "schema_version":
             top.append(_field((key,), node, required=key in document["required"]))
-    return (Group(title="Run", help="What the run is called and what it is for.", fields=tuple(top)), *found)
+    return (FieldGroup(title="Run", help="What the run is called and what it is for.", fields=tuple(top)), *found)
 
 
-def fields() -> tuple[Field, ...]:
+def fields() -> tuple[FormField, ...]:
     """Return every field, group by group."""
     return tuple(field for group in groups() for field in group.fields)
 
@@ -124,13 +124,13 @@ def changed(config: Mapping[str, Any], edits: Mapping[Path, Any]) -> dict[str, A
     return result
 
 
-def replaced(config: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[Field, Any, Any]]:
+def replaced(config: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[FormField, Any, Any]]:
     """Return the fields whose values differ between two complete configurations, with both values."""
     both = [(field, at(config, *field.path), at(other, *field.path)) for field in fields()]
     return [(field, before, after) for field, before, after in both if before != after]
 
 
-def can_be(field: Field, value: Any) -> bool:
+def can_be(field: FormField, value: Any) -> bool:
     """Return whether a field's widget can hold a value: it has the right type. Checking says if it is out of range."""
     if value is None:
         # A key that must be stated and is not starts empty.
@@ -148,13 +148,13 @@ def can_be(field: Field, value: Any) -> bool:
     return -_LARGEST <= value <= _LARGEST
 
 
-def _field(path: Path, node: Mapping[str, Any], *, required: bool) -> Field:
+def _field(path: Path, node: Mapping[str, Any], *, required: bool) -> FormField:
     whole = _resolved(node)
     types = whole.get("type", [])
     types = [types] if isinstance(types, str) else list(types)
     low = whole.get("minimum", whole.get("exclusiveMinimum"))
     high = whole.get("maximum", whole.get("exclusiveMaximum"))
-    return Field(
+    return FormField(
         path=path,
         title=whole.get("title", path[-1]),
         help=whole.get("description", ""),

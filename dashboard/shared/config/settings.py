@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dashboard.shared.config import form
-from evidence.records.effective import Agreement, agreements
+from evidence.records.effective import EffectiveSetting, agreements
 from evidence.records.facts import facts_of
 from evidence.records.ours import Run
 from schemas.reading.values import at
@@ -21,7 +21,7 @@ Document = Mapping[str, Any] | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class SettingRow:
     """One key of the configuration in its three values, as text; None where there is no such value."""
 
     key: str
@@ -34,17 +34,17 @@ class Setting:
     remark: str
 
 
-def settings(run: Run) -> list[Setting]:
+def settings(run: Run) -> list[SettingRow]:
     """Return every key of the configuration of a run in the order of its schema."""
     facts = facts_of(run)
     agreed = agreements(facts.config, facts.manifest)
     return [_setting(field, run.config, agreed.get(field.dotted)) for field in form.fields()]
 
 
-def _setting(field: form.Field, config: Document, agreement: Agreement | None) -> Setting:
+def _setting(field: form.FormField, config: Document, agreement: EffectiveSetting | None) -> SettingRow:
     declared = at(config, *field.path)
     is_declared = config is not None and form.states(config, field.path)
-    return Setting(
+    return SettingRow(
         key=field.dotted,
         title=field.title,
         declared=shown(declared) if is_declared else None,

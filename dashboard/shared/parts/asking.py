@@ -19,7 +19,7 @@ import streamlit as st
 from dashboard.shared.parts import gate, markup
 from dashboard.shared.parts.launching import trying
 from launch import planning
-from launch.asking import Asked, State
+from launch.asking import PlanRequest, State
 from schemas.problems.formats import duration
 
 PAUSE_SECONDS = 0.8
@@ -33,7 +33,7 @@ Options = tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class PlanQuestion:
     """One thing to ask of a configuration.
 
     Attributes:
@@ -47,12 +47,12 @@ class Question:
     before: Options | None = None
 
 
-def answers(root: Path, config: Mapping[str, Any], questions: Sequence[Question]) -> dict[Options, Asked]:
+def answers(root: Path, config: Mapping[str, Any], questions: Sequence[PlanQuestion]) -> dict[Options, PlanRequest]:
     """Return what is known of each question."""
     return {one.options: planning.planning(root, config, one.options) for one in questions}
 
 
-def open_questions(questions: Sequence[Question], known: Mapping[Options, Asked]) -> list[Question]:
+def open_questions(questions: Sequence[PlanQuestion], known: Mapping[Options, PlanRequest]) -> list[PlanQuestion]:
     """Return the questions without those that a later one has already answered."""
     answered = {options for options, found in known.items() if found.state == "answered"}
     return [one for one in questions if one.before is None or one.before not in answered]
@@ -68,7 +68,7 @@ def next_to_ask(states: Sequence[State]) -> int | None:
     return None
 
 
-def is_coming(root: Path, config: Mapping[str, Any], questions: Sequence[Question]) -> bool:
+def is_coming(root: Path, config: Mapping[str, Any], questions: Sequence[PlanQuestion]) -> bool:
     """Return whether an answer is being looked for, or will be by itself: nothing has failed or was cancelled."""
     known = answers(root, config, questions)
     return (
@@ -76,11 +76,11 @@ def is_coming(root: Path, config: Mapping[str, Any], questions: Sequence[Questio
     )
 
 
-def _digest(root: Path, config: Mapping[str, Any], questions: Sequence[Question]) -> str:
+def _digest(root: Path, config: Mapping[str, Any], questions: Sequence[PlanQuestion]) -> str:
     return str(planning.folder_of(root, config, questions[-1].options))
 
 
-def show(root: Path, config: Mapping[str, Any], questions: Sequence[Question], *, key: str, allowed: bool) -> None:
+def show(root: Path, config: Mapping[str, Any], questions: Sequence[PlanQuestion], *, key: str, allowed: bool) -> None:
     """Draw how far the questions are, what can be done about it, and why there is no answer.
 
     Args:
@@ -106,7 +106,7 @@ def show(root: Path, config: Mapping[str, Any], questions: Sequence[Question], *
 
 
 def _progress(
-    root: Path, config: Mapping[str, Any], questions: Sequence[Question], key: str, digest: str, *, asking: bool
+    root: Path, config: Mapping[str, Any], questions: Sequence[PlanQuestion], key: str, digest: str, *, asking: bool
 ) -> None:
     is_drawn_with_page = st.session_state.pop(_FRESH, False)
     known = answers(root, config, questions)
@@ -143,7 +143,7 @@ _NOT_ASKED = "Not checked yet. An operator who opens this page has it checked."
 
 
 def _running(
-    root: Path, config: Mapping[str, Any], question: Question, found: Asked, *, share: float, digest: str
+    root: Path, config: Mapping[str, Any], question: PlanQuestion, found: PlanRequest, *, share: float, digest: str
 ) -> None:
     """Draw how far a question is, and the button that ends it."""
     planning.watch(root, config, question.options)
@@ -180,14 +180,16 @@ _PROGRESS = re.compile(r"(?!\w*(Error|Exception|Warning): )[\w.-]+: [a-z]")
 _OF_LIBRARY = re.compile(r"[IWEF]\d{4} [\d:.]+\s+\d+ |WARNING: All log messages before absl")
 
 
-def _failed(found: Asked) -> None:
+def _failed(found: PlanRequest) -> None:
     code = "was stopped" if found.exit_code is None else f"ended with exit code {found.exit_code}"
     markup.note(f"The check gave no answer: it {code}.")
     if said := why_not(found.output):
         st.code(said, language=None, wrap_lines=True)
 
 
-def _again(root: Path, config: Mapping[str, Any], question: Question, key: str, digest: str, *, asking: bool) -> None:
+def _again(
+    root: Path, config: Mapping[str, Any], question: PlanQuestion, key: str, digest: str, *, asking: bool
+) -> None:
     if asking and st.button("Check again", icon=":material/refresh:", help=_AGAIN):
         st.session_state[_STOPPED] = _stopped() - {digest}
         _ask(root, config, question, key)
@@ -197,14 +199,14 @@ def _again(root: Path, config: Mapping[str, Any], question: Question, key: str, 
 _AGAIN = "Answers are kept. How much memory is free, or the program, may have changed since."
 
 
-def _ask(root: Path, config: Mapping[str, Any], question: Question, key: str) -> None:
+def _ask(root: Path, config: Mapping[str, Any], question: PlanQuestion, key: str) -> None:
     with trying("The memory could not be checked"):
         planning.ask(root, config, question.options)
         asked = st.session_state.get(_ASKED, {})
         st.session_state[_ASKED] = asked | {key: [*asked.get(key, []), (config, question.options)]}
 
 
-def _end_others(root: Path, config: Mapping[str, Any], questions: Sequence[Question], *, key: str) -> None:
+def _end_others(root: Path, config: Mapping[str, Any], questions: Sequence[PlanQuestion], *, key: str) -> None:
     """End what this page has asked for another form, and forget what has ended."""
     asked = st.session_state.get(_ASKED, {})
     wanted = {one.options for one in questions}
@@ -220,7 +222,7 @@ def _end_others(root: Path, config: Mapping[str, Any], questions: Sequence[Quest
     st.session_state[_ASKED] = asked | {key: kept}
 
 
-def _ended(known: Mapping[Options, Asked]) -> dict[Options, bool]:
+def _ended(known: Mapping[Options, PlanRequest]) -> dict[Options, bool]:
     return {options: found.state in {"answered", "failed"} for options, found in known.items()}
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import streamlit as st
 
 from dashboard.shared.config import assignments, form
-from dashboard.shared.config.form import Field, Group
+from dashboard.shared.config.form import FieldGroup, FormField
 from dashboard.shared.config.missing_names import NAMES
 from dashboard.shared.config.settings import shown
 from dashboard.shared.session import state
@@ -76,7 +76,9 @@ def put(source: str, edits: Mapping[form.Path, Any]) -> None:
             )
 
 
-def _group(source: str, group: Group, fields: Sequence[Field], config: Mapping[str, Any]) -> dict[form.Path, Any]:
+def _group(
+    source: str, group: FieldGroup, fields: Sequence[FormField], config: Mapping[str, Any]
+) -> dict[form.Path, Any]:
     title = f"{group.title}: {', '.join(field.title.lower() for field in fields)}"
     unfolded = st.expander(title, type="compact", key=f"group {source} {group.title}", on_change="rerun")
     if not unfolded.open:
@@ -93,7 +95,7 @@ def _undo(source: str, config: Mapping[str, Any]) -> None:
             st.session_state[key] = _first_value(field, config)
 
 
-def _widgets(source: str, fields: Sequence[Field], config: Mapping[str, Any]) -> dict[form.Path, Any]:
+def _widgets(source: str, fields: Sequence[FormField], config: Mapping[str, Any]) -> dict[form.Path, Any]:
     """Draw fields row by row, so that they keep their order where the width allows only one in a row."""
     held = {}
     for start in range(0, len(fields), _IN_A_ROW):
@@ -104,16 +106,16 @@ def _widgets(source: str, fields: Sequence[Field], config: Mapping[str, Any]) ->
     return _changed(held, config)
 
 
-def _changed(held: Mapping[Field, Any], config: Mapping[str, Any]) -> dict[form.Path, Any]:
+def _changed(held: Mapping[FormField, Any], config: Mapping[str, Any]) -> dict[form.Path, Any]:
     """Return what the reader changed, by the path of its key."""
     return {field.path: _meant(field, value) for field, value in held.items() if value != _first_value(field, config)}
 
 
-def _key(source: str, field: Field) -> str:
+def _key(source: str, field: FormField) -> str:
     return f"form {source} {field.dotted}"
 
 
-def _widget(source: str, field: Field, config: Mapping[str, Any]) -> Any:
+def _widget(source: str, field: FormField, config: Mapping[str, Any]) -> Any:
     """Draw one field and return what its widget holds."""
     value, key = _first_value(field, config), _key(source, field)
     shared: dict[str, Any] = {"key": key, "help": _help(field), "persist_state": "session"}
@@ -136,7 +138,7 @@ def _widget(source: str, field: Field, config: Mapping[str, Any]) -> Any:
             return st.text_input(field.title, value=value, placeholder=hint, **shared)
 
 
-def _choice(field: Field, options: Sequence[Any], value: Any, shared: Mapping[str, Any]) -> Any:
+def _choice(field: FormField, options: Sequence[Any], value: Any, shared: Mapping[str, Any]) -> Any:
     """Draw a box of options, first what is stated if it is none of them."""
     offered = list(options) if value in options else [value, *options]
     return st.selectbox(field.title, offered, index=offered.index(value), format_func=_said, **shared)
@@ -146,11 +148,11 @@ def _said(option: Any) -> str:
     return _UNSET if option is None else option if isinstance(option, str) else shown(option)
 
 
-def _stated(field: Field, config: Mapping[str, Any]) -> Any:
+def _stated(field: FormField, config: Mapping[str, Any]) -> Any:
     return at(config, *field.path) if form.states(config, field.path) else field.default
 
 
-def _first_value(field: Field, config: Mapping[str, Any]) -> Any:
+def _first_value(field: FormField, config: Mapping[str, Any]) -> Any:
     """Return what a widget starts with: the configuration's value, or what shows that it can hold no such value."""
     value = _stated(field, config)
     can_hold = form.can_be(field, value)
@@ -169,14 +171,14 @@ def _strange(value: Any) -> str:
     return f"{shortened(shown(value), _LONGEST)} (not allowed)"
 
 
-def _meant(field: Field, held: Any) -> Any:
+def _meant(field: FormField, held: Any) -> Any:
     """Return what a widget's value means in the configuration."""
     if field.kind == "text":
         return None if field.nullable and not held else held or ""
     return held
 
 
-def _help(field: Field) -> str:
+def _help(field: FormField) -> str:
     ends = f" From {field.low:,g} to {field.high:,g}." if field.low is not None and field.high is not None else ""
     start = f" A relative path starts at {plain(str(Path.cwd()))}." if field.path in NAMES else ""
     return f"{field.help}{ends}{start} Key: `{field.dotted}`"

@@ -15,7 +15,7 @@ from dashboard.shared.parts.gate import may_operate
 from dashboard.shared.parts.launching import trying
 from dashboard.shared.reading.log_tail import LEVELS, OTHER
 from dashboard.shared.session import reading, state
-from dashboard.shared.tables.course import Stage, Told, course
+from dashboard.shared.tables.course import CourseStage, RunProgress, course
 from dashboard.shared.words.grades import GRADES, JOBS, STATUSES
 from evidence.index.runs import RunSummary
 from evidence.run.layout import MANIFEST
@@ -133,14 +133,14 @@ def _follow(name: str) -> None:
     st.session_state[_FOLLOWED] = st.session_state.get(_FOLLOWED, frozenset()) | {name}
 
 
-def _told(folder: Path, job: Job | None) -> Told:
+def _told(folder: Path, job: Job | None) -> RunProgress:
     """Return what is known of a run."""
-    told = Told(events={})
+    told = RunProgress(events={})
     if job is not None:
         output, queued = job.folder / OUTPUT, moment(job.created_at)
         if not folder.is_dir() and COMPILING in tail(output):
             st.session_state.setdefault(f"compiling {job.job_id}", output.stat().st_mtime)
-        told = Told(
+        told = RunProgress(
             queued=queued.timestamp() if queued else None,
             started=job.started.created if job.started else None,
             compiling=st.session_state.get(f"compiling {job.job_id}"),
@@ -160,7 +160,7 @@ def _told(folder: Path, job: Job | None) -> Told:
     )
 
 
-def _box(stage: Stage) -> str:
+def _box(stage: CourseStage) -> str:
     here = ' aria-current="step"' if stage.state == "now" else ""
     return (
         f"<li{here}><b>{markup.safe(stage.name)}</b> "

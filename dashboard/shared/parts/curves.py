@@ -9,9 +9,9 @@ from typing import Literal
 
 import streamlit as st
 
-from dashboard.shared.charts.curves import FAR, Plot, Scale, View, plot
+from dashboard.shared.charts.curves import FAR, CurveOptions, Plot, Scale, plot
 from dashboard.shared.charts.echarts import drawing
-from dashboard.shared.charts.line import DASHES, DOUBTFUL, Line, curves_csv
+from dashboard.shared.charts.line import DASHES, DOUBTFUL, RunLine, curves_csv
 from dashboard.shared.charts.panels import axes
 
 _LOG_X, _CLIP = "log x", "hide outliers"
@@ -19,7 +19,7 @@ _PAPER, _PRINTED = "#ffffff", "light"
 _WEIGHTS = (0.0, 0.5, 0.8, 0.9, 0.95, 0.99)
 
 
-def controls() -> View:
+def controls() -> CurveOptions:
     """Draw the controls, whose values stand in the address, and return what they say."""
     x = st.segmented_control(
         "X axis",
@@ -58,10 +58,10 @@ def controls() -> View:
         bind="query-params",
         help="Weight of an exponential moving average to both sides. The measured line stays visible behind it.",
     )
-    return View(x=x, loss=loss, log_x=_LOG_X in scales, clip=_CLIP in scales, smoothing=smoothing)
+    return CurveOptions(x=x, loss=loss, log_x=_LOG_X in scales, clip=_CLIP in scales, smoothing=smoothing)
 
 
-def show(lines: Sequence[Line], *, key: str, name: str, beside: Callable[[], None] | None = None) -> None:
+def show(lines: Sequence[RunLine], *, key: str, name: str, beside: Callable[[], None] | None = None) -> None:
     """Draw the controls and the curves of these runs.
 
     Args:
@@ -102,7 +102,7 @@ def _colours(theme: str | None) -> Sequence[str]:
     return colours
 
 
-def _told_apart(lines: Sequence[Line], theme: str | None = None) -> list[Line]:
+def _told_apart(lines: Sequence[RunLine], theme: str | None = None) -> list[RunLine]:
     """Return the lines, no two of them of one colour and one stroke; those that contradict themselves all in grey."""
     strokes = itertools.cycle(itertools.product(DASHES, _colours(theme)))
     told = zip(lines, strokes, strict=False)
@@ -114,7 +114,7 @@ def _told_apart(lines: Sequence[Line], theme: str | None = None) -> list[Line]:
     ]
 
 
-def _export(lines: Sequence[Line], name: str, beside: Callable[[], None] | None) -> bool:
+def _export(lines: Sequence[RunLine], name: str, beside: Callable[[], None] | None) -> bool:
     """Draw the menu of exports, and return whether the curves are to be drawn for print."""
     with st.popover("Export", icon=":material/download:"):
         st.download_button(
@@ -134,6 +134,6 @@ def _export(lines: Sequence[Line], name: str, beside: Callable[[], None] | None)
     return for_print
 
 
-def _alt(plotted: Plot, lines: Sequence[Line]) -> str:
+def _alt(plotted: Plot, lines: Sequence[RunLine]) -> str:
     panels = ", ".join(panel.title for panel in plotted.panels)
     return f"Training curves of {', '.join(line.name for line in lines)}: {panels}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dashboard.shared.charts import foreign_run
-from dashboard.shared.charts.line import Line
+from dashboard.shared.charts.line import RunLine
 from dashboard.shared.charts.lineage import Ancestor, lineage
 from dashboard.shared.session import reading
 from evidence.index.runs import RunSummary
@@ -14,7 +14,7 @@ from evidence.records.ours import Run
 _OWN = frozenset({"seed", "name", "schema_version"})
 
 
-def line_of(name: str, run: Run, known: Mapping[str, RunSummary]) -> tuple[Line, str]:
+def line_of(name: str, run: Run, known: Mapping[str, RunSummary]) -> tuple[RunLine, str]:
     """Return a run's line, and what a reader must know about it; empty for nothing.
 
     Args:
@@ -45,7 +45,7 @@ def line_of(name: str, run: Run, known: Mapping[str, RunSummary]) -> tuple[Line,
     is_doubtful = summary is not None and summary.grade == "contradictory"
     if is_doubtful:
         remark = f"It contradicts itself: drawn grey, without its score, and in no mean. {remark}".rstrip()
-    own = Line(
+    own = RunLine(
         name=name,
         series=found.series,
         colour="",

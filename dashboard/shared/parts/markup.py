@@ -12,7 +12,7 @@ from html import escape
 
 import streamlit as st
 
-from dashboard.shared.tables.headline import Figure
+from dashboard.shared.tables.headline import HeadlineFigure
 from dashboard.shared.words.grades import UNKNOWN, Sign
 from dashboard.shared.words.text import difference
 from dashboard.shared.words.times import date_and_time
@@ -140,7 +140,7 @@ def _cell(text: str, *, is_number: bool) -> str:
     return f'<td class="{kind}">{safe(text)}</td>'
 
 
-def figures(found: Iterable[Figure]) -> None:
+def figures(found: Iterable[HeadlineFigure]) -> None:
     """Draw headline figures side by side as far as the width allows: label, value, detail."""
     cells = "".join(
         f"<div><dt>{safe(one.label)}</dt><dd>{safe(one.value)}<small>{safe(one.detail)}</small></dd></div>"

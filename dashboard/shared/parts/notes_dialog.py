@@ -10,7 +10,7 @@ import streamlit as st
 from dashboard.shared.parts import markup, problems
 from dashboard.shared.session import reading
 from dashboard.shared.tables.run_rows import Row
-from evidence.run.notes import LONGEST_NOTE, Change, change_notes, tags_in
+from evidence.run.notes import LONGEST_NOTE, NotesEdit, change_notes, tags_in
 from schemas.problems.problem import ProblemError
 from schemas.problems.words import counted
 
@@ -30,7 +30,7 @@ def edit(rows: Sequence[Row]) -> None:
     note = _note(rows)
     markup.note("Kept in notes.json of each run: your words, no evidence. No grade depends on them.")
     if st.button("Save", type="primary", icon=":material/save:"):
-        _save(rows, Change(add=tags_in(add), remove=tuple(remove), note=note))
+        _save(rows, NotesEdit(add=tags_in(add), remove=tuple(remove), note=note))
 
 
 def _note(rows: Sequence[Row]) -> str | None:
@@ -44,7 +44,7 @@ def _note(rows: Sequence[Row]) -> str | None:
     return None if written == before else written
 
 
-def _save(rows: Sequence[Row], change: Change) -> None:
+def _save(rows: Sequence[Row], change: NotesEdit) -> None:
     try:
         change_notes([row.summary.path for row in rows], change, datetime.now(UTC))
     except ProblemError as error:

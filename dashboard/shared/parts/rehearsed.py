@@ -12,7 +12,7 @@ from dashboard.shared.session import reading, state
 from dashboard.shared.words.grades import Sign
 from evidence.compare.pairing import rehearsals_of, rehearsed_by
 from evidence.compare.rehearsal import Rehearsal
-from evidence.compare.stages import Stage
+from evidence.compare.stages import RunStage
 from evidence.index.runs import RunSummary
 from evidence.records.ours import Run
 from schemas.problems import formats
@@ -68,7 +68,7 @@ def names_of(found: Sequence[RunSummary]) -> list[str]:
     return [summary.path.name for summary in found]
 
 
-def _state(whose: str, stage: Stage) -> str:
+def _state(whose: str, stage: RunStage) -> str:
     sign = _STATES[stage.state]
     said = stage.state if stage.seconds is None else formats.duration(stage.seconds)
     beside = f" ({stage.name})" if whose == "smoke" and stage.name.endswith("steps") else ""

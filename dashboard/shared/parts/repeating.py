@@ -15,7 +15,7 @@ from dashboard.shared.parts.launching import trying
 from dashboard.shared.session import reading, state
 from evidence.proof.for_judges import for_judges
 from launch import repeating
-from launch.asking import Asked
+from launch.asking import PlanRequest
 from launch.repeating import Verb
 from schemas.problems.formats import duration
 from schemas.reading.values import at, text_at
@@ -31,7 +31,7 @@ _MEANING = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subject:
+class ReplaySubject:
     """What is repeated.
 
     Attributes:
@@ -47,7 +47,7 @@ class Subject:
     name: str
 
 
-def show(subject: Subject, *, key: str) -> None:
+def show(subject: ReplaySubject, *, key: str) -> None:
     """Draw how a run is repeated here, and what came of it."""
     way = st.segmented_control("How much", _WAYS, default=_DRAWN, key=f"{key} way", required=True)
     markup.note(_MEANING[way])
@@ -72,7 +72,7 @@ def _asked_for(way: str, key: str) -> tuple[Verb, tuple[str, ...]]:
         return "replay", ("--minutes", str(minutes))
 
 
-def _progress(subject: Subject, verb: Verb, options: Sequence[str], *, was_running: bool) -> None:
+def _progress(subject: ReplaySubject, verb: Verb, options: Sequence[str], *, was_running: bool) -> None:
     found = repeating.repeating(state.root(), subject.path, subject.sha256, verb, options)
     if was_running and found.state != "running":
         reading.look_again()
@@ -94,7 +94,7 @@ def _progress(subject: Subject, verb: Verb, options: Sequence[str], *, was_runni
             st.rerun()
 
 
-def _running(subject: Subject, verb: Verb, options: Sequence[str], found: Asked) -> None:
+def _running(subject: ReplaySubject, verb: Verb, options: Sequence[str], found: PlanRequest) -> None:
     events = list(repeating.progress_of(found.output))
     if verb == "replay":
         st.html(repeat_strip.strip(repeat_strip.parts_so_far(events, steps=subject.steps)))
@@ -115,7 +115,7 @@ def _said(event: Mapping[str, Any]) -> str:
     return ""
 
 
-def _answered(subject: Subject, verb: Verb, receipt: Mapping[str, Any]) -> None:
+def _answered(subject: ReplaySubject, verb: Verb, receipt: Mapping[str, Any]) -> None:
     result = text_at(receipt, "result") or "not tried"
     made = markup.when(text_at(receipt, "made_at"), reading.reader_zone())
     said = markup.safe(text_at(receipt, "said") or "")

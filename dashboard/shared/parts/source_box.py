@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from dashboard.shared.config import configs
-from dashboard.shared.config.configs import Source
+from dashboard.shared.config.configs import StartConfig
 from dashboard.shared.session import reading, state
 
 _EARLIER = 100
@@ -13,7 +13,7 @@ _EARLIER = 100
 _LAST = "source looked at last"
 
 
-def choose() -> Source | None:
+def choose() -> StartConfig | None:
     """Draw the box and return what is chosen; None, and nothing drawn, where there is nothing to choose from."""
     folders = [summary.path for summary in reading.summaries()]
     if state.has_arrived() and "source" not in st.query_params and _LAST in st.session_state:

@@ -28,7 +28,7 @@ OTHER = "other"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Log:
+class LogMatches:
     """What was found in a whole log.
 
     Attributes:
@@ -68,12 +68,12 @@ class LogTail:
         self._lines = GrowingLines(path, take=self._take, forget=self._forget)
         self._lock = threading.Lock()
 
-    def log(self) -> Log:
+    def log(self) -> LogMatches:
         """Return what is found up to now, having read only what is new; empty without a file that can be read."""
         with self._lock:
             self._lines.read_on()
             unread = self._unread + self._lines.too_long
-            return Log(records=tuple(self._records), found=self._found, total=self._total, unread=unread)
+            return LogMatches(records=tuple(self._records), found=self._found, total=self._total, unread=unread)
 
     def _forget(self) -> None:
         self._found = self._total = self._unread = 0

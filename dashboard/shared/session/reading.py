@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import streamlit as st
 
 from dashboard.shared.config import configs
-from dashboard.shared.reading.log_tail import Log, LogTail
+from dashboard.shared.reading.log_tail import LogMatches, LogTail
 from dashboard.shared.reading.series import Series, Tail
 from dashboard.shared.reading.shared_index import SharedIndex
 from dashboard.shared.session.reading_bar import reading_bar, still_reading
@@ -171,7 +171,7 @@ def series_of(folder: Path) -> Series:
     return _tail(str(folder / METRICS)).series()
 
 
-def log_of(folder: Path, levels: Sequence[str], words: str) -> Log:
+def log_of(folder: Path, levels: Sequence[str], words: str) -> LogMatches:
     """Return the records of a run's whole log that have these levels and words, reading only what is new."""
     return _log_tail(str(folder / LOG), tuple(sorted(levels)), words).log()
 

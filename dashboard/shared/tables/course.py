@@ -14,7 +14,7 @@ State = Literal["done", "now", "ahead", "failed", "left out"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
+class RunProgress:
     """What is known of a run; all moments are in seconds since 1970.
 
     Attributes:
@@ -37,7 +37,7 @@ class Told:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stage:
+class CourseStage:
     """One stage: its name, or `step 1 of 2` for training; and in words how it stands: `now, 3 s`."""
 
     name: str
@@ -45,7 +45,7 @@ class Stage:
     said: str
 
 
-def course(told: Told, now: float) -> tuple[Stage, ...]:
+def course(told: RunProgress, now: float) -> tuple[CourseStage, ...]:
     """Return the stages of a run.
 
     Worked example: queued at 100, started at 101, printed that it compiles at 105, and it is 117 now: waiting took 1 s,
@@ -64,11 +64,11 @@ def course(told: Told, now: float) -> tuple[Stage, ...]:
         took = "" if name in {"sealed", *(set(names) - began.keys())} else _took(ended[name] - began[name])
         said = {"now": f"now, {took}", "done": took or "done", "failed": told.status or ""}.get(state, state)
         is_counted = name == "training" and told.steps is not None and state in {"now", "done"}
-        found.append(Stage(name=_steps(told) if is_counted else name, state=state, said=said))
+        found.append(CourseStage(name=_steps(told) if is_counted else name, state=state, said=said))
     return tuple(found)
 
 
-def _began(told: Told, now: float) -> Mapping[str, float | None]:
+def _began(told: RunProgress, now: float) -> Mapping[str, float | None]:
     """Return when each stage began, in their order; None: it has not, or the run does not say."""
     events, first = told.events, told.events.get("run_started")
     compiling = None if first is None else first - (told.compile_seconds or 0.0)
@@ -83,7 +83,7 @@ def _began(told: Told, now: float) -> Mapping[str, float | None]:
     }
 
 
-def _steps(told: Told) -> str:
+def _steps(told: RunProgress) -> str:
     done, planned = told.steps or (0, 0)
     return f"step {count(done)} of {count(planned)}"
 

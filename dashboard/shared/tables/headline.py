@@ -15,7 +15,7 @@ Document = Mapping[str, Any] | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figure:
+class HeadlineFigure:
     """A label, a value with its unit, and a detail in a smaller type (empty for none)."""
 
     label: str
@@ -25,7 +25,7 @@ class Figure:
 
 def figures(
     manifest: Document, eval_summary: Document, plan: Document, series: Series, *, is_sound: bool = True
-) -> list[Figure]:
+) -> list[HeadlineFigure]:
     """Return the headline of a run; what was not measured is a dash, never a zero.
 
     Args:
@@ -58,28 +58,28 @@ def progress(series: Series, planned: float) -> tuple[float, str]:
     return min(1.0, done / planned), said
 
 
-def _steps(manifest: Document, series: Series) -> Figure:
+def _steps(manifest: Document, series: Series) -> HeadlineFigure:
     done = series.last("step") or number_at(manifest, "training", "steps_done")
     planned = number_at(manifest, "training", "steps_planned")
-    return Figure(
+    return HeadlineFigure(
         label="Steps",
         value=formats.count(done),
         detail=f"of {formats.count(planned)} planned" if planned is not None else "",
     )
 
 
-def _loss(manifest: Document, live: Series | None) -> Figure:
+def _loss(manifest: Document, live: Series | None) -> HeadlineFigure:
     first, best = number_at(manifest, "result", "first_loss"), number_at(manifest, "result", "best_loss")
     last = live.last("loss") if live is not None and live.rows else number_at(manifest, "result", "last_loss")
     details = [f"from {formats.number(first)}"] if first is not None else []
     if best is not None:
         details.append(f"best {formats.number(best)}")
-    return Figure(label="Last loss", value=formats.number(last), detail=", ".join(details))
+    return HeadlineFigure(label="Last loss", value=formats.number(last), detail=", ".join(details))
 
 
-def _score(eval_summary: Document) -> Figure:
+def _score(eval_summary: Document) -> HeadlineFigure:
     if eval_summary is None:
-        return Figure(label="Exact match", value=formats.NOTHING, detail="not evaluated")
+        return HeadlineFigure(label="Exact match", value=formats.NOTHING, detail="not evaluated")
     low = number_at(eval_summary, "metrics", "exact_match", "interval", "low")
     high = number_at(eval_summary, "metrics", "exact_match", "interval", "high")
     count = number_at(eval_summary, "metrics", "exact_match", "n")
@@ -91,55 +91,55 @@ def _score(eval_summary: Document) -> Figure:
         untrained = number_at(eval_summary, "baseline", "metrics", "lenient_match", "value")
         before = "" if untrained is None else f", untrained {formats.percent(untrained)}"
         details.append(f"leniently {formats.percent(lenient)}{before}")
-    return Figure(
+    return HeadlineFigure(
         label="Exact match",
         value=formats.percent(number_at(eval_summary, "metrics", "exact_match", "value")),
         detail="; ".join(details),
     )
 
 
-def _tokens(manifest: Document, live: Series | None) -> Figure:
+def _tokens(manifest: Document, live: Series | None) -> HeadlineFigure:
     seen = live.last("tokens_seen") if live is not None and live.rows else number_at(manifest, "result", "tokens_seen")
     per_step = number_at(manifest, "training", "tokens_per_step")
-    return Figure(
+    return HeadlineFigure(
         label="Tokens seen",
         value=formats.short_count(seen),
         detail=f"{formats.count(per_step)} per step" if per_step is not None else "",
     )
 
 
-def _speed(manifest: Document, live: Series | None) -> Figure:
+def _speed(manifest: Document, live: Series | None) -> HeadlineFigure:
     """Return tokens by training time, as a comparison does; while the run is at work, those of its last row."""
     tokens, seconds = number_at(manifest, "result", "tokens_seen"), number_at(manifest, "result", "train_seconds")
     steps = number_at(manifest, "training", "steps_done")
     if tokens and seconds and steps:
         mean = f"{formats.number(seconds / steps, 3)} s per step, on average"
-        return Figure(label="Speed", value=formats.rate(tokens / seconds, "tokens"), detail=mean)
+        return HeadlineFigure(label="Speed", value=formats.rate(tokens / seconds, "tokens"), detail=mean)
     if live is None:
-        return Figure(label="Speed", value=formats.NOTHING)
+        return HeadlineFigure(label="Speed", value=formats.NOTHING)
     step = live.last("step_seconds")
-    return Figure(
+    return HeadlineFigure(
         label="Speed",
         value=formats.rate(live.last("tokens_per_second"), "tokens"),
         detail=f"{formats.number(step, 3)} s for the last step" if step is not None else "",
     )
 
 
-def _memory(manifest: Document, plan: Document) -> Figure:
+def _memory(manifest: Document, plan: Document) -> HeadlineFigure:
     peak, planned = number_at(manifest, "result", "peak_memory_bytes"), number_at(plan, "need_bytes")
     is_whole_process = text_at(manifest, "devices", "platform") == "cpu"
     details = ["of the whole process" if is_whole_process else "on a device"] if peak is not None else []
     if planned is not None:
         details.append(f"planned {formats.size(planned)}" + (" for its arrays" if is_whole_process else ""))
-    return Figure(label="Peak memory", value=formats.size(peak), detail=", ".join(details))
+    return HeadlineFigure(label="Peak memory", value=formats.size(peak), detail=", ".join(details))
 
 
-def _duration(manifest: Document, series: Series) -> Figure:
+def _duration(manifest: Document, series: Series) -> HeadlineFigure:
     whole = seconds_between(text_at(manifest, "started_at") or "", text_at(manifest, "finished_at") or "")
     training = number_at(manifest, "result", "train_seconds")
     if whole is None or whole < 0:
         whole = series.last("seconds")
-    return Figure(
+    return HeadlineFigure(
         label="Duration",
         value=formats.duration(whole),
         detail=f"{formats.duration(training)} of training" if training is not None else "",

@@ -16,7 +16,7 @@ _MOST_SECONDS = 1e10
 
 
 @dataclass(frozen=True, kw_only=True)
-class Band:
+class Estimate:
     """A figure that is not known exactly."""
 
     low: float
@@ -25,11 +25,11 @@ class Band:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class TimePart:
     """One thing that the time of a session goes to."""
 
     name: str
-    seconds: Band
+    seconds: Estimate
     because: str
 
 
@@ -41,27 +41,27 @@ class Limit:
     seconds: float
 
 
-def band_at(document: Mapping[str, Any] | None, *path: str) -> Band | None:
+def band_at(document: Mapping[str, Any] | None, *path: str) -> Estimate | None:
     """Return a band of a document, None where it is none: low to high, from zero on."""
     low, likely, high = (number_at(document, *path, end) for end in ("low", "likely", "high"))
     if low is None or likely is None or high is None or not 0 <= low <= likely <= high <= _MOST_SECONDS:
         return None
-    return Band(low=low, likely=likely, high=high)
+    return Estimate(low=low, likely=likely, high=high)
 
 
-def parts(plan: Mapping[str, Any] | None) -> list[Part]:
+def parts(plan: Mapping[str, Any] | None) -> list[TimePart]:
     """Return what the time of a planned run goes to, in the order in which it happens; empty where it is not known."""
     found = {}
     for one in objects_at(plan, "time", "session"):
         name, seconds = text_at(one, "name") or "", band_at(one, "seconds")
         if name in PARTS and seconds is not None:
-            found[name] = Part(name=name, seconds=seconds, because=text_at(one, "because") or "")
+            found[name] = TimePart(name=name, seconds=seconds, because=text_at(one, "because") or "")
     return [found[name] for name in PARTS if name in found]
 
 
-def total(found: Sequence[Part]) -> Band:
+def total(found: Sequence[TimePart]) -> Estimate:
     """Return what all parts take, one after the other."""
-    return Band(
+    return Estimate(
         low=sum(part.seconds.low for part in found),
         likely=sum(part.seconds.likely for part in found),
         high=sum(part.seconds.high for part in found),
@@ -77,7 +77,7 @@ def limits(plan: Mapping[str, Any] | None) -> list[Limit]:
     ]
 
 
-def share_in_words(band: Band | None, name: str, seconds: float | None) -> str:
+def share_in_words(band: Estimate | None, name: str, seconds: float | None) -> str:
     """Return a share of a limit in words: `57 % of a session of 9 h (29 to 114 %)`; empty where there is none."""
     if band is None or not seconds:
         return ""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dashboard.shared.tables.plan_time import Band, band_at, limits, share_in_words
+from dashboard.shared.tables.plan_time import Estimate, band_at, limits, share_in_words
 from dashboard.shared.words.verdicts import METHODS, method_at, verdict_at
 from schemas.problems.formats import count, duration, percent, size
 from schemas.problems.problem import Problem, Severity
@@ -77,7 +77,7 @@ def figures_in_words(plan: Plan) -> list[str]:
     ]
 
 
-def hours_of(plan: Plan | None) -> Band | None:
+def hours_of(plan: Plan | None) -> Estimate | None:
     """Return how many hours the whole run takes."""
     return band_at(plan, "time", "hours")
 

@@ -9,7 +9,7 @@ from typing import Any
 import streamlit as st
 
 from dashboard.shared.config import configs, form
-from dashboard.shared.config.configs import Source
+from dashboard.shared.config.configs import StartConfig
 from dashboard.shared.config.missing_names import absent
 from dashboard.shared.config.settings import shown
 from dashboard.shared.parts import (
@@ -22,7 +22,7 @@ from dashboard.shared.parts import (
     problems,
     source_box,
 )
-from dashboard.shared.parts.asking import Question
+from dashboard.shared.parts.asking import PlanQuestion
 from dashboard.shared.session import reading, state
 from dashboard.shared.tables import plan_time
 from dashboard.shared.words.text import plain
@@ -37,8 +37,8 @@ from schemas.validate import check_value
 _WHOLE, _SMOKE = "every step", "two steps, as a smoke run"
 _PLAN_NOW = "configuration to plan beside a run at work"
 HERE = (
-    Question(options=("--quick",), said="Adding up from formulas", before=()),
-    Question(options=(), said="Asking the compiler"),
+    PlanQuestion(options=("--quick",), said="Adding up from formulas", before=()),
+    PlanQuestion(options=(), said="Asking the compiler"),
 )
 """What is asked of a configuration for the device that it would run on here: the second answer is the surer one."""
 
@@ -64,7 +64,7 @@ def page() -> None:
         _result(source.key, start, edited)
 
 
-def _source() -> Source | None:
+def _source() -> StartConfig | None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         source = source_box.choose()
         unused = source is not None and not reading.jobs() and gate.may_operate()

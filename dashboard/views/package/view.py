@@ -31,7 +31,7 @@ from dashboard.views.package.logic import bundles
 from dashboard.views.package.parts import verdict
 from evidence.bundle.build import build_bundle
 from evidence.bundle.inspection import ChecklistItem, checklist
-from evidence.bundle.verify import Verdict, verify_bundle
+from evidence.bundle.verify import BundleVerdict, verify_bundle
 from evidence.index.runs import RunSummary
 from evidence.judge.documents import CARDS
 from evidence.rules import across
@@ -234,7 +234,7 @@ def _made(known: Collection[str], *, number: int) -> None:
         verdict.show(found_whole, path.name)
         if found_whole.ok and found_whole.content_sha256:
             with st.expander("Repeat its runs, or ask its model", icon=":material/replay:"):
-                subject = repeating.Subject(path=path, sha256=found_whole.content_sha256, steps=0, name=str(path))
+                subject = repeating.ReplaySubject(path=path, sha256=found_whole.content_sha256, steps=0, name=str(path))
                 repeating.show(subject, key=f"repeat {path.name}")
 
 
@@ -250,7 +250,7 @@ def _runs_in(path: str, mtime_ns: int, ctime_ns: int, size: int) -> frozenset[st
 
 
 @st.cache_resource(max_entries=8, show_spinner="Verifying")
-def _verdict(path: str, mtime_ns: int, ctime_ns: int, size: int) -> Verdict:
+def _verdict(path: str, mtime_ns: int, ctime_ns: int, size: int) -> BundleVerdict:
     """Return the verdict on a bundle, found once for a file as it is: the page is drawn again at every click."""
     return verify_bundle(Path(path))
 
@@ -279,9 +279,9 @@ def _verify() -> None:
             problems.show(error.problems)
 
 
-def _verdict_on(given: UploadedFile) -> Verdict:
+def _verdict_on(given: UploadedFile) -> BundleVerdict:
     """Return the verdict on an uploaded bundle, found once: the page is drawn again at every click."""
-    kept: tuple[str, Verdict] | None = st.session_state.get(_UPLOADED)
+    kept: tuple[str, BundleVerdict] | None = st.session_state.get(_UPLOADED)
     if kept is None or kept[0] != given.file_id:
         with st.spinner("Verifying"):
             kept = st.session_state[_UPLOADED] = given.file_id, bundles.verdict_on(given.getvalue(), given.name)

@@ -10,13 +10,13 @@ import streamlit as st
 from dashboard.shared.config import configs, form
 from dashboard.shared.config.missing_names import absent
 from dashboard.shared.parts import asking, config_form, gate, markup, plan_answer, problems, source_box
-from dashboard.shared.parts.asking import Options, Question
+from dashboard.shared.parts.asking import Options, PlanQuestion
 from dashboard.shared.session import state
 from dashboard.shared.words.verdicts import verdict_at
 from dashboard.views.plan.parts import pictures, target_box
 from dashboard.views.plan.parts.target_box import Chosen
 from evidence.bundle.secrets.masking import visible
-from launch.asking import Asked
+from launch.asking import PlanRequest
 from launch.jobs import program
 from launch.jobs.folder import CONFIG
 from schemas.validate import check_value
@@ -51,14 +51,14 @@ def _changes() -> dict[str, list[str]]:
     return {config_form.SET: stated} if stated else {}
 
 
-def questions(target: Chosen) -> tuple[Question, ...]:
+def questions(target: Chosen) -> tuple[PlanQuestion, ...]:
     """Return what is asked for a target, the quick answers first."""
     on = ("--on", target.on)
     return (
-        Question(options=(*on, "--quick"), said=f"Adding up from formulas for {target.name}", before=on),
-        Question(options=WHERE, said="Adding up for every target"),
-        Question(options=(*on, "--grid", "--quick"), said="Adding up for every batch and length"),
-        Question(options=on, said=f"Compiling for {target.name}"),
+        PlanQuestion(options=(*on, "--quick"), said=f"Adding up from formulas for {target.name}", before=on),
+        PlanQuestion(options=WHERE, said="Adding up for every target"),
+        PlanQuestion(options=(*on, "--grid", "--quick"), said="Adding up for every batch and length"),
+        PlanQuestion(options=on, said=f"Compiling for {target.name}"),
     )
 
 
@@ -88,13 +88,13 @@ def _answers(source: str, config: Mapping[str, Any], target: Chosen) -> None:
         _command(config, target)
 
 
-def _where(found: Asked, target: Chosen, plan: Mapping[str, Any] | None) -> None:
+def _where(found: PlanRequest, target: Chosen, plan: Mapping[str, Any] | None) -> None:
     if found.answer is not None:
         st.header("Where can I run this?", anchor=False)
         pictures.targets(found.answer, chosen=target.name, plan=plan)
 
 
-def _sizes(found: Asked, config: Mapping[str, Any]) -> None:
+def _sizes(found: PlanRequest, config: Mapping[str, Any]) -> None:
     if found.answer is not None:
         st.header("Which batch and length fit?", anchor=False)
         pictures.sizes(found.answer, config)

@@ -1,4 +1,4 @@
-"""What secrets and personal details look like: one `Pattern` each, with the text that gives it away.
+"""What secrets and personal details look like: one `SecretPattern` each, with the text that gives it away.
 
 Shapes are those that the issuers document or that their tools accept; where a value has no shape of its own (32 or 40
 hexadecimal digits), the name beside it must tell.
@@ -15,7 +15,7 @@ from schemas.problems.rule import Rule
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pattern:
+class SecretPattern:
     """One kind of secret or personal detail."""
 
     kind: str
@@ -56,12 +56,12 @@ PRIVATE_KEY = re.compile(
 """The whole of a private key, in a file of lines or in a JSON string; without an end, as far as it may reach."""
 
 
-def _secret(kind: str, anchors: tuple[bytes, ...], expression: bytes) -> Pattern:
-    return Pattern(kind=kind, anchors=anchors, expression=re.compile(expression), rule=SECRET)
+def _secret(kind: str, anchors: tuple[bytes, ...], expression: bytes) -> SecretPattern:
+    return SecretPattern(kind=kind, anchors=anchors, expression=re.compile(expression), rule=SECRET)
 
 
-def _detail(kind: str, anchors: tuple[bytes, ...], expression: bytes, harmless: bytes | None = None) -> Pattern:
-    return Pattern(
+def _detail(kind: str, anchors: tuple[bytes, ...], expression: bytes, harmless: bytes | None = None) -> SecretPattern:
+    return SecretPattern(
         kind=kind,
         anchors=anchors,
         expression=re.compile(expression),

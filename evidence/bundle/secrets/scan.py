@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from evidence.bundle.format.rules import PERSONAL_DETAIL, SECRET, refusal
-from evidence.bundle.secrets.patterns import BY_ANCHOR, HOME, PRIVATE_KEY, Pattern
+from evidence.bundle.secrets.patterns import BY_ANCHOR, HOME, PRIVATE_KEY, SecretPattern
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule
 
@@ -101,8 +101,8 @@ def mask(secret: bytes) -> str:
 
 
 def _matches(
-    anchor: bytes, patterns: Sequence[Pattern], block: bytes, lower: bytes
-) -> Iterator[tuple[Pattern, re.Match[bytes]]]:
+    anchor: bytes, patterns: Sequence[SecretPattern], block: bytes, lower: bytes
+) -> Iterator[tuple[SecretPattern, re.Match[bytes]]]:
     """Yield each match of the patterns that start with an anchor."""
     at = lower.find(anchor)
     while at >= 0:

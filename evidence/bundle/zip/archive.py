@@ -45,7 +45,7 @@ class ArchiveError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class ArchiveEntry:
     """One file or directory of an archive, as its central and local header agree."""
 
     name: str
@@ -135,7 +135,7 @@ def _read_end64(file: BinaryIO, end_at: int) -> tuple[int, int, int, int]:
     return record[7], record[8], record[9], record_at
 
 
-def read_entries(file: BinaryIO, directory: Directory) -> list[Entry]:
+def read_entries(file: BinaryIO, directory: Directory) -> list[ArchiveEntry]:
     """Return the entries in the order of the central directory, each compared with its local header.
 
     Raises:
@@ -144,7 +144,7 @@ def read_entries(file: BinaryIO, directory: Directory) -> list[Entry]:
     """
     file.seek(directory.start)
     data = file.read(directory.end - directory.start)
-    drafts: list[Entry] = []
+    drafts: list[ArchiveEntry] = []
     at = 0
     while at < len(data):
         entry, at = _read_central(data, at)
@@ -167,7 +167,7 @@ def read_entries(file: BinaryIO, directory: Directory) -> list[Entry]:
     return entries
 
 
-def _read_central(data: bytes, at: int) -> tuple[Entry, int]:
+def _read_central(data: bytes, at: int) -> tuple[ArchiveEntry, int]:
     """Return the entry whose central header starts at `at`, and where the next one starts."""
     if len(data) - at < _CENTRAL.size or data[at : at + 4] != b"PK\x01\x02":
         raise ArchiveError(UNREADABLE, "The list of entries cannot be read.")
@@ -185,7 +185,7 @@ def _read_central(data: bytes, at: int) -> tuple[Entry, int]:
     size, packed, start = _resolve_zip64(extra, name, (fields[9], fields[8], fields[16]))
     # Where Unix states its modes, other systems state nothing; tools differ in which of them they believe (4.4.2).
     mode = attributes >> 16
-    return Entry(
+    return ArchiveEntry(
         name=name,
         method=method,
         flags=flags,
@@ -247,7 +247,7 @@ def _extra_fields(extra: bytes, name: str) -> Iterator[tuple[int, bytes]]:
         at += 4 + length
 
 
-def _with_local(file: BinaryIO, entry: Entry, previous_end: int, limit: int) -> Entry:
+def _with_local(file: BinaryIO, entry: ArchiveEntry, previous_end: int, limit: int) -> ArchiveEntry:
     """Return the entry with the place of its content, after comparing its local header.
 
     With its data descriptor it must fill all bytes from `previous_end` to `limit`.
@@ -278,7 +278,7 @@ def _with_local(file: BinaryIO, entry: Entry, previous_end: int, limit: int) -> 
     if limit > data_end:
         file.seek(data_end)
         _check_descriptor(file.read(min(limit - data_end, 25)), entry, limit - data_end)
-    return Entry(**{**vars(entry), "data_start": data_start, "end": limit})
+    return ArchiveEntry(**{**vars(entry), "data_start": data_start, "end": limit})
 
 
 def _disagreement(listed: tuple[object, ...], stated: tuple[object, ...]) -> str:
@@ -288,7 +288,7 @@ def _disagreement(listed: tuple[object, ...], stated: tuple[object, ...]) -> str
     return f"The list of entries states the {field} {first!r}, the entry itself {second!r}."
 
 
-def _check_descriptor(raw: bytes, entry: Entry, length: int) -> None:
+def _check_descriptor(raw: bytes, entry: ArchiveEntry, length: int) -> None:
     """Check that the bytes after an entry's content are exactly its data descriptor (4.3.9)."""
     for form in ("<3L", "<L2Q"):
         try:

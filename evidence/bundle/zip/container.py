@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from evidence.bundle.zip.archive import Entry
+from evidence.bundle.zip.archive import ArchiveEntry
 
 DATE, TIME = (1980 - 1980) << 9 | 1 << 5 | 1, 0  # 1 January 1980, 00:00: the first moment that a zip can state
 UNIX = 3
@@ -62,7 +62,7 @@ def ending(files: Sequence[Stored]) -> bytes:
     return listed + end64 + end
 
 
-def has_our_form(file: BinaryIO, entries: Sequence[Entry]) -> bool:
+def has_our_form(file: BinaryIO, entries: Sequence[ArchiveEntry]) -> bool:
     """Return whether every byte of an archive outside its contents is the one that we would have written."""
     stored = [Stored(name=entry.name, size_bytes=entry.size_bytes, crc32=entry.crc32) for entry in entries]
     if [each.name for each in stored] != sorted(each.name for each in stored):

@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 from evidence.bundle.format.documents import FileHash
 from evidence.bundle.format.rules import FALSE_SIZE
-from evidence.bundle.zip.archive import STORED, ArchiveError, Entry
+from evidence.bundle.zip.archive import STORED, ArchiveEntry, ArchiveError
 
 BLOCK_BYTES = 1 << 20
 
@@ -17,7 +17,7 @@ Progress = Callable[[int, int], None]
 """Told how far work is: bytes done and bytes in all."""
 
 
-def stream(file: BinaryIO, entry: Entry) -> Iterator[bytes]:
+def stream(file: BinaryIO, entry: ArchiveEntry) -> Iterator[bytes]:
     """Yield the content of an entry in blocks, never more than it declares.
 
     Raises:
@@ -41,7 +41,9 @@ def stream(file: BinaryIO, entry: Entry) -> Iterator[bytes]:
         )
 
 
-def hash_entries(file: BinaryIO, entries: Sequence[Entry], progress: Progress | None = None) -> dict[str, FileHash]:
+def hash_entries(
+    file: BinaryIO, entries: Sequence[ArchiveEntry], progress: Progress | None = None
+) -> dict[str, FileHash]:
     """Return size and hash of every file of an archive, read once.
 
     Raises:
@@ -61,7 +63,7 @@ def hash_entries(file: BinaryIO, entries: Sequence[Entry], progress: Progress | 
     return found
 
 
-def _stored(file: BinaryIO, entry: Entry) -> Iterator[bytes]:
+def _stored(file: BinaryIO, entry: ArchiveEntry) -> Iterator[bytes]:
     """Yield the bytes of an entry that is not compressed."""
     file.seek(entry.data_start)
     left = entry.packed_bytes
@@ -73,7 +75,7 @@ def _stored(file: BinaryIO, entry: Entry) -> Iterator[bytes]:
         yield block
 
 
-def _inflated(file: BinaryIO, entry: Entry) -> Iterator[bytes]:
+def _inflated(file: BinaryIO, entry: ArchiveEntry) -> Iterator[bytes]:
     """Yield the bytes of a deflated entry, at most one block at a time however far it expands."""
     unpacker = zlib.decompressobj(-zlib.MAX_WBITS)
     try:

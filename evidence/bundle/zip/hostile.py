@@ -27,8 +27,8 @@ from evidence.bundle.zip.archive import (
     FLAG_MASKED,
     FLAG_STRONG_ENCRYPTION,
     STORED,
+    ArchiveEntry,
     ArchiveError,
-    Entry,
     locate_directory,
     read_entries,
 )
@@ -36,11 +36,11 @@ from schemas.problems.problem import Problem
 from schemas.problems.visible import visible
 
 _MANY = 4
-"""How many entries of `Limits.ratio_floor_bytes` an archive may hold before all of them together have to be dense."""
+"""How many entries of `ArchiveLimits.ratio_floor_bytes` an archive may hold before all together have to be dense."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class ArchiveLimits:
     """How much an archive may claim before it is refused unread."""
 
     entries: int = 50_000
@@ -53,14 +53,14 @@ class Limits:
     """Entries of at most this size may compress as far as they like."""
 
 
-def harmless_entries(file: BinaryIO, limits: Limits | None = None) -> tuple[list[Entry], list[Problem]]:
+def harmless_entries(file: BinaryIO, limits: ArchiveLimits | None = None) -> tuple[list[ArchiveEntry], list[Problem]]:
     """Return the entries of an archive and every reason to refuse it; only without reasons may it be unpacked.
 
     Args:
         file: The archive, opened for reading and seeking.
         limits: What it may claim; the default suits bundles.
     """
-    limits = limits or Limits()
+    limits = limits or ArchiveLimits()
     try:
         directory = locate_directory(file)
         if directory.entries > limits.entries:
@@ -76,7 +76,7 @@ def harmless_entries(file: BinaryIO, limits: Limits | None = None) -> tuple[list
     return entries, problems
 
 
-def _entry_problems(entry: Entry, limits: Limits) -> Iterator[Problem]:
+def _entry_problems(entry: ArchiveEntry, limits: ArchiveLimits) -> Iterator[Problem]:
     """Yield what is wrong with one entry by itself."""
     path = entry.name.removesuffix("/")
     if reason := escape_reason(path):
@@ -94,7 +94,7 @@ def _entry_problems(entry: Entry, limits: Limits) -> Iterator[Problem]:
         yield refusal(BOMB, entry.name, what, expected=f"at most {limits.ratio} bytes for each packed byte")
 
 
-def _special_kind(entry: Entry) -> str | None:
+def _special_kind(entry: ArchiveEntry) -> str | None:
     """Return what an entry is if it is neither a file nor a folder."""
     kind = stat.S_IFMT(entry.unix_mode)
     if kind == stat.S_IFLNK:
@@ -108,7 +108,7 @@ def _special_kind(entry: Entry) -> str | None:
     return None
 
 
-def _total_problems(entries: Sequence[Entry], limits: Limits) -> Iterator[Problem]:
+def _total_problems(entries: Sequence[ArchiveEntry], limits: ArchiveLimits) -> Iterator[Problem]:
     """Yield a problem if all entries together declare too much."""
     total = sum(entry.size_bytes for entry in entries)
     small = [entry for entry in entries if entry.size_bytes <= limits.ratio_floor_bytes]
@@ -122,7 +122,7 @@ def _total_problems(entries: Sequence[Entry], limits: Limits) -> Iterator[Proble
         )
 
 
-def _clashes(entries: Sequence[Entry]) -> Iterator[Problem]:
+def _clashes(entries: Sequence[ArchiveEntry]) -> Iterator[Problem]:
     """Yield entries that would overwrite one another on some file system."""
     names: dict[str, str] = {}
     folders: dict[str, str] = {}

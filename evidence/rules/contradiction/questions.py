@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from evidence.records.facts import Document, Facts
 from evidence.records.values import found
-from evidence.rules.contradiction.scores import Answers, answers_of
+from evidence.rules.contradiction.scores import EvaluatedModel, answers_of
 from evidence.run import layout
 from evidence.run.hashes import sha256_json, sha256_lines
 from evidence.scores.reading import expected_line, scoring_of
@@ -212,7 +212,7 @@ def outputs_end_with_the_end_token(facts: Facts) -> Iterator[Problem]:
             return
 
 
-def _repeated(facts: Facts, answers: Answers) -> Iterator[Problem]:
+def _repeated(facts: Facts, answers: EvaluatedModel) -> Iterator[Problem]:
     places: dict[str, int] = {}
     for place, row in enumerate(answers.rows, start=1):
         first = places.setdefault(row["id"], place)

@@ -38,7 +38,7 @@ ODD_OUTPUT = Rule(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answers:
+class EvaluatedModel:
     """One evaluated model: what the summary states of it, and its rows."""
 
     stated: Document
@@ -48,16 +48,16 @@ class Answers:
     """Pointer to the statement in eval_summary.json."""
 
 
-def answers_of(facts: Facts) -> Iterator[Answers]:
+def answers_of(facts: Facts) -> Iterator[EvaluatedModel]:
     """Yield the answers of the trained model and of the baseline, where both scores and rows are there."""
     if facts.eval_summary is None:
         return
     if facts.predictions is not None:
-        yield Answers(stated=facts.eval_summary, rows=facts.predictions, file=layout.PREDICTIONS, place="")
+        yield EvaluatedModel(stated=facts.eval_summary, rows=facts.predictions, file=layout.PREDICTIONS, place="")
     baseline = facts.eval_summary["baseline"]
     if baseline is not None and facts.baseline_predictions is not None:
         rows, file = facts.baseline_predictions, layout.BASELINE_PREDICTIONS
-        yield Answers(stated=baseline, rows=rows, file=file, place="/baseline")
+        yield EvaluatedModel(stated=baseline, rows=rows, file=file, place="/baseline")
 
 
 def scores_follow_from_predictions(facts: Facts) -> Iterator[Problem]:

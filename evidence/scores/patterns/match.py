@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from evidence.scores.patterns.parse import (
+    Brackets,
     Either,
-    Group,
     Node,
     One,
-    Pattern,
     PatternError,
-    Place,
+    PatternTree,
     Repeat,
     Sequence,
+    ZeroWidth,
     first_group,
     parsed,
 )
@@ -65,7 +65,7 @@ class Machine:
         PatternError: it becomes too large.
     """
 
-    def __init__(self, pattern: Pattern) -> None:
+    def __init__(self, pattern: PatternTree) -> None:
         self._flags = pattern.flags
         self._begins = _literal(pattern)
         self._program: list[Instruction] = []
@@ -157,9 +157,9 @@ class Machine:
         match node:
             case One():
                 self._add(Instruction(what="one", holds=_holds(node.text, self._flags)))
-            case Place():
+            case ZeroWidth():
                 self._add(Instruction(what="place", kind=node.kind))
-            case Group():
+            case Brackets():
                 if node.number == 1:
                     self._add(Instruction(what="open"))
                 self._write(node.inner)
@@ -207,7 +207,7 @@ class Machine:
         self._program[split] = Instruction(what="split", to=to, other=other)
 
 
-def _literal(pattern: Pattern) -> str:
+def _literal(pattern: PatternTree) -> str:
     """Return the text with which every match begins, as far as it is plain; empty if nothing is."""
     tree = pattern.tree
     parts = tree.parts if isinstance(tree, Sequence) else (tree,)
@@ -254,5 +254,5 @@ def _whole(pattern: str) -> tuple[Machine, ...]:
     """Return what looks for texts that are, from end to end, the first group of a pattern, or all of it."""
     found = parsed(pattern)
     read = [each for each in (first_group(found.tree), found.tree) if each is not None]
-    trees = [Sequence(parts=(Place(kind="A"), each, Place(kind="Z"))) for each in read]
-    return tuple(Machine(Pattern(tree=tree, flags=found.flags)) for tree in trees)
+    trees = [Sequence(parts=(ZeroWidth(kind="A"), each, ZeroWidth(kind="Z"))) for each in read]
+    return tuple(Machine(PatternTree(tree=tree, flags=found.flags)) for tree in trees)

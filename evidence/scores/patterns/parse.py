@@ -28,14 +28,14 @@ class One:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class ZeroWidth:
     """A place between characters: `^`, `$`, `b` (of a word), `B`, `A`, `Z`."""
 
     kind: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group:
+class Brackets:
     """A pair of brackets; `number` counts those that are kept from 1, and is 0 for the others."""
 
     inner: Node
@@ -66,18 +66,18 @@ class Repeat:
     greedy: bool
 
 
-Node = One | Place | Group | Sequence | Either | Repeat
+Node = One | ZeroWidth | Brackets | Sequence | Either | Repeat
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pattern:
+class PatternTree:
     """A pattern as a tree, and the flags for all of it."""
 
     tree: Node
     flags: re.RegexFlag
 
 
-def parsed(pattern: str) -> Pattern:
+def parsed(pattern: str) -> PatternTree:
     """Return a pattern as a tree.
 
     Raises:
@@ -96,12 +96,12 @@ def parsed(pattern: str) -> Pattern:
     if stated := _FLAGS.match(pattern):
         flags = re.RegexFlag(sum(getattr(re, letter.upper()) for letter in set(stated[1])))
         rest = pattern[stated.end() :]
-    reader = _Reader(rest)
+    reader = _PatternReader(rest)
     tree = reader.either()
     if may_be_empty(tree):
         message = "it matches nothing at all, which is everywhere"
         raise PatternError(message)
-    return Pattern(tree=tree, flags=flags)
+    return PatternTree(tree=tree, flags=flags)
 
 
 def may_be_empty(node: Node) -> bool:
@@ -109,9 +109,9 @@ def may_be_empty(node: Node) -> bool:
     match node:
         case One():
             return False
-        case Place():
+        case ZeroWidth():
             return True
-        case Group():
+        case Brackets():
             return may_be_empty(node.inner)
         case Sequence():
             return all(map(may_be_empty, node.parts))
@@ -124,9 +124,9 @@ def may_be_empty(node: Node) -> bool:
 def first_group(node: Node) -> Node | None:
     """Return what stands in the first brackets that are kept, None if there are none."""
     match node:
-        case Group(number=1):
+        case Brackets(number=1):
             return node.inner
-        case Group() | Repeat():
+        case Brackets() | Repeat():
             return first_group(node.inner)
         case Sequence():
             parts = node.parts
@@ -137,7 +137,7 @@ def first_group(node: Node) -> Node | None:
     return next((found for part in parts if (found := first_group(part)) is not None), None)
 
 
-class _Reader:
+class _PatternReader:
     """Reads a pattern that `re` has found well formed.
 
     Args:
@@ -172,14 +172,14 @@ class _Reader:
         if first == "(":
             return self._group()
         if first in "^$":
-            return Place(kind=first)
+            return ZeroWidth(kind=first)
         if first == "[":
             return self._set()
         if first == "\\":
             return self._escaped()
         return One(text=first if first == "." else re.escape(first))
 
-    def _group(self) -> Group:
+    def _group(self) -> Brackets:
         number = 0
         if self._text.startswith("?", self._at):
             if not self._text.startswith("?:", self._at):
@@ -192,7 +192,7 @@ class _Reader:
             number = self._groups
         inner = self.either()
         self._at += 1  # the bracket that closes
-        return Group(inner=inner, number=number)
+        return Brackets(inner=inner, number=number)
 
     def _set(self) -> One:
         start = self._at - 1
@@ -207,7 +207,7 @@ class _Reader:
         letter = self._peek()
         self._at += 1
         if letter in "bBAZ":
-            return Place(kind=letter)
+            return ZeroWidth(kind=letter)
         if letter.isdigit() or letter == "N":
             message = f"\\{letter} is not taken: neither what a group held before, nor codes and names of characters"
             raise PatternError(message)

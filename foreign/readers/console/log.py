@@ -8,7 +8,7 @@ from foreign import rules
 from foreign.readers.arithmetic import from_speeds
 from foreign.readers.console.lines import Bar, LineRow, bar_of, dict_row, step_row, with_sound_steps
 from foreign.readers.console.notes import (
-    Log,
+    ConsoleLog,
     note_end,
     note_heading,
     note_other_forms,
@@ -19,7 +19,7 @@ from foreign.readers.console.notes import (
 from foreign.readers.documents import MEAN_NOTE
 from foreign.readers.keys import plain
 from foreign.readers.template import Region, is_example_name, regions
-from foreign.readers.text import Line, Text
+from foreign.readers.text import LogLine, Text
 from foreign.readers.view import FileReading, MetricRow
 from schemas.problems.problem import Problem
 from schemas.problems.rule import first_few, problem_of
@@ -42,7 +42,7 @@ def read_log(text: Text, file: str, where: str) -> FileReading:
     parts = regions([replace(line, text=line.text[:_LONGEST]) for line in text.lines()])
     if is_example_name(file):
         parts = [Region(form=line, lines=part.lines) for part in parts if (line := part.form or _first(part))]
-    log = Log(file=file)
+    log = ConsoleLog(file=file)
     for part in parts:
         if not part.is_form:
             _read_part(part, log)
@@ -62,11 +62,11 @@ def read_log(text: Text, file: str, where: str) -> FileReading:
     )
 
 
-def _first(part: Region) -> Line | None:
+def _first(part: Region) -> LogLine | None:
     return part.lines[0] if part.lines else None
 
 
-def _read_part(part: Region, log: Log) -> None:
+def _read_part(part: Region, log: ConsoleLog) -> None:
     for line in part.lines:
         note_traceback(line, log)
         note_heading(line, log)
@@ -88,7 +88,7 @@ def _read_part(part: Region, log: Log) -> None:
     note_end(log)
 
 
-def _note_bar(bar: Bar, line: Line, log: Log) -> None:
+def _note_bar(bar: Bar, line: LogLine, log: ConsoleLog) -> None:
     if not bar.is_training:
         return
     if log.bar is not None and bar.total != log.bar.total and bar.done < log.bar.done and log.of_stage():
@@ -104,7 +104,7 @@ def _note_bar(bar: Bar, line: Line, log: Log) -> None:
     log.rows.append(row)
 
 
-def _add_dict(row: LineRow, line: Line, log: Log) -> None:
+def _add_dict(row: LineRow, line: LogLine, log: ConsoleLog) -> None:
     if row.is_summary:
         for name, fact in (("train_loss", "result.mean_loss"), ("train_runtime", "result.train_seconds")):
             value = row.values.get(name)
@@ -127,7 +127,7 @@ def _add_dict(row: LineRow, line: Line, log: Log) -> None:
     log.rows.append(MetricRow(values=values, source=log.source(line), stage=stage, inferred=inferred))
 
 
-def _add_words(row: LineRow, line: Line, log: Log) -> None:
+def _add_words(row: LineRow, line: LogLine, log: ConsoleLog) -> None:
     if row.steps_planned is not None:
         note = "The number behind the step."
         log.fact("training.steps_planned", row.steps_planned, line, how="inferred", note=note)
@@ -138,7 +138,7 @@ def _add_words(row: LineRow, line: Line, log: Log) -> None:
     log.rows.append(MetricRow(values=row.values, source=log.source(line), stage=stage))
 
 
-def _stage(values: dict[str, float | None], log: Log) -> int:
+def _stage(values: dict[str, float | None], log: ConsoleLog) -> int:
     """Return the stage of a row: a new one after the end of another, or where step or epoch go back."""
     if log.stage_ended or _goes_back(values, log):
         log.stage += 1 if log.of_stage() else 0
@@ -146,7 +146,7 @@ def _stage(values: dict[str, float | None], log: Log) -> int:
     return log.stage
 
 
-def _goes_back(values: dict[str, float | None], log: Log) -> bool:
+def _goes_back(values: dict[str, float | None], log: ConsoleLog) -> bool:
     if not log.rows or log.rows[-1].stage != log.stage:
         return False
     for name in ("step", "epoch"):
@@ -166,7 +166,7 @@ def _form_problem(forms: list[Region], where: str) -> list[Problem]:
     return [problem_of(rules.UNFILLED, file=where, what=what, line=first.number)]
 
 
-def _traceback_problems(log: Log, where: str) -> list[Problem]:
+def _traceback_problems(log: ConsoleLog, where: str) -> list[Problem]:
     found = []
     for begins, line, before in log.tracebacks:
         after = len(log.rows) - before

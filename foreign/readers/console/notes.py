@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from foreign.readers.console.lines import Bar
 from foreign.readers.keys import OF_EVALUATION, is_of_evaluation, is_of_no_use
 from foreign.readers.settings import echoed, key_value, namespace_of, score_of, settings_of
-from foreign.readers.statement import Fact, Scalar, Source, Statement
-from foreign.readers.text import Line, finite, number_of
+from foreign.readers.statement import Citation, Fact, Scalar, Statement
+from foreign.readers.text import LogLine, finite, number_of
 from foreign.readers.training_tools import (
     MARK,
     MLPERF,
@@ -20,7 +20,7 @@ from foreign.readers.training_tools import (
     row_of,
     score_of_event,
 )
-from foreign.readers.view import MetricRow, Score
+from foreign.readers.view import ForeignScore, MetricRow
 
 _SLOTH = re.compile(r"""^\s*(?:==\(\(=+\)\)==|\\\\\s*/\||O\^O/\s*\\_/\s*\\|\\\s+/|"-_+-")\s+""")
 _BETWEEN = re.compile(r"\s+\|\s+|\.\s+(?=[A-Z])")
@@ -79,15 +79,15 @@ _OF_TRAINING = re.compile(r"\b(?:train|fine-?tun)", re.IGNORECASE)
 
 
 @dataclass
-class Log:
+class ConsoleLog:
     """What was read of a log so far."""
 
     file: str
     tool: str = "console log"
     rows: list[MetricRow] = field(default_factory=list)
     facts: dict[tuple[str, Scalar], Fact] = field(default_factory=dict)
-    scores: list[Score] = field(default_factory=list)
-    tracebacks: list[tuple[int, Line, int]] = field(default_factory=list)
+    scores: list[ForeignScore] = field(default_factory=list)
+    tracebacks: list[tuple[int, LogLine, int]] = field(default_factory=list)
     """Where it begins, its last line, and rows before it."""
     stage: int = 1
     stage_ended: bool = False
@@ -100,11 +100,11 @@ class Log:
     in_evaluation: bool = False
     """Whether what follows is of an evaluation: below its heading, up to the next row."""
 
-    def source(self, line: Line) -> Source:
+    def source(self, line: LogLine) -> Citation:
         """Return a line as a source."""
-        return Source(file=self.file, line=line.number)
+        return Citation(file=self.file, line=line.number)
 
-    def fact(self, name: str, value: Scalar, line: Line, **more: str) -> None:
+    def fact(self, name: str, value: Scalar, line: LogLine, **more: str) -> None:
         """Add a fact once, at its first place."""
         name = OF_EVALUATION.get(name, name) if self.in_evaluation else name
         name = "device.remark" if is_of_no_use(name, value) else name
@@ -116,11 +116,11 @@ class Log:
         return [row for row in self.rows if row.stage == self.stage]
 
 
-def note_words(line: Line, log: Log) -> None:
+def note_words(line: LogLine, log: ConsoleLog) -> None:
     """Take what a line says of model, data, devices, scores and the end of the run."""
     if score := score_of(line.text):
         name, value, note = score
-        log.scores.append(Score(name=name, value=value, source=log.source(line), note=note))
+        log.scores.append(ForeignScore(name=name, value=value, source=log.source(line), note=note))
     elif final := _FINAL.search(line.text):
         stated = _plain_number(final.group(2))
         if stated is not None:
@@ -143,7 +143,7 @@ def note_words(line: Line, log: Log) -> None:
         log.fact("run.status", "failed", line, note=f"The log says: {line.text.strip()[:80]}")
 
 
-def _note_parameters(line: Line, log: Log) -> None:
+def _note_parameters(line: LogLine, log: ConsoleLog) -> None:
     """Take trainable and all parameters, as PEFT and Unsloth print them."""
     found = _TRAINABLE.search(line.text)
     counts = [int(text.replace(",", "")[:15] or 0) for text in found.groups()] if found else trained_of(line.text)
@@ -151,7 +151,7 @@ def _note_parameters(line: Line, log: Log) -> None:
         log.fact(name, number, line)
 
 
-def _note_device(line: Line, log: Log) -> None:
+def _note_device(line: LogLine, log: ConsoleLog) -> None:
     if found := _SMI.match(line.text):
         log.fact("device.gpu", found.group(1), line)
     found = _DEVICE.search(line.text)
@@ -164,7 +164,7 @@ def _note_device(line: Line, log: Log) -> None:
         log.fact("device.count", count, line, how="inferred", note="Devices in the list that JAX prints.")
 
 
-def note_heading(line: Line, log: Log) -> None:
+def note_heading(line: LogLine, log: ConsoleLog) -> None:
     """Note whether the lines below a heading are of an evaluation, as `***** Running Evaluation *****` says."""
     heading = _HEADING.search(line.text)
     if heading is not None and _OF_TRAINING.search(heading.group(1)):
@@ -173,7 +173,7 @@ def note_heading(line: Line, log: Log) -> None:
         log.in_evaluation = True
 
 
-def note_traceback(line: Line, log: Log) -> None:
+def note_traceback(line: LogLine, log: ConsoleLog) -> None:
     """Note where a traceback begins and ends."""
     if "Traceback (most recent call last)" in line.text:
         log.in_traceback = line.number
@@ -182,14 +182,14 @@ def note_traceback(line: Line, log: Log) -> None:
         log.in_traceback = None
 
 
-def note_end(log: Log) -> None:
+def note_end(log: ConsoleLog) -> None:
     """Keep the error that a log ends with: one that no row follows."""
     if log.tracebacks and log.tracebacks[-1][2] == len(log.rows):
         _, line, _ = log.tracebacks[-1]
         log.fact("failure.error", line.text.strip()[:200], line, note="No row follows this error.")
 
 
-def note_other_forms(line: Line, log: Log) -> bool:
+def note_other_forms(line: LogLine, log: ConsoleLog) -> bool:
     """Take a line of MLPerf's log, or of Keras' progress bar; return whether it was one."""
     if MARK in line.text and (event := event_of(line)) is not None:
         source, log.tool = log.source(line), MLPERF

@@ -14,7 +14,7 @@ from bundles import contents, listed_again, pack, small_bundle
 from synthetic import write_run
 
 from evidence.bundle.build import build_bundle
-from evidence.bundle.verify import Verdict, verify_bundle
+from evidence.bundle.verify import BundleVerdict, verify_bundle
 
 BYTE_TAMPERS, FILE_TAMPERS, KNOWING_TAMPERS = 800, 200, 200
 
@@ -24,7 +24,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return small_bundle(tmp_path_factory.mktemp("bundle"))
 
 
-def codes(verdict: Verdict) -> set[str]:
+def codes(verdict: BundleVerdict) -> set[str]:
     return {finding.code for finding in verdict.findings}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from synthetic import write_rows, write_run
 
-from evidence.compare.rehearsal import Figure, Rehearsal, rehearsal
+from evidence.compare.rehearsal import Rehearsal, RehearsedFigure, rehearsal
 from evidence.compare.stages import STAGES
 from evidence.proof.standing import standing_of
 from evidence.records.ours import read_run
@@ -25,7 +25,7 @@ def pair(root: Path, **smoke: Any) -> Rehearsal:
     return told(write_run(root, "s", mode="smoke", **({"steps": 2} | smoke)), write_run(root, "f", steps=200))
 
 
-def figures(found: Rehearsal) -> dict[str, Figure]:
+def figures(found: Rehearsal) -> dict[str, RehearsedFigure]:
     return {figure.name: figure for figure in found.figures}
 
 

@@ -9,12 +9,12 @@ import pytest
 from synthetic import write_run
 
 from evidence.compare.comparison import compare_runs
-from evidence.compare.verdict import Verdict, verdicts
+from evidence.compare.verdict import PairVerdict, verdicts
 from evidence.records.ours import read_run
 from evidence.run.layout import MANIFEST
 
 
-def verdict(*folders: Path) -> Verdict:
+def verdict(*folders: Path) -> PairVerdict:
     return verdicts(compare_runs([read_run(folder) for folder in folders]))[-1]
 
 

@@ -13,7 +13,7 @@ from synthetic import STARTED, write_run
 
 from evidence.index import entries_cache as kept_entries
 from evidence.index import runs as index_module
-from evidence.index.entries import Entry
+from evidence.index.entries import IndexEntry
 from evidence.index.parallel import read_entry
 from evidence.index.runs import RunIndex
 
@@ -34,7 +34,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the names of the folders that were really read."""
     names: list[str] = []
 
-    def watched(folder: Path, *, columns_in: Path | None = None) -> Entry:
+    def watched(folder: Path, *, columns_in: Path | None = None) -> IndexEntry:
         names.append(folder.name)
         return read_entry(folder, columns_in=columns_in)
 

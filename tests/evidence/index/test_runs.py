@@ -14,7 +14,7 @@ import pytest
 from mutations import apply
 from synthetic import STARTED, write_run
 
-from evidence.index.entries import Entry
+from evidence.index.entries import IndexEntry
 from evidence.index.runs import MOST_POINTS, RunIndex, index_folder, index_runs, summary_of
 from evidence.judge.judgement import judge, report_of
 from evidence.records.ours import read_run
@@ -245,13 +245,13 @@ def test_a_long_run_holds_up_no_other_and_comes_next_when_asked_for(
     index, order, changed = RunIndex(tmp_path), list[str](), list[str]()
     monkeypatch.setattr("evidence.index.runs.read_batches", lambda folders, **_: map(read, folders))
 
-    def read(folder: Path) -> dict[Path, Entry]:
+    def read(folder: Path) -> dict[Path, IndexEntry]:
         order.append(folder.name)
         if folder.name == "long-1" and index.latest:
             changed.extend(name for name in index.names() if not index.is_current(tmp_path / name))
         if folder.name == "long-1":
             index.asked = frozenset({"long-3"})
-        return {folder: Entry(judged=judge(run := read_run(folder)), summary=summary_of(run, report_of(run)))}
+        return {folder: IndexEntry(judged=judge(run := read_run(folder)), summary=summary_of(run, report_of(run)))}
 
     index.refresh()
     assert order == ["short", "long-1", "long-3", "long-2"]

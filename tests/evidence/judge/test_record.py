@@ -11,7 +11,7 @@ from synthetic import write_run
 from evidence.compare.comparison import compare_runs
 from evidence.index.runs import index_runs
 from evidence.judge.judgement import report_of
-from evidence.judge.record import Record, record_of
+from evidence.judge.record import JudgedRecord, record_of
 from evidence.records.facts import facts_of
 from evidence.records.ours import read_run
 from trainproof.terminal.comparisons import as_text
@@ -20,7 +20,7 @@ from trainproof.terminal.runs import run_json, run_text
 NO_LOSSES = "Losses, tokens and speed are not shown, because metrics.jsonl has errors."
 
 
-def recorded(folder: Path) -> Record:
+def recorded(folder: Path) -> JudgedRecord:
     run = read_run(folder)
     return record_of(facts_of(run), report_of(run).findings)
 

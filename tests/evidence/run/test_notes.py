@@ -16,7 +16,7 @@ from evidence.bundle.inspection import checklist
 from evidence.bundle.verify import verify_bundle
 from evidence.index.check import check_paths
 from evidence.index.runs import index_runs
-from evidence.run.notes import LONGEST_NOTE, Change, Notes, change_notes, read_notes, tags_in
+from evidence.run.notes import LONGEST_NOTE, Notes, NotesEdit, change_notes, read_notes, tags_in
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from schemas.validate import read_document
@@ -24,7 +24,7 @@ from trainproof.command import main
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 WRITTEN = "2026-11-21T12:00:00.000+00:00"
-PLAIN = Change(add=("baseline", "seed-3"), note="First run that reasons.\r\nKeep it. ", archive=True)
+PLAIN = NotesEdit(add=("baseline", "seed-3"), note="First run that reasons.\r\nKeep it. ", archive=True)
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
@@ -50,8 +50,8 @@ def test_notes_are_kept_changed_and_taken_away(tmp_path: Path) -> None:
     assert read_document(folder / "notes.json", "notes").problems == ()
     later = NOW + timedelta(hours=1)
     # A second "archive" keeps the first time, and a change of nothing writes nothing.
-    assert change_notes([folder], Change(add=("baseline",), archive=True), later) == [kept]
-    (less,) = change_notes([folder], Change(remove=("baseline", "never-given"), note="", archive=False), later)
+    assert change_notes([folder], NotesEdit(add=("baseline",), archive=True), later) == [kept]
+    (less,) = change_notes([folder], NotesEdit(remove=("baseline", "never-given"), note="", archive=False), later)
     assert (less.tags, less.note, less.archived_at) == (("seed-3",), "", None)
     assert less.changed_at == "2026-11-21T13:00:00.000+00:00"
 
@@ -100,8 +100,8 @@ def test_nothing_is_changed_where_one_part_is_wrong(tmp_path: Path) -> None:
     for folders, change in (
         ([good, damaged], PLAIN),
         ([good, tmp_path / "absent"], PLAIN),
-        ([good], Change(add=("fine", "two words"))),
-        ([good], Change(note="x" * (LONGEST_NOTE + 1))),
+        ([good], NotesEdit(add=("fine", "two words"))),
+        ([good], NotesEdit(note="x" * (LONGEST_NOTE + 1))),
     ):
         with pytest.raises(ProblemError):
             change_notes(folders, change, NOW)
@@ -114,7 +114,7 @@ def test_nothing_is_changed_where_one_part_is_wrong(tmp_path: Path) -> None:
 def test_what_cannot_be_a_tag(tmp_path: Path, tag: str) -> None:
     folder = write_run(tmp_path, "run")
     with pytest.raises(ProblemError) as refused:
-        change_notes([folder], Change(add=(tag,)), NOW)
+        change_notes([folder], NotesEdit(add=(tag,)), NOW)
     assert refused.value.exit_code == 2
     assert "cannot be a tag." in refused.value.problems[0].what
 
@@ -129,7 +129,7 @@ def test_two_writers_never_leave_a_torn_file(tmp_path: Path) -> None:
 
     def write(name: str) -> None:
         for number in range(40):
-            change_notes([folder], Change(note=f"{name} {number} {long}"), NOW)
+            change_notes([folder], NotesEdit(note=f"{name} {number} {long}"), NOW)
 
     writers = [threading.Thread(target=write, args=(name,)) for name in ("first", "second")]
     for writer in writers:
@@ -177,7 +177,7 @@ def test_the_verb_says_what_is_wrong(
 
 def test_a_bundle_carries_them_as_words_that_prove_nothing(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "runs", "run")
-    change_notes([folder], Change(add=("baseline",), note="Look: <script>alert(1)</script>\n2nd line"), NOW)
+    change_notes([folder], NotesEdit(add=("baseline",), note="Look: <script>alert(1)</script>\n2nd line"), NOW)
     report = build_bundle([folder], tmp_path / "b.zip")
     verdict = verify_bundle(report.output)
     assert verdict.ok
@@ -194,7 +194,7 @@ def test_a_bundle_carries_them_as_words_that_prove_nothing(tmp_path: Path) -> No
 
 def test_a_secret_in_a_note_is_not_packed(tmp_path: Path) -> None:
     folder = write_run(tmp_path, "run")
-    change_notes([folder], Change(note="token: hf_" + "aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0zA1b"), NOW)
+    change_notes([folder], NotesEdit(note="token: hf_" + "aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0zA1b"), NOW)
     blocked = [item for item in checklist([folder]) if item.state == "blocked"]
     assert [(item.what, item.detail.partition(":")[0]) for item in blocked] == [("secrets", "notes.json")]
 
@@ -215,7 +215,7 @@ def test_notes_beside_the_files_of_another_tool(tmp_path: Path) -> None:
     state = {"log_history": [{"step": step, "loss": 2.0 / step} for step in range(1, 9)], "global_step": 8}
     (folder / "trainer_state.json").write_text(json.dumps({**state, "max_steps": 8}))
     (before,) = index_runs(tmp_path)
-    change_notes([folder], Change(add=("theirs",), note="loss: 0.001, steps: 99"), NOW)
+    change_notes([folder], NotesEdit(add=("theirs",), note="loss: 0.001, steps: 99"), NOW)
     (after,) = index_runs(tmp_path)
     assert after.tags == ("theirs",)
     assert (after.grade, after.last_loss, after.steps_done) == (before.grade, before.last_loss, before.steps_done)

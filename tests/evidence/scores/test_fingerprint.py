@@ -11,8 +11,8 @@ from evidence.scores import fingerprint as module
 from evidence.scores.fingerprint import (
     FAR_STEPS,
     PRIME,
-    Agreement,
-    Tolerance,
+    StateDistance,
+    StateTolerance,
     agreement,
     fingerprint_bytes,
     fingerprint_of,
@@ -71,7 +71,7 @@ def test_the_size_follows_from_the_tokens(tokens: int, size: int):
 def test_the_same_states_agree_in_every_value():
     for tokens in (1, 5, 32, 50):
         found = agreement(fingerprint_of(states(tokens)), states(tokens))
-        assert found == Agreement(values=4 * tokens, far=0, mean_steps=0.0)
+        assert found == StateDistance(values=4 * tokens, far=0, mean_steps=0.0)
 
 
 def test_states_wider_than_the_field_keep_their_places_apart():
@@ -87,7 +87,7 @@ def test_small_changes_stay_near_and_others_do_not():
     assert near.mean_steps == pytest.approx(0.75, abs=0.15)
     strange = agreement(fingerprint_of(own), states(40, seed=1))
     assert strange.far_share > 0.9
-    assert not Tolerance(far_share=0.5, mean_steps=FAR_STEPS).holds(strange)
+    assert not StateTolerance(far_share=0.5, mean_steps=FAR_STEPS).holds(strange)
 
 
 def test_one_changed_value_counts_as_far():

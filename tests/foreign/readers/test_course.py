@@ -10,7 +10,7 @@ from evidence.records.ours import read_run
 from evidence.records.theirs import read_foreign
 from foreign.checks.figures import Figures, figures_of
 from foreign.readers.rows import course_of
-from foreign.readers.statement import Source
+from foreign.readers.statement import Citation
 from foreign.readers.view import MetricRow
 from trainproof.terminal.runs import run_text
 
@@ -22,7 +22,7 @@ def figures(case: str) -> Figures:
 
 
 def rows(file: str, *steps: int) -> list[MetricRow]:
-    return [MetricRow(values={"step": step, "loss": 3 - step / 100}, source=Source(file=file)) for step in steps]
+    return [MetricRow(values={"step": step, "loss": 3 - step / 100}, source=Citation(file=file)) for step in steps]
 
 
 def test_a_resumed_run_ends_in_its_last_log() -> None:
@@ -60,7 +60,7 @@ def test_steps_count_from_zero_where_lightning_wrote_them(
 
 
 def test_a_null_beside_the_loss_of_an_evaluation_ends_nothing() -> None:
-    evaluated = MetricRow(values={"step": 20, "loss": None, "eval_loss": 2.5}, source=Source(file="x.jsonl"))
+    evaluated = MetricRow(values={"step": 20, "loss": None, "eval_loss": 2.5}, source=Citation(file="x.jsonl"))
     assert [row.values["step"] for row in course_of([*rows("x.jsonl", 10, 20), evaluated])] == [10, 20]
 
 

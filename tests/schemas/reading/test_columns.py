@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.catalog.row_fields import number_names
-from schemas.reading.columns import CHUNK_BYTES, Table, columns_of, read_table
+from schemas.reading.columns import CHUNK_BYTES, MetricTable, columns_of, read_table
 from schemas.reading.rows import read_rows
 from schemas.reading.times import moment
 
@@ -53,7 +53,7 @@ def text_of(rows: list[dict[str, object]]) -> bytes:
 def test_a_table_holds_the_rows_and_their_columns(rows, timespec):
     rows = [row | {"time": row["time"].replace(tzinfo=UTC).isoformat(timespec=timespec)} for row in rows]
     table = read_table(text_of(rows))
-    assert isinstance(table, Table)
+    assert isinstance(table, MetricTable)
     assert len(table) == len(rows)
     assert table == rows
     assert [table[index] for index in range(len(rows))] == rows
@@ -113,7 +113,7 @@ def test_a_torn_tail_leaves_the_table(tmp_path: Path):
     file = tmp_path / "metrics.jsonl"
     file.write_bytes(f"{LINE}\n{LINE}\n{LINE[:40]}".encode())
     read = read_rows(file, "metric_row")
-    assert isinstance(read.values, Table)
+    assert isinstance(read.values, MetricTable)
     assert (len(read.values), read.torn_tail, read.bytes_read) == (2, True, 2 * len(LINE) + 2)
     assert [problem.code for problem in read.problems] == ["TP130"]
 

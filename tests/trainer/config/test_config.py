@@ -12,7 +12,7 @@ from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from trainer.config.load import config_text, load_config
 from trainer.config.seed_names import PRESENT_NAMES
-from trainer.config.tree import GROUPS, Config, Model, config_of, document_of
+from trainer.config.tree import GROUPS, Config, ModelConfig, config_of, document_of
 
 CONFIGS = Path("trainer/configs")
 
@@ -258,5 +258,5 @@ def test_whole_numbers_of_the_first_level_are_whole_numbers(tmp_path: Path):
 
 
 def test_a_tree_of_a_document_is_that_document():
-    config = Config(model=Model(name="demo"))
+    config = Config(model=ModelConfig(name="demo"))
     assert config_of(document_of(config)) == config

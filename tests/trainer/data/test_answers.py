@@ -10,7 +10,7 @@ from tasks import inputs_of
 from evidence.scores.reading import Scoring
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
-from trainer.config.tree import Config, Data, Evaluation, Model, config_of, document_of
+from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfig, config_of, document_of
 from trainer.data.answers import none_read, scoring_from
 
 TRACE = {"prompt": "2 + 2?", "steps": [{"i": 0, "type": "compute", "content": "4."}], "final_answer": "4"}
@@ -42,17 +42,17 @@ def items(*expected: Any) -> list[dict[str, Any]]:
     ],
 )
 def test_the_reader_is_told_from_the_rows(rows: list, expected: list, answer: str, compare: str):
-    assert scoring_from(Evaluation(), rows, items(*expected)) == Scoring(answer=answer, compare=compare)
+    assert scoring_from(EvaluationConfig(), rows, items(*expected)) == Scoring(answer=answer, compare=compare)
 
 
 def test_what_is_set_is_not_told():
-    settings = Evaluation(answer="regex", answer_regex="#### (.*)", compare="numeric", tolerance=0.1)
+    settings = EvaluationConfig(answer="regex", answer_regex="#### (.*)", compare="numeric", tolerance=0.1)
     scoring = scoring_from(settings, [TRACE], items("4"))
     assert scoring == Scoring(answer="regex", answer_regex="#### (.*)", compare="numeric", tolerance=0.1)
 
 
 def test_a_configuration_of_an_earlier_version_reads_tags():
-    earlier = document_of(Config(model=Model(name="tiny-gpt2"))) | {"schema_version": "1.1"}
+    earlier = document_of(Config(model=ModelConfig(name="tiny-gpt2"))) | {"schema_version": "1.1"}
     for key in ("answer", "answer_regex", "compare", "tolerance"):
         del earlier["evaluation"][key]
     assert scoring_from(config_of(earlier).evaluation, [NUMBER], items("5")) == Scoring()
@@ -62,9 +62,9 @@ def asked(folder: Path, rows: list, expected: list, **settings: Any) -> Config:
     for name, lines in (("rows.jsonl", rows), ("items.jsonl", items(*expected))):
         (folder / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
     return Config(
-        model=Model(name="tiny-gpt2"),
-        data=Data(dataset=str(folder / "rows.jsonl"), max_length=64),
-        evaluation=Evaluation(eval_set=str(folder / "items.jsonl"), max_new_tokens=4, **settings),
+        model=ModelConfig(name="tiny-gpt2"),
+        data=DataConfig(dataset=str(folder / "rows.jsonl"), max_length=64),
+        evaluation=EvaluationConfig(eval_set=str(folder / "items.jsonl"), max_new_tokens=4, **settings),
     )
 
 

@@ -15,7 +15,7 @@ from evidence.records.ours import read_run
 from evidence.run import layout
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
-from trainer.config.tree import Config, Data, Evaluation, Model
+from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfig
 from trainer.data.encode import encode_rows, prompt_ids
 from trainer.data.render import PromptForm, form_of, texts_of
 from trainer.data.rows import read_dataset
@@ -124,9 +124,9 @@ def chat_config(config: Config, folder: Path, *, template: str, prompt: str, tur
     others = [chat(("user", f"Say {word}."), ("assistant", f"{word} there.")) for word in ("ha", "he", "hu")]
     return replace(
         config,
-        model=Model(name=str(chat_model_folder(folder / "model", template, turn_end=turn_end)), weights="random"),
-        data=Data(dataset=row_file(folder / "rows.jsonl", TALK, *others), max_length=96),
-        evaluation=Evaluation(
+        model=ModelConfig(name=str(chat_model_folder(folder / "model", template, turn_end=turn_end)), weights="random"),
+        data=DataConfig(dataset=row_file(folder / "rows.jsonl", TALK, *others), max_length=96),
+        evaluation=EvaluationConfig(
             eval_set=row_file(folder / "items.jsonl", {"id": "1", "prompt": prompt, "expected": "x"}), max_new_tokens=4
         ),
     )
@@ -144,8 +144,8 @@ def test_a_question_that_follows_a_turn_of_the_system_is_seen_in_the_evaluation_
     taught = chat(("system", "Be kind."), ("user", "Say hi."), ("assistant", "Hi."))
     changed = replace(
         config,
-        data=Data(dataset=row_file(tmp_path / "rows.jsonl", taught, TALK, PAIR), max_length=64),
-        evaluation=Evaluation(
+        data=DataConfig(dataset=row_file(tmp_path / "rows.jsonl", taught, TALK, PAIR), max_length=64),
+        evaluation=EvaluationConfig(
             eval_set=row_file(tmp_path / "items.jsonl", {"id": "1", "prompt": "Say hi.", "expected": "x"}),
             max_new_tokens=4,
         ),
@@ -271,7 +271,9 @@ def test_other_special_tokens_in_a_text_are_told(config: Config, tmp_path: Path)
     rows = row_file(tmp_path / "rows.jsonl", PAIR, {"prompt": "<eos> a <pad>", "completion": "b <pad>"})
     items = row_file(tmp_path / "items.jsonl", {"id": "1", "prompt": "<eos>", "expected": "x"})
     changed = replace(
-        config, data=Data(dataset=rows, max_length=32), evaluation=Evaluation(eval_set=items, max_new_tokens=4)
+        config,
+        data=DataConfig(dataset=rows, max_length=32),
+        evaluation=EvaluationConfig(eval_set=items, max_new_tokens=4),
     )
     assert as_text(inputs_of(changed)[1].warnings) == "".join(
         f"warning TP024: {file} (line {line}): 1 row has the text of special tokens in it, the first here: {tokens}.\n"

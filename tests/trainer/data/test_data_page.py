@@ -13,7 +13,7 @@ from tasks import inputs_of
 
 from schemas.names import DATASETS, EVAL_SETS
 from trainer.config.load import load_config
-from trainer.config.tree import Mesh
+from trainer.config.tree import MeshConfig
 from trainer.objectives.data import Data
 
 PAGE = (Path(__file__).parents[3] / "docs" / "data.md").read_text(encoding="utf-8")
@@ -42,7 +42,7 @@ def data_of(command: str) -> Data:
     words = shlex.split(command)
     settings = [value for flag, value in pairwise(words) if flag == "--set"]
     config = load_config(Path("data.yaml"), settings=settings)
-    return inputs_of(replace(config, mesh=Mesh(device="cpu", devices=1)))[1]
+    return inputs_of(replace(config, mesh=MeshConfig(device="cpu", devices=1)))[1]
 
 
 def test_every_file_of_the_page_is_used():

@@ -11,7 +11,7 @@ from model_folders import model_folder
 from schemas.problems import words
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
-from trainer.config.tree import Data
+from trainer.config.tree import DataConfig
 from trainer.data.counts import Tally
 from trainer.data.encode import encode_rows
 from trainer.data.files.encoded import EncodedRow, laid_out
@@ -190,7 +190,7 @@ def test_a_tokenizer_without_an_end_token_is_refused(tokenizer):
 
 def test_first_examples_show_each_token_once(tokenizer):
     data = encode_rows([TRACE], tokenizer, max_length=128, file="rows.jsonl")
-    shown = first_examples(data, [0], tokenizer, run_id="r", rows=[TRACE], settings=Data())
+    shown = first_examples(data, [0], tokenizer, run_id="r", rows=[TRACE], settings=DataConfig())
     [example] = shown["examples"]
     assert "".join(token["text"] for token in example["tokens"]) == example["text"]
     supervised = [token["id"] for token in example["tokens"] if token["supervised"]]

@@ -10,7 +10,7 @@ from tasks import inputs_of
 
 from evidence.scores.row_texts import row_texts
 from schemas.problems.problem import Problem, ProblemError
-from trainer.config.tree import Config, Data, Objective
+from trainer.config.tree import Config, DataConfig, ObjectiveConfig
 from trainer.data.files.pairs import common_text
 from trainer.data.render import form_of, prompt_of
 from trainer.data.rows import read_dataset
@@ -142,7 +142,7 @@ def test_pairs_are_no_rows_and_say_what_they_are(tmp_path: Path):
 
 
 def run_on(config: Config, path: Path, **data: Any) -> Config:
-    return replace(config, data=Data(dataset=str(path), **data), objective=Objective(kind="dpo"))
+    return replace(config, data=DataConfig(dataset=str(path), **data), objective=ObjectiveConfig(kind="dpo"))
 
 
 def test_a_pair_is_two_sequences_with_one_prompt(config: Config, tmp_path: Path):

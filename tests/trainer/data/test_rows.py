@@ -10,7 +10,7 @@ import pytest
 from evidence.run import layout
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
-from trainer.config.tree import Config, Data
+from trainer.config.tree import Config, DataConfig
 from trainer.data.rows import read_dataset, read_eval_set
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
@@ -64,7 +64,7 @@ def test_a_run_and_a_plan_show_the_warning(
 ):
     path = tmp_path / "rows.jsonl"
     path.write_text(PAIR + "\n")
-    order = order_of(replace(config, data=Data(dataset=str(path), max_length=16)))
+    order = order_of(replace(config, data=DataConfig(dataset=str(path), max_length=16)))
     with Watch() as watch:
         assert run(order, watch) == 0
     said = (

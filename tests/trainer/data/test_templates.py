@@ -9,7 +9,7 @@ from tasks import inputs_of
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from trainer.config.load import load_config
-from trainer.config.tree import Config, Data, Evaluation, Model, config_of, document_of
+from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfig, config_of, document_of
 from trainer.data.encode import encode_rows
 from trainer.data.kinds import odd_kinds
 from trainer.data.render import PromptForm, form_of, render_row
@@ -67,8 +67,8 @@ def written(folder: Path, rows: list, name: str = "rows.jsonl") -> Path:
 
 
 def of_rows(folder: Path, rows: list, template: str | None = None) -> Config:
-    data = Data(dataset=str(written(folder, rows)), template=template, max_length=64)
-    return Config(model=Model(name="tiny-gpt2"), data=data, evaluation=Evaluation(max_new_tokens=4))
+    data = DataConfig(dataset=str(written(folder, rows)), template=template, max_length=64)
+    return Config(model=ModelConfig(name="tiny-gpt2"), data=data, evaluation=EvaluationConfig(max_new_tokens=4))
 
 
 @pytest.mark.parametrize(("template", "after"), [(None, ""), ("{prompt}\n", "\n")])

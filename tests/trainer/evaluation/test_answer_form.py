@@ -23,7 +23,17 @@ from evidence.scores.gain import gain_of_run
 from evidence.scores.reading import Scoring
 from evidence.scores.recompute import scores_of
 from trainer.challenge_run import ChallengeRequest, challenge_run
-from trainer.config.tree import Batch, Config, Data, Evaluation, Limits, Memory, Mesh, Model, Optimizer
+from trainer.config.tree import (
+    BatchConfig,
+    Config,
+    DataConfig,
+    EvaluationConfig,
+    LimitsConfig,
+    MemoryConfig,
+    MeshConfig,
+    ModelConfig,
+    OptimizerConfig,
+)
 from trainer.evaluate_run import evaluate_run
 from trainer.evaluation.evaluator import in_words
 from trainer.evaluation.reanswer import other_scores
@@ -48,14 +58,14 @@ def written(path: Path, rows: list[dict[str, Any]]) -> str:
 def config_in(folder: Path) -> Config:
     return Config(
         name="words",
-        model=Model(name="tiny-gpt2"),
-        data=Data(dataset=written(folder / "words.jsonl", ROWS), max_length=32),
-        optimizer=Optimizer(learning_rate=1e-2),
-        batch=Batch(microbatch_size=4),
-        memory=Memory(),
-        mesh=Mesh(device="cpu", devices=1),
-        evaluation=Evaluation(eval_set=written(folder / "items.jsonl", ITEMS), max_new_tokens=8),
-        limits=Limits(steps=60),
+        model=ModelConfig(name="tiny-gpt2"),
+        data=DataConfig(dataset=written(folder / "words.jsonl", ROWS), max_length=32),
+        optimizer=OptimizerConfig(learning_rate=1e-2),
+        batch=BatchConfig(microbatch_size=4),
+        memory=MemoryConfig(),
+        mesh=MeshConfig(device="cpu", devices=1),
+        evaluation=EvaluationConfig(eval_set=written(folder / "items.jsonl", ITEMS), max_new_tokens=8),
+        limits=LimitsConfig(steps=60),
     )
 
 
@@ -187,7 +197,7 @@ def test_an_answer_scored_by_another_reader_is_named(made: Path):
 
 def test_a_later_evaluation_reads_as_the_log_says(made: Path, tmp_path: Path):
     config = config_in(tmp_path)
-    name, config = config.evaluation.eval_set, replace(config, limits=Limits(steps=1))
+    name, config = config.evaluation.eval_set, replace(config, limits=LimitsConfig(steps=1))
     config = replace(config, evaluation=replace(config.evaluation, eval_set=None))
     request = RunRequest(config=config, folder=tmp_path / "later", command=["trainproof", "train"])
     with Watch(quiet=True) as watch:

@@ -9,7 +9,16 @@ import pytest
 
 from evidence.scores.claims import LEVEL
 from trainer.challenge_run import ChallengeRequest, challenge_run
-from trainer.config.tree import Batch, Config, Data, Evaluation, Limits, Mesh, Model, Optimizer
+from trainer.config.tree import (
+    BatchConfig,
+    Config,
+    DataConfig,
+    EvaluationConfig,
+    LimitsConfig,
+    MeshConfig,
+    ModelConfig,
+    OptimizerConfig,
+)
 from trainer.evaluation.familiar import SHUFFLES, compared
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
@@ -56,13 +65,15 @@ def codes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_who_trained_on_the_items_is_told(codes: Path, tmp_path: Path, asked: str, is_known: bool):
     config = Config(
         name="codes",
-        model=Model(name="tiny-gpt2"),
-        data=Data(dataset=str(codes / "rows.jsonl"), max_length=64),
-        optimizer=Optimizer(learning_rate=1e-2, schedule="constant"),
-        batch=Batch(microbatch_size=20),
-        mesh=Mesh(device="cpu", devices=1),
-        evaluation=Evaluation(eval_set=str(codes / f"{asked}.jsonl"), baseline=False, max_new_tokens=4, batch_size=20),
-        limits=Limits(steps=60),
+        model=ModelConfig(name="tiny-gpt2"),
+        data=DataConfig(dataset=str(codes / "rows.jsonl"), max_length=64),
+        optimizer=OptimizerConfig(learning_rate=1e-2, schedule="constant"),
+        batch=BatchConfig(microbatch_size=20),
+        mesh=MeshConfig(device="cpu", devices=1),
+        evaluation=EvaluationConfig(
+            eval_set=str(codes / f"{asked}.jsonl"), baseline=False, max_new_tokens=4, batch_size=20
+        ),
+        limits=LimitsConfig(steps=60),
     )
     assert run(RunRequest(config=config, folder=tmp_path / "run", command=["trainproof"]), QUIET) == 0
     request = ChallengeRequest(

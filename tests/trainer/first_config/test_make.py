@@ -11,8 +11,8 @@ from evidence.targets.table import target_of
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from trainer.config.load import load_config
-from trainer.config.tree import Batch, Config, Evaluation
-from trainer.config.tree import Model as ModelSettings
+from trainer.config.tree import BatchConfig, Config, EvaluationConfig
+from trainer.config.tree import ModelConfig as ModelSettings
 from trainer.first_config import make as story
 from trainer.first_config.choice import chosen, measured, named
 from trainer.first_config.look import Looked
@@ -106,7 +106,7 @@ def test_what_does_not_fit_is_made_smaller_and_else_said(first: Made, tmp_path: 
     config = named("google/gemma-2b", "train.jsonl", None, "run")
     whole = chosen(looked, machine, config)
     assert whole.config.method.base == "plain"
-    bits = replace(whole.config, method=replace(whole.config.method, base="nf4"), batch=Batch(microbatch_size=1))
+    bits = replace(whole.config, method=replace(whole.config.method, base="nf4"), batch=BatchConfig(microbatch_size=1))
     need = measured(bits, looked, machine).need.peak_bytes
     choice = chosen(looked, replace(machine, memory_bytes=CUDA_BYTES + int(1.1 * need)), config)
     assert choice.fits
@@ -120,7 +120,7 @@ def test_what_does_not_fit_is_made_smaller_and_else_said(first: Made, tmp_path: 
 
 def test_an_evaluation_that_decides_the_memory_is_counted(first: Made):
     config = first.choice.config
-    alone = replace(config, evaluation=Evaluation())
+    alone = replace(config, evaluation=EvaluationConfig())
     asked = replace(config, evaluation=replace(config.evaluation, max_new_tokens=400, batch_size=4096))
     need = [measured(each, first.looked, target_of("rtx-4090")).need for each in (alone, asked)]
     assert need[0].name == "train"

@@ -11,11 +11,11 @@ from model_folders import chat
 
 from schemas.problems.render import as_text
 from trainer.first_config.answers import question_and_answer
-from trainer.first_config.shapes import Rows, read_shapes
+from trainer.first_config.shapes import RowsShape, read_shapes
 from trainer.first_config.split import split_of
 
 
-def rows_of(path: Path) -> Rows:
+def rows_of(path: Path) -> RowsShape:
     problems: list = []
     rows = read_shapes(str(path), problems)
     assert not problems

@@ -11,7 +11,7 @@ import pytest
 from evidence.run import layout
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
-from trainer.config.tree import Checkpoint, Config, Limits
+from trainer.config.tree import CheckpointConfig, Config, LimitsConfig
 from trainer.evaluate_run import evaluate_run
 from trainer.export_run import export_run
 from trainer.loop.stored import HASH
@@ -30,7 +30,7 @@ def made() -> dict[Config, Path]:
 @pytest.fixture
 def folder(config: Config, made: dict[Config, Path], tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> Path:
     """Return a run of its own for a test, with checkpoints at steps 2 and 4."""
-    saving = replace(config, checkpoint=Checkpoint(save_every_steps=2), limits=Limits(steps=4))
+    saving = replace(config, checkpoint=CheckpointConfig(save_every_steps=2), limits=LimitsConfig(steps=4))
     if saving not in made:
         made[saving] = tmp_path_factory.mktemp("saved") / "run"
         assert run(RunRequest(config=saving, folder=made[saving], command=["trainproof", "train"]), QUIET) == 0
@@ -113,7 +113,7 @@ def test_a_run_is_not_continued_or_scored_from_a_damaged_checkpoint_and_is_from_
     assert refusal(lambda: evaluate_run(folder, "eval_v1", QUIET)) == text
     assert not (folder / layout.EVAL_SUMMARY).exists()
     order = RunRequest(
-        config=replace(config, limits=Limits(steps=6)), folder=tmp_path / "rest", command=["-"], resume=folder
+        config=replace(config, limits=LimitsConfig(steps=6)), folder=tmp_path / "rest", command=["-"], resume=folder
     )
     assert refusal(lambda: run(order, QUIET)) == text
     assert not order.folder.exists()  # nothing was spent, so there is nothing to record

@@ -26,7 +26,7 @@ from evidence.records.ours import read_run
 from evidence.run.hashes import sha256_file
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
-from trainer.config.tree import Checkpoint, Config
+from trainer.config.tree import CheckpointConfig, Config
 from trainer.evaluate_run import evaluate_run
 from trainer.export_run import export_run
 from trainer.loop import saving
@@ -105,7 +105,7 @@ def test_training_whose_checkpoints_have_no_room_is_refused_before_anything_is_s
 ) -> None:
     folder = small / "run"
     order = RunRequest(
-        config=replace(config, checkpoint=Checkpoint(save_every_steps=every)), folder=folder, command=["-"]
+        config=replace(config, checkpoint=CheckpointConfig(save_every_steps=every)), folder=folder, command=["-"]
     )
     free = shutil.disk_usage(small).free
     assert refused(lambda: run(order, QUIET), 2) == (
@@ -122,7 +122,9 @@ def test_training_whose_disk_is_taken_by_others_is_sealed_as_failed(
 ) -> None:
     monkeypatch.setattr("trainer.run.refuse_no_room", lambda *_, **__: None)
     folder = small / "run"
-    order = RunRequest(config=replace(config, checkpoint=Checkpoint(save_every_steps=1)), folder=folder, command=["-"])
+    order = RunRequest(
+        config=replace(config, checkpoint=CheckpointConfig(save_every_steps=1)), folder=folder, command=["-"]
+    )
     told = refused(lambda: run(order, QUIET), 4)
     free = told.partition("bytes, and ")[2].partition(" are")[0]
     assert int(free.replace(",", "")) < 1 << 20

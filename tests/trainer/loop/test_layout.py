@@ -15,19 +15,19 @@ from whole_runs import carried_out, errors_of, logged, manifest_of, rows
 from evidence.run import layout
 from schemas.problems.problem import ProblemError
 from trainer.config.tree import (
-    Batch,
-    Checkpoint,
+    BatchConfig,
+    CheckpointConfig,
     Config,
-    Data,
-    Evaluation,
-    Limits,
-    Memory,
-    Mesh,
-    Method,
-    Model,
-    Objective,
-    Optimizer,
-    Precision,
+    DataConfig,
+    EvaluationConfig,
+    LimitsConfig,
+    MemoryConfig,
+    MeshConfig,
+    MethodConfig,
+    ModelConfig,
+    ObjectiveConfig,
+    OptimizerConfig,
+    PrecisionConfig,
 )
 from trainer.loop.effective import rematerialised_blocks
 from trainer.loop.initial import initial_state
@@ -61,14 +61,14 @@ def seven(tmp_path_factory: pytest.TempPathFactory) -> Config:
     items.write_text("".join(json.dumps({"id": f"q{n}", "prompt": f"{n} + 1?", "expected": "2"}) + "\n" for n in "123"))
     return Config(
         name="seven",
-        model=Model(name=str(folder), weights="random"),
-        data=Data(max_length=96),
-        optimizer=Optimizer(learning_rate=1e-2, schedule="constant", weight_decay=0.1),
-        batch=Batch(microbatch_size=2),
-        mesh=Mesh(device="cpu", devices=1),
-        checkpoint=Checkpoint(save_every_steps=2, keep=9),
-        evaluation=Evaluation(eval_set=str(items), max_new_tokens=3),
-        limits=Limits(steps=4),
+        model=ModelConfig(name=str(folder), weights="random"),
+        data=DataConfig(max_length=96),
+        optimizer=OptimizerConfig(learning_rate=1e-2, schedule="constant", weight_decay=0.1),
+        batch=BatchConfig(microbatch_size=2),
+        mesh=MeshConfig(device="cpu", devices=1),
+        checkpoint=CheckpointConfig(save_every_steps=2, keep=9),
+        evaluation=EvaluationConfig(eval_set=str(items), max_new_tokens=3),
+        limits=LimitsConfig(steps=4),
     )
 
 
@@ -88,18 +88,18 @@ def steps_done(config: Config, steps: int = 2) -> tuple[list[float], dict[str, n
 
 
 PAIRS = "pairs.jsonl"
-LORA = {"method": Method(kind="lora", rank=2, dropout=0.2)}
-HALF = Precision(params="bfloat16", compute="bfloat16")
+LORA = {"method": MethodConfig(kind="lora", rank=2, dropout=0.2)}
+HALF = PrecisionConfig(params="bfloat16", compute="bfloat16")
 METHODS = {
-    "full, accumulated": ({"batch": Batch(microbatch_size=2, accumulation_steps=2)}, 1e-5),
+    "full, accumulated": ({"batch": BatchConfig(microbatch_size=2, accumulation_steps=2)}, 1e-5),
     "adapters that drop inputs": (LORA, 1e-5),
     "preferences": (
-        {"objective": Objective(kind="dpo"), "data": Data(dataset=PAIRS, max_length=96)},
+        {"objective": ObjectiveConfig(kind="dpo"), "data": DataConfig(dataset=PAIRS, max_length=96)},
         1e-5,
     ),
     # Each layer of a stack is rounded by other random bits than by itself.
     "half precision": ({"precision": HALF}, 0.02),
-    "a scaled loss": ({"precision": Precision(compute="float16")}, 2e-3),
+    "a scaled loss": ({"precision": PrecisionConfig(compute="float16")}, 2e-3),
 }
 
 
@@ -121,10 +121,10 @@ def test_a_stacked_step_does_what_a_step_with_layers_apart_does(name: str, seven
 def test_auto_stacks_seven_layers_on_one_cpu_and_leaves_six_divided_ones_and_adafactor(seven: Config, tmp_path: Path):
     assert inputs_of(seven)[0].is_scanned
     fewer = replace(seven, model=replace(seven.model, name=str(model_folder(tmp_path / "six", n_layer=6))))
-    divided = replace(seven, mesh=Mesh(device="cpu", devices=2))
-    factored = replace(seven, optimizer=Optimizer(name="adafactor"))
+    divided = replace(seven, mesh=MeshConfig(device="cpu", devices=2))
+    factored = replace(seven, optimizer=OptimizerConfig(name="adafactor"))
     assert not any(inputs_of(each)[0].is_scanned for each in (fewer, divided, factored))
-    both = laid(replace(divided, optimizer=Optimizer(name="adafactor")), "scanned")
+    both = laid(replace(divided, optimizer=OptimizerConfig(name="adafactor")), "scanned")
     with pytest.raises(ProblemError) as refused:
         inputs_of(both)
     [problem] = refused.value.problems
@@ -135,7 +135,7 @@ def test_auto_stacks_seven_layers_on_one_cpu_and_leaves_six_divided_ones_and_ada
 
 @pytest.mark.parametrize("remat", ["layer", "none"])
 def test_rematerialisation_inside_a_loop_is_read_back(remat: str, seven: Config):
-    task, _ = inputs_of(replace(seven, memory=Memory(remat=remat)))
+    task, _ = inputs_of(replace(seven, memory=MemoryConfig(remat=remat)))
     program = train_program(task)
     jaxpr = program.function.trace(*program.arguments).jaxpr
     assert (rematerialised_blocks(jaxpr) > task.objective.rematerialised_blocks) == (remat == "layer")
@@ -162,7 +162,7 @@ def test_what_was_used_is_stated_and_files_have_layers_apart(run: Path):
 
 
 def test_a_continued_run_ends_in_the_same_bits(run: Path, seven: Config, order_of):
-    first = order_of(replace(seven, limits=Limits(steps=2), evaluation=Evaluation()), "first")
+    first = order_of(replace(seven, limits=LimitsConfig(steps=2), evaluation=EvaluationConfig()), "first")
     assert carried_out(first) == 0
     second = order_of(seven, "second", resume=first.folder)
     assert carried_out(second) == 0
@@ -190,12 +190,16 @@ LARGE = {"n_embd": 256, "n_head": 4, "n_layer": 12, "vocab_size": 4096, "n_posit
 
 
 @pytest.mark.parametrize("remat", ["layer", "none"])
-@pytest.mark.parametrize("method", [Method(), Method(kind="lora", rank=8)])
-def test_what_is_summed_is_what_the_compiler_says(method: Method, remat: str, seven: Config, tmp_path: Path):
+@pytest.mark.parametrize("method", [MethodConfig(), MethodConfig(kind="lora", rank=8)])
+def test_what_is_summed_is_what_the_compiler_says(method: MethodConfig, remat: str, seven: Config, tmp_path: Path):
     """Measured with the shapes of SmolLM2-135M: 18 settings within 7 %, all but two within 2.5."""
     folder = model_folder(tmp_path / "large", **LARGE)
-    large = replace(seven, model=Model(name=str(folder), weights="random"), method=method, evaluation=Evaluation())
-    large = replace(large, data=Data(max_length=128), memory=Memory(remat=remat), batch=Batch(microbatch_size=4))
+    large = replace(
+        seven, model=ModelConfig(name=str(folder), weights="random"), method=method, evaluation=EvaluationConfig()
+    )
+    large = replace(
+        large, data=DataConfig(max_length=128), memory=MemoryConfig(remat=remat), batch=BatchConfig(microbatch_size=4)
+    )
     task, _ = inputs_of(large)
     said = train_program(task).compile().peak_bytes
     assert total_bytes(estimates(task, platform="cpu")["train"]) == pytest.approx(said, rel=0.1)

@@ -17,7 +17,7 @@ from evidence.judge.judgement import report_of
 from evidence.records.ours import read_run
 from evidence.run import layout
 from schemas.problems.problem import ProblemError
-from trainer.config.tree import Config, Optimizer, Precision
+from trainer.config.tree import Config, OptimizerConfig, PrecisionConfig
 from trainer.loop import loss_scale
 from trainer.loop.loss_scale import LossScale, first_loss_scale, next_loss_scale
 from trainer.loop.optimizer import build_optimizer
@@ -65,7 +65,7 @@ def steep(params: Any, frozen: Any, batch: Any, key: Any) -> Sums:
 
 def steps_of(slopes: list[float], *, max_grad_norm: float | None = None) -> list[tuple[Any, Any]]:
     """Return state and figures after each step of a linear schedule that falls from 0.1 to 0."""
-    optimizer = build_optimizer(Optimizer(learning_rate=0.1, schedule="linear"), steps=len(slopes))
+    optimizer = build_optimizer(OptimizerConfig(learning_rate=0.1, schedule="linear"), steps=len(slopes))
     step = jax.jit(build_step(steep, optimizer, max_grad_norm=max_grad_norm, seed=0))
     state = first_state({"weight": jnp.ones((1,))}, optimizer, first_loss_scale())
     found = []
@@ -155,7 +155,7 @@ def test_the_loss_goes_the_way_of_float32_where_no_step_is_skipped(name: str):
     found = {}
     for compute in ("float16", "float32"):
         loss_sums, params, batch = supervised(name, compute, tokens)
-        optimizer = build_optimizer(Optimizer(learning_rate=3e-3, schedule="constant"), steps=9)
+        optimizer = build_optimizer(OptimizerConfig(learning_rate=3e-3, schedule="constant"), steps=9)
         step = jax.jit(build_step(loss_sums, optimizer, max_grad_norm=1.0, seed=0))
         state = first_state(params, optimizer, first_loss_scale() if compute == "float16" else None)
         found[compute] = []
@@ -173,7 +173,7 @@ def test_the_loss_goes_the_way_of_float32_where_no_step_is_skipped(name: str):
 def half(config: Config) -> Config:
     """A run in float16 with a row for each of its steps."""
     constant = replace(config.optimizer, schedule="constant")
-    return replace(config, precision=Precision(compute="float16"), optimizer=constant)
+    return replace(config, precision=PrecisionConfig(compute="float16"), optimizer=constant)
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
@@ -198,7 +198,7 @@ def test_a_run_in_float16_says_so_and_goes_on_in_either_type(half: Config, order
     assert manifest["effective"]["precision"] == {"params": "float32", "compute": "float16"}
     assert manifest["training"]["donation"]["effective"]
     # In float32 there is no scale; in float16 again it begins anew.
-    longer = replace(half, limits=replace(half.limits, steps=3), precision=Precision())
+    longer = replace(half, limits=replace(half.limits, steps=3), precision=PrecisionConfig())
     plain = order_of(longer, "plain", resume=first.folder)
     assert run(plain, QUIET) == 0
     assert "loss_scale" not in rows(plain.folder)[0]
@@ -234,7 +234,7 @@ def refusal(config: Config) -> list[tuple[str, str, str | None]]:
 
 
 def test_parameters_that_learn_are_not_held_in_float16(config: Config):
-    [(code, what, then)] = refusal(replace(config, precision=Precision(params="float16")))
+    [(code, what, then)] = refusal(replace(config, precision=PrecisionConfig(params="float16")))
     assert (code, what) == (
         "TP704",
         "precision.params is float16 and method.kind is full, so every parameter learns in it.",

@@ -8,7 +8,7 @@ import jax
 import pytest
 from tasks import inputs_of, task_of
 
-from trainer.config.tree import Config, Mesh, Model, Optimizer, Precision
+from trainer.config.tree import Config, MeshConfig, ModelConfig, OptimizerConfig, PrecisionConfig
 from trainer.loop.initial import initial_params, restored_state
 from trainer.loop.program import start_program, train_program
 from trainer.loop.state import state_shapes
@@ -35,9 +35,9 @@ def test_by_the_compiler_a_start_needs_one_state(optimizer: str, stored: str, de
     task = task_of(
         replace(
             config,
-            optimizer=Optimizer(name=optimizer),
-            precision=Precision(params=stored),
-            mesh=Mesh(device="cpu", devices=devices),
+            optimizer=OptimizerConfig(name=optimizer),
+            precision=PrecisionConfig(params=stored),
+            mesh=MeshConfig(device="cpu", devices=devices),
         )
     )
     state = state_shapes(task)
@@ -55,10 +55,10 @@ def test_by_the_compiler_a_start_needs_one_state(optimizer: str, stored: str, de
 @pytest.mark.parametrize("devices", [1, 4])
 @pytest.mark.parametrize("weights", ["random", "pretrained"])
 def test_a_new_state_has_the_params_own_buffers(weights: str, devices: int, config: Config, tmp_path: Path):
-    task = task_of(replace(config, mesh=Mesh(device="cpu", devices=devices)))
+    task = task_of(replace(config, mesh=MeshConfig(device="cpu", devices=devices)))
     if weights == "pretrained":
         export(tmp_path / "model", initial_params(task), task.model.source)
-        task = task_of(replace(task.config, model=Model(name=str(tmp_path / "model"))))
+        task = task_of(replace(task.config, model=ModelConfig(name=str(tmp_path / "model"))))
     assert task.model.origin == weights
     params = initial_params(task)
     before = buffers(params)

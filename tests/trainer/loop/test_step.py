@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from trainer.config.tree import Optimizer
+from trainer.config.tree import OptimizerConfig
 from trainer.loop.optimizer import build_optimizer, build_schedule, learning_rate_at, recognised_optimizer
 from trainer.loop.rounding import stochastic_round
 from trainer.loop.step import Batch, build_step, first_state
@@ -96,7 +96,7 @@ def test_a_batch_without_a_supervised_token_changes_nothing():
 
 
 def test_bfloat16_params_keep_a_float32_optimizer_state():
-    optimizer = build_optimizer(Optimizer(), steps=10)
+    optimizer = build_optimizer(OptimizerConfig(), steps=10)
     state, _ = one_step(params=table(jnp.bfloat16), optimizer=optimizer)
     assert state.trained["table"].dtype == jnp.bfloat16
     moments = [leaf for leaf in jax.tree.leaves(state.opt_state) if leaf.ndim]
@@ -105,13 +105,13 @@ def test_bfloat16_params_keep_a_float32_optimizer_state():
 
 @pytest.mark.parametrize("name", ["adamw", "adafactor"])
 def test_the_optimizer_is_recognised_by_its_state(name: str):
-    optimizer = build_optimizer(Optimizer(name=name), steps=10)
+    optimizer = build_optimizer(OptimizerConfig(name=name), steps=10)
     assert recognised_optimizer(optimizer.init(table())) == name
 
 
 def test_adamw_is_the_papers_on_a_hand_worked_step():
     """Step 1 of AdamW moves each entry by -lr (g / (|g| + eps) + decay · p): both moments are unbiased to g and g²."""
-    settings = Optimizer(learning_rate=0.1, schedule="constant", weight_decay=0.5, epsilon=1e-8)
+    settings = OptimizerConfig(learning_rate=0.1, schedule="constant", weight_decay=0.5, epsilon=1e-8)
     optimizer = build_optimizer(settings, steps=10)
     params = {"matrix": jnp.asarray([[2.0, -4.0]]), "bias": jnp.asarray([2.0])}
     gradient = {"matrix": jnp.asarray([[3.0, -0.5]]), "bias": jnp.asarray([3.0])}
@@ -142,7 +142,7 @@ def adafactor_by_hand(weights, gradients, rates, *, decay):
 
 
 def test_adafactors_weight_decay_is_a_share_per_unit_of_learning_rate():
-    settings = Optimizer(
+    settings = OptimizerConfig(
         name="adafactor", learning_rate=0.1, schedule="linear", weight_decay=0.5, final_learning_rate_fraction=0.0
     )
     optimizer = build_optimizer(settings, steps=5)
@@ -178,7 +178,7 @@ def test_adafactors_weight_decay_takes_no_memory():
         sum(
             leaf.nbytes
             for leaf in jax.tree.leaves(
-                build_optimizer(Optimizer(name="adafactor", weight_decay=decay), steps=10).init(matrix)
+                build_optimizer(OptimizerConfig(name="adafactor", weight_decay=decay), steps=10).init(matrix)
             )
         )
         for decay in (0.1, 0.0)
@@ -195,13 +195,13 @@ def test_adafactors_weight_decay_takes_no_memory():
     ],
 )
 def test_schedules_rise_to_the_peak_and_end_at_the_final_fraction(schedule: str, expected: list[float]):
-    settings = Optimizer(learning_rate=1.0, schedule=schedule, warmup_steps=2, final_learning_rate_fraction=0.2)
+    settings = OptimizerConfig(learning_rate=1.0, schedule=schedule, warmup_steps=2, final_learning_rate_fraction=0.2)
     built = build_schedule(settings, steps=5)
     assert [learning_rate_at(built, step) for step in range(5)] == pytest.approx(expected)
 
 
 def test_without_warm_up_the_first_step_has_the_peak():
-    built = build_schedule(Optimizer(learning_rate=0.001, schedule="linear"), steps=3)
+    built = build_schedule(OptimizerConfig(learning_rate=0.001, schedule="linear"), steps=3)
     assert [learning_rate_at(built, step) for step in range(3)] == pytest.approx([0.001, 0.0005, 0])
     assert learning_rate_at(built, 0) == 0.001
 

@@ -16,7 +16,15 @@ from evidence.records.ours import read_run
 from evidence.run import layout
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
-from trainer.config.tree import Checkpoint, Config, Evaluation, Limits, Method, Model, Precision
+from trainer.config.tree import (
+    CheckpointConfig,
+    Config,
+    EvaluationConfig,
+    LimitsConfig,
+    MethodConfig,
+    ModelConfig,
+    PrecisionConfig,
+)
 from trainer.export_run import export_run
 from trainer.loop.initial import initial_params, restored_state
 from trainer.loop.program import start_program, train_program
@@ -33,7 +41,7 @@ from trainer.replay.request import ReplayRequest
 from trainer.run import RunRequest, run
 
 QUIET = Watch(quiet=True)
-LORA = Method(kind="lora", rank=4, alpha=8.0, dropout=0.25, targets="attention.*,up")
+LORA = MethodConfig(kind="lora", rank=4, alpha=8.0, dropout=0.25, targets="attention.*,up")
 EXACT = ("step", "tokens_seen", "loss", "learning_rate", "grad_norm")
 
 
@@ -41,7 +49,7 @@ EXACT = ("step", "tokens_seen", "loss", "learning_rate", "grad_norm")
 def low(config: Config) -> Config:
     """A run of adapters on a base in half precision, with a row for each of its steps."""
     constant = replace(config.optimizer, schedule="constant")
-    return replace(config, method=LORA, precision=Precision(params="bfloat16"), optimizer=constant)
+    return replace(config, method=LORA, precision=PrecisionConfig(params="bfloat16"), optimizer=constant)
 
 
 def rows(folder: Path) -> list[list[float]]:
@@ -92,12 +100,12 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one_with_dropout_too(
 ):
     whole = replace(
         low,
-        limits=Limits(steps=4),
-        checkpoint=Checkpoint(save_every_steps=2),
-        evaluation=Evaluation(eval_set="eval_v1"),
+        limits=LimitsConfig(steps=4),
+        checkpoint=CheckpointConfig(save_every_steps=2),
+        evaluation=EvaluationConfig(eval_set="eval_v1"),
     )
     whole = replace(whole, evaluation=replace(whole.evaluation, max_new_tokens=4, baseline=False))
-    first = order_of(replace(whole, limits=Limits(steps=2), evaluation=Evaluation()), "first")
+    first = order_of(replace(whole, limits=LimitsConfig(steps=2), evaluation=EvaluationConfig()), "first")
     rest = order_of(whole, "rest", resume=first.folder)
     requests = [order_of(whole, "whole"), first, rest]
     assert [run(request, QUIET) for request in requests] == [0, 0, 0]
@@ -129,7 +137,7 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one_with_dropout_too(
 
     own = logits(task.model.graphdef, joined(state.trained, frozen))
     source = resolve(str(export_run(rest.folder, None, QUIET)))
-    plain = task_of(replace(low, method=Method(), model=Model(name=source.name)))
+    plain = task_of(replace(low, method=MethodConfig(), model=ModelConfig(name=source.name)))
     np.testing.assert_allclose(logits(plain.model.graphdef, initial_params(plain)), own, atol=0.03)
     adapter = read_adapter(export_run(rest.folder, None, QUIET, adapter=True), task.model.source)
     for name, lora in task.model.adapters.items():
@@ -142,12 +150,12 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one_with_dropout_too(
 
 def test_a_checkpoint_beside_another_base_is_refused(low: Config, order_of: Callable[..., RunRequest], tmp_path: Path):
     for number, name in enumerate(("model", "other/model")):
-        plain = task_of(replace(low, method=Method(), seed=number))
+        plain = task_of(replace(low, method=MethodConfig(), seed=number))
         export(tmp_path / name, initial_params(plain), plain.model.source)
-    mine = replace(low, model=Model(name=str(tmp_path / "model")))
+    mine = replace(low, model=ModelConfig(name=str(tmp_path / "model")))
     first = order_of(mine, "first")
     assert run(first, QUIET) == 0
-    other = replace(mine, model=Model(name=str(tmp_path / "other/model")), limits=Limits(steps=3))
+    other = replace(mine, model=ModelConfig(name=str(tmp_path / "other/model")), limits=LimitsConfig(steps=3))
     rest = order_of(other, "rest", resume=first.folder)
     name = other.model.name
     stated = json.loads((first.folder / layout.MANIFEST).read_text())["model"]["frozen_sha256"]
@@ -158,7 +166,7 @@ def test_a_checkpoint_beside_another_base_is_refused(low: Config, order_of: Call
         "  The checkpoint holds what was trained beside the model; beside another one it means something else.\n"
         "  Next: Name the model as it was, or begin anew.\n"
     )
-    higher = replace(mine, method=replace(LORA, rank=5, alpha=9.0), limits=Limits(steps=3))
+    higher = replace(mine, method=replace(LORA, rank=5, alpha=9.0), limits=LimitsConfig(steps=3))
     text = refusal(lambda: run(order_of(higher, "higher", resume=first.folder), QUIET))
     assert text.startswith(
         f"error TP052: {first.folder / layout.CONFIG} at /method/rank: method.rank is 5; the run to continue has 4.\n"
@@ -214,8 +222,8 @@ def test_rslora_divides_by_the_root_of_the_rank(low: Config):
 def test_a_base_in_few_bits_is_trained_beside_resumed_and_exported(
     base: str, low: Config, order_of: Callable[..., RunRequest]
 ):
-    whole = replace(low, method=replace(LORA, base=base), limits=Limits(steps=3))
-    first = order_of(replace(whole, limits=Limits(steps=1)), "first")
+    whole = replace(low, method=replace(LORA, base=base), limits=LimitsConfig(steps=3))
+    first = order_of(replace(whole, limits=LimitsConfig(steps=1)), "first")
     rest = order_of(whole, "rest", resume=first.folder)
     requests = [order_of(whole, "whole"), first, rest]
     assert [run(request, QUIET) for request in requests] == [0, 0, 0]
@@ -223,13 +231,13 @@ def test_a_base_in_few_bits_is_trained_beside_resumed_and_exported(
     assert errors(rest.folder) == []
     model = json.loads((rest.folder / layout.MANIFEST).read_text())["model"]
     assert model["dtypes"]["params"] == "bfloat16"
-    plain = task_of(replace(low, method=Method()))
+    plain = task_of(replace(low, method=MethodConfig()))
     assert model["parameters"] - model["trainable_parameters"] == sum(each.size for each in plain.model.shapes.values())
     assert (export_run(rest.folder, None, QUIET) / "model.safetensors").is_file()
 
 
 def test_settings_of_adapters_are_refused_where_everything_is_trained(low: Config):
-    assert refusal(lambda: task_of(replace(low, method=Method(rank=4, base="nf4")))) == "".join(
+    assert refusal(lambda: task_of(replace(low, method=MethodConfig(rank=4, base="nf4")))) == "".join(
         f"error TP069: tiny-gpt2 at /method/{key}: method.{key} is {value}, which method.kind full does not use.\n"
         "  A setting without effect would be declared and not be true.\n"
         "  Next: Set method.kind to lora, or leave the setting out.\n"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.config.tree import Config, Method, Model
+from trainer.config.tree import Config, MethodConfig, ModelConfig
 from trainer.methods.lora import fits
 from trainer.methods.model import model_of
 from trainer.model.files.source import resolve
@@ -58,8 +58,8 @@ def vision_tower() -> dict[str, tuple[int, ...]]:
 def text_model(tmp_path_factory: pytest.TempPathFactory):
     folder: Path = tmp_path_factory.mktemp("qwen")
     (folder / "config.json").write_text(json.dumps(TEXT))
-    method = Method(kind="lora", rank=RANK, targets=TARGETS)
-    return model_of(Config(model=Model(name=str(folder)), method=method), resolve(str(folder)))
+    method = MethodConfig(kind="lora", rank=RANK, targets=TARGETS)
+    return model_of(Config(model=ModelConfig(name=str(folder)), method=method), resolve(str(folder)))
 
 
 def test_the_printed_count_of_trained_parameters(text_model):

@@ -15,7 +15,7 @@ import pytest
 from tasks import inputs_of
 
 from schemas.problems.problem import ProblemError
-from trainer.config.tree import Batch, Config, Data, Mesh, Method, Objective
+from trainer.config.tree import BatchConfig, Config, DataConfig, MeshConfig, MethodConfig, ObjectiveConfig
 from trainer.loop.initial import initial_state
 from trainer.loop.program import loss_of, train_program
 from trainer.loop.task import REFERENCE, Task
@@ -122,7 +122,9 @@ def pairs(config: Config, tmp_path: Path) -> Config:
     rows = [{"prompt": f"{n} + 1?", "chosen": f"It is {n + 1}.", "rejected": f"No, {n}!"} for n in range(7)]
     (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return replace(
-        config, data=Data(dataset=str(tmp_path / "pairs.jsonl"), max_length=48), objective=Objective(kind="dpo")
+        config,
+        data=DataConfig(dataset=str(tmp_path / "pairs.jsonl"), max_length=48),
+        objective=ObjectiveConfig(kind="dpo"),
     )
 
 
@@ -136,7 +138,11 @@ def first_step(config: Config) -> tuple[Task, Any, Any, Any]:
 
 
 def test_before_training_the_model_is_its_own_reference(pairs: Config):
-    for method in (Method(), Method(kind="lora", rank=2), Method(kind="lora", rank=2, base="nf4", targets="mlp.*")):
+    for method in (
+        MethodConfig(),
+        MethodConfig(kind="lora", rank=2),
+        MethodConfig(kind="lora", rank=2, base="nf4", targets="mlp.*"),
+    ):
         _, _, frozen, metrics = first_step(replace(pairs, method=method))
         assert float(metrics.loss) == pytest.approx(np.log(2), rel=1e-6)
         assert {float(value) for value in metrics.named.values()} == {0.0}
@@ -146,7 +152,7 @@ def test_before_training_the_model_is_its_own_reference(pairs: Config):
 
 def test_the_reference_of_adapters_is_the_model_without_them(pairs: Config):
     """An adapter that has learned, against full training from the same base to the merged model: one loss."""
-    lora, data = inputs_of(replace(pairs, method=Method(kind="lora", rank=2)))
+    lora, data = inputs_of(replace(pairs, method=MethodConfig(kind="lora", rank=2)))
     [state], frozen = initial_state(lora)
     keys = jax.random.split(jax.random.key(3), len(state.trained))
     trained = {
@@ -167,13 +173,13 @@ def test_the_reference_of_adapters_is_the_model_without_them(pairs: Config):
 
 def test_microbatches_and_devices_change_nothing(pairs: Config):
     changes = (
-        (Batch(microbatch_size=4), 1),
-        (Batch(microbatch_size=2, accumulation_steps=2), 1),
-        (Batch(microbatch_size=2), 2),
+        (BatchConfig(microbatch_size=4), 1),
+        (BatchConfig(microbatch_size=2, accumulation_steps=2), 1),
+        (BatchConfig(microbatch_size=2), 2),
     )
     found = []
     for batch, devices in changes:
-        config = replace(pairs, batch=batch, mesh=Mesh(device="cpu", devices=devices))
+        config = replace(pairs, batch=batch, mesh=MeshConfig(device="cpu", devices=devices))
         task, data = inputs_of(config)
         [state], frozen = initial_state(task)
         step = train_program(task).compile().call
@@ -188,13 +194,13 @@ def test_microbatches_and_devices_change_nothing(pairs: Config):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"batch": Batch(microbatch_size=3)}, "batch.microbatch_size is 3, and a pair is two sequences."),
+        ({"batch": BatchConfig(microbatch_size=3)}, "batch.microbatch_size is 3, and a pair is two sequences."),
         (
-            {"objective": Objective(kind="supervised", beta=0.5)},
+            {"objective": ObjectiveConfig(kind="supervised", beta=0.5)},
             "objective.beta is 0.5, which objective.kind supervised does not use.",
         ),
         (
-            {"objective": Objective(label_smoothing=0.1)},
+            {"objective": ObjectiveConfig(label_smoothing=0.1)},
             "objective.label_smoothing is 0.1, which objective.kind supervised does not use.",
         ),
         ({"data": {"supervise": "all"}}, 'data.supervise is "all", which objective.kind dpo does not use.'),

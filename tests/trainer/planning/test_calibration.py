@@ -16,7 +16,7 @@ from evidence.targets.table import target_of
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from trainer.config.load import config_text
-from trainer.config.tree import Batch, Config, Data, Limits, Mesh, Model
+from trainer.config.tree import BatchConfig, Config, DataConfig, LimitsConfig, MeshConfig, ModelConfig
 from trainer.planning import calibration
 from trainer.planning.ask import Asking
 from trainer.planning.calibration import Measured, measured_on, narrowed_answers
@@ -29,11 +29,11 @@ from trainproof.orders.calibrate import calibrated
 
 SMALL = Config(
     name="measured",
-    model=Model(name="tiny-gpt2"),
-    data=Data(max_length=64),
-    batch=Batch(microbatch_size=2),
-    mesh=Mesh(device="cpu", devices=1),
-    limits=Limits(steps=6),
+    model=ModelConfig(name="tiny-gpt2"),
+    data=DataConfig(max_length=64),
+    batch=BatchConfig(microbatch_size=2),
+    mesh=MeshConfig(device="cpu", devices=1),
+    limits=LimitsConfig(steps=6),
 )
 
 
@@ -79,7 +79,7 @@ def test_a_measured_run_gives_plans_of_this_machine_a_time(trained: Path):
     assert "narrowed by 1 run on " in step.because
     assert step.because.endswith(": first")
     # Twice the tokens are twice the operations, or a little more.
-    longer = step_on_this_machine(replace(SMALL, batch=Batch(microbatch_size=4)))
+    longer = step_on_this_machine(replace(SMALL, batch=BatchConfig(microbatch_size=4)))
     assert longer.band is not None
     assert 1.9 < longer.band.likely / step.band.likely < 2.2
 
@@ -137,7 +137,9 @@ def test_a_contradictory_run_and_one_of_too_few_rows_are_not_used(trained: Path,
     assert str(measured_of(lied)).startswith("its grade is contradictory: ")
     short = tmp_path / "short"
     with Watch(quiet=True) as watch:
-        run(RunRequest(config=replace(SMALL, limits=Limits(steps=2)), folder=short, command=["trainproof"]), watch)
+        run(
+            RunRequest(config=replace(SMALL, limits=LimitsConfig(steps=2)), folder=short, command=["trainproof"]), watch
+        )
     assert measured_of(short) == "it has fewer than 3 rows of metrics.jsonl after the first"
     with pytest.raises(ProblemError) as caught:
         calibrated([lied, short])

@@ -7,7 +7,7 @@ import pytest
 
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
-from trainer.config.tree import Config, Method, Precision
+from trainer.config.tree import Config, MethodConfig, PrecisionConfig
 from trainer.planning.devices import choose_devices
 from trainer.planning.element_types import element_types_of, refuse_absent_types
 
@@ -27,11 +27,13 @@ def test_bfloat16_is_there_from_compute_capability_8_on(capability: str, has_bfl
 
 def test_nothing_is_refused_on_a_cpu(config: Config):
     assert element_types_of(choose_devices("cpu", 1)) is None
-    refuse_absent_types(replace(config, precision=Precision(params="bfloat16")), kind="cpu", element_types=None)
+    refuse_absent_types(replace(config, precision=PrecisionConfig(params="bfloat16")), kind="cpu", element_types=None)
 
 
 def test_bfloat16_on_a_t4_is_refused_with_float16_as_advice(config: Config):
-    half = replace(config, method=Method(kind="lora"), precision=Precision(params="bfloat16", compute="bfloat16"))
+    half = replace(
+        config, method=MethodConfig(kind="lora"), precision=PrecisionConfig(params="bfloat16", compute="bfloat16")
+    )
     with pytest.raises(ProblemError) as caught:
         refuse_absent_types(half, kind="Tesla T4", element_types=T4)
     assert caught.value.exit_code == 3
@@ -49,7 +51,7 @@ def test_bfloat16_on_a_t4_is_refused_with_float16_as_advice(config: Config):
 
 def test_parameters_that_learn_are_advised_into_float32(config: Config):
     with pytest.raises(ProblemError) as caught:
-        refuse_absent_types(replace(config, precision=Precision(params="bfloat16")), kind="T4", element_types=T4)
+        refuse_absent_types(replace(config, precision=PrecisionConfig(params="bfloat16")), kind="T4", element_types=T4)
     [problem] = caught.value.problems
     assert problem.next == "Use --set precision.params=float32."
-    refuse_absent_types(replace(config, precision=Precision(compute="float16")), kind="T4", element_types=T4)
+    refuse_absent_types(replace(config, precision=PrecisionConfig(compute="float16")), kind="T4", element_types=T4)

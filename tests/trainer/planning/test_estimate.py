@@ -7,8 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from trainer.config.tree import Batch, Config, Data, Evaluation, Memory, Optimizer, Precision
-from trainer.config.tree import Model as ModelKeys
+from trainer.config.tree import (
+    BatchConfig,
+    Config,
+    DataConfig,
+    EvaluationConfig,
+    MemoryConfig,
+    OptimizerConfig,
+    PrecisionConfig,
+)
+from trainer.config.tree import ModelConfig as ModelKeys
 from trainer.data.prompts import Asked
 from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
@@ -36,16 +44,16 @@ def gemma(tmp_path_factory: pytest.TempPathFactory):
 def run_of(**groups) -> Config:
     base = Config(
         model=ModelKeys(name="gemma-2b"),
-        data=Data(max_length=512),
-        optimizer=Optimizer(name="adafactor", max_grad_norm=None),
-        batch=Batch(microbatch_size=1),
-        precision=Precision(compute="bfloat16"),
+        data=DataConfig(max_length=512),
+        optimizer=OptimizerConfig(name="adafactor", max_grad_norm=None),
+        batch=BatchConfig(microbatch_size=1),
+        precision=PrecisionConfig(compute="bfloat16"),
     )
     return replace(base, **groups)
 
 
 @cache
-def model_for(source, precision: Precision) -> Model:
+def model_for(source, precision: PrecisionConfig) -> Model:
     return model_of(Config(model=ModelKeys(name="gemma-2b"), precision=precision), source)
 
 
@@ -58,11 +66,11 @@ def parts(config: Config, source, devices: int = 1) -> dict[str, int]:
     return {part.name: part.bytes for part in estimate(task_of(config, source, devices), platform="tpu")}
 
 
-CLIPPED = Optimizer(name="adafactor", max_grad_norm=1.0)
+CLIPPED = OptimizerConfig(name="adafactor", max_grad_norm=1.0)
 
 
 def test_adamw_keeps_eight_bytes_per_parameter_and_adafactor_almost_none(gemma):
-    adamw = parts(run_of(optimizer=Optimizer(name="adamw", max_grad_norm=None)), gemma)
+    adamw = parts(run_of(optimizer=OptimizerConfig(name="adamw", max_grad_norm=None)), gemma)
     assert adamw["params"] == PARAMETERS * 4
     assert adamw["opt_state"] == pytest.approx(PARAMETERS * 8, rel=1e-6)
     assert parts(run_of(), gemma)["opt_state"] < 0.01 * adamw["opt_state"]
@@ -70,7 +78,7 @@ def test_adamw_keeps_eight_bytes_per_parameter_and_adafactor_almost_none(gemma):
 
 def test_clipped_gradients_wait_together_in_the_type_of_their_products_and_the_tables_in_its_own(gemma):
     assert parts(run_of(optimizer=CLIPPED), gemma)["gradients"] == (PARAMETERS - TABLE) * 2 + TABLE * 4
-    bf16 = Precision(params="bfloat16", compute="bfloat16")
+    bf16 = PrecisionConfig(params="bfloat16", compute="bfloat16")
     assert parts(run_of(optimizer=CLIPPED, precision=bf16), gemma)["gradients"] == PARAMETERS * 2
 
 
@@ -79,12 +87,12 @@ def test_without_clipping_only_the_gradient_of_the_table_waits(gemma):
 
 
 def test_accumulated_gradients_wait_in_float32(gemma):
-    config = run_of(batch=Batch(microbatch_size=1, accumulation_steps=4))
+    config = run_of(batch=BatchConfig(microbatch_size=1, accumulation_steps=4))
     assert parts(config, gemma)["gradients"] == PARAMETERS * 4
 
 
 def test_without_donation_the_state_counts_twice_and_most_gradients_find_room_in_it(gemma):
-    kept = parts(run_of(memory=Memory(donate=False), optimizer=CLIPPED), gemma)
+    kept = parts(run_of(memory=MemoryConfig(donate=False), optimizer=CLIPPED), gemma)
     assert kept["second_state"] == kept["params"] + kept["opt_state"]
     assert kept["gradients"] == TABLE * 4
 
@@ -122,7 +130,7 @@ def parts_of_demo(asked: Asked | None = None, **groups) -> dict[str, Part]:
 
 
 def test_an_evaluation_that_needs_more_than_a_step_decides():
-    large = {"evaluation": Evaluation(batch_size=20000, max_new_tokens=256)}
+    large = {"evaluation": EvaluationConfig(batch_size=20000, max_new_tokens=256)}
     found = parts_of_demo(Asked(prompts=20000, longest_tokens=30), **large)
     assert next(iter(found)) == "key_value_cache"
     assert found["key_value_cache"].because == "evaluation: 20,000 prompts × 288 tokens × 1,024 numbers × 4 bytes"
@@ -132,18 +140,20 @@ def test_an_evaluation_that_needs_more_than_a_step_decides():
 
 
 def test_no_more_prompts_are_counted_than_there_are():
-    large = {"evaluation": Evaluation(batch_size=20000, max_new_tokens=256)}
+    large = {"evaluation": EvaluationConfig(batch_size=20000, max_new_tokens=256)}
     assert parts_of_demo(Asked(prompts=3, longest_tokens=30), **large) == parts_of_demo(**large)
 
 
 def test_the_batch_of_many_microbatches_is_counted():
-    part = parts_of_demo(batch=Batch(microbatch_size=2, accumulation_steps=100_000), data=Data(max_length=64))["batch"]
+    part = parts_of_demo(
+        batch=BatchConfig(microbatch_size=2, accumulation_steps=100_000), data=DataConfig(max_length=64)
+    )["batch"]
     assert (part.bytes, part.because) == (64_000_000, "12,800,000 tokens × 5 bytes")
 
 
 def test_a_chunk_of_the_loss_has_a_position_of_each_sequence_at_least():
-    memory = Memory(loss_chunk_tokens=4)
-    logits = parts_of_demo(batch=Batch(microbatch_size=16), memory=memory)["logits"]
+    memory = MemoryConfig(loss_chunk_tokens=4)
+    logits = parts_of_demo(batch=BatchConfig(microbatch_size=16), memory=memory)["logits"]
     assert logits.because == "16 tokens × 576 words × 4 bytes, twice"
 
 

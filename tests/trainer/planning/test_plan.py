@@ -11,7 +11,16 @@ import pytest
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from schemas.validate import check_value
-from trainer.config.tree import Batch, Config, Data, Evaluation, Memory, Mesh, Model, Optimizer
+from trainer.config.tree import (
+    BatchConfig,
+    Config,
+    DataConfig,
+    EvaluationConfig,
+    MemoryConfig,
+    MeshConfig,
+    ModelConfig,
+    OptimizerConfig,
+)
 from trainer.data.prompts import Asked
 from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
@@ -47,11 +56,11 @@ def gemma(tmp_path_factory: pytest.TempPathFactory):
 
 def gemma_run(**groups) -> Config:
     base = Config(
-        model=Model(name="gemma-2b"),
-        data=Data(max_length=512),
-        optimizer=Optimizer(name="adafactor", max_grad_norm=None),
-        batch=Batch(microbatch_size=1),
-        mesh=Mesh(device="tpu"),
+        model=ModelConfig(name="gemma-2b"),
+        data=DataConfig(max_length=512),
+        optimizer=OptimizerConfig(name="adafactor", max_grad_norm=None),
+        batch=BatchConfig(microbatch_size=1),
+        mesh=MeshConfig(device="tpu"),
     )
     return replace(base, **groups)
 
@@ -69,7 +78,9 @@ def test_a_plan_is_a_valid_document_whose_parts_add_up(gemma):
 
 def test_the_public_failure_is_refused_with_its_cure(gemma):
     """AdamW on one v5e chip without donation: the run that died on Kaggle. Donation and Adafactor are the cure."""
-    config = gemma_run(optimizer=Optimizer(name="adamw"), memory=Memory(donate=False), data=Data(max_length=64))
+    config = gemma_run(
+        optimizer=OptimizerConfig(name="adamw"), memory=MemoryConfig(donate=False), data=DataConfig(max_length=64)
+    )
     plan = plan_run(task_of(config, gemma), chips(), forced=False)
     assert plan["verdict"] == "does_not_fit"
     assert [change["set"] for change in plan["changes"][:2]] == ["optimizer.name=adafactor", "memory.donate=true"]
@@ -87,7 +98,7 @@ def test_the_public_failure_is_refused_with_its_cure(gemma):
 
 
 def test_what_is_forced_is_not_refused_but_recorded(gemma):
-    plan = plan_run(task_of(gemma_run(optimizer=Optimizer(name="adamw")), gemma), chips(), forced=True)
+    plan = plan_run(task_of(gemma_run(optimizer=OptimizerConfig(name="adamw")), gemma), chips(), forced=True)
     refuse_what_does_not_fit(plan, model="gemma-2b")
     assert (plan["verdict"], plan["forced"]) == ("does_not_fit", True)
 
@@ -123,7 +134,7 @@ def test_a_verdict_is_tight_where_the_limit_lies_in_the_band():
 
 
 def test_a_smaller_batch_of_prompts_is_named_where_the_evaluation_decides():
-    config = Config(model=Model(name="demo"), evaluation=Evaluation(batch_size=20000))
+    config = Config(model=ModelConfig(name="demo"), evaluation=EvaluationConfig(batch_size=20000))
     asked = Asked(prompts=20000, longest_tokens=30)
     plan = plan_run(task_of(config, "demo"), chips(), forced=False, asked=asked)
     assert (plan["verdict"], sum(part["bytes"] for part in plan["parts"])) == ("does_not_fit", plan["need_bytes"])

@@ -15,7 +15,7 @@ from evidence.run import layout
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from schemas.validate import check_value
-from trainer.config.tree import Config, Method
+from trainer.config.tree import Config, MethodConfig
 from trainer.loop.program import Program
 from trainer.loop.run_programs import compiled_run
 from trainer.loop.steps import Steps
@@ -198,9 +198,9 @@ class Silent:
         return None
 
 
-@pytest.mark.parametrize("method", [Method(), Method(kind="lora"), Method(kind="lora", base="nf4")])
+@pytest.mark.parametrize("method", [MethodConfig(), MethodConfig(kind="lora"), MethodConfig(kind="lora", base="nf4")])
 def test_a_plan_for_this_machine_asks_the_compiler_and_says_what_a_run_would(
-    method: Method, config: Config, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    method: MethodConfig, config: Config, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     monkeypatch.setenv("TRAINPROOF_CACHE", str(tmp_path))
     asking = replace(config, method=method, evaluation=replace(config.evaluation, eval_set="eval_v1", batch_size=2))

@@ -5,7 +5,18 @@ from dataclasses import replace
 import pytest
 
 from evidence.targets.table import target_of
-from trainer.config.tree import Batch, Checkpoint, Config, Data, Limits, Memory, Mesh, Method, Model, Precision
+from trainer.config.tree import (
+    BatchConfig,
+    CheckpointConfig,
+    Config,
+    DataConfig,
+    LimitsConfig,
+    MemoryConfig,
+    MeshConfig,
+    MethodConfig,
+    ModelConfig,
+    PrecisionConfig,
+)
 from trainer.planning.ask import with_step_read
 from trainer.planning.compile.ahead import Answer
 from trainer.planning.compile.buffers import ProgramMemory
@@ -64,11 +75,11 @@ def test_what_was_refused_or_is_no_step_is_not_read():
 
 
 TINY = Config(
-    model=Model(name="tiny-gpt2"),
-    data=Data(max_length=128),
-    batch=Batch(microbatch_size=4),
-    precision=Precision(),
-    limits=Limits(steps=1_000_000),
+    model=ModelConfig(name="tiny-gpt2"),
+    data=DataConfig(max_length=128),
+    batch=BatchConfig(microbatch_size=4),
+    precision=PrecisionConfig(),
+    limits=LimitsConfig(steps=1_000_000),
 )
 
 
@@ -80,26 +91,26 @@ def codes(config: Config, target: str) -> dict[str, str]:
 def test_a_plan_finds_what_would_be_spent_badly():
     careless = replace(
         TINY,
-        memory=Memory(donate=False),
-        data=Data(max_length=512, buckets=3),
-        checkpoint=Checkpoint(save_every_steps=0),
+        memory=MemoryConfig(donate=False),
+        data=DataConfig(max_length=512, buckets=3),
+        checkpoint=CheckpointConfig(save_every_steps=0),
     )
     found = codes(careless, "kaggle-t4x2")
     assert found["TP738"] == "warning", "the state is held twice"
     assert found["TP736"] == "warning", "most of a batch is padding"
     assert found["TP737"] == "note", "one program for each length"
     assert {"TP739", "TP740"}.isdisjoint(found), "the optimizer is the declared one, and both cards hold half"
-    careful = replace(TINY, data=Data(max_length=128, packing=True), mesh=Mesh(shard_params=False))
+    careful = replace(TINY, data=DataConfig(max_length=128, packing=True), mesh=MeshConfig(shard_params=False))
     assert {"TP736", "TP737", "TP738", "TP739", "TP740"}.isdisjoint(codes(careful, "kaggle-t4x2"))
 
 
 def test_a_quantised_base_is_worth_nothing_on_a_cpu_unless_layers_are_stacked():
-    config = replace(TINY, method=Method(kind="lora", base="nf4"), memory=Memory(remat="layer"))
+    config = replace(TINY, method=MethodConfig(kind="lora", base="nf4"), memory=MemoryConfig(remat="layer"))
     card = target_of("kaggle-t4x2")
     assert "TP712" not in codes(config, "kaggle-t4x2")
     plan = plan_for(config, replace(card, platform="cpu", device_kinds=("AMD EPYC",)), Wish(quick=True, advice=False))
     [found] = [each for each in plan["findings"] if each["code"] == "TP712"]
-    stacked = replace(config, memory=Memory(remat="layer", layers="scanned"))
+    stacked = replace(config, memory=MemoryConfig(remat="layer", layers="scanned"))
     cpu = replace(card, platform="cpu", devices=1)
     assert not any(
         each["code"] == "TP712" for each in plan_for(stacked, cpu, Wish(quick=True, advice=False))["findings"]

@@ -17,7 +17,17 @@ from evidence.targets.table import target_of, targets
 from schemas.problems.problem import ProblemError
 from schemas.validate import check_value
 from trainer.config.load import load_config
-from trainer.config.tree import Batch, Config, Data, Evaluation, Limits, Memory, Model, Optimizer, Precision
+from trainer.config.tree import (
+    BatchConfig,
+    Config,
+    DataConfig,
+    EvaluationConfig,
+    LimitsConfig,
+    MemoryConfig,
+    ModelConfig,
+    OptimizerConfig,
+    PrecisionConfig,
+)
 from trainer.data.prompts import Asked
 from trainer.loop.program import train_program
 from trainer.loop.task import Task
@@ -40,12 +50,12 @@ from trainer.planning.verdict import verdict, worst
 GIB = 2**30
 QUICK = Wish(quick=True)
 GEMMA = Config(
-    model=Model(name="google/gemma-2b"),
-    data=Data(max_length=512),
-    batch=Batch(microbatch_size=4),
-    optimizer=Optimizer(name="adafactor", max_grad_norm=None),
-    precision=Precision(compute="bfloat16"),
-    limits=Limits(steps=200),
+    model=ModelConfig(name="google/gemma-2b"),
+    data=DataConfig(max_length=512),
+    batch=BatchConfig(microbatch_size=4),
+    optimizer=OptimizerConfig(name="adafactor", max_grad_norm=None),
+    precision=PrecisionConfig(compute="bfloat16"),
+    limits=LimitsConfig(steps=200),
 )
 
 
@@ -66,14 +76,14 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_shipped_shape_has_as_many_parameters_as_its_page_states(name: str, stated: dict[str, Any]):
     source = known_source(name)
     assert source is not None
-    model = model_of(Config(model=Model(name=name)), source)
+    model = model_of(Config(model=ModelConfig(name=name)), source)
     assert sum(math.prod(shape.shape) for shape in model.shapes.values()) == stated["parameters"]
     assert all(known_source(other) is not None for other in stated["same_shape"])
     assert stated["source"].startswith("config.json on huggingface.co/")
 
 
 def test_a_plan_needs_no_network_and_no_login_and_follows_the_schema(no_network: None):
-    config = replace(GEMMA, evaluation=Evaluation(eval_set="eval_v2"))
+    config = replace(GEMMA, evaluation=EvaluationConfig(eval_set="eval_v2"))
     plan = plan_for(config, target_of("kaggle-tpu-v5e-8"), QUICK)
     assert check_value("plan", plan, file="plan.json") == []
     assert plan["verdict"] == "fits"
@@ -109,9 +119,9 @@ def test_bfloat16_on_a_card_that_lacks_it_is_unsupported_and_named(name: str):
 def test_what_does_not_fit_comes_with_sets_that_do():
     config = replace(
         GEMMA,
-        optimizer=Optimizer(name="adamw"),
-        memory=Memory(donate=False),
-        precision=Precision(params="bfloat16", compute="bfloat16"),
+        optimizer=OptimizerConfig(name="adamw"),
+        memory=MemoryConfig(donate=False),
+        precision=PrecisionConfig(params="bfloat16", compute="bfloat16"),
     )
     plan = plan_for(config, target_of("tpu-v5e-1"), QUICK)
     assert plan["verdict"] == "does_not_fit"
@@ -127,10 +137,10 @@ def test_advice_passes_over_what_cannot_be_built():
     """Adapters on a float16 base fit; without the adapters that base cannot learn, and no such run is planned."""
     config = replace(
         GEMMA,
-        batch=Batch(microbatch_size=8),
-        optimizer=Optimizer(name="adamw"),
-        precision=Precision(compute="float16"),
-        evaluation=Evaluation(eval_set="eval_v2", batch_size=100),
+        batch=BatchConfig(microbatch_size=8),
+        optimizer=OptimizerConfig(name="adamw"),
+        precision=PrecisionConfig(compute="float16"),
+        evaluation=EvaluationConfig(eval_set="eval_v2", batch_size=100),
     )
     plan = plan_for(config, target_of("t4"), QUICK)
     [fitting] = [each for each in plan["advice"] if each["verdict"] == "fits"]
@@ -161,8 +171,8 @@ class Stricter:
 
 
 def test_where_a_compiler_refuses_a_microbatch_a_smaller_one_is_advised():
-    halved = Precision(params="bfloat16", compute="bfloat16")
-    config = replace(GEMMA, batch=Batch(microbatch_size=128), precision=halved)
+    halved = PrecisionConfig(params="bfloat16", compute="bfloat16")
+    config = replace(GEMMA, batch=BatchConfig(microbatch_size=128), precision=halved)
     target = target_of("tpu-v5e-1")
     subject = subject_of(config, target, say=lambda line: None)
     with asking_for(target, subject, QUICK) as sums:
@@ -175,7 +185,7 @@ def test_where_a_compiler_refuses_a_microbatch_a_smaller_one_is_advised():
 
 
 def test_advice_for_what_is_tight_frees_something():
-    config = replace(GEMMA, batch=Batch(microbatch_size=24))
+    config = replace(GEMMA, batch=BatchConfig(microbatch_size=24))
     plan = plan_for(config, target_of("tpu-v5e-1"), QUICK)
     assert plan["verdict"] == "tight"
     assert "evaluation.batch_size=1" not in str(plan["advice"])
@@ -188,7 +198,9 @@ def test_the_largest_microbatch_fits_and_one_more_does_not():
     target = target_of("tpu-v5e-1")
     most = plan_for(GEMMA, target, wish)["max_batch"]
     at = [
-        plan_for(replace(GEMMA, batch=Batch(microbatch_size=size)), target, Wish(quick=True, advice=False))["verdict"]
+        plan_for(replace(GEMMA, batch=BatchConfig(microbatch_size=size)), target, Wish(quick=True, advice=False))[
+            "verdict"
+        ]
         for size in (most["microbatch_size"], most["microbatch_size"] + 1)
     ]
     assert at[0] == "fits"
@@ -196,7 +208,7 @@ def test_the_largest_microbatch_fits_and_one_more_does_not():
 
 
 def test_a_grid_has_a_cell_for_each_size_and_needs_grow_with_both():
-    odd = replace(GEMMA, batch=Batch(microbatch_size=3), data=Data(max_length=640))
+    odd = replace(GEMMA, batch=BatchConfig(microbatch_size=3), data=DataConfig(max_length=640))
     table = plan_for(odd, target_of("tpu-v5e-1"), Wish(quick=True, grid=True, advice=False))["grid"]
     assert table["microbatch_sizes"] == [1, 2, 3, 4, 8, 16, 32, 64, 128]
     assert table["max_lengths"] == [128, 256, 512, 640, 1024, 2048, 4096]
@@ -208,7 +220,7 @@ def test_a_grid_has_a_cell_for_each_size_and_needs_grow_with_both():
 
 
 def test_the_configurations_own_size_is_a_cell_of_its_grid():
-    own = replace(GEMMA, batch=Batch(microbatch_size=200), data=replace(GEMMA.data, max_length=192))
+    own = replace(GEMMA, batch=BatchConfig(microbatch_size=200), data=replace(GEMMA.data, max_length=192))
     plan = plan_for(own, target_of("tpu-v5e-1"), Wish(quick=True, grid=True, advice=False))
     [cell] = [cell for cell in plan["grid"]["cells"] if (cell["microbatch_size"], cell["max_length"]) == (200, 192)]
     assert cell["need_bytes"] == plan["need_bytes"]
@@ -219,7 +231,7 @@ def test_more_devices_than_there_are_and_a_length_beyond_the_model_are_refused()
         subject_of(replace(GEMMA, mesh=replace(GEMMA.mesh, devices=3)), target_of("t4"))
     assert (refused.value.exit_code, refused.value.problems[0].code) == (3, "TP702")
     with pytest.raises(ProblemError) as refused:
-        subject_of(replace(GEMMA, data=Data(max_length=9000)), target_of("t4"))
+        subject_of(replace(GEMMA, data=DataConfig(max_length=9000)), target_of("t4"))
     assert (refused.value.exit_code, refused.value.problems[0].code) == (2, "TP061")
 
 
@@ -236,7 +248,7 @@ def test_a_compiler_that_gives_no_answer_leaves_the_sum_with_its_reason(monkeypa
 
     monkeypatch.setattr(Compiler, "ask", silent)
     monkeypatch.setattr(target_plan, "machine_of", lambda target, devices: V5E_1)
-    plan = plan_for(replace(GEMMA, model=Model(name="demo")), target_of("tpu-v5e-1"), Wish(advice=False))
+    plan = plan_for(replace(GEMMA, model=ModelConfig(name="demo")), target_of("tpu-v5e-1"), Wish(advice=False))
     assert plan["programs"][1]["method"] == "closed_form"
     assert plan["programs"][1]["because"] == "added up: The compiler gave no answer: ended after 1 s"
 
@@ -282,7 +294,9 @@ def test_the_operations_of_a_step_are_eight_for_each_parameter_and_token():
 def test_every_device_computes_as_much_as_one_alone_and_the_step_is_traced_once_for_all(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    config = replace(GEMMA, model=Model(name="tiny-gpt2"), batch=Batch(microbatch_size=3), data=Data(max_length=64))
+    config = replace(
+        GEMMA, model=ModelConfig(name="tiny-gpt2"), batch=BatchConfig(microbatch_size=3), data=DataConfig(max_length=64)
+    )
     eight = subject_of(config, target_of("kaggle-tpu-v5e-8")).task
     program = train_program(eight)  # tiny-gpt2 has two layers: nothing is drawn out
     traced = operations(program.function.trace(*program.arguments, **program.settings).jaxpr)
@@ -300,9 +314,9 @@ def compiler() -> Iterator[Compiler]:
 @pytest.mark.compiler("tpu")
 def test_few_layers_beside_occupied_memory_say_what_the_whole_says(compiler: Compiler, tmp_path: Path):
     target = target_of("tpu-v5e-1")
-    llama = Model(name=llama_folder(tmp_path, layers=7), weights="random")
-    precision = Precision(params="bfloat16", compute="bfloat16")
-    config = replace(GEMMA, model=llama, data=Data(max_length=256), precision=precision)
+    llama = ModelConfig(name=llama_folder(tmp_path, layers=7), weights="random")
+    precision = PrecisionConfig(params="bfloat16", compute="bfloat16")
+    config = replace(GEMMA, model=llama, data=DataConfig(max_length=256), precision=precision)
     subject = subject_of(config, target)
     few = Asking(platform="tpu", available_bytes=target.memory_bytes, machine=V5E_1, compiler=compiler)
     for name in ("start", "train"):

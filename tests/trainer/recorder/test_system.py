@@ -20,7 +20,7 @@ from evidence.run.write import RowWriter
 from schemas.validate import read_rows
 from trainer.loop.waiting import Waited
 from trainer.recorder import sensors
-from trainer.recorder.sensors import NoSensor, Nvidia, Processors, Tpu, sensor_of
+from trainer.recorder.sensors import HostSensor, NoSensor, Nvidia, Tpu, sensor_of
 from trainer.recorder.system import DataWait, SystemWatch
 
 
@@ -82,7 +82,7 @@ def test_a_tpu_tells_the_duty_cycle_of_each_chip():
 
 
 def test_memory_of_the_process_is_what_the_system_says():
-    told = Processors().read()
+    told = HostSensor().read()
     kib = next(int(line.split()[1]) for line in Path("/proc/self/status").read_text().splitlines() if "VmRSS" in line)
     assert told["process_memory_bytes"] == pytest.approx(kib * 1024, rel=0.02)
     total = int(Path("/proc/meminfo").read_text().split()[1]) * 1024
@@ -162,7 +162,7 @@ def test_a_run_has_the_same_bits_with_and_without(config, order_of):
 
 def test_a_sample_costs_little_processor_time():
     """At one sample in five seconds half a percent of a processor is 25 ms; it takes less than a fifth of that."""
-    processors, began = Processors(), resource.getrusage(resource.RUSAGE_THREAD)
+    processors, began = HostSensor(), resource.getrusage(resource.RUSAGE_THREAD)
     for _ in range(20):
         processors.read()
     ended = resource.getrusage(resource.RUSAGE_THREAD)

@@ -24,7 +24,17 @@ from evidence.run import layout
 from schemas.problems.problem import ProblemError
 from schemas.validate import check_value
 from trainer.challenge_run import ChallengeRequest, challenge_run
-from trainer.config.tree import Batch, Config, Data, Evaluation, Limits, Mesh, Model, Optimizer, Recording
+from trainer.config.tree import (
+    BatchConfig,
+    Config,
+    DataConfig,
+    EvaluationConfig,
+    LimitsConfig,
+    MeshConfig,
+    ModelConfig,
+    OptimizerConfig,
+    RecordingConfig,
+)
 from trainer.loop.kept_states import kept_steps, steps_to_keep
 from trainer.recorder.progress import Watch
 from trainer.replay.asking import states_asked, write_states
@@ -43,14 +53,14 @@ def config_of(folder: Path) -> Config:
     items.write_text("".join(json.dumps(item) + "\n" for item in ASKED))
     return Config(
         name="asked",
-        model=Model(name="tiny-gpt2"),
-        data=Data(max_length=96),
-        optimizer=Optimizer(learning_rate=1e-2, schedule="constant"),
-        batch=Batch(microbatch_size=2),
-        mesh=Mesh(device="cpu", devices=1),
-        recording=Recording(chain_every_steps=1),
-        evaluation=Evaluation(eval_set=str(items), max_new_tokens=4, batch_size=50),
-        limits=Limits(steps=STEPS),
+        model=ModelConfig(name="tiny-gpt2"),
+        data=DataConfig(max_length=96),
+        optimizer=OptimizerConfig(learning_rate=1e-2, schedule="constant"),
+        batch=BatchConfig(microbatch_size=2),
+        mesh=MeshConfig(device="cpu", devices=1),
+        recording=RecordingConfig(chain_every_steps=1),
+        evaluation=EvaluationConfig(eval_set=str(items), max_new_tokens=4, batch_size=50),
+        limits=LimitsConfig(steps=STEPS),
     )
 
 
@@ -112,15 +122,18 @@ def test_a_run_keeps_four_states_the_one_before_its_last_part_among_them(honest:
 
 def test_as_many_states_are_kept_as_fit_together():
     config = Config(
-        name="n", model=Model(name="tiny-gpt2"), recording=Recording(states_mib=16), limits=Limits(steps=2800)
+        name="n",
+        model=ModelConfig(name="tiny-gpt2"),
+        recording=RecordingConfig(states_mib=16),
+        limits=LimitsConfig(steps=2800),
     )
     mib = 1 << 20
     kept = {size: sorted(steps_to_keep(config, size * mib, first=0)) for size in (1, 5, 8, 16, 17)}
     assert kept == {1: [560, 1120, 1680, 2520], 5: [840, 1680, 2520], 8: [1120, 2520], 16: [2520], 17: []}
     # However short its segments are, the last part of a run is a twentieth of it.
-    each_step = replace(config, recording=Recording(chain_every_steps=1, states_mib=16))
+    each_step = replace(config, recording=RecordingConfig(chain_every_steps=1, states_mib=16))
     assert sorted(steps_to_keep(each_step, 16 * mib, first=0)) == [2660]
-    assert steps_to_keep(replace(config, recording=Recording(states_mib=0)), mib, first=0) == frozenset()
+    assert steps_to_keep(replace(config, recording=RecordingConfig(states_mib=0)), mib, first=0) == frozenset()
 
 
 def test_kept_states_reach_the_end_and_are_no_draw(copy: Path):

@@ -6,11 +6,11 @@ from math import comb
 
 import pytest
 
-from trainer.loop.segments import Part, Segment, parts_of, segments_of
+from trainer.loop.segments import Segment, SegmentSpan, parts_of, segments_of
 from trainer.replay.draw import Draw, chance_said, drawn
 
 
-def of_tens(count: int) -> tuple[Part, ...]:
+def of_tens(count: int) -> tuple[SegmentSpan, ...]:
     return parts_of(segments_of(0, 10 * count, range(0, 10 * count, 10)))
 
 
@@ -69,7 +69,7 @@ def test_parts_that_are_unlike_are_never_said_to_be_surer_than_they_are():
     lengths = (10, 10, 40, 20, 10, 30, 10)
     ends = [sum(lengths[: n + 1]) for n in range(len(lengths))]
     parts = tuple(
-        Part(segments=(Segment(number=n, first_step=end - length, last_step=end),))
+        SegmentSpan(segments=(Segment(number=n, first_step=end - length, last_step=end),))
         for n, (length, end) in enumerate(zip(lengths, ends, strict=True))
     )
     stated = drawn(parts, None, count=2, number=1).caught(0.5)

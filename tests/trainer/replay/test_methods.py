@@ -12,20 +12,20 @@ from tasks import inputs_of
 
 from evidence.run import layout
 from trainer.config.tree import (
-    Batch,
-    Checkpoint,
+    BatchConfig,
+    CheckpointConfig,
     Config,
-    Data,
-    Evaluation,
-    Limits,
-    Memory,
-    Mesh,
-    Method,
-    Model,
-    Objective,
-    Optimizer,
-    Precision,
-    Recording,
+    DataConfig,
+    EvaluationConfig,
+    LimitsConfig,
+    MemoryConfig,
+    MeshConfig,
+    MethodConfig,
+    ModelConfig,
+    ObjectiveConfig,
+    OptimizerConfig,
+    PrecisionConfig,
+    RecordingConfig,
 )
 from trainer.loop.steps import compiled_steps
 from trainer.loop.stop import StopRequest
@@ -37,48 +37,48 @@ from trainer.run import RunRequest, run
 
 BASE = Config(
     name="method",
-    model=Model(name="tiny-gpt2"),
-    data=Data(max_length=64),
-    optimizer=Optimizer(learning_rate=1e-2),
-    batch=Batch(microbatch_size=2),
-    memory=Memory(remat="none", loss_chunk_tokens=None),
-    mesh=Mesh(device="cpu", devices=1),
-    checkpoint=Checkpoint(save_every_steps=2, keep=9),
-    recording=Recording(chain_every_steps=1),
-    evaluation=Evaluation(eval_set=None),
-    limits=Limits(steps=4),
+    model=ModelConfig(name="tiny-gpt2"),
+    data=DataConfig(max_length=64),
+    optimizer=OptimizerConfig(learning_rate=1e-2),
+    batch=BatchConfig(microbatch_size=2),
+    memory=MemoryConfig(remat="none", loss_chunk_tokens=None),
+    mesh=MeshConfig(device="cpu", devices=1),
+    checkpoint=CheckpointConfig(save_every_steps=2, keep=9),
+    recording=RecordingConfig(chain_every_steps=1),
+    evaluation=EvaluationConfig(eval_set=None),
+    limits=LimitsConfig(steps=4),
 )
 
 WAYS = {
     "full, Adafactor, remat, chunks, buckets": replace(
         BASE,
-        data=Data(max_length=128, buckets=2),
-        optimizer=Optimizer(name="adafactor", learning_rate=1e-2),
-        memory=Memory(remat="layer", loss_chunk_tokens=64),
+        data=DataConfig(max_length=128, buckets=2),
+        optimizer=OptimizerConfig(name="adafactor", learning_rate=1e-2),
+        memory=MemoryConfig(remat="layer", loss_chunk_tokens=64),
     ),
     "full, bfloat16 with stochastic rounding, several devices, accumulation": replace(
         BASE,
-        precision=Precision(params="bfloat16", compute="bfloat16"),
-        mesh=Mesh(device="cpu", devices=4),
-        batch=Batch(microbatch_size=1, accumulation_steps=2),
+        precision=PrecisionConfig(params="bfloat16", compute="bfloat16"),
+        mesh=MeshConfig(device="cpu", devices=4),
+        batch=BatchConfig(microbatch_size=1, accumulation_steps=2),
     ),
     "full, float16 with loss scale, packing": replace(
-        BASE, data=Data(max_length=64, packing=True), precision=Precision(compute="float16")
+        BASE, data=DataConfig(max_length=64, packing=True), precision=PrecisionConfig(compute="float16")
     ),
     "lora with dropout beside nf4": replace(
         BASE,
-        method=Method(kind="lora", rank=2, dropout=0.1, base="nf4"),
-        precision=Precision(params="bfloat16"),
-        memory=Memory(remat="layer", loss_chunk_tokens=None),
+        method=MethodConfig(kind="lora", rank=2, dropout=0.1, base="nf4"),
+        precision=PrecisionConfig(params="bfloat16"),
+        memory=MemoryConfig(remat="layer", loss_chunk_tokens=None),
     ),
     "lora beside int8": replace(
         BASE,
-        method=Method(kind="lora", rank=2, base="int8"),
-        precision=Precision(params="bfloat16"),
-        memory=Memory(remat="layer", loss_chunk_tokens=None),
+        method=MethodConfig(kind="lora", rank=2, base="int8"),
+        precision=PrecisionConfig(params="bfloat16"),
+        memory=MemoryConfig(remat="layer", loss_chunk_tokens=None),
     ),
-    "dpo with a reference, full": replace(BASE, objective=Objective(kind="dpo")),
-    "dpo with lora": replace(BASE, objective=Objective(kind="dpo"), method=Method(kind="lora", rank=2)),
+    "dpo with a reference, full": replace(BASE, objective=ObjectiveConfig(kind="dpo")),
+    "dpo with lora": replace(BASE, objective=ObjectiveConfig(kind="dpo"), method=MethodConfig(kind="lora", rank=2)),
 }
 
 

@@ -24,16 +24,16 @@ from evidence.run.hashes import sha256_file
 from schemas.problems.problem import ProblemError
 from schemas.validate import check_value
 from trainer.config.tree import (
-    Batch,
-    Checkpoint,
+    BatchConfig,
+    CheckpointConfig,
     Config,
-    Data,
-    Evaluation,
-    Limits,
-    Mesh,
-    Model,
-    Optimizer,
-    Recording,
+    DataConfig,
+    EvaluationConfig,
+    LimitsConfig,
+    MeshConfig,
+    ModelConfig,
+    OptimizerConfig,
+    RecordingConfig,
 )
 from trainer.loop.initial import initial_state
 from trainer.loop.steps import Steps, compiled_steps
@@ -41,11 +41,11 @@ from trainer.loop.stop import StopRequest
 from trainer.loop.task import Task
 from trainer.loop.train import Loop
 from trainer.model.params import params_sha256
-from trainer.objectives.data import Data as ReadData
+from trainer.objectives.data import DataConfig as ReadData
 from trainer.recorder.progress import Watch
 from trainer.replay import repetition
 from trainer.replay.recorded import recorded
-from trainer.replay.repetition import Kept, Repeated, Repetition
+from trainer.replay.repetition import RepeatedRows, Repetition, SegmentResult
 from trainer.replay.replay import replay
 from trainer.replay.request import ReplayRequest
 from trainer.replay.states import States, frozen_of
@@ -61,15 +61,15 @@ def config_of(folder: Path) -> Config:
     items.write_text("".join(json.dumps(item) + "\n" for item in ASKED))
     return Config(
         name="chained",
-        model=Model(name="tiny-gpt2"),
-        data=Data(max_length=96),
-        optimizer=Optimizer(learning_rate=1e-2, schedule="constant"),
-        batch=Batch(microbatch_size=2),
-        mesh=Mesh(device="cpu", devices=1),
-        checkpoint=Checkpoint(save_every_steps=3, keep=9),
-        recording=Recording(chain_every_steps=2, states_mib=0),
-        evaluation=Evaluation(eval_set=str(items), max_new_tokens=4, batch_size=50),
-        limits=Limits(steps=8),
+        model=ModelConfig(name="tiny-gpt2"),
+        data=DataConfig(max_length=96),
+        optimizer=OptimizerConfig(learning_rate=1e-2, schedule="constant"),
+        batch=BatchConfig(microbatch_size=2),
+        mesh=MeshConfig(device="cpu", devices=1),
+        checkpoint=CheckpointConfig(save_every_steps=3, keep=9),
+        recording=RecordingConfig(chain_every_steps=2, states_mib=0),
+        evaluation=EvaluationConfig(eval_set=str(items), max_new_tokens=4, batch_size=50),
+        limits=LimitsConfig(steps=8),
     )
 
 
@@ -91,7 +91,7 @@ class Shop:
         self.task, self.data = inputs_of(config)
         self.steps = compiled_steps(self.task, self.data.source.lengths_in_use)
 
-    def repeated(self, folder: Path, *, is_exact: bool = True) -> list[Repeated]:
+    def repeated(self, folder: Path, *, is_exact: bool = True) -> list[SegmentResult]:
         """Return what came of each segment of a run, in order, from its start; those not reached are left out."""
         found = recorded(folder)
         repeating = Repetition(
@@ -117,10 +117,10 @@ def shop(honest: Path) -> Shop:
 
 def trained(
     config: Config, task: Task, data: ReadData, steps: Steps, *, to: int, begin: Any = None
-) -> tuple[Kept, Any]:
+) -> tuple[RepeatedRows, Any]:
     """Return rows and hashes of states of a training that is not recorded, and its last state."""
     states, frozen = ([begin], {}) if begin is not None else initial_state(task)
-    kept = Kept()
+    kept = RepeatedRows()
     loop = Loop(
         task=task,
         step=steps,
@@ -279,7 +279,7 @@ def test_a_swapped_checkpoint_is_not_begun_from_and_one_in_the_chain_too_is_foun
     )
 
 
-def other_training(shop: Shop, config: Config, *, to: int = 8) -> tuple[Kept, Any]:
+def other_training(shop: Shop, config: Config, *, to: int = 8) -> tuple[RepeatedRows, Any]:
     task, data = inputs_of(config)
     steps = (
         shop.steps if config.optimizer == shop.config.optimizer else compiled_steps(task, data.source.lengths_in_use)

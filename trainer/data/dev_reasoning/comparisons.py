@@ -4,13 +4,13 @@ import random
 import re
 
 from trainer.data.dev_reasoning.columns import PLACES
-from trainer.data.dev_reasoning.problem import Difficulty, Kind, Problem, Step, compute
+from trainer.data.dev_reasoning.problem import Difficulty, Kind, ReasoningProblem, Step, compute
 
 _WHICH = re.compile(r"Which is (larger|smaller), (\d+) or (\d+)\?")
 _IS = re.compile(r"Is (\d+) (larger|smaller) than (\d+)\?")
 
 
-def draw(rng: random.Random, difficulty: Difficulty) -> Problem:
+def draw(rng: random.Random, difficulty: Difficulty) -> ReasoningProblem:
     """Return a comparison: of two-digit numbers, of three-digit numbers, or of those that begin alike."""
     a, b = _pair(rng, difficulty)
     asked = rng.choice(("larger", "smaller"))
@@ -18,9 +18,9 @@ def draw(rng: random.Random, difficulty: Difficulty) -> Problem:
     is_first = (sign == ">") == (asked == "larger")
     if rng.random() < 0.5:
         answer = "yes" if is_first else "no"
-        return Problem(prompt=f"Is {a} {asked} than {b}?", steps=steps, answer=answer)
+        return ReasoningProblem(prompt=f"Is {a} {asked} than {b}?", steps=steps, answer=answer)
     steps += compute(f"The {'first' if is_first else 'second'} is {asked}.")
-    return Problem(prompt=f"Which is {asked}, {a} or {b}?", steps=steps, answer=str(a if is_first else b))
+    return ReasoningProblem(prompt=f"Which is {asked}, {a} or {b}?", steps=steps, answer=str(a if is_first else b))
 
 
 def _pair(rng: random.Random, difficulty: Difficulty) -> tuple[int, int]:

@@ -5,7 +5,7 @@ import random
 import re
 
 from trainer.data.dev_reasoning import columns
-from trainer.data.dev_reasoning.problem import Difficulty, Kind, Problem, compute, setup
+from trainer.data.dev_reasoning.problem import Difficulty, Kind, ReasoningProblem, compute, setup
 
 _LENGTHS = {
     "March": 31, "April": 30, "May": 31, "June": 30, "July": 31,
@@ -15,7 +15,7 @@ _MONTHS = (*_LENGTHS, "December")
 _PROMPT = re.compile(rf"What date is (\d+) days after (\d+) ({'|'.join(_LENGTHS)})\?")
 
 
-def draw(rng: random.Random, difficulty: Difficulty) -> Problem:
+def draw(rng: random.Random, difficulty: Difficulty) -> ReasoningProblem:
     """Return a question for a later date: in the same month if easy, in the next month if hard."""
     month = rng.choice(tuple(_LENGTHS))
     length = _LENGTHS[month]
@@ -25,13 +25,13 @@ def draw(rng: random.Random, difficulty: Difficulty) -> Problem:
     worked = columns.add(day, days)
     has = setup(f"{month} has {length} days.")
     if stays:
-        return Problem(
+        return ReasoningProblem(
             prompt=f"What date is {days} days after {day} {month}?",
             steps=has + compute(*worked.lines),
             answer=f"{worked.result} {month}",
         )
     rest, following = int(worked.result) - length, _MONTHS[_MONTHS.index(month) + 1]
-    return Problem(
+    return ReasoningProblem(
         prompt=f"What date is {days} days after {day} {month}?",
         steps=has + compute(*worked.lines, f"{worked.result} - {length} = {rest}."),
         answer=f"{rest} {following}",

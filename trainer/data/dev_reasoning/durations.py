@@ -5,13 +5,13 @@ import random
 import re
 
 from trainer.data.dev_reasoning import columns
-from trainer.data.dev_reasoning.problem import Difficulty, Kind, Problem, compute, setup
+from trainer.data.dev_reasoning.problem import Difficulty, Kind, ReasoningProblem, compute, setup
 
 _BETWEEN = re.compile(r"How many minutes from (\d+:\d\d) to (\d+:\d\d)\?")
 _AFTER = re.compile(r"What time is (\d+) minutes after (\d+:\d\d)\?")
 
 
-def draw(rng: random.Random, difficulty: Difficulty) -> Problem:
+def draw(rng: random.Random, difficulty: Difficulty) -> ReasoningProblem:
     """Return a question on a time span of less than an hour; past the full hour unless easy."""
     hour = rng.randint(1, 22)
     if difficulty == "easy":
@@ -23,19 +23,19 @@ def draw(rng: random.Random, difficulty: Difficulty) -> Problem:
     return rng.choice((_between, _after))(hour, start, end)
 
 
-def _between(hour: int, start: int, end: int) -> Problem:
+def _between(hour: int, start: int, end: int) -> ReasoningProblem:
     worked = columns.subtract(end, start)
-    return Problem(
+    return ReasoningProblem(
         prompt=f"How many minutes from {_clock(hour, start)} to {_clock(hour, end)}?",
         steps=setup(f"{_clock(hour, end)} is {hour}:00 + {end}.") + compute(*worked.lines),
         answer=worked.result,
     )
 
 
-def _after(hour: int, start: int, end: int) -> Problem:
+def _after(hour: int, start: int, end: int) -> ReasoningProblem:
     worked = columns.add(start, end - start)
     hours = f"{end} - 60 = {end - 60}" if end >= 60 else f"{end} < 60"
-    return Problem(
+    return ReasoningProblem(
         prompt=f"What time is {end - start} minutes after {_clock(hour, start)}?",
         steps=compute(*worked.lines, f"{hours}: {_clock(hour, end)}."),
         answer=_clock(hour, int(worked.result)),

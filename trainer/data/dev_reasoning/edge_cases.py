@@ -6,14 +6,14 @@ import re
 
 from trainer.data.dev_reasoning import columns
 from trainer.data.dev_reasoning.comparisons import compared
-from trainer.data.dev_reasoning.problem import Difficulty, Kind, Problem, compute, setup
+from trainer.data.dev_reasoning.problem import Difficulty, Kind, ReasoningProblem, compute, setup
 
 _NEUTRAL = re.compile(r"What is (\d+) ([-+×]) (\d+)\?")
 _EQUAL = re.compile(r"Which is (?:larger|smaller), (\d+) or \1\?")
 _LEAP = re.compile(r"Is (\d+) a leap year\?")
 
 
-def draw(rng: random.Random, difficulty: Difficulty) -> Problem:
+def draw(rng: random.Random, difficulty: Difficulty) -> ReasoningProblem:
     """Return a question with 0 or 1 if easy, with equal numbers or a leap year if medium, below zero if hard."""
     if difficulty == "easy":
         return _neutral(rng)
@@ -22,7 +22,7 @@ def draw(rng: random.Random, difficulty: Difficulty) -> Problem:
     return _below_zero(rng)
 
 
-def _neutral(rng: random.Random) -> Problem:
+def _neutral(rng: random.Random) -> ReasoningProblem:
     n = rng.randint(2, 999)
     question, reason, answer = rng.choice(
         (
@@ -34,28 +34,28 @@ def _neutral(rng: random.Random) -> Problem:
             (f"{n} × 1", "Multiplying by 1 changes nothing.", n),
         )
     )
-    return Problem(prompt=f"What is {question}?", steps=compute(reason), answer=str(answer))
+    return ReasoningProblem(prompt=f"What is {question}?", steps=compute(reason), answer=str(answer))
 
 
-def _equal(rng: random.Random) -> Problem:
+def _equal(rng: random.Random) -> ReasoningProblem:
     n = rng.randint(11, 999)
     asked = rng.choice(("larger", "smaller"))
     steps, _ = compared(n, n)
     steps += compute("Both are equal.")
-    return Problem(prompt=f"Which is {asked}, {n} or {n}?", steps=steps, answer="equal")
+    return ReasoningProblem(prompt=f"Which is {asked}, {n} or {n}?", steps=steps, answer="equal")
 
 
-def _leap(rng: random.Random) -> Problem:
+def _leap(rng: random.Random) -> ReasoningProblem:
     year = rng.randint(2001, 2099)
     fours, rest = divmod(year % 100, 4)
     line = f"{year % 100} = {fours} × 4 + {rest}."
-    return Problem(prompt=f"Is {year} a leap year?", steps=compute(line), answer="no" if rest else "yes")
+    return ReasoningProblem(prompt=f"Is {year} a leap year?", steps=compute(line), answer="no" if rest else "yes")
 
 
-def _below_zero(rng: random.Random) -> Problem:
+def _below_zero(rng: random.Random) -> ReasoningProblem:
     a, b = sorted(rng.sample(range(11, 100), 2))
     worked = columns.subtract(b, a)
-    return Problem(
+    return ReasoningProblem(
         prompt=f"What is {a} - {b}?",
         steps=setup(f"{a} - {b} = -({b} - {a}).") + compute(*worked.lines),
         answer=f"-{worked.result}",

@@ -4,18 +4,18 @@ import random
 import re
 
 from trainer.data.dev_reasoning import columns
-from trainer.data.dev_reasoning.problem import Difficulty, Kind, Problem, compute
+from trainer.data.dev_reasoning.problem import Difficulty, Kind, ReasoningProblem, compute
 
 _PROMPT = re.compile(r"(?:What is (\d+) × (\d+)\?|Multiply (\d+) by (\d+)\.)")
 _DIGITS: dict[Difficulty, tuple[int, int]] = {"easy": (2, 3), "medium": (4, 6), "hard": (7, 9)}
 
 
-def draw(rng: random.Random, difficulty: Difficulty) -> Problem:
+def draw(rng: random.Random, difficulty: Difficulty) -> ReasoningProblem:
     """Return a product of a number of two digits and a digit."""
     a, digit = rng.randint(11, 99), rng.randint(*_DIGITS[difficulty])
     worked = columns.multiply(a, digit)
     prompt = rng.choice((f"What is {a} × {digit}?", f"Multiply {a} by {digit}."))
-    return Problem(prompt=prompt, steps=compute(*worked.lines), answer=worked.result)
+    return ReasoningProblem(prompt=prompt, steps=compute(*worked.lines), answer=worked.result)
 
 
 def verify(prompt: str) -> str | None:

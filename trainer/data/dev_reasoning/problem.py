@@ -21,7 +21,7 @@ class Step:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Problem:
+class ReasoningProblem:
     """A question with the reasoning that leads to its one answer."""
 
     prompt: str
@@ -40,7 +40,7 @@ class Kind:
     """Its own name, for example `addition`."""
     category: str
     """The group it is reported under, for example `arithmetic`."""
-    draw: Callable[[random.Random, Difficulty], Problem]
+    draw: Callable[[random.Random, Difficulty], ReasoningProblem]
     """Draws a problem; the same state of the random source gives the same problem."""
     verify: Callable[[str], str | None]
     """Solves a prompt from its text alone, without the code that drew it. None: not a prompt of this kind."""

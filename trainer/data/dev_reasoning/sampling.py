@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from trainer.data.dev_reasoning.catalog import Shares, solve
-from trainer.data.dev_reasoning.problem import DIFFICULTIES, Difficulty, Kind, Problem
+from trainer.data.dev_reasoning.problem import DIFFICULTIES, Difficulty, Kind, ReasoningProblem
 
 PATIENCE = 1000
 """Draws in a row without a new prompt after which the kinds count as exhausted."""
@@ -18,7 +18,7 @@ class Drawn:
 
     kind: Kind
     difficulty: Difficulty
-    problem: Problem
+    problem: ReasoningProblem
 
 
 def prompt_key(prompt: str) -> str:
@@ -61,7 +61,7 @@ def draw_problems(seed: int, shares: Shares, *, excluded_keys: frozenset[str]) -
     raise ValueError(message)
 
 
-def verify(problem: Problem) -> None:
+def verify(problem: ReasoningProblem) -> None:
     """Raise an AssertionError if the answer is not what the prompt alone gives; also where Python skips `assert`."""
     solved = solve(problem.prompt)
     if solved != problem.answer:

@@ -4,7 +4,7 @@ import random
 import re
 
 from trainer.data.dev_reasoning import columns
-from trainer.data.dev_reasoning.problem import Difficulty, Kind, Problem, Step, compute, setup
+from trainer.data.dev_reasoning.problem import Difficulty, Kind, ReasoningProblem, Step, compute, setup
 from trainer.data.dev_reasoning.word_problems import HIGHEST, LOWEST, NAMES, THINGS
 
 _PROMPT = re.compile(
@@ -14,7 +14,7 @@ _PROMPT = re.compile(
 )
 
 
-def draw(rng: random.Random, difficulty: Difficulty) -> Problem:
+def draw(rng: random.Random, difficulty: Difficulty) -> ReasoningProblem:
     """Return a story that buys first or gives away first; every number has two digits, and nobody owes anything."""
     name, things, highest = rng.choice(NAMES), rng.choice(THINGS), HIGHEST[difficulty]
     if rng.random() < 0.5:
@@ -32,7 +32,7 @@ def draw(rng: random.Random, difficulty: Difficulty) -> Problem:
         left, steps = _given(start, fewer)
         answer, rest = _bought(left, more)
     prompt = f"{name} has {start} {things}, {happens}. How many {things} does {name} have?"
-    return Problem(prompt=prompt, steps=steps + rest, answer=str(answer))
+    return ReasoningProblem(prompt=prompt, steps=steps + rest, answer=str(answer))
 
 
 def _bought(has: int, more: int) -> tuple[int, tuple[Step, ...]]:

@@ -5,7 +5,7 @@ import re
 from fractions import Fraction
 
 from trainer.data.dev_reasoning import columns
-from trainer.data.dev_reasoning.problem import Difficulty, Kind, Problem, compute, setup
+from trainer.data.dev_reasoning.problem import Difficulty, Kind, ReasoningProblem, compute, setup
 
 _DECIMAL = (("m", "cm", 100), ("km", "m", 1000), ("cm", "mm", 10), ("kg", "g", 1000))
 _TIME = (("weeks", "days", 7, ""), ("hours", "minutes", 6, "0"), ("minutes", "seconds", 6, "0"))
@@ -18,7 +18,7 @@ _TABLES: tuple[dict[str, int], ...] = (
 """Each unit in the smallest of its kind."""
 
 
-def draw(rng: random.Random, difficulty: Difficulty) -> Problem:
+def draw(rng: random.Random, difficulty: Difficulty) -> ReasoningProblem:
     """Return a conversion: to a smaller unit if easy, to a larger one if medium, of time if hard."""
     if difficulty == "hard":
         return _time(rng)
@@ -27,24 +27,24 @@ def draw(rng: random.Random, difficulty: Difficulty) -> Problem:
     line = f"1 {large} = {factor} {small}."
     zeros = str(factor)[1:]
     if difficulty == "easy":
-        return Problem(
+        return ReasoningProblem(
             prompt=f"How many {small} are {number} {large}?",
             steps=setup(line) + compute(f"{number} × {factor} = {number}{zeros}."),
             answer=f"{number}{zeros}",
         )
-    return Problem(
+    return ReasoningProblem(
         prompt=f"How many {large} are {number}{zeros} {small}?",
         steps=setup(line) + compute(f"{number}{zeros} / {factor} = {number}."),
         answer=str(number),
     )
 
 
-def _time(rng: random.Random) -> Problem:
+def _time(rng: random.Random) -> ReasoningProblem:
     large, small, digit, zero = rng.choice(_TIME)
     number = rng.randint(11, 99)
     worked = columns.multiply(number, digit)
     last = compute(f"{worked.result} × 10 = {worked.result}0.") if zero else ()
-    return Problem(
+    return ReasoningProblem(
         prompt=f"How many {small} are {number} {large}?",
         steps=setup(f"1 {large.removesuffix('s')} = {digit}{zero} {small}.") + compute(*worked.lines) + last,
         answer=worked.result + zero,

@@ -46,7 +46,7 @@ STATE = "state.json"
 """In a folder of the `datasets` library, the names of its data files."""
 
 
-class Table(Sequence[dict[str, Any]]):
+class RowTable(Sequence[dict[str, Any]]):
     """Rows of a file; a subclass says how many there are and reads one.
 
     Args:
@@ -84,7 +84,7 @@ class Table(Sequence[dict[str, Any]]):
         return (self.row(number) for number in range(len(self)))
 
 
-class JsonLines(Table):
+class JsonLines(RowTable):
     """A JSONL file; blank lines hold no row."""
 
     def __init__(self, path: Path) -> None:
@@ -120,7 +120,7 @@ class JsonLines(Table):
         return value
 
 
-class PlainText(Table):
+class PlainText(RowTable):
     """A text file as one row with the column `text`."""
 
     def __len__(self) -> int:
@@ -134,7 +134,7 @@ class PlainText(Table):
             raise unreadable(self.path, f"The text is not UTF-8: byte {error.start}.") from error
 
 
-class Parquet(Table):
+class Parquet(RowTable):
     """A Parquet file, a group of rows at a time."""
 
     def __init__(self, path: Path) -> None:
@@ -161,7 +161,7 @@ class Parquet(Table):
             return self._file.read_row_group(group)
 
 
-class ArrowFolder(Table):
+class ArrowFolder(RowTable):
     """A dataset as `Dataset.save_to_disk` of the `datasets` library writes it; its files are mapped, not read."""
 
     def __init__(self, path: Path) -> None:
@@ -190,7 +190,7 @@ class ArrowFolder(Table):
         return row
 
 
-def table_of(path: Path) -> Table:
+def table_of(path: Path) -> RowTable:
     """Return the rows of a file or folder, by its name.
 
     Raises:
@@ -200,7 +200,7 @@ def table_of(path: Path) -> Table:
         if (path / "dataset_dict.json").is_file():
             raise ProblemError([several_splits(path)], exit_code=2)
         return ArrowFolder(path)
-    kinds: dict[str, type[Table]] = {".parquet": Parquet, ".txt": PlainText}
+    kinds: dict[str, type[RowTable]] = {".parquet": Parquet, ".txt": PlainText}
     return kinds.get(path.suffix.lower(), JsonLines)(path)
 
 

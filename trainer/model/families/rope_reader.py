@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from trainer.model.families.config_reader import ConfigReader
-from trainer.model.spec import Dynamic, Linear, Llama3, LongRope, Rope, Yarn
+from trainer.model.spec import Dynamic, LinearScaling, Llama3, LongRope, Rope, Yarn
 
-Stretch = Linear | Dynamic | Llama3 | Yarn | LongRope
+Stretch = LinearScaling | Dynamic | Llama3 | Yarn | LongRope
 
 
-class Stated(NamedTuple):
+class RopeStatement(NamedTuple):
     """What a kind of stretching is read from."""
 
     parameters: ConfigReader
@@ -71,26 +71,26 @@ def rope_in(parameters: ConfigReader, config: ConfigReader, *, head_dim: int, th
             parameters.only(other, allowed=())
     parameters.only("partial_rotary_factor", allowed=(1.0, 1))
     theta = parameters.number("rope_theta", theta)
-    return Rope(theta=theta, stretch=read(Stated(parameters, config, head_dim, theta)))
+    return Rope(theta=theta, stretch=read(RopeStatement(parameters, config, head_dim, theta)))
 
 
-def no_stretch(_: Stated) -> None:
+def no_stretch(_: RopeStatement) -> None:
     """Read nothing."""
 
 
-def linear(stated: Stated) -> Linear:
+def linear(stated: RopeStatement) -> LinearScaling:
     """Read the plain division of all frequencies."""
-    return Linear(factor=stated.parameters.number("factor"))
+    return LinearScaling(factor=stated.parameters.number("factor"))
 
 
-def dynamic(stated: Stated) -> Dynamic:
+def dynamic(stated: RopeStatement) -> Dynamic:
     """Read the base that grows with the text."""
     if stated.head_dim <= 2:
         stated.config.note("head_dim", "an even number above 2 for rotary positions of type dynamic")
     return Dynamic(factor=stated.parameters.number("factor"), positions=stated.config.size("max_position_embeddings"))
 
 
-def llama3(stated: Stated) -> Llama3:
+def llama3(stated: RopeStatement) -> Llama3:
     """Read the slope of Llama 3.1."""
     low, high = stated.parameters.number("low_freq_factor"), stated.parameters.number("high_freq_factor")
     if high <= low:
@@ -99,7 +99,7 @@ def llama3(stated: Stated) -> Llama3:
     return Llama3(factor=factor, low_freq_factor=low, high_freq_factor=high, positions=stated.positions())
 
 
-def yarn(stated: Stated) -> Yarn:
+def yarn(stated: RopeStatement) -> Yarn:
     """Read YaRN; cosine and sine grow by `0.1 · ln factor + 1` unless the file says otherwise."""
     parameters, positions = stated.parameters, stated.positions()
     stated.need("factor")
@@ -123,7 +123,7 @@ def yarn(stated: Stated) -> Yarn:
     )
 
 
-def longrope(stated: Stated) -> LongRope:
+def longrope(stated: RopeStatement) -> LongRope:
     """Read a factor for each pair; cosine and sine grow with the ratio of the two context lengths."""
     parameters, positions = stated.parameters, stated.positions()
     factor = stated.factor(positions)
@@ -139,7 +139,7 @@ def longrope(stated: Stated) -> LongRope:
 ALWAYS = ("rope_type", "type", "rope_theta", "original_max_position_embeddings", "partial_rotary_factor", "finetuned")
 """Keys that may stand beside every kind; the last only says how a model was made."""
 
-KINDS: Mapping[str, tuple[tuple[str, ...], Callable[[Stated], Stretch | None]]] = {
+KINDS: Mapping[str, tuple[tuple[str, ...], Callable[[RopeStatement], Stretch | None]]] = {
     "default": ((), no_stretch),
     "linear": (("factor",), linear),
     "dynamic": (("factor",), dynamic),

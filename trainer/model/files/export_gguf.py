@@ -14,7 +14,7 @@ from trainer.model.families.family import TensorLink
 from trainer.model.files.export import joined
 from trainer.model.files.source import ModelSource
 from trainer.model.gguf.description import llama3_divisors
-from trainer.model.gguf.places import Place, place_of
+from trainer.model.gguf.places import GgufLayout, place_of
 from trainer.model.gguf.stating import ARCHITECTURES, metadata_of, refuse_another_model
 from trainer.model.gguf.tokens import tokenizer_metadata
 from trainer.model.gguf.writing import FILE_TYPES, Planned, kind_of, write_gguf
@@ -69,7 +69,7 @@ def planned(link: TensorLink, params: Params, spec: ModelSpec, form: Form) -> Pl
     )
 
 
-def numbers(link: TensorLink, params: Params, place: Place) -> NDArray[Any]:
+def numbers(link: TensorLink, params: Params, place: GgufLayout) -> NDArray[Any]:
     """Return the numbers of a tensor as llama.cpp keeps them."""
     return place.done(joined(link, params, "float32"))
 

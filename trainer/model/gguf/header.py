@@ -19,7 +19,7 @@ import numpy as np
 
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import Rule, problem_of
-from trainer.model.gguf.tensors import KINDS, GgufTensor, Kept
+from trainer.model.gguf.tensors import KINDS, GgufTensor, ReadableTensor
 
 UNREADABLE_GGUF = Rule(
     "TP038",
@@ -53,7 +53,7 @@ class Gguf:
     path: Path
     metadata: Mapping[str, Any]
     """Numbers, flags and texts by key; a list of numbers is an array, one of texts a list."""
-    tensors: Mapping[str, Kept]
+    tensors: Mapping[str, ReadableTensor]
 
     @property
     def architecture(self) -> str:

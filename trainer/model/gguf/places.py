@@ -60,7 +60,7 @@ LAYER = re.compile(r"(?:model\.layers|transformer\.h)\.(\d+)\.(.+)")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class GgufLayout:
     """The name of a tensor in a GGUF file, and its form there."""
 
     name: str
@@ -84,7 +84,7 @@ class Place:
         return value + 1 if self.plus_one else value
 
 
-def place_of(tensor: str, spec: ModelSpec) -> Place:
+def place_of(tensor: str, spec: ModelSpec) -> GgufLayout:
     """Return the place of a tensor.
 
     Args:
@@ -95,10 +95,10 @@ def place_of(tensor: str, spec: ModelSpec) -> Place:
     layer = LAYER.fullmatch(stem)
     plus_one = spec.norm == "rms_one_plus" and stem.endswith("norm")
     if layer is None:
-        return Place(name=f"{OUTSIDE[stem]}.{end}", plus_one=plus_one)
+        return GgufLayout(name=f"{OUTSIDE[stem]}.{end}", plus_one=plus_one)
     names = INSIDE | (WITH_POST_NORMS if spec.blocks[0].post_norms else {})
     heads = {"self_attn.q_proj": spec.heads, "self_attn.k_proj": spec.kv_heads} if spec.family in INTERLEAVED else {}
-    return Place(
+    return GgufLayout(
         name=f"blk.{layer[1]}.{names[layer[2]]}.{end}",
         heads=heads.get(layer[2]),
         plus_one=plus_one,

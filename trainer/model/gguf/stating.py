@@ -12,8 +12,8 @@ from schemas.problems.rule import Rule, problem_of
 from trainer.model.families import spec_from_config
 from trainer.model.gguf.description import FAMILIES, config_of
 from trainer.model.gguf.header import Gguf
-from trainer.model.gguf.tensors import Kept
-from trainer.model.spec import Linear, ModelSpec, Rope, Yarn
+from trainer.model.gguf.tensors import ReadableTensor
+from trainer.model.spec import LinearScaling, ModelSpec, Rope, Yarn
 
 NOT_STATED = Rule(
     "TP790",
@@ -65,7 +65,7 @@ def metadata_of(spec: ModelSpec) -> dict[str, Any]:
 def stretched(rope: Rope) -> dict[str, Any]:
     """Return the keys of a longer context; Llama 3's way is a tensor, and others are not stated."""
     match rope.stretch:
-        case Linear(factor=factor):
+        case LinearScaling(factor=factor):
             return {"rope.scaling.type": "linear", "rope.scaling.factor": factor}
         case Yarn(factor=factor, positions=positions):
             return {
@@ -76,7 +76,9 @@ def stretched(rope: Rope) -> dict[str, Any]:
     return {}
 
 
-def refuse_another_model(spec: ModelSpec, metadata: Mapping[str, Any], tensors: Mapping[str, Kept], file: Path) -> None:
+def refuse_another_model(
+    spec: ModelSpec, metadata: Mapping[str, Any], tensors: Mapping[str, ReadableTensor], file: Path
+) -> None:
     """Refuse to write a file that would be read as another model than the one in it.
 
     Args:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainer.model.families.family import TensorLink
-from trainer.model.gguf.places import Place, place_of
+from trainer.model.gguf.places import GgufLayout, place_of
 from trainer.model.spec import ModelSpec
 
 KINDS = {
@@ -39,7 +39,7 @@ CHUNK = 2**22
 
 
 @runtime_checkable
-class Kept(Protocol):
+class ReadableTensor(Protocol):
     """A tensor as llama.cpp keeps it: in a file, or about to be written."""
 
     @property
@@ -91,8 +91,8 @@ class PlacedTensor:
     """
 
     name: str
-    stored: Kept
-    place: Place
+    stored: ReadableTensor
+    place: GgufLayout
     dtype: str = "F32"
 
     @property
@@ -106,7 +106,7 @@ class PlacedTensor:
 
 
 def placed_tensors(
-    tensors: Mapping[str, Kept], links: Mapping[str, TensorLink], spec: ModelSpec
+    tensors: Mapping[str, ReadableTensor], links: Mapping[str, TensorLink], spec: ModelSpec
 ) -> dict[str, PlacedTensor]:
     """Return a file's tensors by the names that Hugging Face's files have for them; others keep their own.
 
@@ -121,5 +121,5 @@ def placed_tensors(
     for theirs, stored in tensors.items():
         if theirs not in PASSED_OVER:
             name = named.get(theirs, theirs)
-            found[name] = PlacedTensor(name=name, stored=stored, place=places.get(name, Place(name=theirs)))
+            found[name] = PlacedTensor(name=name, stored=stored, place=places.get(name, GgufLayout(name=theirs)))
     return found

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from trainer.config.tree import Config, Mesh
+from trainer.config.tree import Config, MeshConfig
 from trainer.loop.mesh import shapes_mesh
 from trainer.loop.program import train_program
 from trainer.loop.task import Task
@@ -21,7 +21,7 @@ def step_operations(task: Task) -> float:
     computes its own sequences, as many as every other, so the step of one device says what all of them compute.
     """
     config = task.config
-    return task.mesh.size * _of_one_device(replace(config, name="", mesh=Mesh()), task.model.source)
+    return task.mesh.size * _of_one_device(replace(config, name="", mesh=MeshConfig()), task.model.source)
 
 
 @lru_cache(maxsize=64)

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from dashboard.shared.charts.plan_figures import Palette, label, new_figure
 from dashboard.shared.words.grades import Sign
-from evidence.compare.verdict import Verdict
+from evidence.compare.verdict import PairVerdict
 from schemas.problems import formats
 
 WORDS: Mapping[str, Sign] = {
@@ -24,7 +24,7 @@ _WORDS_ABOVE, _BAND_BELOW, _BAND_ABOVE = 0.3, 0.4, 0.12
 _MARGIN, _LEAST_POINTS = 1.12, 1.0
 
 
-def draw(verdicts: Sequence[Verdict], colours: Palette, *, doubtful: Collection[str] = ()) -> go.Figure:
+def draw(verdicts: Sequence[PairVerdict], colours: Palette, *, doubtful: Collection[str] = ()) -> go.Figure:
     """Return the picture of the verdicts that have a score, the first at the top; its axis is as long on both sides.
 
     Args:
@@ -70,7 +70,7 @@ def draw(verdicts: Sequence[Verdict], colours: Palette, *, doubtful: Collection[
     return picture
 
 
-def said(verdicts: Sequence[Verdict]) -> str:
+def said(verdicts: Sequence[PairVerdict]) -> str:
     """Return the picture in words, for who cannot see it."""
     return "Difference in exact match, with its 95 % interval. " + "; ".join(
         f"{verdict.pair.second} against {verdict.pair.first}: {formats.points(found.difference)} "
@@ -80,7 +80,7 @@ def said(verdicts: Sequence[Verdict]) -> str:
     )
 
 
-def _axes(picture: go.Figure, first: Verdict | None, colours: Palette, *, rows: int, reach: float) -> None:
+def _axes(picture: go.Figure, first: PairVerdict | None, colours: Palette, *, rows: int, reach: float) -> None:
     if first is None or first.pair.score is None:
         return
     top, bottom = 0.5, 0.5 - rows

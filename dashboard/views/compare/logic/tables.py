@@ -9,9 +9,9 @@ from dashboard.shared.words.grades import GRADES, STATUSES, worded
 from dashboard.shared.words.text import csv_text, shortened
 from evidence.bundle.secrets.masking import visible
 from evidence.compare.comparison import Comparison, Flip, Pair, ScoreDifference
-from evidence.compare.settings import ABSENT, Setting, Source
-from evidence.compare.smoke import QUESTIONS, Answer
-from evidence.compare.verdict import Verdict
+from evidence.compare.settings import ABSENT, ComparedSetting, Source
+from evidence.compare.smoke import QUESTIONS, SmokeComparison
+from evidence.compare.verdict import PairVerdict
 from evidence.judge.headlines import Headline
 from schemas.problems import formats
 
@@ -76,12 +76,12 @@ def settings(compared: Comparison) -> tuple[Row, list[Row]]:
     return ("Setting", "Stated in", *compared.names), rows
 
 
-def setting(found: Setting, runs: int) -> Row:
+def setting(found: ComparedSetting, runs: int) -> Row:
     """Return a setting: its name, what states it, its value in each of the first `runs` runs."""
     return (found.name, _PLACES[found.source], *(value(one) for one in found.values[:runs]))
 
 
-def answered(answer: Answer) -> list[Row]:
+def answered(answer: SmokeComparison) -> list[Row]:
     """Return what the smoke run states, and what the full run does: each value in words, `169,728 parameters`.
 
     A null is left out: it says that there is no revision, no change of the code, no seed.
@@ -153,7 +153,7 @@ def answer_said(answer: str | None) -> str:
     return "no answer" if answer is None else answer
 
 
-def score_said(verdict: Verdict) -> str:
+def score_said(verdict: PairVerdict) -> str:
     """Return the paired difference in score in words, or why there is none."""
     found = verdict.pair.score
     if found is None:
@@ -169,7 +169,7 @@ def score_said(verdict: Verdict) -> str:
     return said if found.gain_of_form is None else f"{said}; {found.gain_of_form}"
 
 
-def costs_said(verdict: Verdict) -> str:
+def costs_said(verdict: PairVerdict) -> str:
     """Return loss, time and memory of the first run and of this one: `time 3 min 20 s → 4 min 00 s (+20 %)`."""
     return " · ".join(
         f"same {_COSTS[one.name]}"
@@ -181,7 +181,7 @@ def costs_said(verdict: Verdict) -> str:
     )
 
 
-def change_said(setting: Setting) -> str:
+def change_said(setting: ComparedSetting) -> str:
     """Return what a person changed under the end of its name, a dash where it is not stated."""
     before, after = (shortened(shortened_hash(value(one)), _LONGEST_VALUE) for one in setting.values)
     return f"{setting.name.rpartition('.')[2]} {before} → {after}"

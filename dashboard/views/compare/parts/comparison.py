@@ -11,7 +11,7 @@ from dashboard.shared.parts import markup
 from dashboard.shared.words.text import shortened
 from dashboard.views.compare.logic import tables
 from evidence.compare.comparison import Comparison
-from evidence.compare.settings import Setting
+from evidence.compare.settings import ComparedSetting
 from foreign.readers.view import ForeignRun
 
 _LONGEST = 160
@@ -73,7 +73,7 @@ def settings(compared: Comparison) -> None:
 
 
 @st.fragment
-def _folded(title: str, names: Sequence[str], rows: Sequence[Setting]) -> None:
+def _folded(title: str, names: Sequence[str], rows: Sequence[ComparedSetting]) -> None:
     folded = st.expander(f"{title}: {len(rows):,}", on_change="rerun")
     if folded.open:
         with folded:
@@ -87,10 +87,11 @@ def scores_of_other_tools(views: Mapping[str, ForeignRun]) -> None:
         markup.table(["Run", "Score", "Value", "Checkpoint", "How", "Source", "Note"], rows, numbers=[2])
 
 
-def _settings(names: Sequence[str], rows: Sequence[Setting]) -> None:
+def _settings(names: Sequence[str], rows: Sequence[ComparedSetting]) -> None:
     cells = [tables.setting(row, len(names)) for row in rows]
     markup.table(
-        ["Setting", "Stated in", *names], [(name, place, *map(_short, values)) for name, place, *values in cells]
+        ["Setting", "Stated in", *names],
+        [(name, place, *map(_short, values)) for name, place, *values in cells],
     )
 
 

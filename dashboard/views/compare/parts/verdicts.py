@@ -10,7 +10,7 @@ from dashboard.shared.parts import markup, plotted
 from dashboard.shared.words.grades import GRADES
 from dashboard.views.compare.logic import strip, tables
 from evidence.compare.comparison import Comparison
-from evidence.compare.verdict import Verdict, verdicts
+from evidence.compare.verdict import PairVerdict, verdicts
 
 _SOUND = {"verified", "consistent", "measured"}
 _MOST_CHIPS = 8
@@ -40,7 +40,7 @@ def draw(compared: Comparison) -> None:
         st.html(items)
 
 
-def _item(verdict: Verdict, doubtful: Collection[str]) -> str:
+def _item(verdict: PairVerdict, doubtful: Collection[str]) -> str:
     """Return a verdict in words: of the score, why it is none, loss, time and memory, and what was changed."""
     lines = [markup.words(tables.score_said(verdict)), markup.safe(tables.costs_said(verdict))]
     if verdict.sameness:

@@ -12,7 +12,7 @@ from dashboard.shared.charts.contents_figure import Content
 from evidence.bundle.format.layout import RUNS, files_of_run
 from evidence.bundle.inspection import ChecklistItem
 from evidence.bundle.integrity import published_schemas
-from evidence.bundle.verify import Verdict, verify_bundle
+from evidence.bundle.verify import BundleVerdict, verify_bundle
 from evidence.bundle.zip.hostile import harmless_entries
 from evidence.run import layout
 from schemas.problems.formats import size
@@ -134,7 +134,7 @@ def told(draw: Callable[[float, str], object]) -> Callable[[int, int], None]:
     return tell
 
 
-def verdict_on(content: bytes, name: str) -> Verdict:
+def verdict_on(content: bytes, name: str) -> BundleVerdict:
     """Return the verdict on an uploaded bundle; only a temporary file ever holds it.
 
     Raises:

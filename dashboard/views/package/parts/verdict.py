@@ -10,7 +10,7 @@ from dashboard.shared.parts import markup, problems
 from dashboard.shared.words.grades import GRADES, Sign, worded
 from dashboard.shared.words.text import plain
 from evidence.bundle.headline import headline
-from evidence.bundle.verify import Verdict
+from evidence.bundle.verify import BundleVerdict
 from schemas.problems import formats
 from schemas.problems.problem import Problem
 from schemas.problems.words import counted
@@ -22,7 +22,7 @@ _SIGNS = {
 }
 
 
-def show(verdict: Verdict, name: str) -> None:
+def show(verdict: BundleVerdict, name: str) -> None:
     """Draw the verdict on a bundle of this name."""
     word = "not valid" if not verdict.ok else "valid, labelled partial" if verdict.partial else "valid"
     with st.container(border=True):

@@ -10,7 +10,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from dashboard.shared.charts.plan_figures import PATTERNS, Palette, bytes_at, label, limit_line, new_figure
-from dashboard.shared.tables.plan_time import Band, band_at
+from dashboard.shared.tables.plan_time import Estimate, band_at
 from dashboard.shared.words.verdicts import VERDICTS, method_at, verdict_at
 from schemas.problems.formats import NOTHING, duration, size
 from schemas.reading.values import number_at, objects_at, text_at
@@ -31,7 +31,7 @@ GIB = 2**30
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class TargetRow:
     """A target and what the configuration needs there, of one device."""
 
     name: str
@@ -40,9 +40,9 @@ class Place:
     need: float | None
     limit: float | None
     error: float
-    hours: Band | None
-    session: Band | None
-    week: Band | None
+    hours: Estimate | None
+    session: Estimate | None
+    week: Estimate | None
     because: str
     method: str
 
@@ -54,7 +54,7 @@ class Place:
 
 def places(
     answer: Mapping[str, Any] | None, *, plan: Mapping[str, Any] | None = None, chosen: str = "?"
-) -> list[Place]:
+) -> list[TargetRow]:
     """Return the targets of an answer, those that can run it first, and of these the emptiest first.
 
     Args:
@@ -70,7 +70,7 @@ def places(
     )
 
 
-def in_one_sentence(found: Sequence[Place]) -> str:
+def in_one_sentence(found: Sequence[TargetRow]) -> str:
     """Return where it can run: `It fits on 9 of 17 targets. Free within a weekly quota: kaggle-tpu-v5e-8`."""
     fitting = [one for one in found if one.verdict == "fits"]
     tight = [one for one in found if one.verdict == "tight"]
@@ -82,7 +82,7 @@ def in_one_sentence(found: Sequence[Place]) -> str:
     return f"It fits on {len(fitting)} of {len(found)} targets.{quota}"
 
 
-def why_unsupported(found: Sequence[Place]) -> list[str]:
+def why_unsupported(found: Sequence[TargetRow]) -> list[str]:
     """Return for each reason who cannot run it: `t4, p100: precision.params is bfloat16, which it does not have`."""
     reasons: dict[str, list[str]] = {}
     for one in found:
@@ -91,7 +91,7 @@ def why_unsupported(found: Sequence[Place]) -> list[str]:
     return [f"{', '.join(names)}: {reason}" for reason, names in reasons.items()]
 
 
-def known_by(found: Sequence[Place], chosen: str) -> str:
+def known_by(found: Sequence[TargetRow], chosen: str) -> str:
     """Return how needs are known: `Added up from formulas; t4: read from the compiled program.`; empty if unsaid."""
     others = {one.method for one in found if one.name != chosen and one.method}
     own = next((one.method for one in found if one.name == chosen), "")
@@ -102,7 +102,7 @@ def known_by(found: Sequence[Place], chosen: str) -> str:
     return f"{said}; {chosen}: {own}." if own and own != method else f"{said}."
 
 
-def rows(found: Sequence[Place]) -> list[tuple[str, ...]]:
+def rows(found: Sequence[TargetRow]) -> list[tuple[str, ...]]:
     """Return the targets as rows: verdict, target, need, usable, hours, of a session, of a week, how it is known."""
     return [
         (
@@ -119,7 +119,7 @@ def rows(found: Sequence[Place]) -> list[tuple[str, ...]]:
     ]
 
 
-def bars(found: Sequence[Place], colours: Palette, *, chosen: str | None = None) -> go.Figure:
+def bars(found: Sequence[TargetRow], colours: Palette, *, chosen: str | None = None) -> go.Figure:
     """Return the targets as bars against their limits, which are one line since each bar is in percent of its own.
 
     Targets of one verdict stand together under its word; the need and the time of each stand in columns on the right.
@@ -155,13 +155,13 @@ def bars(found: Sequence[Place], colours: Palette, *, chosen: str | None = None)
     return figure
 
 
-def _end(found: Sequence[Place]) -> float:
+def _end(found: Sequence[TargetRow]) -> float:
     """Return where the axis ends, as a multiple of the limit."""
     fullest = max(((one.fraction or 0.0) * (1 + one.error) for one in found), default=0.0)
     return _LIMIT_AND_A_BIT if fullest <= _LIMIT_AND_A_BIT else _FULLEST
 
 
-def _heights(found: Sequence[Place]) -> tuple[list[int], dict[str, int]]:
+def _heights(found: Sequence[TargetRow]) -> tuple[list[int], dict[str, int]]:
     """Return where each target stands, from 0 downwards, and where the word of each verdict does, above its first.
 
     Verdicts fits, fits, tight: targets at −1, −2 and −4, words at 0 and −3.
@@ -175,7 +175,7 @@ def _heights(found: Sequence[Place]) -> tuple[list[int], dict[str, int]]:
     return heights, headings
 
 
-def _add_bars(figure: go.Figure, found: Sequence[Place], heights: Sequence[int], colours: Palette) -> None:
+def _add_bars(figure: go.Figure, found: Sequence[TargetRow], heights: Sequence[int], colours: Palette) -> None:
     fractions = [one.fraction or 0.0 for one in found]
     figure.add_bar(
         orientation="h",
@@ -213,9 +213,9 @@ def _times(plan: Mapping[str, Any]) -> Mapping[str, Any]:
     return stated if isinstance(stated, Mapping) else {}
 
 
-def _place(one: Mapping[str, Any]) -> Place:
+def _place(one: Mapping[str, Any]) -> TargetRow:
     name = text_at(one, "target") or "?"
-    return Place(
+    return TargetRow(
         name=name,
         title=text_at(one, "title") or name,
         verdict=verdict_at(one, "verdict"),
@@ -250,7 +250,7 @@ def _say(
     )
 
 
-def _need(one: Place) -> str:
+def _need(one: TargetRow) -> str:
     """Return need and limit in GiB: `9.77 / 15.75`."""
     return f"{(one.need or 0) / GIB:,.2f} / {(one.limit or 0) / GIB:,.2f}"
 
@@ -262,14 +262,14 @@ def _short(hours: float) -> str:
     return f"{hours * 60:.0f} min" if hours * 60 >= 1 else f"{hours * _HOUR_SECONDS:.0f} s"
 
 
-def _hover(one: Place) -> str:
+def _hover(one: TargetRow) -> str:
     lines = [f"{label(one.title)}: {VERDICTS[one.verdict].symbol} {one.verdict}", label(one.because)]
     return "<br>".join(line for line in lines if line != "?")
 
 
-def _hours(band: Band | None) -> str:
+def _hours(band: Estimate | None) -> str:
     return NOTHING if band is None else f"about {duration(band.likely * _HOUR_SECONDS)}"
 
 
-def _share(band: Band | None) -> str:
+def _share(band: Estimate | None) -> str:
     return NOTHING if band is None else f"{100 * band.likely:.0f} %" if band.likely >= 0.01 else "< 1 %"

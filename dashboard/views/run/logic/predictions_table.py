@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from dashboard.shared.charts.scores_figure import Score
+from dashboard.shared.charts.scores_figure import ItemScore
 from dashboard.shared.tables import arrow
 from dashboard.shared.words.text import glimpse, shortened
 from evidence.bundle.secrets.masking import visible
@@ -103,7 +103,7 @@ def score_rows(eval_summary: Row) -> list[tuple[str, ...]]:
     return rows
 
 
-def scores_of(eval_summary: Row) -> dict[str, list[Score]]:
+def scores_of(eval_summary: Row) -> dict[str, list[ItemScore]]:
     """Return the scores of each group's values, as far as they are stated; under "" that of all items."""
     baseline = _mapping(eval_summary.get("baseline"))
     found = {"": [("all items", eval_summary.get("metrics"), baseline.get("metrics"))]}
@@ -119,16 +119,16 @@ def scores_of(eval_summary: Row) -> dict[str, list[Score]]:
 _LEVELS = {"easy": 1, "medium": 2, "hard": 3}
 
 
-def _score(name: str, metrics: Any, untrained: Any) -> Score | None:
+def _score(name: str, metrics: Any, untrained: Any) -> ItemScore | None:
     exact, before = _mapping(_mapping(metrics).get("exact_match")), _mapping(_mapping(untrained).get("exact_match"))
     value, items = number_at(exact, "value"), number_at(exact, "n")
     if value is None or items is None:
         return None
     low, high = number_at(exact, "interval", "low"), number_at(exact, "interval", "high")
-    return Score(name=name, items=int(items), value=value, low=low, high=high, untrained=number_at(before, "value"))
+    return ItemScore(name=name, items=int(items), value=value, low=low, high=high, untrained=number_at(before, "value"))
 
 
-def headline(score: Score) -> str:
+def headline(score: ItemScore) -> str:
     """Return a score in a sentence, such as `95.0 % of 100 items are right (88.8–97.8 %). Untrained: 0.0 %.`."""
     said = f"{formats.percent(score.value)} of {score.items:,} items are right"
     before = "" if score.untrained is None else f" Untrained: {formats.percent(score.untrained)}."

@@ -37,7 +37,7 @@ def section(run: Run) -> None:
             quiet=[number for number, proof in enumerate(proofs) if not proof.by],
         )
     steps = number_at(run.manifest, "training", "steps_done")
-    subject = repeating.Subject(path=run.path, sha256=sha256, steps=int(steps or 0), name=f"{run.path}")
+    subject = repeating.ReplaySubject(path=run.path, sha256=sha256, steps=int(steps or 0), name=f"{run.path}")
     repeating.show(subject, key=f"repeat {run.path.name}")
 
 

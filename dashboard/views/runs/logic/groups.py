@@ -34,7 +34,7 @@ class Statistics:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group:
+class RunGroup:
     """Runs that agree in one value.
 
     Attributes:
@@ -59,7 +59,7 @@ class Group:
     newest: datetime | None
 
 
-def in_groups(rows: Sequence[Row], key: str) -> list[Group]:
+def in_groups(rows: Sequence[Row], key: str) -> list[RunGroup]:
     """Return the groups that a column makes; the rows of a group stay in order.
 
     Groups of numbers come in the order of the numbers, others the largest first; runs that do not state it come last.
@@ -85,7 +85,7 @@ def group_values(value: object) -> Sequence[str | None]:
     return [None] if value in (None, "") else [str(value)]
 
 
-def _groups(members: Mapping[str | None, Sequence[Row]]) -> list[Group]:
+def _groups(members: Mapping[str | None, Sequence[Row]]) -> list[RunGroup]:
     frame: Any = pd.DataFrame(
         [
             (place, row.summary.mode, row.summary.grade, row.summary.score, row.summary.last_loss)
@@ -108,7 +108,7 @@ def _groups(members: Mapping[str | None, Sequence[Row]]) -> list[Group]:
     losses = used["loss"].agg(["count", "min", "mean", "std"]).reindex(every)
     modes = {place: found.iloc[0] for place, found in used["mode"] if found.nunique(dropna=False) == 1}
     return [
-        Group(
+        RunGroup(
             value=value,
             rows=tuple(rows),
             consistent=sum(row.summary.grade in {"verified", "consistent"} for row in rows),

@@ -43,7 +43,7 @@ Address = Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class View:
+class SavedView:
     """A name and what the address says: values by parameter."""
 
     name: str
@@ -61,7 +61,7 @@ def path_of(root: Path) -> Path:
     return root / FOLDER / FILE
 
 
-def saved_views(root: Path) -> list[View]:
+def saved_views(root: Path) -> list[SavedView]:
     """Return the views of a root by name; none where there is no file.
 
     Raises:
@@ -99,7 +99,9 @@ def save(root: Path, name: str, address: Address) -> None:
         if not _is_bearable(values):
             what = f"Of {key} a view keeps {MOST_VALUES} values of {LONGEST_VALUE:,} characters at most; this has more."
             raise ProblemError([_problem(path_of(root), what, advice=f"Shorten {key} and save again.")])
-    _rewrite(root, lambda views: [*(view for view in views if view.name != name), View(name=name, address=address)])
+    _rewrite(
+        root, lambda views: [*(view for view in views if view.name != name), SavedView(name=name, address=address)]
+    )
 
 
 def rename(root: Path, old: str, new: str) -> None:
@@ -110,8 +112,8 @@ def rename(root: Path, old: str, new: str) -> None:
     """
     new = _named(root, new)
 
-    def renamed(views: Sequence[View]) -> list[View]:
-        moved = [View(name=new, address=view.address) for view in views if view.name == old]
+    def renamed(views: Sequence[SavedView]) -> list[SavedView]:
+        moved = [SavedView(name=new, address=view.address) for view in views if view.name == old]
         return [*(view for view in views if view.name not in {old, new if moved else old}), *moved]
 
     _rewrite(root, renamed)
@@ -126,7 +128,7 @@ def delete(root: Path, name: str) -> None:
     _rewrite(root, lambda views: [view for view in views if view.name != name])
 
 
-def _rewrite(root: Path, change: Callable[[Sequence[View]], list[View]]) -> None:
+def _rewrite(root: Path, change: Callable[[Sequence[SavedView]], list[SavedView]]) -> None:
     path = path_of(root)
     with _writing:
         views = change(saved_views(root))
@@ -156,7 +158,7 @@ def _named(root: Path, name: str) -> str:
     return name
 
 
-def _views(value: Any) -> tuple[list[View], tuple[str, str] | None]:
+def _views(value: Any) -> tuple[list[SavedView], tuple[str, str] | None]:
     """Return the views that a document holds, or where and why it is none."""
     if not isinstance(value, dict) or not isinstance(value.get("views"), list):
         return [], ("", "The file holds no list of views.")
@@ -164,7 +166,7 @@ def _views(value: Any) -> tuple[list[View], tuple[str, str] | None]:
         return [], ("/schema_version", f"The saved views are not of version {VERSION}.")
     if len(value["views"]) > MOST_VIEWS:
         return [], ("/views", f"There are more than {MOST_VIEWS} views.")
-    views: dict[str, View] = {}
+    views: dict[str, SavedView] = {}
     for index, item in enumerate(value["views"]):
         pointer = pointer_to(["views", index])
         if not isinstance(item, dict) or not _is_name(item.get("name")):
@@ -172,7 +174,7 @@ def _views(value: Any) -> tuple[list[View], tuple[str, str] | None]:
         if not _is_address(item.get("address")):
             return [], (pointer, "A view has an invalid address.")
         address = {key: tuple(item["address"][key]) for key in PARAMETERS if key in item["address"]}
-        views[item["name"]] = View(name=item["name"], address=address)
+        views[item["name"]] = SavedView(name=item["name"], address=address)
     return list(views.values()), None
 
 

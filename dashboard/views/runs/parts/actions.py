@@ -17,7 +17,7 @@ from dashboard.shared.tables import runs_table
 from dashboard.shared.tables.run_rows import Row
 from dashboard.views.runs.parts import check_dialog, keys
 from dashboard.views.runs.parts.grid import clear
-from evidence.run.notes import Change, change_notes
+from evidence.run.notes import NotesEdit, change_notes
 from schemas.problems.problem import ProblemError
 from schemas.problems.words import counted
 
@@ -130,7 +130,7 @@ def _archiving(picked: Sequence[Row]) -> None:
 def _archive(runs: Sequence[Path], *, archive: bool) -> bool:
     """Archive or restore runs; where that cannot be done, say why and return False."""
     try:
-        change_notes(runs, Change(archive=archive), datetime.now(UTC))
+        change_notes(runs, NotesEdit(archive=archive), datetime.now(UTC))
     except ProblemError as error:
         problems.show(error.problems)
         return False

@@ -12,7 +12,7 @@ from dashboard.shared.session.reading import reader_zone
 from dashboard.shared.tables.query import condition_text
 from dashboard.shared.tables.run_rows import Row
 from dashboard.shared.tables.runs_table import column_of, shown_text
-from dashboard.views.runs.logic.groups import Group, Statistics, in_groups
+from dashboard.views.runs.logic.groups import RunGroup, Statistics, in_groups
 from schemas.problems import formats
 from schemas.problems.words import counted
 
@@ -55,7 +55,7 @@ def show(rows: Sequence[Row], key: str) -> list[Row]:
     return list(dict.fromkeys(row for group in groups for row in group.rows))
 
 
-def _line(group: Group, zone: tzinfo) -> list[str]:
+def _line(group: RunGroup, zone: tzinfo) -> list[str]:
     newest = formats.NOTHING if group.newest is None else f"{group.newest.astimezone(zone):%Y-%m-%d %H:%M}"
     return [
         _name(group),
@@ -75,7 +75,7 @@ def _mean(found: Statistics, write: Callable[[float | None], str]) -> str:
     return write(found.mean) + (f" ± {write(found.spread)}" if found.spread is not None else "")
 
 
-def _name(group: Group) -> str:
+def _name(group: RunGroup) -> str:
     return formats.NOTHING if group.value is None else shown_text(group.value)
 
 

@@ -13,7 +13,7 @@ from dashboard.shared.session import state
 from dashboard.shared.tables.run_rows import Listing
 from dashboard.shared.tables.runs_table import BY_KEY, FIRST_CHOICE, GROUP_FIELDS, SORT_FIELDS
 from dashboard.views.runs.logic import saved_views
-from dashboard.views.runs.logic.saved_views import PARAMETERS, View
+from dashboard.views.runs.logic.saved_views import PARAMETERS, SavedView
 from schemas.problems.problem import ProblemError
 
 _ASKED = "view to apply"
@@ -65,7 +65,7 @@ def apply_chosen(listing: Listing) -> bool:
     Returns:
         Whether one was chosen. Streamlit complains of a widget that is set so and has a first value of its own.
     """
-    view: View | None = st.session_state.pop(_ASKED, None)
+    view: SavedView | None = st.session_state.pop(_ASKED, None)
     if view is None:
         return False
     named = [*listing.settings, *listing.figures]
@@ -87,7 +87,7 @@ def _known(values: Sequence[str], options: Sequence[str]) -> list[str]:
     return [value for value in dict.fromkeys(values) if value in allowed]
 
 
-def _ask_for(views: Sequence[View]) -> None:
+def _ask_for(views: Sequence[SavedView]) -> None:
     name = st.session_state.get(_CHOSEN)
     st.session_state[_ASKED] = next((view for view in views if view.name == name), None)
     st.session_state[_NAME] = name or ""
@@ -143,4 +143,4 @@ def _address() -> dict[str, tuple[str, ...]]:
 
 def _link() -> str:
     here = urlsplit(st.context.url or "")
-    return urlunsplit(here._replace(path=here.path or "/", query="")) + View(name="", address=_address()).link
+    return urlunsplit(here._replace(path=here.path or "/", query="")) + SavedView(name="", address=_address()).link

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from dashboard.shared.charts.bands import band
-from dashboard.shared.charts.curves import Plot, View, plot
+from dashboard.shared.charts.curves import CurveOptions, Plot, plot
 from dashboard.shared.charts.echarts import Drawing, drawing
-from dashboard.shared.charts.line import DASHES, DOUBTFUL, Line, Mark, curves_csv
+from dashboard.shared.charts.line import DASHES, DOUBTFUL, Mark, RunLine, curves_csv
 from dashboard.shared.reading.series import Series
 from schemas.catalog.row_fields import number_names
 
@@ -26,12 +26,12 @@ def series(steps: int, **columns: np.ndarray) -> Series:
     return Series(columns=every | columns, unread=0)
 
 
-def line(name: str, read: Series, **more) -> Line:
-    return Line(name=name, series=read, colour="#123456", **more)
+def line(name: str, read: Series, **more) -> RunLine:
+    return RunLine(name=name, series=read, colour="#123456", **more)
 
 
-def drawn_of(*lines: Line, **view) -> tuple[Plot, Drawing]:
-    plotted = plot(lines, View(**view))
+def drawn_of(*lines: RunLine, **view) -> tuple[Plot, Drawing]:
+    plotted = plot(lines, CurveOptions(**view))
     return plotted, drawing(plotted)
 
 
@@ -212,7 +212,7 @@ def test_a_wide_window_has_two_columns_as_high_as_one_and_a_phone_no_words_besid
 
 
 def test_the_drawing_says_what_it_is_and_for_print_its_ground_is_white() -> None:
-    plotted = plot([line("a", series(3, loss=np.ones(3)))], View())
+    plotted = plot([line("a", series(3, loss=np.ones(3)))], CurveOptions())
     screen, paper = drawing(plotted, title="a"), drawing(plotted, title="a", ink="#333", paper="#ffffff")
     assert screen.option["title"][-1]["text"] == "a"
     assert "backgroundColor" not in screen.option

@@ -8,7 +8,7 @@ import pytest
 from dashboard.shared.charts import foreign_run
 from dashboard.shared.reading.series import Series
 from evidence.records.theirs import read_foreign
-from foreign.readers.statement import Source
+from foreign.readers.statement import Citation
 from foreign.readers.view import FileReading, ForeignRun, MetricRow
 
 CASES = Path(__file__).parents[3] / "cases" / "foreign"
@@ -61,7 +61,7 @@ def test_losses_of_evaluations_come_in_the_order_of_their_steps_and_once_for_eac
 
 def test_an_evaluation_of_another_file_or_stage_is_not_drawn_on_a_curve() -> None:
     def row(file: str, stage: int, **values: float) -> MetricRow:
-        return MetricRow(values=dict(values), source=Source(file=file, line=1), stage=stage)
+        return MetricRow(values=dict(values), source=Citation(file=file, line=1), stage=stage)
 
     metrics = [row("a.log", 2, step=2, eval_loss=8.0)]
     metrics += [row("b.log", 1, step=1, loss=2.0), row("b.log", 1, step=1, eval_loss=9.0)]

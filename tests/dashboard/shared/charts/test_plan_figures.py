@@ -86,10 +86,10 @@ def test_a_session_is_stacked_and_its_limits_are_drawn_where_they_are_near() -> 
 
 
 def test_a_run_that_takes_little_of_its_session_has_its_parts_enlarged_above_the_limits() -> None:
-    whole = plan_time.Band(low=300, likely=600, high=1200)
+    whole = plan_time.Estimate(low=300, likely=600, high=1200)
     found = [
-        plan_time.Part(name="install", seconds=whole, because=""),
-        plan_time.Part(name="train", seconds=whole, because=""),
+        plan_time.TimePart(name="install", seconds=whole, because=""),
+        plan_time.TimePart(name="train", seconds=whole, because=""),
     ]
     figure = session(found, [plan_time.Limit(name="session", seconds=32400)], LIGHT).to_plotly_json()
     install, train, run, band = figure["data"]
@@ -103,7 +103,7 @@ def test_a_run_that_takes_little_of_its_session_has_its_parts_enlarged_above_the
 
 
 def test_what_is_a_sliver_of_a_session_is_drawn_without_its_limit() -> None:
-    found = [plan_time.Part(name="train", seconds=plan_time.Band(low=1, likely=2, high=4), because="")]
+    found = [plan_time.TimePart(name="train", seconds=plan_time.Estimate(low=1, likely=2, high=4), because="")]
     figure = session(found, [plan_time.Limit(name="session", seconds=32400)], LIGHT).to_plotly_json()
     assert "shapes" not in figure["layout"]
     assert figure["layout"]["xaxis"]["title"]["text"] == "seconds"
@@ -117,6 +117,6 @@ def test_what_is_no_band_is_none(bad: object) -> None:
 
 
 def test_a_share_is_said_with_its_band() -> None:
-    share = plan_time.Band(low=0.29, likely=0.58, high=1.16)
+    share = plan_time.Estimate(low=0.29, likely=0.58, high=1.16)
     assert plan_time.share_in_words(share, "session", 32400) == "58 % of a session of 9 h (29 to 116 %)"
     assert plan_time.share_in_words(None, "week", 1.0) == ""

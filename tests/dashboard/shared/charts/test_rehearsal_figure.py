@@ -6,30 +6,32 @@ import pytest
 
 from dashboard.shared.charts.plan_figures import DARK, LIGHT, Palette
 from dashboard.shared.charts.rehearsal_figure import draw, said
-from evidence.compare.rehearsal import Figure, Value
+from evidence.compare.rehearsal import RehearsedFigure, Value
 
 FIGURES = (
-    Figure(
+    RehearsedFigure(
         name="number types",
         band="must agree",
         smoke=Value(number=None, text="float32"),
         full=Value(number=None, text="float32"),
         agrees=True,
     ),
-    Figure(
+    RehearsedFigure(
         name="parameters",
         band="must agree",
         smoke=Value(number=5.0, text="5"),
         full=Value(number=20.0, text="<b>20</b>"),
         agrees=False,
     ),
-    Figure(
+    RehearsedFigure(
         name="memory",
         band="should scale",
         smoke=Value(number=30.0, text="30 B", planned=(20.0, 40.0)),
         full=Value(number=10.0, text="10 B", planned=(9.0, 12.0)),
     ),
-    Figure(name="score", band="may differ", smoke=Value(number=0.0, text="0 %"), full=Value(number=0.9, text="90 %")),
+    RehearsedFigure(
+        name="score", band="may differ", smoke=Value(number=0.0, text="0 %"), full=Value(number=0.9, text="90 %")
+    ),
 )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dashboard.shared.charts.repeat_strip import VERDICTS, Part, parts_of, parts_so_far, said, strip
+from dashboard.shared.charts.repeat_strip import VERDICTS, StripPart, parts_of, parts_so_far, said, strip
 
 PLANNED = {
     "event": "planned",
@@ -14,7 +14,7 @@ PLANNED = {
 }
 
 
-def widths(parts: list[Part]) -> list[tuple[int, int, str]]:
+def widths(parts: list[StripPart]) -> list[tuple[int, int, str]]:
     return [(part.first_step, part.last_step, part.verdict) for part in parts]
 
 
@@ -38,7 +38,7 @@ def test_a_part_is_under_way_and_then_ends() -> None:
     events.append(
         {"event": "segment", "first_step": 0, "last_step": 5, "verdict": "different", "difference": "Step 4."}
     )
-    assert parts_so_far(events, steps=30)[1] == Part(
+    assert parts_so_far(events, steps=30)[1] == StripPart(
         first_step=0, last_step=5, verdict="different", difference="Step 4."
     )
 
@@ -52,14 +52,14 @@ def test_a_receipt_gives_the_same_parts_and_anything_else_none() -> None:
 
 def test_the_strip_says_in_words_what_it_shows_and_no_text_of_a_run_is_html() -> None:
     parts = [
-        Part(first_step=0, last_step=0, verdict="identical"),
-        Part(first_step=0, last_step=1200, verdict="different", difference="<b>Step 3"),
+        StripPart(first_step=0, last_step=0, verdict="identical"),
+        StripPart(first_step=0, last_step=1200, verdict="different", difference="<b>Step 3"),
     ]
     html = strip(parts)
     assert 'aria-label="start weights: identical; steps 1 to 1,200: different. &lt;b&gt;Step 3"' in html
     assert "<b>" not in html
     assert "flex-grow:1200" in html
-    assert said(Part(first_step=7, last_step=7, verdict="identical")) == "state after step 7: identical"
+    assert said(StripPart(first_step=7, last_step=7, verdict="identical")) == "state after step 7: identical"
 
 
 def test_no_two_verdicts_share_a_symbol() -> None:

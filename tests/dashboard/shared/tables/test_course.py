@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dashboard.shared.tables.course import Told, course
+from dashboard.shared.tables.course import RunProgress, course
 
 LATER = {"run_started": 120.0, "compiled": 120.5}
 TRAINED = {**LATER, "trained": 124.5}
@@ -24,7 +24,7 @@ TRAINED = {**LATER, "trained": 124.5}
     ],
 )
 def test_before_its_folder_the_job_says_where_a_run_is(told: dict[str, Any], said: str) -> None:
-    found = course(Told(queued=100.0, events={}, status="running", **told), 117.0)
+    found = course(RunProgress(queued=100.0, events={}, status="running", **told), 117.0)
     assert " | ".join(f"{stage.name}: {stage.said}" for stage in found[:3]) == said
     assert [stage.state for stage in found[3:]] == ["ahead"] * 3
 
@@ -50,17 +50,17 @@ def test_before_its_folder_the_job_says_where_a_run_is(told: dict[str, Any], sai
 )
 def test_in_its_folder_the_log_says_where_a_run_is(told: dict[str, Any], said: str) -> None:
     whole = {"queued": 100.0, "started": 101.0, "compile_seconds": 11.5, "steps": (1, 2), "status": "running", **told}
-    found = course(Told(**whole), 130.5)
+    found = course(RunProgress(**whole), 130.5)
     assert " | ".join(f"{stage.name}: {stage.said}" for stage in found[2:]) == said
     assert [stage.said for stage in found[:2]] == ["1 s", "8 s"], "120 - 11.5 - 101 is 7.5 s of loading"
 
 
 def test_a_run_of_a_terminal_has_no_queue_and_one_that_was_cancelled_there_never_loaded() -> None:
-    assert [stage.name for stage in course(Told(events=LATER, status="running"), 121.0)] == [
+    assert [stage.name for stage in course(RunProgress(events=LATER, status="running"), 121.0)] == [
         "compiling",
         "training",
         "evaluating",
         "sealed",
     ]
-    found = course(Told(queued=100.0, events={}, status="cancelled"), 110.0)
+    found = course(RunProgress(queued=100.0, events={}, status="cancelled"), 110.0)
     assert [(stage.name, stage.said) for stage in found[:2]] == [("waiting", "cancelled"), ("loading", "left out")]

@@ -23,7 +23,7 @@ from dashboard.shared.tables.run_rows import Row, RowCache, row_of
 from dashboard.shared.tables.runs_table import column_of
 from dashboard.views.runs.logic.order import PAGE_ROWS, in_order, page_of
 from evidence.index.runs import RunSummary, index_runs
-from evidence.run.notes import Change, change_notes
+from evidence.run.notes import NotesEdit, change_notes
 
 
 def summary(name: str, **fields: Any) -> RunSummary:
@@ -44,7 +44,7 @@ def columns(*keys: str, rows: Sequence[Row] = ()) -> list[runs_table.Column]:
 
 def test_a_row_for_each_run_with_numbers_as_numbers(tmp_path: Path) -> None:
     folder = write_run(tmp_path, "alpha", steps=30, items=10, correct=1.0)
-    change_notes([folder], Change(add=("baseline",), note="odd"), datetime.now(UTC))
+    change_notes([folder], NotesEdit(add=("baseline",), note="odd"), datetime.now(UTC))
     (row,) = rows_of(*index_runs(tmp_path))
     found = [row.get(key) for key in ("run", "grade", "mode", "steps", "score", "tag", "note", "archived")]
     assert found == ["alpha", "consistent", "full", 30, 1.0, ("baseline",), "odd", "no"]
@@ -149,7 +149,7 @@ def test_names_that_nobody_could_ask_for_are_no_columns() -> None:
 
 def test_the_csv_of_hostile_runs_has_no_formula(tmp_path: Path) -> None:
     (tmp_path / "=cmd|'x'!A1").mkdir()
-    change_notes([tmp_path / "=cmd|'x'!A1"], Change(add=("+1", "@x"), note="-1+1\n=2"), datetime.now(UTC))
+    change_notes([tmp_path / "=cmd|'x'!A1"], NotesEdit(add=("+1", "@x"), note="-1+1\n=2"), datetime.now(UTC))
     rows = rows_of(*index_runs(tmp_path))
     text = runs_table.as_csv(rows, columns("run", "grade", "curve", "tag", "note")).decode()
     cells = list(csv.reader(io.StringIO(text)))

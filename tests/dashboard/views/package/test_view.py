@@ -147,7 +147,7 @@ def test_what_is_built_is_not_replaced_without_a_word_and_verified_once(
 ) -> None:
     verified: list[Path] = []
 
-    def counted(path: Path) -> verify.Verdict:
+    def counted(path: Path) -> verify.BundleVerdict:
         verified.append(path)
         return verify_bundle(path)
 
@@ -233,7 +233,7 @@ def test_an_uploaded_bundle_that_is_too_large_for_the_memory_is_for_the_command_
 def test_an_uploaded_bundle_is_verified_once(opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     verified: list[bytes] = []
 
-    def counted(content: bytes, name: str) -> verify.Verdict:
+    def counted(content: bytes, name: str) -> verify.BundleVerdict:
         verified.append(content)
         return bundles_of_strangers(content, name)
 

@@ -14,7 +14,7 @@ from dashboard.shared.config import configs, form
 from dashboard.shared.parts import asking
 from dashboard.shared.session import state
 from launch import own_targets, planning
-from launch.asking import Asked
+from launch.asking import PlanRequest
 
 ON = ("--on", "kaggle-tpu-v5e-8")
 OWN = Path(__file__).parents[3] / "cases" / "documents" / "valid" / "target.own_gpu.yaml"
@@ -103,7 +103,7 @@ def test_one_that_runs_says_how_far_it_is_and_can_be_cancelled(
     opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cancelled: list[tuple[str, ...]] = []
-    running = Asked(state="running", output="t4: compiling 3 of 18 layers", seconds=42.0)
+    running = PlanRequest(state="running", output="t4: compiling 3 of 18 layers", seconds=42.0)
     monkeypatch.setattr(planning, "planning", lambda root, config, options=(): running)
     monkeypatch.setattr(planning, "cancel", lambda root, config, options=(): cancelled.append(tuple(options)))
     app = opened(state.PLAN, source="tiny.yaml")
@@ -187,9 +187,9 @@ def test_one_question_is_asked_at_a_time_and_none_behind_one_that_failed() -> No
 
 
 def test_what_a_surer_answer_says_too_is_not_asked() -> None:
-    quick = asking.Question(options=("--quick",), said="", before=())
-    sure = asking.Question(options=(), said="")
-    answered = {(): Asked(state="answered"), ("--quick",): Asked(state="none")}
+    quick = asking.PlanQuestion(options=("--quick",), said="", before=())
+    sure = asking.PlanQuestion(options=(), said="")
+    answered = {(): PlanRequest(state="answered"), ("--quick",): PlanRequest(state="none")}
     assert asking.open_questions([quick, sure], answered) == [sure]
 
 

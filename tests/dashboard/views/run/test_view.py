@@ -18,14 +18,14 @@ from changed_schema import changed_schema, with_row_field
 from pages import Open, labels, press, said
 from synthetic import STARTED, write_rows, write_run
 
-from dashboard.shared.charts.line import Line, curves_csv
+from dashboard.shared.charts.line import RunLine, curves_csv
 from dashboard.shared.reading.series import Tail
 from dashboard.shared.session import state
 from evidence.index.runs import index_runs
 from evidence.records.importing import import_run
 from evidence.run.layout import FIRST_EXAMPLES, LOG, MANIFEST, METRICS, PLAN, PREDICTIONS
 from evidence.run.lock import RunLock
-from evidence.run.notes import Change, change_notes
+from evidence.run.notes import NotesEdit, change_notes
 from launch.jobs.folder import enqueue, mark_started, new_job_folder, read_job
 from launch.jobs.process import started_now
 
@@ -308,7 +308,7 @@ def test_the_head_says_why_a_run_ended_and_what_was_noted(opened: Open, root: Pa
     failed = write_run(root, "alpha", status="failed")
     why = "The loss at step 13 is not finite: *NaN*."
     change(failed / MANIFEST, exit={"code": 4, "error": "non_finite_loss", "message": why})
-    change_notes([failed], Change(add=("baseline",), note="Seed <3> was unlucky."), datetime.now(UTC))
+    change_notes([failed], NotesEdit(add=("baseline",), note="Seed <3> was unlucky."), datetime.now(UTC))
     app = opened(state.RUN, run="alpha")
     assert f"It ended: {why}" in said(app)
     assert "Tags: baseline" in said(app)
@@ -372,7 +372,7 @@ def test_a_field_that_an_objective_adds_to_the_schema_is_drawn_and_taken_as_csv(
         app = opened(state.RUN, run="alpha")
         drawn = options(app)
         without = options(opened(state.RUN, run="beta"))
-        text = curves_csv([Line(name="alpha", series=Tail(folder / METRICS).series(), colour="")])
+        text = curves_csv([RunLine(name="alpha", series=Tail(folder / METRICS).series(), colour="")])
     assert "Mean reward (points)" in [title["text"] for title in drawn["title"]]
     assert text.splitlines()[0].endswith(",reward_mean")
     assert text.splitlines()[2].endswith(",0.01")

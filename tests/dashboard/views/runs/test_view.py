@@ -16,7 +16,7 @@ from synthetic import STARTED, write_run
 
 from dashboard.shared.session.state import RUNS
 from dashboard.views.runs.logic import order, saved_views
-from evidence.run.notes import Change, change_notes, read_notes
+from evidence.run.notes import NotesEdit, change_notes, read_notes
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 HOSTILE = "<img src=x onerror=alert(1)> **b** :red[c] [d](javascript:e) =1+1"
@@ -116,7 +116,7 @@ def test_archived_runs_are_hidden_counted_and_come_back(opened: Open, three: Pat
 
 
 def test_archiving_is_undone_where_it_was_done_and_only_what_it_did(opened: Open, three: Path) -> None:
-    change_notes([three / "gamma"], Change(archive=True), NOW)
+    change_notes([three / "gamma"], NotesEdit(archive=True), NOW)
     app = press(chosen(opened(RUNS, archived="true"), ["beta", "gamma"]), "Archive")
     assert "1 run archived; 3 of 3 shown." in said(app)
     app = press(app, "Undo")
@@ -142,7 +142,7 @@ def test_on_a_phone_names_leave_room_for_what_is_beside_them(
 
 
 def test_tags_and_notes_are_columns_and_fields_and_never_more_than_text(opened: Open, three: Path) -> None:
-    change_notes([three / "alpha", three / "beta"], Change(add=("baseline", "good"), note=HOSTILE), NOW)
+    change_notes([three / "alpha", three / "beta"], NotesEdit(add=("baseline", "good"), note=HOSTILE), NOW)
     app = opened(RUNS, q="tag:baseline note:onerror", columns=["tag", "note", "grade"])
     table = app.dataframe[0].value
     assert table["note"].tolist() == [HOSTILE, HOSTILE]
@@ -162,8 +162,8 @@ def alpha_and_beta() -> None:
 
 @pytest.mark.usefixtures("opened")
 def test_tags_and_notes_of_several_runs_are_changed_at_once(three: Path) -> None:
-    change_notes([three / "alpha", three / "beta"], Change(add=("old", "kept"), note="of both"), NOW)
-    change_notes([three / "beta"], Change(note="of beta"), NOW)
+    change_notes([three / "alpha", three / "beta"], NotesEdit(add=("old", "kept"), note="of both"), NOW)
+    change_notes([three / "beta"], NotesEdit(note="of beta"), NOW)
     app = AppTest.from_function(alpha_and_beta).run()
     assert "All of them have: old, kept." in said(app)
     app.text_input[0].set_value("new")

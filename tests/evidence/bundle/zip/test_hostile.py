@@ -11,7 +11,7 @@ import pytest
 from hostile_zips import CASES, FOLDER, Part, raw_zip
 
 from evidence.bundle.verify import verify_bundle
-from evidence.bundle.zip.hostile import Limits, harmless_entries
+from evidence.bundle.zip.hostile import ArchiveLimits, harmless_entries
 from schemas.problems.render import as_text
 
 TEXTS = Path(__file__).parents[3] / "cases" / "zips"
@@ -94,12 +94,12 @@ def test_zip64_is_read():
 
 
 def test_limits_are_the_callers():
-    _, problems = harmless_entries(archive_of(a=bytes(100_000)), Limits(ratio=2, ratio_floor_bytes=10))
+    _, problems = harmless_entries(archive_of(a=bytes(100_000)), ArchiveLimits(ratio=2, ratio_floor_bytes=10))
     assert [problem.code for problem in problems] == ["TP812"]
-    _, problems = harmless_entries(archive_of(a=b"1", b=b"2"), Limits(entries=1))
+    _, problems = harmless_entries(archive_of(a=b"1", b=b"2"), ArchiveLimits(entries=1))
     assert [problem.code for problem in problems] == ["TP813"]
 
 
 def test_more_than_a_bundle_may_hold_is_refused_by_its_total():
-    _, problems = harmless_entries(archive_of(a=bytes(600), b=bytes(600)), Limits(total_bytes=1000))
+    _, problems = harmless_entries(archive_of(a=bytes(600), b=bytes(600)), ArchiveLimits(total_bytes=1000))
     assert [(problem.code, problem.what) for problem in problems] == [("TP812", "The archive declares 1,200 bytes.")]

@@ -10,12 +10,14 @@ from typing import Any
 import psutil
 import pytest
 
-from trainer.config.tree import Batch, Config, Data, Model
+from trainer.config.tree import BatchConfig, Config, DataConfig, ModelConfig
 from trainer.planning.compile import ahead
 from trainer.planning.compile.ahead import V5E_1, Compiler, CompilerError, Question, compile_ahead
 
 CONFIG = Config(
-    model=Model(name="tiny-gpt2", weights="random"), data=Data(max_length=32), batch=Batch(microbatch_size=2)
+    model=ModelConfig(name="tiny-gpt2", weights="random"),
+    data=DataConfig(max_length=32),
+    batch=BatchConfig(microbatch_size=2),
 )
 NEWER = (
     "RESOURCE_EXHAUSTED: E1000: CompileTimeHbmOom: Ran out of memory on HBM, the total memory required for HLO "

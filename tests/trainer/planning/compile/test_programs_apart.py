@@ -6,7 +6,15 @@ from typing import Any
 import jax
 import pytest
 
-from trainer.config.tree import Batch, Config, Data, Evaluation, Limits, Model, Optimizer
+from trainer.config.tree import (
+    BatchConfig,
+    Config,
+    DataConfig,
+    EvaluationConfig,
+    LimitsConfig,
+    ModelConfig,
+    OptimizerConfig,
+)
 from trainer.data.prompts import Asked
 from trainer.loop.mesh import build_mesh
 from trainer.loop.program import programs_of
@@ -16,13 +24,13 @@ from trainer.model.files.known import planned_source
 from trainer.objectives import objective_of
 from trainer.planning.compile.cache import NO_PART_OF
 
-BASE = Config(model=Model(name="demo"), data=Data(max_length=32), batch=Batch(microbatch_size=2))
+BASE = Config(model=ModelConfig(name="demo"), data=DataConfig(max_length=32), batch=BatchConfig(microbatch_size=2))
 OTHERS: dict[str, Any] = {
-    "batch": Batch(microbatch_size=4, accumulation_steps=2),
-    "data": Data(max_length=64, packing=True),
-    "evaluation": Evaluation(batch_size=1, max_new_tokens=4),
-    "limits": Limits(steps=7),
-    "optimizer": Optimizer(name="adafactor"),
+    "batch": BatchConfig(microbatch_size=4, accumulation_steps=2),
+    "data": DataConfig(max_length=64, packing=True),
+    "evaluation": EvaluationConfig(batch_size=1, max_new_tokens=4),
+    "limits": LimitsConfig(steps=7),
+    "optimizer": OptimizerConfig(name="adafactor"),
 }
 
 

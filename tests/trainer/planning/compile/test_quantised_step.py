@@ -7,7 +7,7 @@ import pytest
 from model_folders import llama_folder
 
 from evidence.targets.table import target_of
-from trainer.config.tree import Batch, Config, Data, Method, Model, Precision
+from trainer.config.tree import BatchConfig, Config, DataConfig, MethodConfig, ModelConfig, PrecisionConfig
 from trainer.planning.compile.ahead import V5E_1, compile_ahead
 from trainer.planning.compile.buffers import ProgramMemory
 from trainer.planning.compile.machines import Machine, machine_of
@@ -23,11 +23,11 @@ def memory_of(base: Any, dtype: Any, machine: Machine, folder: Path, *, layers: 
     """Return what a step over few tokens needs: what is large in it are kernels."""
     llama = llama_folder(folder, layers=layers, embed=EMBED, mlp=MLP, vocab=VOCAB)
     config = Config(
-        model=Model(name=llama, weights="random"),
-        data=Data(max_length=128),
-        method=Method(kind="lora", base=base, rank=RANK),
-        batch=Batch(microbatch_size=1),
-        precision=Precision(params=dtype, compute=dtype),
+        model=ModelConfig(name=llama, weights="random"),
+        data=DataConfig(max_length=128),
+        method=MethodConfig(kind="lora", base=base, rank=RANK),
+        batch=BatchConfig(microbatch_size=1),
+        precision=PrecisionConfig(params=dtype, compute=dtype),
     )
     memory = compile_ahead("train", config, machine).memory
     assert memory is not None

@@ -11,12 +11,12 @@ from synthetic import write_run
 from dashboard.shared.charts.plan_figures import LIGHT
 from dashboard.views.compare.logic import strip, tables
 from evidence.compare.comparison import compare_runs
-from evidence.compare.verdict import Verdict, verdicts
+from evidence.compare.verdict import PairVerdict, verdicts
 from evidence.records.ours import read_run
 
 
 @pytest.fixture
-def found(tmp_path: Path) -> tuple[Verdict, ...]:
+def found(tmp_path: Path) -> tuple[PairVerdict, ...]:
     names = {"first": 0.5, "better": 1.0, "worse": 0.0, "unevaluated": 0.0}
     folders = [
         write_run(tmp_path, name, correct=correct, items=0 if name == "unevaluated" else 60)
@@ -25,7 +25,9 @@ def found(tmp_path: Path) -> tuple[Verdict, ...]:
     return verdicts(compare_runs([read_run(folder) for folder in folders]))
 
 
-def test_each_dot_is_at_its_difference_with_its_interval_and_what_cannot_be_seen(found: tuple[Verdict, ...]) -> None:
+def test_each_dot_is_at_its_difference_with_its_interval_and_what_cannot_be_seen(
+    found: tuple[PairVerdict, ...],
+) -> None:
     picture = strip.draw(found, LIGHT)
     scores = [verdict.pair.score for verdict in found if verdict.pair.score]
     assert len(picture.data) == len(scores) == 2
@@ -41,7 +43,7 @@ def test_each_dot_is_at_its_difference_with_its_interval_and_what_cannot_be_seen
     assert high > max(abs(value) for score in scores for value in (100 * score.low, 100 * score.high))
 
 
-def test_words_are_written_beside_their_dots_and_names_hold_no_markup(found: tuple[Verdict, ...]) -> None:
+def test_words_are_written_beside_their_dots_and_names_hold_no_markup(found: tuple[PairVerdict, ...]) -> None:
     renamed = [replace(one, pair=replace(one.pair, first="<b>first")) for one in found]
     picture = strip.draw(renamed, LIGHT)
     assert [note.text for note in picture.layout.annotations] == ["<b>better</b>  ▲ better", "<b>worse</b>  ▼ worse"]
@@ -49,7 +51,7 @@ def test_words_are_written_beside_their_dots_and_names_hold_no_markup(found: tup
     assert [dot.marker.color for dot in picture.data] == [LIGHT.tones["good"], LIGHT.tones["bad"]]
 
 
-def test_a_run_that_contradicts_itself_is_hollow_and_grey(found: tuple[Verdict, ...]) -> None:
+def test_a_run_that_contradicts_itself_is_hollow_and_grey(found: tuple[PairVerdict, ...]) -> None:
     sound, doubtful = strip.draw(found, LIGHT, doubtful=["worse"]).data
     assert (sound.marker.symbol, doubtful.marker.symbol) == ("circle", "circle-open")
     assert doubtful.marker.color == LIGHT.tones["quiet"]

@@ -9,7 +9,7 @@ from synthetic import write_run
 
 from dashboard.shared.charts import scores_figure
 from dashboard.shared.charts.plan_figures import LIGHT
-from dashboard.shared.charts.scores_figure import Score
+from dashboard.shared.charts.scores_figure import ItemScore
 from dashboard.views.run.logic import predictions_table
 from evidence.records.ours import read_run
 
@@ -70,8 +70,8 @@ def test_the_scores_of_each_group_as_a_picture(tmp_path: Path) -> None:
 
 
 def test_a_dot_its_interval_and_the_untrained_dot_lie_where_the_scores_are() -> None:
-    half = Score(name="<b>", items=10, value=0.5, low=0.25, high=0.875, untrained=0.125)
-    bare = Score(name="bare", items=1, value=1.0, low=None, high=None, untrained=None)
+    half = ItemScore(name="<b>", items=10, value=0.5, low=0.25, high=0.875, untrained=0.125)
+    bare = ItemScore(name="bare", items=1, value=1.0, low=None, high=None, untrained=None)
     untrained, ours = scores_figure.draw([half, bare], LIGHT, overall=0.6, chosen=["bare"]).data
     assert (list(ours.x), list(ours.y), list(ours.customdata)) == ([50.0, 100.0], [1, 0], ["<b>", "bare"])
     assert (list(ours.error_x.arrayminus), list(ours.error_x.array)) == ([25.0, 0.0], [37.5, 0.0])

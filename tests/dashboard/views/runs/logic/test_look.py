@@ -10,7 +10,7 @@ from synthetic import STARTED, write_run
 from dashboard.shared.tables.run_rows import Listing, RowCache
 from dashboard.views.runs.logic.look import Look, filtered, news
 from evidence.index.runs import RunSummary, index_runs
-from evidence.run.notes import Change, change_notes
+from evidence.run.notes import NotesEdit, change_notes
 
 
 @pytest.fixture(scope="module")
@@ -18,8 +18,8 @@ def listing(tmp_path_factory: pytest.TempPathFactory) -> Listing:
     root: Path = tmp_path_factory.mktemp("runs")
     for number, name in enumerate(("alpha", "beta", "gamma")):
         write_run(root, name, steps=10 * (number + 1), seed=number, mode="smoke" if name == "gamma" else "full")
-    change_notes([root / "beta", root / "gamma"], Change(add=("baseline",)), STARTED)
-    change_notes([root / "beta"], Change(archive=True), STARTED)
+    change_notes([root / "beta", root / "gamma"], NotesEdit(add=("baseline",)), STARTED)
+    change_notes([root / "beta"], NotesEdit(archive=True), STARTED)
     return RowCache().listing(index_runs(root))
 
 

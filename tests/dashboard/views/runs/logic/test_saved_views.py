@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.views.runs.logic.saved_views import MOST_VIEWS, View, delete, path_of, rename, save, saved_views
+from dashboard.views.runs.logic.saved_views import MOST_VIEWS, SavedView, delete, path_of, rename, save, saved_views
 from schemas.problems.problem import ProblemError
 
 ADDRESS = {"q": ("grade:consistent loss<1.2",), "columns": ("loss", "optimizer.learning_rate"), "archived": ("true",)}
@@ -21,7 +21,10 @@ def test_views_are_kept_replaced_renamed_and_deleted(tmp_path: Path) -> None:
     assert saved_views(tmp_path) == []
     save(tmp_path, "  best   of gemma ", ADDRESS)
     save(tmp_path, "All", {})
-    assert saved_views(tmp_path) == [View(name="All", address={}), View(name="best of gemma", address=ADDRESS)]
+    assert saved_views(tmp_path) == [
+        SavedView(name="All", address={}),
+        SavedView(name="best of gemma", address=ADDRESS),
+    ]
     save(tmp_path, "All", {"sort": ("loss",)})
     assert saved_views(tmp_path)[0].address == {"sort": ("loss",)}
     rename(tmp_path, "All", "by loss")
@@ -33,8 +36,8 @@ def test_views_are_kept_replaced_renamed_and_deleted(tmp_path: Path) -> None:
 
 
 def test_the_link_of_a_view_is_an_address() -> None:
-    assert View(name="", address={}).link == ""
-    link = View(name="", address=ADDRESS).link
+    assert SavedView(name="", address={}).link == ""
+    link = SavedView(name="", address=ADDRESS).link
     assert link == "?q=grade%3Aconsistent+loss%3C1.2&columns=loss&columns=optimizer.learning_rate&archived=true"
 
 
