@@ -15,9 +15,7 @@ from tasks import task_of
 from evidence.judge.judgement import report_of
 from evidence.records.ours import read_run
 from evidence.run import layout
-from trainer.config.tree import Config, LimitsConfig
-from trainer.config.tree import MethodConfig as MethodGroup
-from trainer.config.tree import ObjectiveConfig as ObjectiveGroup
+from trainer.config.tree import Config, LimitsConfig, MethodConfig, ObjectiveConfig
 from trainer.export_run import export_run
 from trainer.loop.initial import restored_state
 from trainer.methods import METHODS
@@ -73,7 +71,7 @@ def test_a_method_of_ten_lines_runs_resumes_and_exports(
     config: Config, order_of: Callable[..., RunRequest], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setitem(METHODS, "last_norm", lambda config: LastNorm())
-    short = replace(config, method=MethodGroup(kind="last_norm"), limits=LimitsConfig(steps=2))
+    short = replace(config, method=MethodConfig(kind="last_norm"), limits=LimitsConfig(steps=2))
     with changed_schema("train_config", with_kind("method", "last_norm")):
         short = replace(short, optimizer=replace(config.optimizer, schedule="constant"))
         whole = replace(short, limits=LimitsConfig(steps=4))
@@ -108,7 +106,7 @@ def test_an_objective_of_ten_lines_runs_and_its_figure_is_recorded(
         return Pulled(max_length=plain.max_length, chunk_positions=plain.chunk_positions)
 
     monkeypatch.setitem(OBJECTIVES, "pulled", pulled_of)
-    changed = replace(config, objective=ObjectiveGroup(kind="pulled"), limits=LimitsConfig(steps=8))
+    changed = replace(config, objective=ObjectiveConfig(kind="pulled"), limits=LimitsConfig(steps=8))
     figure = with_row_field(
         "largest_pull", {"type": "number", "title": "Largest pull", "description": "Of a position."}
     )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from schemas.catalog import VERSION
-from trainer.config.tree import DataConfig as Settings
+from trainer.config.tree import DataConfig
 from trainer.data.encode import EncodedData, Tokenizer
 from trainer.data.files.encoded import EncodedRow
 from trainer.data.files.pairs import sides_of
@@ -21,7 +21,7 @@ def first_examples(
     *,
     run_id: str,
     rows: Sequence[dict[str, Any]],
-    settings: Settings,
+    settings: DataConfig,
 ) -> dict[str, Any]:
     """Return the document `first_examples.json`: the rows of `order` as the model sees them, and the counts.
 
@@ -42,7 +42,7 @@ def first_examples(
     }
 
 
-def shown_prompt(row: dict[str, Any], tokenizer: Tokenizer, settings: Settings) -> dict[str, Any]:
+def shown_prompt(row: dict[str, Any], tokenizer: Tokenizer, settings: DataConfig) -> dict[str, Any]:
     """Return how the prompt of a row was written: its template, if it has one, and its bytes."""
     [side, *_] = sides_of(row)
     template = template_of(side, settings.template)

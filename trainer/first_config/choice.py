@@ -7,10 +7,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from evidence.targets.target import Target
-from trainer.config.tree import BatchConfig, Config, EvaluationConfig, MemoryConfig, ObjectiveConfig
-from trainer.config.tree import DataConfig as DataSettings
-from trainer.config.tree import MethodConfig as MethodSettings
-from trainer.config.tree import ModelConfig as ModelSettings
+from trainer.config.tree import (
+    BatchConfig,
+    Config,
+    DataConfig,
+    EvaluationConfig,
+    MemoryConfig,
+    MethodConfig,
+    ModelConfig,
+    ObjectiveConfig,
+)
 from trainer.data.prompts import Asked
 from trainer.first_config.look import Looked
 from trainer.first_config.values import (
@@ -94,9 +100,9 @@ def candidates(config: Config, looked: Looked, target: Target) -> Iterator[Confi
     for method, base in methods_of(looked, target):
         adapted = replace(
             config,
-            method=MethodSettings(kind="lora", rank=16, alpha=32.0, base=base)
+            method=MethodConfig(kind="lora", rank=16, alpha=32.0, base=base)
             if method == "lora"
-            else MethodSettings(kind="full"),
+            else MethodConfig(kind="full"),
         )
         # A frozen model whole on each card: dividing it would send all of it between them at every step.
         divided = method == "full" or target.platform != "gpu"
@@ -124,7 +130,7 @@ def measured(config: Config, looked: Looked, target: Target) -> Choice:
     )
 
 
-def longest_prompt(looked: Looked, data: DataSettings) -> int:
+def longest_prompt(looked: Looked, data: DataConfig) -> int:
     """Return the tokens of the longest question: counted, or at most those of a row."""
     return looked.data.asked.longest_tokens if looked.data.asked else min(int(looked.widths.max()), data.max_length)
 
@@ -133,7 +139,7 @@ def named(model: str, data: str, eval_set: str | None, name: str) -> Config:
     """Return the configuration that is chosen from: names, and defaults for everything else."""
     return Config(
         name=name,
-        model=ModelSettings(name=model),
-        data=DataSettings(dataset=data),
+        model=ModelConfig(name=model),
+        data=DataConfig(dataset=data),
         evaluation=EvaluationConfig(eval_set=eval_set),
     )

@@ -16,9 +16,7 @@ from schemas.names import EVAL_SETS, MODELS, model_path, no_eval_set
 from schemas.problems.problem import Gathering, Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
 from schemas.problems.words import counted
-from trainer.config.tree import Config, EvaluationConfig, ObjectiveConfig
-from trainer.config.tree import DataConfig as DataSettings
-from trainer.config.tree import ModelConfig as ModelSettings
+from trainer.config.tree import Config, DataConfig, EvaluationConfig, ModelConfig, ObjectiveConfig
 from trainer.data.files.columns import shape_of
 from trainer.data.files.table import table_of
 from trainer.data.rows import read_eval_set
@@ -88,7 +86,7 @@ def look_at(model: str, data: str, eval_set: str | None, problems: list[Problem]
         eval_set: built in, a file of items, or a file of rows with answers. None: some rows are held back.
         problems: everything that is wrong is added to them.
     """
-    plain = Config(model=ModelSettings(name=model))
+    plain = Config(model=ModelConfig(name=model))
     found = read_model(plain, problems, with_weights=model in MODELS or model_path(model) is not None)
     rows = read_shapes(data, problems)
     evaluated = evaluated_of(eval_set, rows, problems)
@@ -102,7 +100,7 @@ def look_at(model: str, data: str, eval_set: str | None, problems: list[Problem]
     pairs = rows.kind == "pairs"
     draft = replace(
         plain,
-        data=DataSettings(dataset=data, kind="text" if rows.kind == "text" else "rows", max_length=longest),
+        data=DataConfig(dataset=data, kind="text" if rows.kind == "text" else "rows", max_length=longest),
         objective=ObjectiveConfig(kind="dpo" if pairs else "supervised"),
         evaluation=EvaluationConfig(eval_set=evaluated.name, max_new_tokens=1),
     )

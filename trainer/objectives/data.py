@@ -17,8 +17,7 @@ from evidence.scores.row_texts import row_texts
 from schemas.problems.problem import Gathering, Problem
 from schemas.problems.render import as_sentence
 from schemas.problems.rule import Rule, problem_of
-from trainer.config.tree import Config
-from trainer.config.tree import DataConfig as Settings
+from trainer.config.tree import Config, DataConfig
 from trainer.data.answers import SCORING, scoring_document, scoring_from
 from trainer.data.dev_reasoning import generate_rows
 from trainer.data.encode import EncodedData, Tokenizer
@@ -46,7 +45,7 @@ TOO_LONG = Rule(
 class Data:
     """What a run learns from and is measured with."""
 
-    settings: Settings
+    settings: DataConfig
     """How rows are read and written."""
     dataset: RowFile
     rows: Sequence[dict[str, Any]]

@@ -11,8 +11,7 @@ from evidence.targets.table import target_of
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from trainer.config.load import load_config
-from trainer.config.tree import BatchConfig, Config, EvaluationConfig
-from trainer.config.tree import ModelConfig as ModelSettings
+from trainer.config.tree import BatchConfig, Config, EvaluationConfig, ModelConfig
 from trainer.first_config import make as story
 from trainer.first_config.choice import chosen, measured, named
 from trainer.first_config.look import Looked
@@ -87,7 +86,7 @@ def gemma(looked: Looked) -> Looked:
     known = known_source("google/gemma-2b")
     assert known is not None
     source = replace(known, spec=replace(known.spec, blocks=known.spec.blocks[:6]))  # all 18 take long to describe
-    return replace(looked, model=model_of(Config(model=ModelSettings(name="google/gemma-2b")), source))
+    return replace(looked, model=model_of(Config(model=ModelConfig(name="google/gemma-2b")), source))
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from trainer.config.tree import (
     DataConfig,
     EvaluationConfig,
     MemoryConfig,
+    ModelConfig,
     OptimizerConfig,
     PrecisionConfig,
 )
-from trainer.config.tree import ModelConfig as ModelKeys
 from trainer.data.prompts import Asked
 from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
@@ -43,7 +43,7 @@ def gemma(tmp_path_factory: pytest.TempPathFactory):
 
 def run_of(**groups) -> Config:
     base = Config(
-        model=ModelKeys(name="gemma-2b"),
+        model=ModelConfig(name="gemma-2b"),
         data=DataConfig(max_length=512),
         optimizer=OptimizerConfig(name="adafactor", max_grad_norm=None),
         batch=BatchConfig(microbatch_size=1),
@@ -54,7 +54,7 @@ def run_of(**groups) -> Config:
 
 @cache
 def model_for(source, precision: PrecisionConfig) -> Model:
-    return model_of(Config(model=ModelKeys(name="gemma-2b"), precision=precision), source)
+    return model_of(Config(model=ModelConfig(name="gemma-2b"), precision=precision), source)
 
 
 def task_of(config: Config, source, devices: int = 1) -> Task:
@@ -125,7 +125,7 @@ def test_the_worked_example_of_scores():
 
 
 def parts_of_demo(asked: Asked | None = None, **groups) -> dict[str, Part]:
-    task = task_of(Config(model=ModelKeys(name="demo"), **groups), resolve("demo"))
+    task = task_of(Config(model=ModelConfig(name="demo"), **groups), resolve("demo"))
     return {part.name: part for part in estimate(task, platform="cpu", asked=asked)}
 
 

@@ -41,7 +41,7 @@ from trainer.loop.stop import StopRequest
 from trainer.loop.task import Task
 from trainer.loop.train import Loop
 from trainer.model.params import params_sha256
-from trainer.objectives.data import DataConfig as ReadData
+from trainer.objectives.data import Data
 from trainer.recorder.progress import Watch
 from trainer.replay import repetition
 from trainer.replay.recorded import recorded
@@ -116,7 +116,7 @@ def shop(honest: Path) -> Shop:
 
 
 def trained(
-    config: Config, task: Task, data: ReadData, steps: Steps, *, to: int, begin: Any = None
+    config: Config, task: Task, data: Data, steps: Steps, *, to: int, begin: Any = None
 ) -> tuple[RepeatedRows, Any]:
     """Return rows and hashes of states of a training that is not recorded, and its last state."""
     states, frozen = ([begin], {}) if begin is not None else initial_state(task)
