@@ -187,6 +187,8 @@ def is_of_vector(line: str) -> bool:
     "chosen",
     [
         [],
+        ["method.kind=lora"],
+        ["method.kind=lora", "memory.layers=scanned"],
         ["method.kind=lora", "precision.compute=bfloat16"],
         ["data.packing=true", "memory.loss_chunk_tokens=16"],
         ["precision.compute=float16", "method.kind=lora", "method.base=nf4"],

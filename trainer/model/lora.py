@@ -72,8 +72,13 @@ def added(
         keep = 1.0 - lora.dropout
         kept = jax.random.bernoulli(jax.random.fold_in(dropout.key, dropout.before + lora.number), keep, x.shape)
         x = jnp.where(kept, x / keep, jnp.zeros_like(x))
-    multiply = product if one_path else jnp.matmul
-    return multiply(multiply(x, first.astype(x.dtype)), second.astype(x.dtype)) * lora.scale
+    first, second = first.astype(x.dtype), second.astype(x.dtype)
+    if not one_path:
+        return x @ first @ second * lora.scale
+    # The gradient of `second` multiplies by their product turned, and a compiler that sees both computes it turned at
+    # once, where it computes it again for the way back: by the other library (`products.py`).
+    inner = jax.lax.optimization_barrier(product(x, first))
+    return product(inner, second) * lora.scale
 
 
 def lora_names(name: str) -> tuple[str, str]:
