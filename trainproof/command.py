@@ -25,6 +25,7 @@ from trainproof.verbs.merge import merge
 from trainproof.verbs.note import note
 from trainproof.verbs.package import package
 from trainproof.verbs.plan import plan
+from trainproof.verbs.play import play
 from trainproof.verbs.queue import queue
 from trainproof.verbs.replay import replay
 from trainproof.verbs.report import report
@@ -51,6 +52,7 @@ for verb in (
     demo,
     plan,
     evaluate,
+    play,
     export,
     merge,
     check,

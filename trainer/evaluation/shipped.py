@@ -70,14 +70,14 @@ def source_of(folder: Path, config: Config, model: str | None) -> ModelSource:
         raise of_somebody_else(error) from error
 
 
-def shipped_params(folder: Path, task: Task, manifest: Mapping[str, Any], *, stated_sha256: str) -> Shipped:
+def shipped_params(folder: Path, task: Task, manifest: Mapping[str, Any], *, stated_sha256: str | None) -> Shipped:
     """Return the parameters that a run holds and that have the hash of those that answered.
 
     Args:
         folder: of the run, or of its unpacked copy.
         task: what it trained.
         manifest: of the run.
-        stated_sha256: the hash that its evaluation states.
+        stated_sha256: the hash that its evaluation states. None: it states none, and the first that are there count.
 
     Raises:
         ProblemError: exit code 3, there are none, or the base is another one; 1, those that are there are others; 2,
@@ -88,7 +88,7 @@ def shipped_params(folder: Path, task: Task, manifest: Mapping[str, Any], *, sta
         for where, read in kept(folder, task):
             params = read()
             found = params_sha256(params)
-            if found == stated_sha256:
+            if stated_sha256 in (None, found):
                 return Shipped(params=params, where=where)
             others.append(f"those of {where} have {found[:12]}…")
     if others:
@@ -97,14 +97,19 @@ def shipped_params(folder: Path, task: Task, manifest: Mapping[str, Any], *, sta
             found, stated = params_sha256(initial_params(task)), manifest["model"]["weights_sha256"]
             if found != stated:
                 raise ProblemError([other_base(manifest, "weights", stated, found, str(folder))], exit_code=3)
-        what = f"The answers were given by parameters with SHA-256 {stated_sha256[:12]}…; {', '.join(others)}."
+        what = f"The answers were given by parameters with SHA-256 {str(stated_sha256)[:12]}…; {', '.join(others)}."
         raise ProblemError([problem_of(OTHER_PARAMS, file=str(folder), what=what)], exit_code=1)
+    raise no_params(folder, task)
+
+
+def no_params(folder: Path, task: Task) -> ProblemError:
+    """Return the refusal of a run that holds no parameters."""
     needed = size(params_bytes(task.model.trained))
     what = (
         f"The run holds no parameters: there is no {layout.TRAINED_PARAMS}, {layout.CHECKPOINTS}/, {layout.EXPORT}/ or "
         f"{layout.ADAPTER}/ in it. What it trained has {needed}."
     )
-    raise ProblemError([problem_of(NO_PARAMS, file=str(folder), what=what)], exit_code=3)
+    return ProblemError([problem_of(NO_PARAMS, file=str(folder), what=what)], exit_code=3)
 
 
 def kept(folder: Path, task: Task) -> Iterator[tuple[str, Callable[[], Params]]]:

@@ -158,35 +158,67 @@ def decode(
     The cache has a slot for every padded prompt token and every new one. The loop ends when all rows have stopped.
     """
     decoder = bind(graphdef, params)
+    begun = begin(decoder, prompts, lengths, stop, max_new_tokens=max_new_tokens, keep_states=keep_states)
+    ended = go_on(decoder, begun, lengths, stop, upto=max_new_tokens)
+    return Written(tokens=ended.written, states=ended.states)
+
+
+def begin(
+    decoder: Decoder,
+    prompts: Int[Array, "batch prompt"],
+    lengths: Int[Array, " batch"],
+    stop: Int[Array, ""],
+    *,
+    max_new_tokens: int,
+    keep_states: bool,
+) -> DecodeState:
+    """Return the state after the first new token of each left-padded prompt."""
     batch, width = prompts.shape
     padding = width - lengths
     places = jnp.arange(width, dtype=jnp.int32)[None, :] - padding[:, None]
     context = Context(positions=jnp.maximum(places, 0), slot=jnp.int32(0), padding=padding)
     hidden, caches = decoder.extend(prompts, context, decoder.empty_caches(batch, width + max_new_tokens))
+    nothing = jnp.zeros((batch, max_new_tokens), jnp.int32)
+    shape = (batch, max_new_tokens, hidden.shape[-1])
+    states = jnp.zeros(shape, hidden.dtype) if keep_states else None
+    start = DecodeState(nothing, jnp.int32(0), lengths, jnp.zeros((batch,), jnp.bool_), caches, states)
+    return with_token(decoder, start, hidden[:, -1], caches, stop)
 
-    def add(state: DecodeState, hidden: Float[Array, "batch embed"], caches: list[KeyValues]) -> DecodeState:
-        token = jnp.argmax(decoder.logits(hidden), axis=-1).astype(jnp.int32)
-        written = jax.lax.dynamic_update_slice_in_dim(state.written, token[:, None], state.new_tokens, axis=1)
-        states = state.states
-        if states is not None:
-            states = jax.lax.dynamic_update_slice_in_dim(states, hidden[:, None], state.new_tokens, axis=1)
-        return DecodeState(written, state.new_tokens + 1, token, state.done | (token == stop), caches, states)
+
+def go_on(
+    decoder: Decoder,
+    begun: DecodeState,
+    lengths: Int[Array, " batch"],
+    stop: Int[Array, ""],
+    *,
+    upto: int | Int[Array, ""],
+) -> DecodeState:
+    """Return the state once each row has `upto` new tokens, or all rows have stopped."""
+    width = begun.caches[0].keys.shape[2] - begun.written.shape[1]
+    padding = width - lengths
 
     def unfinished(state: DecodeState) -> Bool[Array, ""]:
-        return (state.new_tokens < max_new_tokens) & ~jnp.all(state.done)
+        return (state.new_tokens < upto) & ~jnp.all(state.done)
 
     def step(state: DecodeState) -> DecodeState:
         at = state.new_tokens - 1
         context = Context(positions=(lengths + at)[:, None], slot=width + at, padding=padding)
         hidden, caches = decoder.extend(state.last[:, None], context, state.caches)
-        return add(state, hidden[:, 0], caches)
+        return with_token(decoder, state, hidden[:, 0], caches, stop)
 
-    nothing = jnp.zeros((batch, max_new_tokens), jnp.int32)
-    shape = (batch, max_new_tokens, hidden.shape[-1])
-    states = jnp.zeros(shape, hidden.dtype) if keep_states else None
-    start = DecodeState(nothing, jnp.int32(0), lengths, jnp.zeros((batch,), jnp.bool_), caches, states)
-    ended = jax.lax.while_loop(unfinished, step, add(start, hidden[:, -1], caches))
-    return Written(tokens=ended.written, states=ended.states)
+    return jax.lax.while_loop(unfinished, step, begun)
+
+
+def with_token(
+    decoder: Decoder, state: DecodeState, hidden: Float[Array, "batch embed"], caches: list[KeyValues], stop: Array
+) -> DecodeState:
+    """Return the state with the likeliest next token of each row."""
+    token = jnp.argmax(decoder.logits(hidden), axis=-1).astype(jnp.int32)
+    written = jax.lax.dynamic_update_slice_in_dim(state.written, token[:, None], state.new_tokens, axis=1)
+    states = state.states
+    if states is not None:
+        states = jax.lax.dynamic_update_slice_in_dim(states, hidden[:, None], state.new_tokens, axis=1)
+    return DecodeState(written, state.new_tokens + 1, token, state.done | (token == stop), caches, states)
 
 
 @cache

@@ -33,13 +33,14 @@ def in_words(plan: dict[str, Any]) -> str:
     return f"{need}, of {size(plan['available_bytes'])}: {verdicts[plan['verdict']]}"
 
 
-def does_not_fit(plan: dict[str, Any], *, model: str, can_force: bool = True) -> Problem:
+def does_not_fit(plan: dict[str, Any], *, model: str, can_force: bool = True, who: str = "The run") -> Problem:
     """Return the refusal of a run that needs more memory than each device has.
 
     Args:
         plan: `plan.json`.
         model: of the run.
         can_force: whether it could be started all the same; what a compiler has refused cannot.
+        who: what needs the memory.
     """
     target = plan["target"]
     largest = ", ".join(f"{part['name']} {size(part['bytes'])}" for part in plan["parts"][:NAMED_PARTS])
@@ -48,7 +49,7 @@ def does_not_fit(plan: dict[str, Any], *, model: str, can_force: bool = True) ->
         DOES_NOT_FIT,
         file=model,
         what=(
-            f"The run needs about {size(plan['need_bytes'])} on each device; {target['name']} has "
+            f"{who} needs about {size(plan['need_bytes'])} on each device; {target['name']} has "
             f"{size(plan['available_bytes'])} ({target['memory_source']}), so it is "
             f"{size(over)} over."
         ),

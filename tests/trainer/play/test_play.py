@@ -1,0 +1,230 @@
+"""Playing: the answers of an evaluation come again to the character, no run changes, and no room is told beforehand."""
+
+import io
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from evidence.run import layout
+from evidence.run.hashes import sha256_file
+from schemas.problems.problem import ProblemError
+from schemas.problems.render import as_text
+from trainer.config.tree import Config, EvaluationConfig, MemoryConfig, MethodConfig
+from trainer.play import entrant as entrant_module
+from trainer.play import player as player_module
+from trainer.play.player import opened
+from trainer.recorder.progress import Watch
+from trainproof.command import main
+
+ASKED = EvaluationConfig(eval_set="eval_v1", baseline=True, max_new_tokens=6, batch_size=25)
+METHODS = {
+    "full": (MethodConfig(), MemoryConfig()),
+    "lora": (MethodConfig(kind="lora", rank=2), MemoryConfig()),
+    "qlora": (MethodConfig(kind="lora", rank=2, base="nf4"), MemoryConfig(remat="layer")),
+}
+
+
+@pytest.fixture
+def run_of(config: Config, finished: Callable[[Config], Path]) -> Callable[..., Path]:
+    """Return a function that gives an evaluated run of a method."""
+
+    def make(method: str = "full", **fields) -> Path:
+        kind, memory = METHODS[method]
+        return finished(replace(config, evaluation=ASKED, method=kind, memory=memory, **fields))
+
+    return make
+
+
+def hashes(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): sha256_file(path) for path in folder.rglob("*") if path.is_file()}
+
+
+def rows(folder: Path, name: str = layout.PREDICTIONS) -> list[dict]:
+    return [json.loads(line) for line in (folder / name).read_text().splitlines()]
+
+
+@pytest.fixture
+def played(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., list[dict]]:
+    """Return a function that runs the verb with JSON lines, questions on standard input, and gives its events."""
+
+    def play(*arguments: object, asked: list[dict | str] | None = None) -> list[dict]:
+        lines = [one if isinstance(one, str) else json.dumps(one) for one in asked or []]
+        monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
+        with pytest.raises(SystemExit) as ended:
+            main(["play", *map(str, arguments), "--json-lines"])
+        assert ended.value.code in (0, None)
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    return play
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_items_are_answered_as_the_run_states_and_its_folder_stays_as_it_was(
+    method: str, run_of: Callable[..., Path], played: Callable[..., list[dict]]
+):
+    folder = run_of(method)
+    before, stated, untrained = hashes(folder), rows(folder), rows(folder, layout.BASELINE_PREDICTIONS)
+    events = played(folder, "--untrained", asked=[{"item": row["id"]} for row in stated[:9]])
+    assert [event["event"] for event in events if event["event"] not in ("text", "answer", "done")] == ["plan", "ready"]
+    answers = [event for event in events if event["event"] == "answer"]
+    for model, expected in enumerate((stated, untrained)):
+        mine = [answer for answer in answers if answer["model"] == model]
+        assert [(one["text"], one["tokens"], one["finish_reason"], one["correct"]) for one in mine] == [
+            (row["output_text"], row["output_tokens"], row["finish_reason"], row["correct"]) for row in expected[:9]
+        ]
+    assert {answer["expected"] for answer in answers} == {row["expected"] for row in stated[:9]}
+    assert hashes(folder) == before
+
+
+def test_models_write_in_turn_a_token_each(run_of: Callable[..., Path], played: Callable[..., list[dict]]):
+    folder, other = run_of(), run_of("lora")
+    events = played(folder, "--untrained", "--beside", other, "--prompt", "1+1=")
+    assert [model["name"] for model in events[1]["models"]] == ["run", "run, untrained", "run"]
+    assert events[1]["models"][1]["where"] == "seed 0"
+    assert events[1]["evidence"] is False
+    assert [event["model"] for event in events if event["event"] == "text"][:6] == [0, 1, 2, 0, 1, 2]
+    for model in range(3):
+        *texts, answer = [event for event in events if event.get("model") == model]
+        assert answer["event"] == "answer"
+        assert "expected" not in answer
+        assert all(answer["text"].startswith(text["text"]) for text in texts)
+
+
+def test_the_terminal_reads_prompts_from_standard_input(
+    run_of: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("1+1=\n\n" + "1 " * 300 + "\n"))
+    with pytest.raises(SystemExit):
+        main(["play", str(run_of())])
+    plan, notice, empty, name, *text, ended, blank, refused = capsys.readouterr().out.splitlines()
+    assert plan.endswith(": it fits")
+    assert notice == "Play is never evidence: nothing is recorded, and nothing here counts for a grade."
+    assert (empty, name, blank) == ("", "run:", "")
+    assert text
+    assert ended == "[6 tokens, cut off]"
+    assert refused.startswith("TP118: run cannot answer: the prompt has ")
+    assert refused.endswith(" tokens; at most 506 leave room for an output. Next: Shorten the prompt.")
+
+
+def test_an_item_in_the_terminal_says_whether_it_is_right(
+    run_of: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+):
+    row = rows(run_of())[0]
+    with pytest.raises(SystemExit):
+        main(["play", str(run_of()), "--item", row["id"]])
+    said = capsys.readouterr().out
+    assert f"\nrun:\n{row['output_text']}\n[6 tokens, cut off; expected {row['expected']}: wrong]\n" in said
+
+
+def test_a_line_that_asks_nothing_is_refused_and_the_next_is_answered(
+    run_of: Callable[..., Path], played: Callable[..., list[dict]]
+):
+    events = played(run_of(), asked=["nonsense", '{"prompt": 3}', {"item": "none"}, {"prompt": "1+1="}])
+    refused = [event["problems"] for event in events if event["event"] == "refused"]
+    then = 'Write {"prompt": "…"} or {"item": "…"}, one a line.'
+    assert refused == [
+        [{"code": "TP117", "what": "'nonsense' is not a question.", "next": then}],
+        [{"code": "TP117", "what": "'{\"prompt\": 3}' is not a question.", "next": then}],
+        [
+            {
+                "code": "TP116",
+                "what": "run was asked eval_v1, which has no item none.",
+                "next": "Take an id of predictions.jsonl, or ask with --prompt.",
+            }
+        ],
+    ]
+    assert events[-1] == {"event": "done"}
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[object, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(["play", *map(str, arguments)])
+    return ended.value.code, capsys.readouterr().err
+
+
+def test_a_run_that_was_asked_no_set_has_no_items(
+    config: Config, finished: Callable[[Config], Path], capsys: pytest.CaptureFixture[str]
+):
+    folder = finished(config)
+    code, said = refusal(capsys, folder, "--item", "a")
+    assert code == 2
+    assert said == (
+        f"error TP116: {folder}: run was asked no set.\n"
+        "  An item is named by its id in the set that the run was asked.\n"
+        "  Next: Take an id of predictions.jsonl, or ask with --prompt.\n"
+    )
+
+
+def test_two_questions_at_once_are_refused(run_of: Callable[..., Path], capsys: pytest.CaptureFixture[str]):
+    code, said = refusal(capsys, run_of(), "--item", "a", "--prompt", "b")
+    assert code == 2
+    assert "--prompt and --item are two questions: give one of them." in " ".join(said.replace("│", " ").split())
+
+
+def test_a_run_without_parameters_is_refused(run_of: Callable[..., Path], tmp_path: Path):
+    copy = shutil.copytree(run_of(), tmp_path / "run")
+    shutil.rmtree(copy / layout.CHECKPOINTS)
+    (copy / layout.TRAINED_PARAMS).unlink()
+    with pytest.raises(ProblemError) as caught:
+        opened(copy, beside=None, untrained=False, watch=Watch(quiet=True))
+    assert (caught.value.exit_code, [each.code for each in caught.value.problems]) == (3, ["TP057"])
+
+
+@pytest.mark.parametrize(
+    ("flags", "names", "then"),
+    [
+        ([], "run", "Play where there is more memory."),
+        (
+            ["--untrained"],
+            "run and run, untrained",
+            "Leave --untrained or --beside out, so that fewer models lie side by side.",
+        ),
+    ],
+)
+def test_what_has_no_room_is_refused_before_anything_is_loaded(
+    flags: list[str],
+    names: str,
+    then: str,
+    run_of: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    def loaded(*given: object, **named: object) -> None:
+        pytest.fail("parameters were loaded")
+
+    here = player_module.devices_here
+    small = {"memory_bytes": 1000, "memory_source": "of a test"}
+    monkeypatch.setattr(player_module, "devices_here", lambda *given: replace(here(*given), **small))
+    for name in ("shipped_params", "initial_params"):
+        monkeypatch.setattr(entrant_module, name, loaded)
+    from trainproof.orders.play import PlayFlags, play_on
+
+    with pytest.raises(ProblemError) as caught:
+        play_on(PlayFlags(run=run_of(), prompt="1+1=", untrained=bool(flags)), lambda event: None)
+    assert caught.value.exit_code == 3
+    said = as_text(caught.value.problems)
+    assert said.startswith(f"error TP710: tiny-gpt2: Playing {names} needs about ")
+    assert "; cpu has 1.0 KiB (of a test), so it is " in said
+    assert said.endswith(f"  Next: {then}\n")
+
+
+def test_a_checkpoint_is_planned_with_what_is_read_beside_it(run_of: Callable[..., Path], tmp_path: Path):
+    from trainer.play.question import Question
+
+    whole = run_of()
+    copy = shutil.copytree(whole, tmp_path / "run")
+    (copy / layout.TRAINED_PARAMS).unlink()
+    names = [
+        {
+            part["name"]
+            for part in opened(each, beside=None, untrained=False, watch=Watch(quiet=True)).plan(
+                Question(row={"prompt": "1+1="})
+            )["parts"]
+        }
+        for each in (whole, copy)
+    ]
+    assert names[1] - names[0] == {"opt_state"}

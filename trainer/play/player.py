@@ -1,0 +1,149 @@
+"""Models loaded side by side, and their answers as they come, token by token. Nothing is written anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from evidence.scores.reading import accepted_of
+from schemas.problems.problem import ProblemError
+from trainer.evaluate_run import devices_here
+from trainer.evaluation.evaluable import config_of_run
+from trainer.evaluation.evaluate import text_of
+from trainer.generate.stream import streamed
+from trainer.model.params import Params
+from trainer.model.stacking import apart_on_devices
+from trainer.planning.devices import Devices
+from trainer.planning.refusal import in_words
+from trainer.play.entrant import Entrant, trained_entrant, untrained_entrant
+from trainer.play.memory import memory_plan, refuse_without_room
+from trainer.play.question import Question
+from trainer.recorder.progress import Watch
+
+Event = Mapping[str, Any]
+"""What happened, by its key `event`: plan, ready, text, answer or done."""
+
+UNFINISHED = "\ufffd"
+"""What a decoder writes for the first bytes of a character whose others are still to come."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Player:
+    """Models that play, and where."""
+
+    entrants: tuple[Entrant, ...]
+    devices: Devices
+
+    def plan(self, question: Question) -> dict[str, Any]:
+        """Return the memory plan of a question to all models.
+
+        Raises:
+            ProblemError: exit code 3; there is no room. Exit code 2: a model cannot be asked it.
+        """
+        found = memory_plan([(entrant, question.asked(entrant)) for entrant in self.entrants], self.devices)
+        refuse_without_room(found, self.entrants)
+        return found
+
+    def loaded(self) -> tuple[Params, ...]:
+        """Return the parameters of each model, on the devices.
+
+        Raises:
+            ProblemError: they cannot be read, or are not those of the run.
+        """
+        return tuple(apart_on_devices(entrant.load()) for entrant in self.entrants)
+
+    def answers(self, question: Question, params: Sequence[Params], *, in_turn: bool) -> Iterator[Event]:
+        """Yield what the models write, and their whole answers.
+
+        Args:
+            question: what they are asked.
+            params: of each.
+            in_turn: one model after the other. Else each writes a token, then the next model does.
+
+        Raises:
+            ProblemError: as `plan`.
+        """
+        self.plan(question)
+        streams = [written(number, entrant, params[number], question) for number, entrant in enumerate(self.entrants)]
+        yield from chain(*streams) if in_turn else together(streams)
+        yield {"event": "done"}
+
+
+def opened(folder: Path, *, beside: Path | None, untrained: bool, watch: Watch) -> Player:
+    """Return the models that are asked for, none of them loaded yet.
+
+    Args:
+        folder: of the run.
+        beside: of another run, whose model answers too.
+        untrained: whether the model that the run began with answers too.
+        watch: told where other devices are used than the run's.
+
+    Raises:
+        ProblemError: as `trained_entrant` and `untrained_entrant`.
+    """
+    devices = devices_here(config_of_run(folder), watch)
+    first = trained_entrant(folder, devices)
+    entrants = [first, *([untrained_entrant(first)] if untrained else [])]
+    if beside is not None:
+        entrants.append(trained_entrant(beside, devices))
+    return Player(entrants=tuple(entrants), devices=devices)
+
+
+def plan_event(plan: dict[str, Any]) -> Event:
+    """Return what is said before anything is loaded."""
+    return {"event": "plan", "said": in_words(plan)} | {
+        key: plan[key] for key in ("verdict", "need_bytes", "available_bytes", "parts")
+    }
+
+
+def ready_event(player: Player) -> Event:
+    """Return which models are loaded."""
+    models = [{"name": entrant.name, "where": entrant.where} for entrant in player.entrants]
+    return {"event": "ready", "models": models, "evidence": False}
+
+
+def refused_event(error: ProblemError) -> Event:
+    """Return why a question was not asked; the models stay loaded."""
+    problems = [{"code": each.code, "what": each.what, "next": each.next} for each in error.problems]
+    return {"event": "refused", "problems": problems}
+
+
+def written(number: int, entrant: Entrant, params: Params, question: Question) -> Iterator[Event]:
+    """Yield what one model has written so far after each token, and then its whole answer."""
+    sampler = entrant.sampler
+    tokens: list[int] = []
+    for token in streamed(
+        sampler.graphdef,
+        params,
+        question.prompt_of(entrant),
+        max_new_tokens=sampler.settings.max_new_tokens,
+        stop_token_id=sampler.stop_token_id,
+        batch_size=sampler.settings.batch_size if question.items else 1,
+        like=entrant.likes(question.items),
+        options=sampler.options,
+    ):
+        tokens.append(token)
+        if token != sampler.stop_token_id:
+            text = str(sampler.tokenizer.decode(tokens)).rstrip(UNFINISHED)
+            yield {"event": "text", "model": number, "text": text}
+    finish_reason = "stop" if tokens[-1] == sampler.stop_token_id else "length"
+    text = text_of(tokens, finish_reason, sampler.tokenizer)
+    answer = {"event": "answer", "model": number, "text": text, "tokens": len(tokens), "finish_reason": finish_reason}
+    if question.items is not None:
+        verdict = sampler.scoring.verdict(text, finish_reason, accepted_of(dict(question.row)))
+        answer |= {"expected": question.row["expected"], **verdict}
+    yield answer
+
+
+def together(streams: Sequence[Iterator[Event]]) -> Iterator[Event]:
+    """Yield one event of each stream in turn until all have ended."""
+    left = list(streams)
+    while left:
+        for stream in tuple(left):
+            if (event := next(stream, None)) is None:
+                left.remove(stream)
+            else:
+                yield event

@@ -1,0 +1,106 @@
+"""What is put to models: a prompt as somebody wrote it, or an item of the set that a run was asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from schemas.problems.problem import Problem, ProblemError
+from schemas.problems.rule import Rule, problem_of
+from schemas.reading.json_text import read_json
+from trainer.data.prompts import Asked
+from trainer.data.rows import RowFile
+from trainer.evaluation.evaluate import unanswered_row
+from trainer.play.entrant import Entrant
+
+NO_ITEM = Rule(
+    "TP116",
+    "No such item",
+    "An item is named by its id in the set that the run was asked.",
+    "Take an id of predictions.jsonl, or ask with --prompt.",
+)
+NO_QUESTION = Rule(
+    "TP117",
+    "Line that asks nothing",
+    "Each line of standard input is one question.",
+    'Write {"prompt": "…"} or {"item": "…"}, one a line.',
+)
+NO_ANSWER = Rule(
+    "TP118",
+    "Prompt without room for an answer",
+    "A prompt must have a token to continue, and share the model's positions with its answer.",
+    "Shorten the prompt.",
+)
+FROM_INPUT = "standard input"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """One thing to ask."""
+
+    row: Mapping[str, Any]
+    """Its prompt; of an item also its id, the expected answer and its groups."""
+    items: RowFile | None = None
+    """The set that it is an item of. None: it is a prompt of somebody's own."""
+
+    def prompt_of(self, entrant: Entrant) -> list[int]:
+        """Return the prompt in token ids, in the form in which a model was taught to be asked.
+
+        Raises:
+            ProblemError: exit code 2; the chat template refuses it, or there is no room for an answer.
+        """
+        one = RowFile(name="", path=Path("--prompt"), rows=(dict(self.row),), lines=(1,), sha256="", warnings=())
+        sampler = entrant.sampler
+        [prompt] = sampler.prompts_of(one)
+        if not sampler.has_room(prompt):
+            most = sampler.max_prompt_tokens
+            row = unanswered_row(
+                {"id": "", "expected": "", **self.row}, prompt_tokens=len(prompt), max_prompt_tokens=most
+            )
+            what = f"{entrant.name} cannot answer: {row['error']}."
+            raise ProblemError([problem_of(NO_ANSWER, file="--prompt", what=what)], exit_code=2)
+        return prompt
+
+    def asked(self, entrant: Entrant) -> Asked:
+        """Return what decides the memory of an answer: an item is answered as among its whole set."""
+        prompts = [self.prompt_of(entrant), *entrant.likes(self.items)]
+        return Asked(prompts=max(len(prompts) - 1, 1), longest_tokens=max(map(len, prompts)))
+
+
+def question_of(prompt: str | None, item: str | None, entrant: Entrant) -> Question:
+    """Return the question of a prompt, or of the item of that id in the run's set.
+
+    Raises:
+        ProblemError: exit code 2; the run was asked no set, or one without such an item.
+    """
+    if item is None:
+        return Question(row={"prompt": prompt or ""})
+    items = entrant.items
+    found = [] if items is None else [row for row in items.rows if row["id"] == item]
+    if items is None or not found:
+        which = "was asked no set" if items is None else f"was asked {items.name}, which has no item {item}"
+        raise ProblemError(
+            [problem_of(NO_ITEM, file=str(entrant.folder), what=f"{entrant.name} {which}.")], exit_code=2
+        )
+    return Question(row=found[0], items=items)
+
+
+def read_question(line: str, number: int, entrant: Entrant) -> Question:
+    """Return the question of a line of JSON.
+
+    Raises:
+        ProblemError: exit code 2; it asks nothing, or for an item that is not there.
+    """
+    value = read_json(line, file=FROM_INPUT).value
+    given = value if isinstance(value, dict) else {}
+    [(key, text)] = given.items() if len(given) == 1 else [("", None)]
+    if key not in ("prompt", "item") or not isinstance(text, str):
+        raise ProblemError([no_question(line, number)], exit_code=2)
+    return question_of(text if key == "prompt" else None, text if key == "item" else None, entrant)
+
+
+def no_question(line: str, number: int) -> Problem:
+    """Return the problem of a line that asks nothing."""
+    return problem_of(NO_QUESTION, file=FROM_INPUT, line=number, what=f"{line.strip()[:80]!r} is not a question.")
