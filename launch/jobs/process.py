@@ -41,6 +41,7 @@ def start(
     errors: IO[bytes] | int,
     environment: Mapping[str, str] | None = None,
     own_console: bool = True,
+    input: int = subprocess.DEVNULL,
 ) -> subprocess.Popen[bytes]:
     """Start a process that outlives this one: it has a session, or on Windows a process group, of its own.
 
@@ -52,6 +53,7 @@ def start(
         environment: Its environment. None: this one's.
         own_console: On Windows, whether it gets a console without a window; a job shares its worker's, so that the
             worker can interrupt it.
+        input: Where its input comes from.
 
     Raises:
         OSError: It could not be started.
@@ -60,9 +62,7 @@ def start(
     if sys.platform == "win32":
         flags = subprocess.CREATE_NEW_PROCESS_GROUP | (subprocess.CREATE_NO_WINDOW if own_console else 0)
         apart = {"creationflags": flags}
-    return subprocess.Popen(
-        command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, **apart
-    )
+    return subprocess.Popen(command, cwd=folder, env=environment, stdin=input, stdout=output, stderr=errors, **apart)
 
 
 def started_now(pid: int) -> Started:

@@ -20,7 +20,7 @@ from trainer.planning.devices import Devices
 from trainer.planning.refusal import in_words
 from trainer.play.entrant import Entrant, trained_entrant, untrained_entrant
 from trainer.play.memory import memory_plan, refuse_without_room
-from trainer.play.question import Question
+from trainer.play.question import PlayQuestion
 from trainer.recorder.progress import Watch
 
 Event = Mapping[str, Any]
@@ -37,7 +37,7 @@ class Player:
     entrants: tuple[Entrant, ...]
     devices: Devices
 
-    def plan(self, question: Question) -> dict[str, Any]:
+    def plan(self, question: PlayQuestion) -> dict[str, Any]:
         """Return the memory plan of a question to all models.
 
         Raises:
@@ -55,7 +55,7 @@ class Player:
         """
         return tuple(apart_on_devices(entrant.load()) for entrant in self.entrants)
 
-    def answers(self, question: Question, params: Sequence[Params], *, in_turn: bool) -> Iterator[Event]:
+    def answers(self, question: PlayQuestion, params: Sequence[Params], *, in_turn: bool) -> Iterator[Event]:
         """Yield what the models write, and their whole answers.
 
         Args:
@@ -111,7 +111,7 @@ def refused_event(error: ProblemError) -> Event:
     return {"event": "refused", "problems": problems}
 
 
-def written(number: int, entrant: Entrant, params: Params, question: Question) -> Iterator[Event]:
+def written(number: int, entrant: Entrant, params: Params, question: PlayQuestion) -> Iterator[Event]:
     """Yield what one model has written so far after each token, and then its whole answer."""
     sampler = entrant.sampler
     tokens: list[int] = []

@@ -37,7 +37,7 @@ FROM_INPUT = "standard input"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class PlayQuestion:
     """One thing to ask."""
 
     row: Mapping[str, Any]
@@ -69,14 +69,14 @@ class Question:
         return Asked(prompts=max(len(prompts) - 1, 1), longest_tokens=max(map(len, prompts)))
 
 
-def question_of(prompt: str | None, item: str | None, entrant: Entrant) -> Question:
+def question_of(prompt: str | None, item: str | None, entrant: Entrant) -> PlayQuestion:
     """Return the question of a prompt, or of the item of that id in the run's set.
 
     Raises:
         ProblemError: exit code 2; the run was asked no set, or one without such an item.
     """
     if item is None:
-        return Question(row={"prompt": prompt or ""})
+        return PlayQuestion(row={"prompt": prompt or ""})
     items = entrant.items
     found = [] if items is None else [row for row in items.rows if row["id"] == item]
     if items is None or not found:
@@ -84,10 +84,10 @@ def question_of(prompt: str | None, item: str | None, entrant: Entrant) -> Quest
         raise ProblemError(
             [problem_of(NO_ITEM, file=str(entrant.folder), what=f"{entrant.name} {which}.")], exit_code=2
         )
-    return Question(row=found[0], items=items)
+    return PlayQuestion(row=found[0], items=items)
 
 
-def read_question(line: str, number: int, entrant: Entrant) -> Question:
+def read_question(line: str, number: int, entrant: Entrant) -> PlayQuestion:
     """Return the question of a line of JSON.
 
     Raises:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from schemas.problems.problem import ProblemError
 from trainer.play.player import Event, Player, opened, plan_event, ready_event, refused_event
-from trainer.play.question import Question, question_of, read_question
+from trainer.play.question import PlayQuestion, question_of, read_question
 from trainer.recorder.progress import Watch
 
 
@@ -40,7 +40,7 @@ def play_on(flags: PlayFlags, tell: Callable[[Event], None]) -> None:
     with Watch(quiet=flags.as_lines) as watch:
         player = opened(flags.run, beside=flags.beside, untrained=flags.untrained, watch=watch)
     first = player.entrants[0]
-    questions: Iterator[Question | ProblemError] = iter(())
+    questions: Iterator[PlayQuestion | ProblemError] = iter(())
     if flags.prompt is not None or flags.item is not None:
         begun = question_of(flags.prompt, flags.item, first)
         questions = iter([begun])
@@ -62,11 +62,11 @@ def play_on(flags: PlayFlags, tell: Callable[[Event], None]) -> None:
             tell(refused_event(error))
 
 
-def expected_question(player: Player) -> Question:
+def expected_question(player: Player) -> PlayQuestion:
     """Return what is planned for before anything was asked: an item of the run's set, else a short prompt."""
     first = player.entrants[0]
     for row in () if first.items is None else first.items.rows:
-        question = Question(row=row, items=first.items)
+        question = PlayQuestion(row=row, items=first.items)
         try:
             player.plan(question)
         except ProblemError as error:
@@ -74,10 +74,10 @@ def expected_question(player: Player) -> Question:
                 raise
         else:
             return question
-    return Question(row={"prompt": "?"})
+    return PlayQuestion(row={"prompt": "?"})
 
 
-def questions_read(player: Player, *, as_json: bool) -> Iterator[Question | ProblemError]:
+def questions_read(player: Player, *, as_json: bool) -> Iterator[PlayQuestion | ProblemError]:
     """Yield the question of each line of standard input, or why it asks nothing, until it ends."""
     for number, line in enumerate(sys.stdin, start=1):
         if not line.strip():

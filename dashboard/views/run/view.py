@@ -24,11 +24,11 @@ from dashboard.shared.parts.launching import trying
 from dashboard.shared.parts.lines import line_of
 from dashboard.shared.parts.run_box import choose_run
 from dashboard.shared.reading.series import Series
-from dashboard.shared.session import reading, state
+from dashboard.shared.session import playing, reading, state
 from dashboard.shared.tables import headline
 from dashboard.shared.words.grades import GRADES, STATUSES
 from dashboard.views.run.logic import ending
-from dashboard.views.run.parts import evidence, examples, log, predictions, repeat, reproduction, sections
+from dashboard.views.run.parts import evidence, examples, log, play, predictions, repeat, reproduction, sections
 from evidence.index.runs import RunSummary
 from evidence.judge.record import traced
 from evidence.records.facts import Facts, facts_of
@@ -111,10 +111,13 @@ def _body(name: str, known: Mapping[str, RunSummary], *, was_running: bool) -> N
     else:
         markup.figures(foreign_run.figures(view))
     tabs = _sections(name, run, view, known, running=was_running)
-    for tab, draw in zip(st.tabs(list(tabs), key="view", bind="query-params"), tabs.values(), strict=True):
+    drawn = st.tabs(list(tabs), key="view", bind="query-params")
+    for title, tab in zip(tabs, drawn, strict=True):
         if tab.open:
             with tab:
-                draw()
+                tabs[title]()
+        elif title == "Play":
+            playing.leave()
 
 
 def _figures(run: Run, series: Series) -> None:
@@ -157,6 +160,7 @@ def _sections(
         "Configuration": lambda: sections.configuration(run),
         "Examples": lambda: examples.section(run),
         "Predictions": lambda: predictions.section(run.predictions().values, _facts(run)[0].eval_summary),
+        "Play": lambda: play.section(run, known),
         "Log": lambda: log.section(run.path, following=running),
         "Repeat": lambda: repeat.section(run),
         "Recipe": lambda: reproduction.section(run),

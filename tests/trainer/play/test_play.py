@@ -213,7 +213,7 @@ def test_what_has_no_room_is_refused_before_anything_is_loaded(
 
 
 def test_a_checkpoint_is_planned_with_what_is_read_beside_it(run_of: Callable[..., Path], tmp_path: Path):
-    from trainer.play.question import Question
+    from trainer.play.question import PlayQuestion
 
     whole = run_of()
     copy = shutil.copytree(whole, tmp_path / "run")
@@ -222,7 +222,7 @@ def test_a_checkpoint_is_planned_with_what_is_read_beside_it(run_of: Callable[..
         {
             part["name"]
             for part in opened(each, beside=None, untrained=False, watch=Watch(quiet=True)).plan(
-                Question(row={"prompt": "1+1="})
+                PlayQuestion(row={"prompt": "1+1="})
             )["parts"]
         }
         for each in (whole, copy)

@@ -1,0 +1,134 @@
+"""Trying a run's model by hand: a prompt or an item; the untrained model and another run's beside it. No evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+from dashboard.shared.parts import gate, markup
+from dashboard.shared.parts.launching import trying
+from dashboard.shared.session import playing
+from dashboard.shared.words.text import glimpse
+from evidence.index.runs import RunSummary
+from evidence.records.ours import Run
+from launch.playing import PlaySession, Shown
+
+BUSY_SECONDS, QUIET_SECONDS = 0.3, 20.0
+"""Between two looks, while an answer grows and while none does."""
+
+_WAS_BUSY = "models were answering"
+_PROMPT, _ITEM = "A prompt", "An item of its evaluation"
+_NEVER = "Play is never evidence: nothing is recorded, the run stays as it is, and no answer here counts for its grade."
+_VIEWER = "You are logged in as a viewer: you can look at everything, but only an operator may start a model."
+
+
+def section(run: Run, known: Mapping[str, RunSummary]) -> None:
+    """Draw what can be asked, and the answers side by side as they are written."""
+    markup.note(_NEVER)
+    if not gate.may_operate():
+        markup.note(_VIEWER)
+        return
+    question = _question(run)
+    beside, untrained = _models(run, known)
+    chosen = (run.path, beside, untrained)
+    session = playing.session()
+    if session is not None and session.chosen[0] != run.path:
+        playing.leave()
+        session = None
+    is_busy = session is not None and session.is_alive and not session.look().is_done
+    with st.container(horizontal=True):
+        # Not disabled without a prompt: the click that ends the typing would be lost.
+        if st.button("Ask", type="primary", icon=":material/send:", disabled=is_busy) and question is not None:
+            with trying("It could not be asked"):
+                _ask(chosen, question)
+                st.rerun()
+        if is_busy and st.button("Stop", icon=":material/stop:"):
+            playing.leave()
+            st.rerun()
+    if session is None:
+        return
+    st.session_state[_WAS_BUSY] = is_busy
+    tick = None if not session.is_alive else BUSY_SECONDS if is_busy else QUIET_SECONDS
+    st.fragment(run_every=tick)(_answers)(session)
+
+
+def _question(run: Run) -> dict[str, str] | None:
+    """Draw what is asked, and return it as the program is told; None while there is nothing to ask."""
+    rows = {str(row["id"]): row for row in run.predictions().values if row.get("id")}
+    way = _PROMPT
+    if rows:
+        way = st.segmented_control("Ask", [_PROMPT, _ITEM], default=_PROMPT, required=True, key="play way")
+    if way == _PROMPT:
+        text = st.text_area("Prompt", key="play prompt", height=100, max_chars=20_000)
+        return {"prompt": text} if text.strip() else None
+    item = st.selectbox(
+        "Item",
+        list(rows),
+        key="play item",
+        format_func=lambda name: f"{name}: {glimpse(str(rows[name]['prompt']), 80)}",
+    )
+    _facts([("Prompt", rows[item]["prompt"]), ("Expected", rows[item]["expected"])])
+    return {"item": item}
+
+
+def _facts(facts: Sequence[tuple[str, Any]]) -> None:
+    for title, text in facts:
+        st.html(f'<p class="tp-sub"><b>{markup.safe(title)}</b> {markup.safe(text)}</p>')
+
+
+def _models(run: Run, known: Mapping[str, RunSummary]) -> tuple[Path | None, bool]:
+    """Draw who answers beside the run's model, and return another run's folder, and whether the untrained does."""
+    others = [name for name, summary in known.items() if summary.path != run.path and summary.method]
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        beside = st.selectbox("Beside it", others, index=None, placeholder="no other run", key="play beside", width=320)
+        untrained = st.checkbox("The untrained model too", key="play untrained")
+    return (known[beside].path if beside is not None and beside in known else None), untrained
+
+
+def _ask(chosen: tuple[Path, Path | None, bool], question: Mapping[str, str]) -> None:
+    """Put a question to the models that are loaded, or to new ones where others are chosen."""
+    if not gate.may_operate():
+        return
+    session = playing.session()
+    if session is None or not session.is_alive or session.chosen != chosen:
+        path, beside, untrained = chosen
+        session = PlaySession(path, beside=beside, untrained=untrained)
+        playing.keep(session)
+    session.ask(**question)
+
+
+def _answers(session: PlaySession) -> None:
+    shown, is_alive = session.look(), session.is_alive
+    if st.session_state.get(_WAS_BUSY) and (shown.is_done or not is_alive):
+        st.rerun()
+    _facts([("Asked", glimpse(shown.asked, 300))])
+    if shown.plan:
+        markup.note(f"{shown.plan[0].upper()}{shown.plan[1:]}.")
+    if not shown.models and is_alive:
+        st.progress(0.5 if shown.plan else 0.1, text="Loading the models" if shown.plan else "Planning their memory")
+    for why in shown.refused:
+        markup.note(why)
+    if shown.models:
+        for number, column in enumerate(st.columns(len(shown.models))):
+            with column:
+                _column(shown, number)
+    if why := session.why_ended:
+        st.code(why, language=None, wrap_lines=True)
+
+
+def _column(shown: Shown, number: int) -> None:
+    """Draw one model's answer, as far as it is written."""
+    st.html(f'<p class="tp-sub"><b>{markup.safe(shown.models[number])}</b></p>')
+    if number in shown.texts:
+        st.code(shown.texts[number] or " ", language=None, wrap_lines=True)
+    if number not in shown.answers:
+        return
+    answer = shown.answers[number]
+    ended = "ended by itself" if answer["finish_reason"] == "stop" else "cut off"
+    said = f"{answer['tokens']} tokens, {ended}"
+    if "expected" in answer:
+        said += f"; {'right' if answer['correct'] else 'wrong'}, expected {answer['expected']}"
+    markup.note(f"{said}.")
