@@ -31,6 +31,7 @@ _KINDS: Mapping[str, Kind] = {
     "params": "params",
     "opt_state": "opt_state",
     "gradients": "gradients",
+    "table_gradient": "gradients",
     "activations": "activations",
     "layer_inside": "activations",
     "layer_inputs": "activations",

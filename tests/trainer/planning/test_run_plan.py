@@ -15,7 +15,7 @@ from evidence.run import layout
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from schemas.validate import check_value
-from trainer.config.tree import Config, MethodConfig
+from trainer.config.tree import Config, MemoryConfig, MethodConfig
 from trainer.loop.program import Program
 from trainer.loop.run_programs import compiled_run
 from trainer.loop.steps import Steps
@@ -101,7 +101,7 @@ def test_what_is_far_too_large_is_refused_without_a_compiler(
     config: Config, order_of: Callable[..., RunRequest], compiled: Counter, monkeypatch: pytest.MonkeyPatch
 ):
     on_memory(monkeypatch, 2**20)
-    code, text = refusal(order_of(config))
+    code, text = refusal(order_of(replace(config, memory=MemoryConfig(remat="none"))))
     assert (code, sum(compiled.values())) == (3, 0)
     assert "error TP710: tiny-gpt2: The run needs about" in text
     assert "tiny-gpt2: The run needs about 16.8 MiB on each device; cpu has 1.0 MiB (test)" in text
@@ -111,6 +111,7 @@ def test_a_compiled_run_that_does_not_fit_is_refused_before_its_weights_are_read
     config: Config, order_of: Callable[..., RunRequest], compiled: Counter, monkeypatch: pytest.MonkeyPatch
 ):
     """The sums say 16.8 MiB, the compiler 14.3: of 15.4 the one is too much and the other is not."""
+    config = replace(config, memory=MemoryConfig(remat="none"))
     on_memory(monkeypatch, int(14.0 * 2**20))
     monkeypatch.setattr("trainer.run.initial_state", lambda *_: pytest.fail("weights were read"))
     code, text = refusal(order_of(config))

@@ -43,6 +43,19 @@ def inside_part(work: Workload) -> Part:
     )
 
 
+def recomputed_part(work: Workload) -> Part:
+    """Return the most of one layer, computed again and whole, that exists on a CPU in its backward pass.
+
+    Beside the layer stand what its adapters add, its scores once more, and their gradient or three tensors of the MLP.
+    """
+    scores = scores_bytes(work.spec, sequences=work.sequences, queries=work.length, keys=work.length)
+    added = sum(value.shape[-1] for name, value in work.trained.items() if name.endswith(".lora_b")) // work.spec.layers
+    beside = added * work.tokens * work.item + scores + max(scores, 3 * work.tokens * work.spec.mlp * work.item)
+    one = whole_layer_bytes(work)
+    because = f"one layer whole, {one:,} bytes, and {beside:,} of its gradients"
+    return Part(name="layer_inside", bytes=one + beside, because=because)
+
+
 def scores_bytes(spec: ModelSpec, *, sequences: int, queries: int, keys: int) -> int:
     """Return the bytes of the attention scores of one layer, `[batch heads queries keys]` in float32.
 

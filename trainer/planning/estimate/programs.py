@@ -5,11 +5,12 @@ from __future__ import annotations
 from trainer.data.prompts import Asked
 from trainer.generate.decode import padded
 from trainer.loop.task import Task
-from trainer.planning.estimate.layer import inside_part, kept_part, scores_bytes, whole_layer_bytes
+from trainer.planning.estimate.layer import inside_part, kept_part, recomputed_part, scores_bytes, whole_layer_bytes
 from trainer.planning.estimate.part import Part, total_bytes
 from trainer.planning.estimate.scanned import scanned_parts
 from trainer.planning.estimate.state import (
     all_gradients,
+    end_parts,
     second_state_parts,
     state_parts,
     table_gradients,
@@ -26,7 +27,7 @@ def estimate(task: Task, *, platform: str, asked: Asked | None = None) -> Parts:
 
     Args:
         task: the run; its parameters as shapes.
-        platform: cpu, gpu or tpu. On a CPU the compiler undoes rematerialisation.
+        platform: cpu, gpu or tpu. Before jax 0.11.1 a CPU's compiler undoes rematerialisation.
         asked: what the evaluation asks. None: nothing is evaluated.
     """
     largest = max(estimates(task, platform=platform, asked=asked).values(), key=total_bytes)
@@ -55,23 +56,28 @@ def train_parts(work: Workload) -> Parts:
     """Return the parts of a train step at the moment when they are most.
 
     With layers recomputed, and each by itself, there are three: the logits of a chunk exist; the last layer's backward
-    pass is under way and all layers' inputs are kept; or the first layer's is, and all gradients are there.
+    pass is under way and all layers' inputs are kept; or the first layer's is, and all gradients are there. On a CPU
+    there is a fourth: all gradients, before the first update.
     """
     always = (*state_parts(work), batch_part(work), *second_state_parts(work))
     if work.is_scanned:
         return (*always, *scanned_parts(work, logits_part(work), table_copy_part(work)))
-    if work.on_cpu or work.config.memory.remat == "none":
+    if work.keeps_layers:
         whole = (*unrematerialised_parts(work), logits_part(work), table_copy_part(work))
         moments = [(all_gradients(work) or table_gradients(work), *update_parts(work), *whole)]
     else:
         gathered = all_gradients(work)
-        waiting = gathered if work.config.batch.accumulation_steps > 1 and gathered else table_gradients(work)
-        inside = (inside_part(work), gathered_layers_part(work))
+        adds_up = work.config.batch.accumulation_steps > 1
+        waiting = gathered if adds_up and gathered else table_gradients(work)
+        # A CPU's loss in one chunk has the table's gradient after the logits.
+        before = () if work.on_cpu and work.chunk_tokens == work.tokens and not adds_up else (waiting,)
+        inside = (recomputed_part(work) if work.on_cpu else inside_part(work), gathered_layers_part(work))
         copy = table_copy_part(work)
         moments = [
-            (waiting, kept_part(work, layers=work.spec.layers + 2), logits_part(work), copy),
+            (*before, kept_part(work, layers=work.spec.layers + 2), logits_part(work), copy),
             (waiting, kept_part(work, layers=work.spec.layers), *inside, *(() if work.shards > 1 else (copy,))),
             ((gathered or waiting), kept_part(work, layers=1), *inside),
+            *([end_parts(work)] if work.on_cpu else []),
         ]
     return (*always, *max(moments, key=total_bytes))
 

@@ -100,6 +100,28 @@ def gradient_item(name: str, value: Any, work: Workload) -> int:
     return stored if name in TABLES else min(stored, work.item)
 
 
+def end_parts(work: Workload) -> tuple[Part, ...]:
+    """Return what a CPU keeps beside the state when the backward pass has ended and the updates begin.
+
+    Where all gradients wait, that of a table that is the head too is there twice, from both its ends. Narrow parameters
+    are rounded by random bits.
+    """
+    gradients = all_gradients(work)
+    is_tied = gradients is not None and TABLES[0] in work.trained and TABLES[1] not in work.params
+    table = work.trained[TABLES[0]].size * FLOAT32_BYTES if is_tied else 0
+    update = update_parts(work)
+    return (
+        gradients or table_gradients(work),
+        Part(name="table_gradient", bytes=table, because=f"{TABLES[0]} is read at both ends, {table:,} bytes"),
+        *update,
+        Part(
+            name="random_bits",
+            bytes=sum(part.bytes for part in update if part.name == "float32_copy"),
+            because="as many random bits, to round them",
+        ),
+    )
+
+
 def update_parts(work: Workload) -> tuple[Part, ...]:
     """Return what a CPU needs to update parameters beside their gradients; accelerators do it number by number.
 

@@ -16,6 +16,8 @@ from trainer.loop.task import Task
 from trainer.model.spec import ModelSpec
 
 ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+CPU_RECOMPUTES = jax.__version_info__ >= (0, 11, 1)
+"""Whether a CPU's compiler recomputes layers that follow each other; earlier ones undo rematerialisation."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +50,11 @@ class Workload:
     def tokens(self) -> int:
         """Tokens of a microbatch, on one device."""
         return self.sequences * self.length
+
+    @property
+    def keeps_layers(self) -> bool:
+        """Whether all that layers compute is kept for the backward pass."""
+        return self.config.memory.remat == "none" or (self.on_cpu and not CPU_RECOMPUTES)
 
     @property
     def compute_item(self) -> int:
