@@ -25,6 +25,7 @@ PAGES = {
     "run": "/run?run=beta",
     "examples": "/run?run=beta&view=Examples",
     "predictions": "/run?run=beta&view=Predictions",
+    "play": "/run?run=beta&view=Play",
     "log": "/run?run=beta&view=Log",
     "reproduce": "/run?run=beta&view=Recipe",
     "problems": "/run?run=torn&view=Problems",

@@ -15,6 +15,7 @@ from dashboard.shared.words.text import glimpse
 from evidence.index.runs import RunSummary
 from evidence.records.ours import Run
 from launch.playing import PlaySession, Shown
+from schemas.reading.values import text_at
 
 BUSY_SECONDS, QUIET_SECONDS = 0.3, 20.0
 """Between two looks, while an answer grows and while none does."""
@@ -57,7 +58,7 @@ def section(run: Run, known: Mapping[str, RunSummary]) -> None:
 
 def _question(run: Run) -> dict[str, str] | None:
     """Draw what is asked, and return it as the program is told; None while there is nothing to ask."""
-    rows = {str(row["id"]): row for row in run.predictions().values if row.get("id")}
+    rows = {name: row for row in run.predictions().values if (name := text_at(row, "id"))}
     way = _PROMPT
     if rows:
         way = st.segmented_control("Ask", [_PROMPT, _ITEM], default=_PROMPT, required=True, key="play way")
@@ -68,9 +69,9 @@ def _question(run: Run) -> dict[str, str] | None:
         "Item",
         list(rows),
         key="play item",
-        format_func=lambda name: f"{name}: {glimpse(str(rows[name]['prompt']), 80)}",
+        format_func=lambda name: glimpse(f"{name}: {text_at(rows[name], 'prompt')}", 90),
     )
-    _facts([("Prompt", rows[item]["prompt"]), ("Expected", rows[item]["expected"])])
+    _facts([(title, glimpse(text_at(rows[item], title.lower()) or "", 2000)) for title in ("Prompt", "Expected")])
     return {"item": item}
 
 
