@@ -25,7 +25,10 @@ WATCHED_SECONDS = 150.0
 
 _PLANS = "plans"
 _COMPILING = ("jax", "jaxlib", "flax", "optax", "libtpu", "jax-cuda12-plugin", "jax-cuda12-pjrt", "jax-cuda13-pjrt")
-_ANSWERS = ("need_bytes", "where", "grid")
+CHECK = ("train", "--check")
+"""In place of options: the model and the rows are read as the run reads them, by `trainproof train --check`."""
+
+_ANSWERS = ("need_bytes", "where", "grid", "can_begin")
 """What an answer holds at least one of."""
 
 
@@ -35,7 +38,7 @@ def planning(root: Path, config: Mapping[str, Any], options: Sequence[str] = ())
     Args:
         root: The root of runs.
         config: The configuration, complete.
-        options: What `trainproof plan` is told besides it: `--on t4`, `--grid`.
+        options: Flags of `trainproof plan` besides it: `--on t4`, `--grid`. Or `CHECK`.
     """
     return asking.asked(
         folder_of(root, config, options), is_answer=lambda value: any(name in value for name in _ANSWERS)
@@ -56,7 +59,8 @@ def ask(root: Path, config: Mapping[str, Any], options: Sequence[str] = ()) -> N
     folder = folder_of(root.resolve(), config, options)
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / CONFIG, write_yaml(dict(config)))
-    arguments = ["plan", "--config", str(folder / CONFIG), *options, "--json"]
+    verb, *flags = options if tuple(options) == CHECK else ("plan", *options)
+    arguments = [verb, "--config", str(folder / CONFIG), *flags, "--json"]
     asking.ask(folder, arguments, limit_seconds=TIME_LIMIT_SECONDS, watched_seconds=WATCHED_SECONDS)
 
 

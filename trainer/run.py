@@ -173,6 +173,10 @@ def read_all(request: RunRequest, watch: Watch) -> RunInputs:
     return RunInputs(parent=parent, devices=devices, memory=memory, task=task, data=data)
 
 
+_CHECKED_ROWS = 3
+"""Rows that a check shows as the model sees them."""
+
+
 def check(request: RunRequest, watch: Watch) -> dict[str, Any]:
     """Read configuration, model and data as a run does, spend nothing, and return what was read and what is odd.
 
@@ -189,6 +193,9 @@ def check(request: RunRequest, watch: Watch) -> dict[str, Any]:
         "training_rows": len(data.rows),
         "evaluation_items": None if data.items is None else len(data.items.prompts),
         "findings": as_dicts((*data.seen, *data.warnings)),
+        "model": read.task.model.document(),
+        "dataset": data.document(),
+        "first_examples": data.first_examples(_CHECKED_ROWS, run_id=request.folder.name),
     }
 
 

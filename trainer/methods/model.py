@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from flax import nnx
 
@@ -21,7 +21,7 @@ from trainer.model.files.loading import refuse_unusable_weights
 from trainer.model.files.shrinking import shrunk
 from trainer.model.files.source import ModelSource, resolve
 from trainer.model.lora import Lora, is_lora
-from trainer.model.params import Params, flatten
+from trainer.model.params import Params, flatten, parameter_count
 from trainer.model.quantised import Kind
 from trainer.model.runs import members, runs_of
 from trainer.model.spec import ModelSpec
@@ -148,6 +148,15 @@ class Model:
     def origin(self) -> str:
         """Where its first parameters come from: `pretrained` or `random`."""
         return "pretrained" if self.reads_weights else "random"
+
+    def document(self) -> dict[str, Any]:
+        """Return the family, the origin, and how many parameters the model has and how many of them learn."""
+        return {
+            "family": self.source.spec.family,
+            "origin": self.origin,
+            "parameters": parameter_count(self.base),
+            "trained_parameters": parameter_count(self.trained),
+        }
 
     def merged(self, params: Params) -> Params:
         """Return the parameters of the plain model that all of these make together: what an export holds."""

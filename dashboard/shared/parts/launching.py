@@ -25,13 +25,13 @@ def smoke_button() -> None:
             state.go(state.LAUNCH)
 
 
-def start(config: Mapping[str, Any], *, force: bool = False, place: str = LOCAL) -> None:
-    """Put a checked configuration into the queue and open its run, or say why that was not possible."""
+def start(*configs: Mapping[str, Any], force: bool = False, place: str = LOCAL) -> None:
+    """Put checked configurations into the queue and open the first one's run, or say why that was not possible."""
     if not may_operate():
         return
     with trying("The run could not be started"):
-        job = queue.start(state.root(), config, force=force, place=place)
-        state.go(state.RUN, run=job.run)
+        jobs = [queue.start(state.root(), config, force=force, place=place) for config in configs]
+        state.go(state.RUN, run=jobs[0].run)
 
 
 @contextmanager

@@ -26,16 +26,19 @@ from dashboard.shared.parts.asking import PlanQuestion
 from dashboard.shared.session import reading, state
 from dashboard.shared.tables import plan_time
 from dashboard.shared.words.text import plain
-from dashboard.views.launch.parts import jobs
+from dashboard.views.launch.logic import several
+from dashboard.views.launch.parts import jobs, starting, what
 from evidence.bundle.secrets.masking import visible
+from launch import planning
 from launch.jobs import program
-from launch.jobs.folder import CONFIG, LOCAL
-from launch.places import PLACES
+from launch.jobs.folder import CONFIG
+from schemas.problems.problem import Problem
 from schemas.reading.yaml_text import write_yaml
 from schemas.validate import check_value
 
 _WHOLE, _SMOKE = "every step", "two steps, as a smoke run"
 _PLAN_NOW = "configuration to plan beside a run at work"
+READ = Question(options=planning.CHECK, said="Reading the model and the rows")
 HERE = (
     PlanQuestion(options=("--quick",), said="Adding up from formulas", before=()),
     PlanQuestion(options=(), said="Asking the compiler"),
@@ -56,12 +59,26 @@ def page() -> None:
         markup.empty("No configuration found", f"None in {configs.SHIPPED}, and no run has one.")
         return
     start = configs.read(source)
+    markup.step(1, "What is trained, on which rows")
+    cards = st.container()
     form_side, result_side = st.columns([3, 2], gap="large")
     with form_side:
         config_form.read_address(source.key)
         edited = config_form.show(source.key, start)
+        _name(source.key, start, edited)
     with result_side:
-        _result(source.key, start, edited)
+        markup.step(2, "Does it fit, and how long does it take")
+        config = _taken(edited)
+        resolved = form.with_defaults(config)
+        known = asking.answers(state.root(), resolved, (READ,))[READ.options].answer
+        found, plan = _result(source.key, resolved, known, is_touched=resolved != form.with_defaults(start))
+        below = st.container()
+    with cards:
+        what.show(source.key, edited, known)
+    sound = not any(problem.severity == "error" for problem in found)
+    force = gate.may_operate() and starting.bar(resolved, plan, sound=sound)
+    with below:
+        _same_in_a_terminal(resolved, force=force)
 
 
 def _source() -> StartConfig | None:
@@ -76,8 +93,8 @@ def _source() -> StartConfig | None:
     return source
 
 
-def _result(source: str, start: Mapping[str, Any], edited: Mapping[str, Any]) -> None:
-    """Draw what would run, what is wrong with it, and the button that starts it."""
+def _taken(edited: Mapping[str, Any]) -> dict[str, Any]:
+    """Draw whether the whole configuration is taken or its smoke run, and return the one that is."""
     rehearse = st.segmented_control(
         "Take",
         [_WHOLE, _SMOKE],
@@ -87,25 +104,51 @@ def _result(source: str, start: Mapping[str, Any], edited: Mapping[str, Any]) ->
         bind="query-params",
         help="Two steps of this very configuration, evaluation included, prove the pipeline: a smoke run.",
     )
-    config = configs.smoke_of(edited) if rehearse == _SMOKE else dict(edited)
-    resolved = form.with_defaults(config)
-    if rehearse == _SMOKE:
-        _replaced(form.with_defaults(edited), resolved)
+    if rehearse != _SMOKE:
+        return dict(edited)
+    config = configs.smoke_of(edited)
+    _replaced(form.with_defaults(edited), form.with_defaults(config))
+    return config
+
+
+def _result(
+    source: str, resolved: Mapping[str, Any], read: Mapping[str, Any] | None, *, is_touched: bool
+) -> tuple[list[Problem], Mapping[str, Any] | None]:
+    """Draw what the configuration needs and what is wrong with it.
+
+    Returns:
+        What is wrong with it, and its plan, or None if that is not known yet.
+    """
     found = [*check_value(form.KIND, resolved, file=CONFIG), *absent(resolved, file=CONFIG)]
     sound = not any(problem.severity == "error" for problem in found)
-    plan = _answer(resolved, sound=sound, is_touched=resolved != form.with_defaults(start))
-    force = gate.may_operate() and _start(resolved, sound=sound)
+    plan = _answer(resolved, sound=sound, is_touched=is_touched)
+    if sound and read is not None:
+        found += from_dicts(read.get("findings", []))
     problems.show(found)
     if plan is not None:
         _details(plan, source, resolved)
-    name = f"{config.get('name', 'run')}.yaml"
+    return found, plan
+
+
+def _same_in_a_terminal(resolved: Mapping[str, Any], *, force: bool) -> None:
+    """Draw the command that Start stands for, and the configuration."""
+    name = f"{resolved.get('name', 'run')}.yaml"
     text = write_yaml(dict(resolved))
     st.caption(
         f"The same as Start, in a terminal in {plain(str(Path.cwd()))}, with the configuration below saved there"
     )
     st.code(visible(_command(name, force=force)), language=None, wrap_lines=True)
     st.download_button("Configuration", data=text, file_name=name, icon=":material/download:", on_click="ignore")
-    st.code(visible(text), language="yaml")
+    with st.expander("The whole configuration", type="compact"):
+        st.code(visible(text), language="yaml")
+
+
+def _name(source: str, start: Mapping[str, Any], edited: Mapping[str, Any]) -> None:
+    """Draw a button that names the run after what was changed, where the reader has not named it."""
+    if (name := several.proposed_name(start, edited)) is not None:
+        edits = {("name",): name}
+        icon = ":material/edit:"
+        st.button(f"Name it {plain(name)}", type="tertiary", icon=icon, on_click=config_form.put, args=(source, edits))
 
 
 def _command(config: str, *, force: bool) -> str:
@@ -127,14 +170,15 @@ def _answer(resolved: Mapping[str, Any], *, sound: bool, is_touched: bool) -> Ma
     A form that nobody has touched is not planned beside a run at work, which needs the processors.
     """
     root = state.root()
-    known = asking.answers(root, resolved, HERE)
+    questions = (READ, *HERE)
+    known = asking.answers(root, resolved, questions)
     answered = [found.answer for one in HERE if (found := known[one.options]).answer is not None]
     with st.container(border=True):
         if answered and (plan := answered[-1]) is not None:
             plan_answer.head(plan)
         at_work = [job.run for job in reading.jobs() if not job.has_ended] or reading.at_work()
         if not at_work or is_touched or st.session_state.get(_PLAN_NOW) == resolved:
-            asking.show(root, resolved, HERE, key="launch", allowed=sound)
+            asking.show(root, resolved, questions, key="launch", allowed=sound)
         elif not answered:
             markup.note(f"Not planned beside {at_work[0]}, which is at work here. Change the form, or plan it now.")
             if gate.may_operate() and st.button("Plan now", icon=":material/calculate:"):
@@ -151,22 +195,6 @@ def _details(plan: Mapping[str, Any], source: str, resolved: Mapping[str, Any]) 
     plan_answer.largest_parts(plan)
     if plan_time.parts(plan):
         plan_answer.session_picture(plan, key="launch_session")
-
-
-def _start(resolved: Mapping[str, Any], *, sound: bool) -> bool:
-    """Draw starting; return whether the reader wants to start what may not fit."""
-    force = st.toggle("Start even if it may run out of memory", help="The run records that it was forced.")
-    place = st.selectbox("Where it runs", list(PLACES), index=list(PLACES).index(LOCAL)) if len(PLACES) > 1 else LOCAL
-    if st.button(
-        "Start",
-        type="primary",
-        icon=":material/play_arrow:",
-        disabled=not sound,
-        help=None if sound else "Fix the problems below first.",
-        width="stretch",
-    ):
-        launching.start(resolved, force=force, place=place)
-    return force
 
 
 page()

@@ -22,7 +22,14 @@ def test_what_was_read_and_what_is_wrong_are_json(tmp_path, monkeypatch, capsys)
     asked = ("--config", "config.yaml", "--set", "evaluation.eval_set=items.jsonl", "--check", "--json")
     code, out, err = ends(capsys, *asked)
     assert (code, err) == (0, "")
-    assert json.loads(out) == {"can_begin": True, "training_rows": 1, "evaluation_items": 1, "findings": []}
+    found = json.loads(out)
+    begins = {"can_begin": True, "training_rows": 1, "evaluation_items": 1, "findings": []}
+    assert {key: found[key] for key in begins} == begins
+    learned = {"parameters": 169_728, "trained_parameters": 169_728}
+    assert found["model"] == {"family": "gpt2", "origin": "random", **learned}
+    assert found["dataset"]["name"] == "rows.jsonl"
+    [example] = found["first_examples"]["examples"]
+    assert "".join(token["text"] for token in example["tokens"] if token["supervised"]).startswith("2")
     code, out, err = ends(capsys, *asked, "--set", "method.base=nf4")
     assert (code, err) == (2, "")
     found = json.loads(out)

@@ -1,19 +1,11 @@
-"""Training examples token by token: what the loss asks for is coloured and underlined, the rest is plain."""
+"""The first training examples of a run, and the counts over all of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-import streamlit as st
-
-from dashboard.shared.parts import markup
-from dashboard.shared.parts.markup import safe
+from dashboard.shared.parts import markup, token_rows
 from evidence.records.ours import Run
 from schemas.problems.formats import count
 from schemas.reading.values import flag_at, number_at, objects_at
-
-_SHOWN_TOKENS = 2000
 
 
 def section(run: Run) -> None:
@@ -35,36 +27,4 @@ def section(run: Run) -> None:
             )
         ],
     )
-    _key()
-    for example in objects_at(run.first_examples, "examples"):
-        _example(example)
-
-
-def _example(example: Mapping[str, Any]) -> None:
-    """Draw one example of `first_examples.json`."""
-    tokens = objects_at(example, "tokens")
-    supervised = sum(token.get("supervised") is True for token in tokens)
-    cut = ", cut to the sequence length" if example.get("truncated") is True else ""
-    row = number_at(example, "row")
-    more = f"; the first {_SHOWN_TOKENS:,} are shown" if len(tokens) > _SHOWN_TOKENS else ""
-    said = f"Row {count(row)}: {len(tokens):,} tokens, {supervised:,} of them supervised{cut}{more}"
-    st.html(
-        f'<p class="tp-sub">{safe(said)}</p>'
-        f'<p class="tp-tokens">{"".join(_token(token) for token in tokens[:_SHOWN_TOKENS])}</p>'
-    )
-
-
-def _key() -> None:
-    """Draw what the marking means."""
-    st.html(
-        '<p class="tp-sub tp-tokens-key"><span class="tp-on tp-key">underlined</span> '
-        "The loss asks the model to predict this token. "
-        '<span class="tp-key">plain</span> It is only read. Line ends are shown as ↵.</p>'
-    )
-
-
-def _token(token: Mapping[str, Any]) -> str:
-    text = safe(token.get("text", "")).replace("\n", "<i>↵</i>\n")
-    on = token.get("supervised") is True
-    kind = "supervised" if on else "only read"
-    return f'<span class="{"tp-on" if on else ""}" title="id {safe(token.get("id", "?"))}, {kind}">{text}</span>'
+    token_rows.show(objects_at(run.first_examples, "examples"))

@@ -1,0 +1,1 @@
+"""What this page computes, without Streamlit."""
