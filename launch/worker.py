@@ -8,6 +8,7 @@ stopped dashboard nor a logout reaches it. A lock keeps it alone.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -15,7 +16,11 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from evidence.run.lock import RunLock
 from launch.jobs.folder import OUTPUT, Job, JobReader, launch_folder, mark_ended, mark_started, read_job
@@ -26,6 +31,10 @@ from schemas.problems.problem import ProblemError
 CANNOT_START = 127
 """Exit code noted for a job that could not even be started, as shells use it."""
 
+WEBHOOK = "TRAINPROOF_WEBHOOK"
+"""Variable of the environment with the address that the end of each job is posted to."""
+
+_WEBHOOK_SECONDS = 10.0
 _POLL_SECONDS = 0.5
 AGAIN_SECONDS = 5.0
 """Pause after the disk has refused something, as it does until there is room."""
@@ -149,7 +158,53 @@ def _wait(job: Job, process: subprocess.Popen[bytes]) -> None:
         except OSError:
             time.sleep(AGAIN_SECONDS)
         else:
+            _announce(job, code)
             return
+
+
+def _announce(job: Job, code: int) -> None:
+    """Post how a job ended to the address in `TRAINPROOF_WEBHOOK`, if there is one; a failure is noted in its output.
+
+    `text` and `content` are the fields that Slack and Discord show.
+    """
+    address = os.environ.get(WEBHOOK, "").strip()
+    if not address:
+        return
+    ended = read_job(job.folder)
+    state = "ended" if ended is None else ended.state
+    line = f"{job.run}: {state}, exit code {code}"
+    body = {"text": line, "content": line, "run": job.run, "state": state, "exit_code": code}
+    try:
+        _post(address, json.dumps(body).encode())
+    except (OSError, HTTPException, ValueError) as error:
+        # The address may hold a secret; only the error of an address in a wrong form quotes it.
+        why = "it is not an address of http or https" if isinstance(error, ValueError) else str(error)
+        with suppress(OSError), (job.folder / OUTPUT).open("a", encoding="utf-8") as output:
+            output.write(f"The end could not be posted to {WEBHOOK}: {why}\n")
+
+
+def _post(address: str, body: bytes) -> None:
+    """Post JSON.
+
+    Raises:
+        ValueError: The address is not one of http or https.
+        OSError: Nobody answers there, or the answer is an error.
+        HTTPException: The answer is not HTTP.
+    """
+    parts = urlsplit(address)
+    connect = {"https": HTTPSConnection, "http": HTTPConnection}.get(parts.scheme)
+    if connect is None or parts.hostname is None:
+        raise ValueError(address)
+    connection = connect(parts.hostname, parts.port, timeout=_WEBHOOK_SECONDS)
+    try:
+        target = f"{parts.path or '/'}{f'?{parts.query}' if parts.query else ''}"
+        connection.request("POST", target, body, {"Content-Type": "application/json"})
+        status = connection.getresponse().status
+    finally:
+        connection.close()
+    if status >= HTTPStatus.BAD_REQUEST:
+        answered = f"it answered {status}"
+        raise OSError(answered)
 
 
 if __name__ == "__main__":

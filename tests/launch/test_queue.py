@@ -10,8 +10,11 @@ import shutil
 import signal
 import stat
 import subprocess
+import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import psutil
@@ -158,6 +161,64 @@ error TP768: moon: The place moon is unknown.
   Next: Name one of the places in the message.
 """
 SAYS_ITS_ARGUMENTS = "import json, sys; print(json.dumps(sys.argv[1:]))"
+
+
+@pytest.fixture
+def posted() -> Iterator[tuple[str, list[tuple[str, dict[str, object]]]]]:
+    """Yield the address of a server on this machine and what was posted to it; `/refused` is answered with 500."""
+    found: list[tuple[str, dict[str, object]]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            content = self.rfile.read(int(self.headers["Content-Length"]))
+            found.append((self.path, json.loads(content)))
+            self.send_response(500 if self.path == "/refused" else 204)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}", found
+        server.shutdown()
+
+
+def test_the_end_of_a_job_is_posted_where_the_environment_says(
+    root: Path, posted: tuple[str, list[tuple[str, dict[str, object]]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, found = posted
+    monkeypatch.setenv("TRAINPROOF_WEBHOOK", f"{address}/hook?key=secret")
+    job = put(root, "import sys; sys.exit(4)")
+    working.start_worker(root)
+    wait_for(lambda: bool(found))
+    line = f"{job.run}: failed, exit code 4"
+    body = {"text": line, "content": line, "run": job.run, "state": "failed", "exit_code": 4}
+    assert found == [("/hook?key=secret", body)]
+    assert output(job) == ""
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("{address}/refused", "it answered 500"),
+        ("http://127.0.0.1:9/hook?key=secret", "[Errno 111] Connection refused"),
+        ("ftp://host/secret", "it is not an address of http or https"),
+        ("http://[secret", "it is not an address of http or https"),
+    ],
+)
+def test_an_end_that_cannot_be_posted_is_noted_and_the_queue_goes_on(
+    root: Path,
+    posted: tuple[str, list[tuple[str, dict[str, object]]]],
+    monkeypatch: pytest.MonkeyPatch,
+    path: str,
+    why: str,
+) -> None:
+    monkeypatch.setenv("TRAINPROOF_WEBHOOK", path.format(address=posted[0]))
+    first, second = (put(root, "pass") for _ in range(2))
+    working.start_worker(root)
+    line = f"The end could not be posted to TRAINPROOF_WEBHOOK: {why}\n"
+    wait_for(lambda: [output(first), output(second)] == [line, line])
+    assert [now(job).state for job in (first, second)] == ["succeeded", "succeeded"]
 
 
 def test_a_failed_job_is_tried_again_as_a_run_of_its_own(root: Path) -> None:

@@ -40,12 +40,11 @@ def show(source: str, config: Mapping[str, Any]) -> dict[str, Any]:
     fields = {field.path: field for field in form.fields()}
     with st.container(border=True):
         edits = _widgets(source, [fields[path] for path in form.ESSENTIAL], config)
-    with st.container(border=True, gap="small"):
-        for group in form.groups():
-            rest = [field for field in group.fields if field.path not in form.ESSENTIAL]
-            if not rest:
-                continue
-            edits |= _group(source, group, rest, config)
+    rest = {group: [field for field in group.fields if field.path not in form.ESSENTIAL] for group in form.groups()}
+    more = st.expander(f"More settings: {sum(map(len, rest.values()))}", key=f"more {source}", on_change="rerun")
+    with more:
+        for group in filter(rest.get, rest):
+            edits |= _group(source, group, rest[group], config) if more.open else _folded(source, rest[group], config)
     edited = form.changed(config, edits)
     if form.with_defaults(edited) != form.with_defaults(config):
         st.button("Undo all changes", type="tertiary", icon=":material/undo:", on_click=_undo, args=(source, config))
@@ -82,11 +81,16 @@ def _group(
     title = f"{group.title}: {', '.join(field.title.lower() for field in fields)}"
     unfolded = st.expander(title, type="compact", key=f"group {source} {group.title}", on_change="rerun")
     if not unfolded.open:
-        kept = {field: st.session_state[key] for field in fields if (key := _key(source, field)) in st.session_state}
-        return _changed(kept, config)
+        return _folded(source, fields, config)
     with unfolded:
         st.caption(group.help)
         return _widgets(source, fields, config)
+
+
+def _folded(source: str, fields: Sequence[FormField], config: Mapping[str, Any]) -> dict[form.Path, Any]:
+    """Return what the reader changed in fields that are not drawn now."""
+    kept = {field: st.session_state[key] for field in fields if (key := _key(source, field)) in st.session_state}
+    return _changed(kept, config)
 
 
 def _undo(source: str, config: Mapping[str, Any]) -> None:

@@ -107,7 +107,7 @@ def advice(plan: Plan) -> list[Advice]:
 
 
 def problems(plan: Plan) -> list[Problem]:
-    """Return what else the run would spend badly, as the plan states it."""
+    """Return the findings of a plan, or of a check before training."""
     return [
         Problem(
             code=text_at(one, "code") or "?",

@@ -24,7 +24,7 @@ from dashboard.shared.parts import (
 )
 from dashboard.shared.parts.asking import PlanQuestion
 from dashboard.shared.session import reading, state
-from dashboard.shared.tables import plan_time
+from dashboard.shared.tables import plan_time, planned
 from dashboard.shared.words.text import plain
 from dashboard.views.launch.logic import several
 from dashboard.views.launch.parts import jobs, starting, what
@@ -38,7 +38,7 @@ from schemas.validate import check_value
 
 _WHOLE, _SMOKE = "every step", "two steps, as a smoke run"
 _PLAN_NOW = "configuration to plan beside a run at work"
-READ = Question(options=planning.CHECK, said="Reading the model and the rows")
+READ = PlanQuestion(options=planning.CHECK, said="Reading the model and the rows")
 HERE = (
     PlanQuestion(options=("--quick",), said="Adding up from formulas", before=()),
     PlanQuestion(options=(), said="Asking the compiler"),
@@ -123,7 +123,7 @@ def _result(
     sound = not any(problem.severity == "error" for problem in found)
     plan = _answer(resolved, sound=sound, is_touched=is_touched)
     if sound and read is not None:
-        found += from_dicts(read.get("findings", []))
+        found += planned.problems(read)
     problems.show(found)
     if plan is not None:
         _details(plan, source, resolved)

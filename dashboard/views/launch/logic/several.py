@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dashboard.shared.config import assignments, form
-from dashboard.shared.config.form import Field
+from dashboard.shared.config.form import FormField
 
 MOST = 32
 """Runs that one click puts into the queue."""
@@ -15,12 +15,12 @@ MOST = 32
 _LONGEST_NAME = 58
 
 
-def variable() -> list[Field]:
+def variable() -> list[FormField]:
     """Return the settings that several values can be given to."""
     return [field for field in form.fields() if field.path not in {("name",), ("mode",)}]
 
 
-def over(config: Mapping[str, Any], field: Field, written: str) -> tuple[list[dict[str, Any]], list[str]]:
+def over(config: Mapping[str, Any], field: FormField, written: str) -> tuple[list[dict[str, Any]], list[str]]:
     """Return a configuration for each value, named after it, and the values that the setting cannot have.
 
     Args:
@@ -42,7 +42,7 @@ def over(config: Mapping[str, Any], field: Field, written: str) -> tuple[list[di
     return configs, wrong
 
 
-def named(config: Mapping[str, Any], field: Field, value: object) -> str:
+def named(config: Mapping[str, Any], field: FormField, value: object) -> str:
     """Return the name of a configuration of which one setting has another value."""
     plain = re.sub("[^A-Za-z0-9._-]+", "-", f"{field.path[-1]}-{value}").strip("-")
     return f"{str(config.get('name', 'run'))[: max(1, _LONGEST_NAME - len(plain))]}-{plain}"[:_LONGEST_NAME]
@@ -57,7 +57,7 @@ def proposed_name(start: Mapping[str, Any], edited: Mapping[str, Any]) -> str | 
     return named(start, field, value)
 
 
-def sentence(wrong: Sequence[str], field: Field) -> str:
+def sentence(wrong: Sequence[str], field: FormField) -> str:
     """Return that a setting cannot have these values."""
     kind = ", ".join(field.options) if field.options else field.kind
     return f"{field.title} cannot be {', '.join(wrong)}; it takes: {kind}."

@@ -75,4 +75,6 @@ def _errors(config: Mapping[str, Any]) -> list[Problem]:
     return [problem for problem in check_value(form.KIND, config, file=CONFIG) if problem.severity == "error"]
 
 
-_VALUES = "Separated by commas, each as in YAML. Each value is a run of its own, named after it; they wait in the queue."
+_VALUES = (
+    "Separated by commas, each as in YAML. Each value is a run of its own, named after it; they wait in the queue."
+)

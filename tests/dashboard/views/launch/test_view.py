@@ -212,6 +212,115 @@ def test_the_command_says_that_somebody_insists_on_what_does_not_fit(opened: Ope
     assert insist.set_value(True).run().code[0].value == f"{before} --force"
 
 
+CHECKED = {
+    "can_begin": True,
+    "training_rows": 12_550,
+    "evaluation_items": 100,
+    "findings": [],
+    "model": {"family": "gemma", "origin": "random", "parameters": 1_123_456, "trained_parameters": 98_304},
+    "dataset": {"tokens": 477_006, "generated_rows": 12_000},
+    "first_examples": {
+        "examples": [
+            {
+                "row": 7,
+                "truncated": False,
+                "tokens": [
+                    {"id": 1, "text": "2 + 2 = <b>", "supervised": False},
+                    {"id": 2, "text": "4", "supervised": True},
+                ],
+            }
+        ]
+    },
+}
+
+
+def answer_check(root: Path, config: str, answer: dict[str, object]) -> None:
+    folder = planning.folder_of(root, yaml.safe_load(config), planning.CHECK)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "answer.json").write_text(json.dumps(answer))
+    (folder / "output.log").write_text("")
+    asking.mark_ended(folder, 0 if answer["can_begin"] else 2)
+
+
+def test_cards_state_what_was_read_of_model_and_rows(opened: Open, root: Path) -> None:
+    answer_check(root, opened(state.LAUNCH, source="tiny.yaml").code[-1].value, CHECKED)
+    app = opened(state.LAUNCH, source="tiny.yaml", rows="true")
+    text = said(app)
+    for line in (
+        "1.12 M parameters, 98.3 k learn",
+        "gemma, random weights",
+        "12,550 rows, 477 k tokens, 12,000 rows generated",
+        "100 items are evaluated",
+    ):
+        assert f"<p>{line}</p>" in text
+    assert '<span class="" title="id 1, only read">2 + 2 = &lt;b&gt;</span>' in text
+    assert '<span class="tp-on" title="id 2, supervised">4</span>' in text
+    assert "Row 7" not in said(opened(state.LAUNCH, source="tiny.yaml")), "rows are folded at first"
+
+
+def test_what_the_check_refuses_is_not_started(opened: Open, root: Path) -> None:
+    config = opened(state.LAUNCH, source="tiny.yaml").code[-1].value
+    finding = {"code": "TP034", "severity": "error", "what": "The rows are empty.", "next": "Name others."}
+    answer_check(root, config, {"can_begin": False, "findings": [finding]})
+    app = opened(state.LAUNCH, source="tiny.yaml")
+    assert "Error TP034: The rows are empty." in said(app)
+    assert "Start" not in labels(app)
+
+
+def test_another_model_and_other_rows_go_into_the_form(opened: Open, root: Path) -> None:
+    Path("mine.jsonl").write_text('{"prompt": "a", "completion": "b"}\n\n{"prompt": "c", "completion": "d"}\n')
+    app = opened(state.LAUNCH, source="tiny.yaml")
+    rows = next(box for box in app.selectbox if box.label == "Other rows that are here")
+    assert rows.options == ["dev-reasoning-v2, built in", "dev-stories-v1, built in", "mine.jsonl, 2 rows, 71 B"]
+    app = rows.set_value("mine.jsonl").run()
+    assert yaml.safe_load(app.code[-1].value)["data"]["dataset"] == "mine.jsonl"
+    model = next(box for box in app.selectbox if box.label == "Another model that is here")
+    app = model.set_value("demo").run()
+    assert yaml.safe_load(app.code[-1].value)["model"]["name"] == "demo"
+
+
+def test_a_dropped_file_is_kept_by_its_content_and_put_into_the_form(opened: Open, root: Path) -> None:
+    content = b'{"prompt": "a", "completion": "b"}\n'
+    app = opened(state.LAUNCH, source="tiny.yaml")
+    app.file_uploader[0].set_value(("../my rows.JSONL", content, "application/json")).run()
+    [kept] = (root / ".launch" / "rows").iterdir()
+    assert re.fullmatch(r"my-rows-[0-9a-f]{8}\.jsonl", kept.name)
+    assert kept.read_bytes() == content
+    assert yaml.safe_load(app.code[-1].value)["data"]["dataset"] == str(kept)
+
+
+def test_a_name_is_proposed_of_what_was_changed(opened: Open, root: Path) -> None:
+    app = opened(state.LAUNCH, source="tiny.yaml")
+    assert not [label for label in labels(app) if label.startswith("Name it")]
+    app = press(opened(state.LAUNCH, source="tiny.yaml", set=["limits.steps=7"]), f"Name it {plain('tiny-steps-7')}")
+    assert yaml.safe_load(app.code[-1].value)["name"] == "tiny-steps-7"
+    assert not [label for label in labels(app) if label.startswith("Name it")]
+
+
+def test_each_value_of_a_setting_becomes_a_run(opened: Open, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[dict[str, object]] = []
+    monkeypatch.setattr("launch.queue.start", lambda _root, config, **_: started.append(config) or job_in(root))
+    app = opened(state.LAUNCH, source="tiny.yaml", over="optimizer.learning_rate", values="0.001, 0.002, 0.001")
+    press(app, "Start 2 runs")
+    assert [(one["name"], one["optimizer"]["learning_rate"]) for one in started] == [
+        ("tiny-learning_rate-0.001", 0.001),
+        ("tiny-learning_rate-0.002", 0.002),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        ("0.001, fast", "Learning rate cannot be fast; it takes: number."),
+        (", ".join(str(0.001 + each / 1e6) for each in range(33)), "33 values are given; one click starts at most 32."),
+    ],
+)
+def test_values_that_a_setting_cannot_have_start_nothing(opened: Open, root: Path, values: str, line: str) -> None:
+    app = opened(state.LAUNCH, source="tiny.yaml", over="optimizer.learning_rate", values=values)
+    assert line in said(app)
+    assert not [label for label in labels(app) if label.startswith("Start ") and "runs" in label]
+
+
 def test_the_answer_of_a_plan_is_shown_with_what_would_make_it_smaller(opened: Open, root: Path) -> None:
     resolved = opened(state.LAUNCH, source="tiny.yaml").code[-1].value
     folder = planning.folder_of(root, yaml.safe_load(resolved))
@@ -225,6 +334,7 @@ def test_the_answer_of_a_plan_is_shown_with_what_would_make_it_smaller(opened: O
     )
     (folder / "output.log").write_text("")
     asking.mark_ended(folder, 3)
+    answer_check(root, resolved, CHECKED)
     app = opened(state.LAUNCH, source="tiny.yaml")
     text = said(app)
     assert "does not fit" in text
@@ -373,6 +483,7 @@ def test_what_was_changed_stays_when_its_group_is_folded_and_other_pages_are_see
     assert not [field for field in app.number_input if field.label == "Seed"], "a folded group has no widgets"
     assert "Undo all changes" not in labels(app)
 
+    app.session_state["more tiny.yaml"] = True
     app.session_state["group tiny.yaml Run"] = True
     seed = next(field for field in app.run().number_input if field.label == "Seed")
     app = seed.set_value(seed.value + 41).run()
@@ -407,6 +518,7 @@ def test_what_is_wrong_in_a_configuration_stays_wrong_until_it_is_changed(opened
     (write_run(root, "a") / "config.yaml").write_text(yaml.safe_dump(stated))
     app = opened(state.LAUNCH, source="same as a")
     folded = said(app)
+    app.session_state["more same as a"] = True
     for group in form.groups():
         app.session_state[f"group same as a {group.title}"] = True
     unfolded = said(app.run())
@@ -440,6 +552,7 @@ def test_whatever_a_configuration_states_the_form_opens_and_the_check_names_it(
     (write_run(root, "a") / "config.yaml").write_text(yaml.safe_dump(stated))
     app = opened(state.LAUNCH, source="same as a")
     assert "Start" not in labels(app)
+    app.session_state["more same as a"] = True
     for group in form.groups():
         app.session_state[f"group same as a {group.title}"] = True
     app.run()
