@@ -74,7 +74,7 @@ def page() -> None:
         found, plan = _result(source.key, resolved, known, is_touched=resolved != form.with_defaults(start))
         below = st.container()
     with cards:
-        what.show(source.key, edited, known)
+        what.show(source.key, form.with_defaults(edited), known)
     sound = not any(problem.severity == "error" for problem in found)
     force = gate.may_operate() and starting.bar(resolved, plan, sound=sound)
     with below:

@@ -305,7 +305,7 @@ def test_a_run_survives_the_dashboard_and_the_next_one_stops_and_resumes_it(
         steps.fill("100000")
         steps.press("Enter")
         settled(page)
-        page.get_by_role("button", name="Start", exact=True).click()
+        page.get_by_role("button", name="Start Shortcut").click()
         expect(page.get_by_text(re.compile(r"\d of 100.000 steps")).first).to_be_visible(timeout=120_000)
     with serving(root, tmp_path) as address:
         page.goto(f"{address}/launch")

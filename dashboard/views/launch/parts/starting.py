@@ -31,7 +31,8 @@ def bar(resolved: Mapping[str, Any], plan: Mapping[str, Any] | None, *, sound: b
     with st.container(key=BAR, horizontal=True, vertical_alignment="center"):
         said = "" if plan is None else markup.sign(VERDICTS, verdict_at(plan, "verdict"))
         needed = "" if plan is None else markup.safe(planned.need_in_words(plan))
-        st.html(f'<p class="tp-sub"><b>{markup.safe(resolved.get("name", "run"))}</b> {said} {needed}</p>')
+        name = markup.safe(resolved.get("name", "run"))
+        st.html(f'<p class="tp-step"><b>3</b>Start {name} {said} <span class="tp-dim">{needed}</span></p>')
         force = st.toggle("Start even if it may run out of memory", help="The run records that it was forced.")
         place = _place()
         configs = _several(resolved)

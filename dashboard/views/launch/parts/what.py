@@ -25,7 +25,7 @@ def show(source: str, edited: Mapping[str, Any], read: Mapping[str, Any] | None)
 
     Args:
         source: The source of the form, by its key.
-        edited: What the form holds.
+        edited: What the form holds, complete.
         read: The answer of `trainproof train --check`. None: it is not known yet.
     """
     folder, found = Path.cwd(), read if read is not None and read.get("can_begin") is True else {}
