@@ -46,7 +46,7 @@ Beside the file stand settings of the machine, as environment variables, which n
 `TRAINPROOF_CACHE` (by default `~/.cache/trainproof`) compiled programs and answers of compilers are kept between runs;
 programs take at most `TRAINPROOF_CACHE_MIB` there ({mib} by default; 0 keeps none). `JAX_COMPILATION_CACHE_DIR` and
 `JAX_ENABLE_COMPILATION_CACHE=false` are JAX's own and come first.
-The end of each queued run is posted to the address in `TRAINPROOF_WEBHOOK`, as JSON: `text`, `run`, `state`, `exit_code`.
+The end of a queued run is posted to the address in `TRAINPROOF_WEBHOOK`, as JSON: `text`, `run`, `state`, `exit_code`.
 
 `trainproof plan --config config.yaml` says what a configuration needs before anything is spent, and the Launch page of
 `trainproof dashboard` is a form of these same keys. This page is made from the schema by `docs/make_configuration.py`.
