@@ -56,8 +56,17 @@ class ProgramMemory:
 
 
 def is_complete(folder: Path) -> bool:
-    """Return whether all reports of a program lie in a folder."""
-    return any(file.name.endswith(COMPLETE) for file in folder.iterdir())
+    """Return whether all reports of a program lie in a folder.
+
+    From jax 0.12 on a CPU's compiler writes its reports in several threads, in any order. When all are there, it writes
+    once more the options that it also wrote at its begin.
+    """
+    files = list(folder.iterdir())
+    if not any(file.name.endswith(COMPLETE) for file in files):
+        return False
+    of_cpu = [file.stat().st_mtime_ns for file in files if ".cpu_after_optimizations" in file.name]
+    options = [file.stat().st_mtime_ns for file in files if file.name.endswith(".debug_options")]
+    return not of_cpu or max(options, default=0) >= max(of_cpu)
 
 
 def read_memory(folder: Path) -> ProgramMemory:

@@ -1,10 +1,11 @@
 """Memory read from the compiler's reports: what is in use together counts, what follows each other does not."""
 
+import os
 from pathlib import Path
 
 import pytest
 
-from trainer.planning.compile.buffers import ASSIGNMENT, LIVE_RANGE, Buffer, read_memory
+from trainer.planning.compile.buffers import ASSIGNMENT, LIVE_RANGE, Buffer, is_complete, read_memory
 
 MIB = 2**20
 REPORT = f"""BufferAssignment:
@@ -53,6 +54,18 @@ def test_the_peak_is_what_is_in_use_at_one_moment_in_the_devices_main_memory(fol
         Buffer(name="logits", shape="f32[1024,1024]", bytes=4 * MIB),
         Buffer(name="hidden", shape="bf16[1024,1024]", bytes=2 * MIB),
     )
+
+
+def test_reports_of_a_cpu_are_complete_when_its_options_are_written_after_them(tmp_path: Path):
+    """As jax 0.12 was seen to write them: the options at the begin, reports in any order, the options once more."""
+    names = ("jit_f.debug_options", "jit_f.cpu_after_optimizations-memory-usage-report.txt", f"jit_f.cpu_{ASSIGNMENT}")
+    for second, name in enumerate((*names, names[0])):
+        assert not is_complete(tmp_path)
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (second, second))
+    assert is_complete(tmp_path)
+    (tmp_path / "jit_g.gpu_after_optimizations-memory-usage-report.txt").touch()
+    assert is_complete(tmp_path)
 
 
 def test_a_folder_without_reports_is_said_so(tmp_path: Path):
