@@ -1,7 +1,7 @@
 """What the host does for each step however small the model is: the batch sent, the program called, the loss fetched.
 
 The program takes and gives the demo's state and computes next to nothing, so what is left is the host's work. Processor
-seconds, which a busy machine does not change. `trainer/planning/duration/dispatch.py` states the figure.
+seconds, which a busy machine does not change. `trainer/planning/duration/roofline.py` states the figure.
 
     python benchmarks/dispatch.py            # prints the figures and writes benchmarks/results/dispatch.json
 """

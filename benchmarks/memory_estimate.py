@@ -38,7 +38,7 @@ from trainer.planning.compile.machines import V5E_1, V5E_8, Chips
 from trainer.planning.devices import choose_devices
 from trainer.planning.estimate.part import ERROR_FRACTION, error_of, total_bytes
 from trainer.planning.estimate.programs import estimates
-from trainer.planning.verdict import verdict
+from trainer.planning.program_memory import verdict
 from trainer.recorder.environment import environment
 
 RESULT = Path(__file__).parent / "results" / "memory_estimate.json"

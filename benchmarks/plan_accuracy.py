@@ -31,10 +31,10 @@ from plan_accuracy_parts.plot import write_plot
 from evidence.targets.table import target_of
 from trainer.config.tree import config_of
 from trainer.loop.mesh import shapes_mesh
-from trainer.planning.ask import Asking
 from trainer.planning.compile.ahead import Compiler, CompilerError
 from trainer.planning.estimate.programs import estimates
-from trainer.planning.target_plan import Wish, plan_for
+from trainer.planning.estimator import Estimator
+from trainer.planning.plan import PlanOptions, plan_for
 from trainer.recorder.environment import environment
 
 FOLDER = Path(__file__).parent
@@ -107,7 +107,7 @@ def _few_layers_of(case: Case, row: dict[str, Any], compiler: Compiler) -> dict[
     with tempfile.TemporaryDirectory() as name:
         config = configured(case, Path(name))
         task = task_of(config, shapes_mesh(case.chips.devices))
-        asking = Asking(platform="tpu", available_bytes=V5E_BYTES, machine=case.chips, compiler=compiler)
+        asking = Estimator(platform="tpu", available_bytes=V5E_BYTES, machine=case.chips, compiler=compiler)
         parts = estimates(task, platform="tpu", asked=case.asked)[case.program]
         try:
             answer = asking.extrapolated(case.program, task, case.asked, parts)
@@ -169,7 +169,7 @@ def statements() -> dict[str, Any]:
     """Return what a plan says of runs that others have made statements about."""
     found = {}
     for name, (target, document) in STATED.items():
-        plan = plan_for(config_of(document), target_of(target), Wish(advice=False))
+        plan = plan_for(config_of(document), target_of(target), PlanOptions(advice=False))
         time = plan["time"]
         found[name] = {
             "target": target,

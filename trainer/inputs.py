@@ -12,8 +12,7 @@ from trainer.methods.model import read_model
 from trainer.objectives import objective_of
 from trainer.objectives.contradictions import contradictions
 from trainer.objectives.data import Data, read_data
-from trainer.planning.devices import Devices
-from trainer.planning.element_types import element_types_of, refuse_absent_types
+from trainer.planning.devices import Devices, element_types_of, refuse_absent_types
 
 
 def read_inputs(

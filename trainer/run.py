@@ -35,8 +35,7 @@ from trainer.model.params import Params, params_sha256
 from trainer.objectives.contradictions import contradictions
 from trainer.objectives.data import Data, record_data
 from trainer.planning.devices import Devices, choose_devices
-from trainer.planning.plan import record_plan
-from trainer.planning.run_plan import compiled_plan
+from trainer.planning.run_plan import compiled_plan, record_plan
 from trainer.recorder.failure import FAILED, INTERRUPTED
 from trainer.recorder.manifest import first_manifest
 from trainer.recorder.memory import MemoryWatch

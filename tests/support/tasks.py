@@ -11,7 +11,7 @@ from trainer.loop.step import TrainState
 from trainer.loop.task import Task
 from trainer.objectives.data import Data
 from trainer.planning.devices import choose_devices
-from trainer.planning.plan import plan_run
+from trainer.planning.run_plan import plan_run
 
 
 def inputs_of(config: Config) -> tuple[Task, Data]:

@@ -32,9 +32,9 @@ from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
 from trainer.model.params import parameter_count
 from trainer.planning.advice import deciding
-from trainer.planning.ask import Asking
+from trainer.planning.estimator import Estimator
 from trainer.planning.gpu_memory import available_bytes
-from trainer.planning.program_answer import ProgramAnswer
+from trainer.planning.program_memory import ProgramMemory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class Choice:
     """A configuration with the figures that it was chosen by."""
 
     config: Config
-    need: ProgramAnswer
+    need: ProgramMemory
     """Of the program that needs most memory, by formulas."""
     devices: int
     sequences: int
@@ -116,7 +116,7 @@ def measured(config: Config, looked: Looked, target: Target) -> Choice:
     """Return a configuration with what it needs on a machine."""
     task = Task.of(config, looked.model.source, shapes_mesh(target.devices))
     asked = Asked(prompts=len(looked.evaluated.items), longest_tokens=longest_prompt(looked, config.data))
-    asking = Asking(
+    asking = Estimator(
         platform=target.platform, available_bytes=available_bytes(target), why_not="a first look compiles nothing"
     )
     need = deciding(asking.programs(task, asked if config.evaluation.eval_set else None))

@@ -21,7 +21,7 @@ from trainer.first_config.look import Looked, look_at
 from trainer.first_config.reasons import Reason, reasons_of
 from trainer.first_config.split import line_of
 from trainer.first_config.values import percentiles, run_name
-from trainer.planning.this_machine import this_machine
+from trainer.planning.devices import this_machine
 
 MAY_NOT_FIT = Rule(
     "TP037",

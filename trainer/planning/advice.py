@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,11 +10,10 @@ from schemas.problems.problem import ProblemError
 from trainer.config.load import setting_value
 from trainer.config.seed_names import set_at
 from trainer.config.tree import Config, config_of, document_of
-from trainer.planning.ask import Asking
 from trainer.planning.changes import Change
-from trainer.planning.program_answer import ProgramAnswer
+from trainer.planning.estimator import Estimator
+from trainer.planning.program_memory import WORST_FIRST, ProgramMemory, Verdict, worst
 from trainer.planning.subject import Subject
-from trainer.planning.verdict import WORST_FIRST, Verdict, worst
 
 MOST_SETS = 4
 """Sets that a compiler is asked about; each takes some seconds."""
@@ -34,7 +33,7 @@ class Advised:
     """One set of settings and what is known of the run with it."""
 
     changes: tuple[Change, ...]
-    programs: tuple[ProgramAnswer, ...]
+    programs: tuple[ProgramMemory, ...]
 
     @property
     def verdict(self) -> Verdict:
@@ -54,14 +53,14 @@ class Advised:
         }
 
 
-def deciding(programs: tuple[ProgramAnswer, ...] | list[ProgramAnswer]) -> ProgramAnswer:
+def deciding(programs: Sequence[ProgramMemory]) -> ProgramMemory:
     """Return the program that decides: the worst verdict, and of these the largest need."""
     return min(programs, key=lambda program: (WORST_FIRST.index(program.verdict), -program.peak_bytes))
 
 
 def advice(
     subject: Subject,
-    asking: Asking,
+    asking: Estimator,
     *,
     need_bytes: int,
     say: Callable[[str], None],
@@ -110,12 +109,12 @@ def advice(
     return sorted(found, key=lambda advised: WORST_FIRST[::-1].index(advised.verdict))
 
 
-def verified(subject: Subject, changes: tuple[Change, ...], asking: Asking) -> Advised:
+def verified(subject: Subject, changes: tuple[Change, ...], asking: Estimator) -> Advised:
     """Return what is known of the run with these changes, the last of which has the whole configuration."""
     return Advised(changes=changes, programs=tuple(_programs(subject, changes[-1].config, asking)))
 
 
-def gathered(subject: Subject, quick: Asking, *, changes: Callable[[Config], list[Change]]) -> tuple[Change, ...]:
+def gathered(subject: Subject, quick: Estimator, *, changes: Callable[[Config], list[Change]]) -> tuple[Change, ...]:
     """Return changes that suffice together by the sums, gathered from the cheapest on; empty where none do.
 
     A change that saves nothing beside the earlier ones is left out.
@@ -138,7 +137,7 @@ def gathered(subject: Subject, quick: Asking, *, changes: Callable[[Config], lis
             return pruned(subject, tuple(taken), quick)
 
 
-def pruned(subject: Subject, changes: tuple[Change, ...], quick: Asking) -> tuple[Change, ...]:
+def pruned(subject: Subject, changes: tuple[Change, ...], quick: Estimator) -> tuple[Change, ...]:
     """Return what is needed of changes that suffice together: each that costs something is left out where it may be."""
     needed = list(changes)
     for change in changes[:-1]:
@@ -153,7 +152,7 @@ def pruned(subject: Subject, changes: tuple[Change, ...], quick: Asking) -> tupl
     )
 
 
-def _fits(subject: Subject, config: Config, quick: Asking) -> bool:
+def _fits(subject: Subject, config: Config, quick: Estimator) -> bool:
     """Return whether a changed run fits by the sums; what cannot be built, as full training in float16, does not."""
     try:
         programs = _programs(subject, config, quick)
@@ -171,7 +170,7 @@ def applied(config: Config, settings: list[str]) -> Config:
     return config_of(document)
 
 
-def _programs(subject: Subject, config: Config, asking: Asking) -> list[ProgramAnswer]:
+def _programs(subject: Subject, config: Config, asking: Estimator) -> list[ProgramMemory]:
     """Return what the programs of a changed run need."""
     changed = subject.changed(config)
     return asking.programs(changed.task, changed.asked)

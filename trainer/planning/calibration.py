@@ -17,7 +17,7 @@ from schemas.problems.problem import ProblemError
 from schemas.problems.rule import Rule, problem_of
 from trainer.planning.compile.cache import folder
 from trainer.planning.estimate.part import ERROR_FRACTION, SHARDED_ERROR_FRACTION
-from trainer.planning.program_answer import COMPILED_ERROR, ProgramAnswer
+from trainer.planning.program_memory import COMPILED_ERROR, ProgramMemory
 from trainer.recorder.environment import environment
 
 FILE = "calibration.json"
@@ -125,7 +125,7 @@ def measured_on(platform: str, kinds: Sequence[str]) -> tuple[Measured, ...]:
     return tuple(each for each in known() if each.device in names)
 
 
-def narrowed_answers(answers: Sequence[ProgramAnswer], measured: Sequence[Measured]) -> list[ProgramAnswer]:
+def narrowed_answers(answers: Sequence[ProgramMemory], measured: Sequence[Measured]) -> list[ProgramMemory]:
     """Return answers whose error is what was measured on the device, where enough runs were.
 
     The error is the largest that was measured, and a little more. A sum near the limit keeps its own: there a compiler
@@ -138,7 +138,7 @@ def narrowed_answers(answers: Sequence[ProgramAnswer], measured: Sequence[Measur
     return [with_measured_error(answer, measured) for answer in answers]
 
 
-def with_measured_error(answer: ProgramAnswer, measured: Sequence[Measured]) -> ProgramAnswer:
+def with_measured_error(answer: ProgramMemory, measured: Sequence[Measured]) -> ProgramMemory:
     """Return an answer with the error that was measured of others that were found in the same way."""
     ratios = [each.memory_ratio for each in measured if each.memory_ratio is not None and each.method == answer.way]
     if len(ratios) < ENOUGH_FOR_MEMORY or answer.error_fraction not in UNMEASURED:

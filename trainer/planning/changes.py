@@ -5,26 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
+from evidence.run.plan_words import cost_of
 from trainer.config.tree import Config
+from trainer.data.prompts import Asked
+from trainer.loop.task import Task
 from trainer.objectives import objective_of
-from trainer.planning.element_types import ALL_TYPES, instead
-
-COSTS = {
-    "memory.donate": "nothing: the old state's memory is used again",
-    "memory.loss_chunk_tokens": "a few percent of speed",
-    "evaluation.batch_size": "a slower evaluation",
-    "optimizer.max_grad_norm": "gradients are no longer clipped",
-    "batch.microbatch_size": "smaller products of matrices, which a device computes less efficiently",
-    "memory.remat": "about a third more arithmetic: layers are computed again",
-    "precision.compute=bfloat16": "products are rounded to 2 to 3 decimal digits",
-    "precision.compute=float16": "products are rounded to 3 to 4 decimal digits",
-    "precision.params=bfloat16": "weights are rounded to 2 to 3 decimal digits, up or down by chance where they learn",
-    "precision.params=float16": "frozen weights are rounded to 3 to 4 decimal digits",
-    "optimizer.name": "another optimizer: its learning rate and schedule must be looked at",
-    "method.kind": "adapters learn instead of all parameters",
-    "data.max_length": "rows beyond it are cut or refused",
-}
-"""What one gives for a change of a setting, or of one to a value; the cheapest first."""
+from trainer.planning.devices import ALL_TYPES, instead
+from trainer.planning.estimate.part import total_bytes
+from trainer.planning.estimate.programs import estimate
 
 FEWEST_LENGTH = 256
 FEWEST_CHUNK = 256
@@ -41,8 +29,7 @@ class Change:
     @property
     def costs(self) -> str:
         """What one gives for it."""
-        first = self.settings[0]
-        return COSTS.get(first) or COSTS[first.partition("=")[0]]
+        return cost_of(self.settings[0])
 
 
 def smaller_runs(config: Config, element_types: Collection[str] | None = None) -> Iterator[tuple[str, Config]]:
@@ -58,6 +45,25 @@ def smaller_runs(config: Config, element_types: Collection[str] | None = None) -
     least = fewest_sequences(config)
     if config.batch.microbatch_size > least:
         yield f"batch.microbatch_size={least}", replace(config, batch=replace(config.batch, microbatch_size=least))
+
+
+def savings(
+    task: Task, *, platform: str, asked: Asked | None = None, element_types: Collection[str] | None = None
+) -> list[tuple[str, int]]:
+    """Return single settings and the bytes that each saves on each device by the closed form, the cheapest first.
+
+    Args:
+        task: the run.
+        platform: cpu, gpu or tpu.
+        asked: what the evaluation asks. None: nothing is evaluated.
+        element_types: as of `smaller_runs`.
+    """
+    need = total_bytes(estimate(task, platform=platform, asked=asked))
+    found = [
+        (setting, need - total_bytes(estimate(task.changed(changed), platform=platform, asked=asked)))
+        for setting, changed in smaller_runs(task.config, element_types)
+    ]
+    return [(setting, saved) for setting, saved in found if saved > 0]
 
 
 def fewest_sequences(config: Config) -> int:

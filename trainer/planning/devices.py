@@ -1,8 +1,10 @@
-"""Which devices a run uses. What was asked for and is absent is refused; nothing falls back in silence."""
+"""Which devices a run uses, as a target too, and which element types they multiply; absent ones are refused."""
 
 from __future__ import annotations
 
 import os
+import shutil
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -11,9 +13,14 @@ import jax
 import psutil
 from jax._src.xla_bridge import backends_are_initialized
 
+from evidence.rules.spending.device import TYPE_ABSENT
+from evidence.targets.table import THIS_MACHINE, target_of_kind
+from evidence.targets.target import Target
 from schemas.problems.formats import size
 from schemas.problems.problem import Problem, ProblemError
 from schemas.problems.rule import Rule, problem_of
+from schemas.problems.words import listed
+from trainer.config.tree import Config, ElementType
 from trainer.planning.gpu_memory import give_jax_the_gpu
 from trainer.planning.kept_programs import keep_programs
 from trainer.recorder.processor import NATIVE, ask_for
@@ -121,9 +128,9 @@ def choose_devices(requested: str, count: int | None, cpu_isa: str = NATIVE) -> 
 def choose_platform(requested: str) -> tuple[Platform, str]:
     """Return the platform and why it was taken."""
     if requested == "auto":
-        for platform in PREFERENCE:
+        for number, platform in enumerate(PREFERENCE):
             if devices_of(platform):
-                absent = PREFERENCE[: PREFERENCE.index(platform)]
+                absent = PREFERENCE[:number]
                 reason = f"auto: no {' and no '.join(absent)} found" if absent else "auto: the fastest kind found"
                 return platform, reason
     for platform in PREFERENCE:
@@ -137,7 +144,6 @@ def devices_of(platform: str) -> list[Any]:
     try:
         return list(jax.devices(platform))
     except (RuntimeError, AssertionError):
-        # JAX says the one with a RuntimeError, the other, depending on what JAX_PLATFORMS names, with either.
         return []
 
 
@@ -203,3 +209,92 @@ def too_few(platform: str, count: int, found: int) -> Problem:
         expected=f"at most {found}",
         next=f"Use --set mesh.devices={found}, or leave it out to use all of them.",
     )
+
+
+def this_machine(config: Config) -> Target:
+    """Return this machine with the devices that a run would take.
+
+    Raises:
+        ProblemError: exit code 3; the platform that the configuration asks for is absent, or has fewer devices.
+    """
+    return as_target(choose_devices(config.mesh.device, config.mesh.devices, config.precision.cpu_isa))
+
+
+def as_target(devices: Devices) -> Target:
+    """Return devices of this machine as a target."""
+    alike = target_of_kind(devices.kind, len(devices.list))
+    return Target(
+        name=THIS_MACHINE,
+        title=f"this machine, {len(devices.list)} × {devices.kind}",
+        platform=devices.platform,
+        device_kinds=(devices.kind,),
+        devices=len(devices.list),
+        memory_bytes=devices.memory_bytes,
+        memory_source=devices.memory_source,
+        memory_bandwidth=None if alike is None else alike.memory_bandwidth,
+        peak_flops={} if alike is None else alike.peak_flops,
+        element_types=ALL_TYPES if alike is None else alike.element_types,
+        host_memory_bytes=psutil.virtual_memory().total,
+        disk_bytes=shutil.disk_usage(Path()).free,
+        compiler=None if alike is None else alike.compiler,
+    )
+
+
+BFLOAT16_CAPABILITY = 8.0
+"""CUDA's compute capability from which on there is bfloat16: A100 (8.0), L4 (8.9) have it, T4 (7.5), P100 (6.0) not."""
+
+ALL_TYPES: tuple[ElementType, ...] = ("float32", "bfloat16", "float16")
+
+
+def element_types_of(devices: Devices) -> tuple[str, ...] | None:
+    """Return the element types of products that devices have, None where nothing is known against any.
+
+    A CPU computes every type in float32, at no loss against float32 itself.
+    """
+    if devices.platform != "gpu" or not hasattr(devices.list[0], "compute_capability"):
+        return None
+    return element_types_at(float(devices.list[0].compute_capability))
+
+
+def element_types_at(capability: float) -> tuple[str, ...]:
+    """Return the element types of products at a compute capability: of a T4, 7.5, float32 and float16."""
+    return ("float32", "float16", *(("bfloat16",) if capability >= BFLOAT16_CAPABILITY else ()))
+
+
+def refuse_absent_types(config: Config, *, kind: str, element_types: Collection[str] | None) -> None:
+    """Refuse a run in an element type that a device does not have.
+
+    Args:
+        config: the run.
+        kind: what the device is called.
+        element_types: those of products that it has in hardware. None: nothing is refused.
+
+    Raises:
+        ProblemError: exit code 3, naming each setting and what to set instead.
+    """
+    if element_types is None:
+        return
+    declared = {"params": config.precision.params, "compute": config.precision.compute}
+    problems = [
+        problem_of(
+            TYPE_ABSENT,
+            file=kind,
+            pointer=f"/precision/{key}",
+            what=f"precision.{key} is {value}, which {kind} does not have.",
+            expected=listed(sorted(element_types)),
+            next=f"Use --set precision.{key}={instead(key, config, element_types)}.",
+        )
+        for key, value in declared.items()
+        if value not in element_types
+    ]
+    if problems:
+        raise ProblemError(problems, exit_code=REFUSED)
+
+
+def instead(key: str, config: Config, element_types: Collection[str]) -> ElementType:
+    """Return the element type of 16 bits to use, bfloat16 where the device has it; float32 where none can be."""
+    if "bfloat16" in element_types:
+        return "bfloat16"
+    # Parameters that learn need more than float16 has; a frozen model does not.
+    fits = key == "compute" or config.method.kind != "full"
+    return "float16" if "float16" in element_types and fits else "float32"

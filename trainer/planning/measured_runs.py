@@ -16,10 +16,9 @@ from trainer.config.tree import Config, config_of
 from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
 from trainer.model.files.known import planned_source
-from trainer.planning.ask import Asking
 from trainer.planning.calibration import Measured, device_of
-from trainer.planning.duration.operations import step_operations
-from trainer.planning.step_time import moved_bytes, unmeasured_band
+from trainer.planning.estimator import Estimator
+from trainer.planning.step_time import moved_bytes, step_operations, unmeasured_band
 from trainer.recorder.memory import BY_DEVICE
 
 FEWEST_ROWS = 3
@@ -93,7 +92,7 @@ def likely_seconds(config: Config, devices: dict[str, Any]) -> float:
     target = as_target(devices)
     source = planned_source(config.model.name, config.model.revision)
     task = Task.of(config, source, shapes_mesh(devices["count"]))
-    asking = Asking(platform=target.platform, available_bytes=target.memory_bytes, why_not="a run is looked back at")
+    asking = Estimator(platform=target.platform, available_bytes=target.memory_bytes, why_not="a run is looked back at")
     train = next(answer for answer in asking.programs(task, None) if answer.name == "train")
     moved = float(moved_bytes(train, config.batch.accumulation_steps))
     band, _ = unmeasured_band(task, target, flops=step_operations(task) / task.mesh.size, moved=moved)

@@ -1,106 +1,218 @@
-"""May this run start? What its programs need held against the device, as `plan.json` and as a refusal say it."""
+"""The story of a plan: machine, programs' memory, time, findings, advice, and `plan.json` of them.
+
+Nothing is spent: shapes alone are looked at, and the machine need not be here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-from evidence.run import layout
 from evidence.run.hashes import sha256_json
+from evidence.targets.target import Target
 from schemas.catalog import VERSION
-from schemas.problems.problem import ProblemError
-from trainer.config.tree import document_of
-from trainer.data.prompts import Asked
-from trainer.loop.task import Task
-from trainer.planning.advice import deciding
-from trainer.planning.changes import smaller_runs
-from trainer.planning.compiled_answers import summed_answers
-from trainer.planning.devices import PROCESS_BYTES, REFUSED, Devices
-from trainer.planning.element_types import element_types_of
-from trainer.planning.estimate.part import total_bytes
-from trainer.planning.estimate.programs import estimate
-from trainer.planning.program_answer import ProgramAnswer, parts_document
-from trainer.planning.refusal import does_not_fit, in_words
-from trainer.planning.verdict import verdict, worst
-from trainer.recorder.recorder import Recorder, now
+from schemas.problems.problem import Gathering, Problem
+from schemas.problems.render import as_text
+from trainer.config.tree import Config, document_of
+from trainer.planning.advice import advice, deciding
+from trainer.planning.calibration import measured_on, narrowed_answers
+from trainer.planning.changes import Change, changes_of
+from trainer.planning.compile.ahead import Compiler
+from trainer.planning.compile.machines import machine_of
+from trainer.planning.devices import PROCESS_BYTES, refuse_absent_types
+from trainer.planning.estimator import Estimator, no_compiler
+from trainer.planning.gpu_memory import CUDA_BYTES, available_bytes
+from trainer.planning.program_memory import ProgramMemory, parts_document, worst
+from trainer.planning.sizes import grid, largest_microbatch
+from trainer.planning.spending import spending_of
+from trainer.planning.subject import Subject, devices_used, subject_of
+from trainer.recorder.recorder import now
 
 
-def plan_run(
-    task: Task,
-    devices: Devices,
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions:
+    """What somebody wants to know."""
+
+    exact: bool = False
+    """Compile every program whole."""
+    quick: bool = False
+    """Compile nothing."""
+    advice: bool = True
+    max_batch: bool = False
+    grid: bool = False
+    brief: bool = False
+    """Ask the compiler only where a sum is not sure."""
+    hours_stated: float | None = None
+    """What somebody says that training takes, to be held against the plan."""
+    limit_seconds: float = 600.0
+    say: Callable[[str], None] = lambda line: None
+
+
+def plan_for(config: Config, target: Target, wish: PlanOptions) -> dict[str, Any]:
+    """Return the plan of a configuration for a target, as `plan.json` has it.
+
+    Raises:
+        ProblemError: exit code 2 or 3; the configuration cannot be built, or asks for more devices than there are.
+    """
+    if absent := absent_types(config, target):
+        return unsupported(config, target, absent)
+    subject = subject_of(config, target, say=wish.say)
+    if subject.warnings:
+        sys.stderr.write(as_text(subject.warnings))
+    with asking_for(target, subject, wish) as asking:
+        measured = measured_on(target.platform, target.device_kinds)
+        programs = narrowed_answers(asking.programs(subject.task, subject.asked), measured)
+        machine = machine_document(target, devices=subject.task.mesh.size)
+        plan = plan_document(config, machine, programs, available_bytes=available_bytes(target)) | {"advice": []}
+        spent = spending_of(
+            subject, target, programs, file=config.name, measured=measured, hours_stated=wish.hours_stated
+        )
+        plan |= {"time": spent.time, "disk": spent.disk, "host": spent.host}
+        plan["findings"] = [finding(each) for each in (*subject.seen, *spent.findings)]
+        if wish.advice and plan["verdict"] in ("does_not_fit", "tight"):
+            could = partial(computable_changes, target)
+            sets = advice(subject, asking, need_bytes=plan["need_bytes"], say=wish.say, changes=could)
+            plan["advice"] = [each.document(plan["need_bytes"]) for each in sets]
+            plan["changes"] = [single(each, plan) for each in plan["advice"] if len(each["set"]) == 1]
+        if wish.max_batch:
+            plan["max_batch"] = largest_microbatch(subject, asking, programs=programs, say=wish.say)
+        if wish.grid:
+            plan["grid"] = grid(subject, asking, say=wish.say)
+    return plan
+
+
+@contextmanager
+def asking_for(target: Target, subject: Subject, wish: PlanOptions) -> Iterator[Estimator]:
+    """Yield whom to ask about programs on a target; a compiler's process ends with the block."""
+    machine = None if wish.quick else machine_of(target, devices=subject.task.mesh.size)
+    why_not = "only formulas were asked for" if wish.quick else no_compiler(target.platform)
+    plain = Estimator(
+        platform=target.platform,
+        available_bytes=available_bytes(target),
+        exact=wish.exact,
+        limit_seconds=wish.limit_seconds,
+        say=wish.say,
+        why_not=why_not,
+        longest=subject.longest,
+    )
+    plain = plain.brief() if wish.brief else plain
+    if machine is None:
+        yield plain
+        return
+    with Compiler() as compiler:
+        yield replace(plain, machine=machine, compiler=compiler)
+
+
+def plan_document(
+    config: Config,
+    machine: dict[str, Any],
+    programs: Sequence[ProgramMemory],
     *,
-    forced: bool,
-    asked: Asked | None = None,
-    answers: Sequence[ProgramAnswer] | None = None,
+    available_bytes: int | None,
+    changes: Sequence[dict[str, Any]] = (),
+    forced: bool = False,
 ) -> dict[str, Any]:
-    """Return the document `plan.json`.
+    """Return what plan.json says of itself, the machine and its memory: of a target, or of a run on its own devices.
 
     Args:
-        task: the run; only the shapes of its parameters are looked at, so nothing is spent.
-        devices: what it would run on.
+        config: the run.
+        machine: the group `target`.
+        programs: what each of its programs needs.
+        available_bytes: of each device. None: the device does not report it.
+        changes: single settings that save memory.
         forced: whether `--force` was given.
-        asked: what the evaluation asks. None: nothing is evaluated.
-        answers: what each of its programs needs. None: by the closed form.
     """
-    answers = answers or summed_answers(task, devices, asked=asked)
-    decides = deciding(list(answers))
+    decides = deciding(programs)
     return {
         "schema_version": VERSION,
         "made_at": now(),
-        "config_sha256": sha256_json(document_of(task.config)),
-        "target": {
-            "name": devices.kind,
-            "platform": devices.platform,
-            "devices": len(devices.list),
-            "memory_bytes": devices.memory_bytes,
-            "memory_source": devices.memory_source,
-            "process_bytes": PROCESS_BYTES if devices.platform == "cpu" else None,
-        },
+        "config_sha256": sha256_json(document_of(config)),
+        "target": machine,
         "method": decides.way,
-        "verdict": worst(answer.verdict for answer in answers),
+        "verdict": worst(program.verdict for program in programs),
         "need_bytes": decides.peak_bytes,
-        "available_bytes": devices.memory_bytes,
+        "available_bytes": available_bytes,
         "error_fraction": decides.error_fraction,
         "parts": parts_document(decides.parts),
-        "changes": changes(task, devices, decides=decides, asked=asked),
+        "changes": list(changes),
         "forced": forced,
-        "programs": [answer.document() for answer in answers],
+        "programs": [program.document() for program in programs],
     }
 
 
-def changes(task: Task, devices: Devices, *, decides: ProgramAnswer, asked: Asked | None) -> list[dict[str, Any]]:
-    """Return the settings that would make the run smaller, largest saving first.
-
-    Args:
-        task: the run.
-        devices: what it would run on.
-        decides: the program that needs most; what a change saves is summed, and taken from its peak.
-        asked: what the evaluation asks.
-    """
-    summed = total_bytes(estimate(task, platform=devices.platform, asked=asked))
-    found = []
-    for setting, changed in smaller_runs(task.config, element_types_of(devices)):
-        parts = estimate(task.changed(changed), platform=devices.platform, asked=asked)
-        saved = min(summed - total_bytes(parts), decides.peak_bytes)
-        if saved > 0:
-            need = decides.peak_bytes - saved
-            fits = verdict(need, devices.memory_bytes, decides.error_fraction, decides.way) == "fits"
-            found.append({"set": setting, "saves_bytes": saved, "fits": fits})
-    return sorted(found, key=lambda change: -change["saves_bytes"])
+def machine_document(target: Target, *, devices: int) -> dict[str, Any]:
+    """Return the group `target` of plan.json for so many devices of a target."""
+    source = target.memory_source
+    if target.platform == "gpu":
+        source = f"{source}; less {CUDA_BYTES // 2**20} MiB for CUDA"
+    return {
+        "name": target.kind,
+        "title": target.title,
+        "table_name": target.name,
+        "platform": target.platform,
+        "devices": devices,
+        "memory_bytes": available_bytes(target),
+        "memory_source": source,
+        "process_bytes": PROCESS_BYTES if target.platform == "cpu" else None,
+    }
 
 
-def refuse_what_does_not_fit(plan: dict[str, Any], *, model: str) -> None:
-    """Refuse a run whose plan says that it does not fit, unless it is forced.
+def unsupported(config: Config, target: Target, absent: list[Problem]) -> dict[str, Any]:
+    """Return the plan of what the target does not compute: nothing else is said of it."""
+    return {
+        "schema_version": VERSION,
+        "made_at": now(),
+        "config_sha256": sha256_json(document_of(config)),
+        "target": machine_document(target, devices=devices_used(config, target)),
+        "method": "closed_form",
+        "verdict": "unsupported",
+        "need_bytes": 0,
+        "available_bytes": available_bytes(target),
+        "error_fraction": 0.0,
+        "parts": [{"name": "nothing", "bytes": 0, "because": absent[0].what}],
+        "changes": [],
+        "forced": False,
+        "programs": [],
+        "time": None,
+        "disk": None,
+        "host": None,
+        "advice": [],
+        "findings": [finding(each) for each in absent],
+    }
 
-    Raises:
-        ProblemError: exit code 3, naming the largest parts and what to change.
-    """
-    if plan["verdict"] == "does_not_fit" and not plan["forced"]:
-        raise ProblemError([does_not_fit(plan, model=model)], exit_code=REFUSED)
+
+def computable_changes(target: Target, config: Config) -> list[Change]:
+    """Return the changes of a configuration after which the target computes all that is asked of it."""
+    changes = changes_of(config, target.element_types)
+    return [change for change in changes if not absent_types(change.config, target)]
 
 
-def record_plan(recorder: Recorder, plan: dict[str, Any]) -> None:
-    """Write down the plan, and warn of a run that may run out of memory."""
-    recorder.document(layout.PLAN, plan)
-    level = "warning" if plan["verdict"] in ("tight", "does_not_fit") else "info"
-    recorder.log(level, "planned", in_words(plan), need_bytes=plan["need_bytes"])
+def absent_types(config: Config, target: Target) -> list[Problem]:
+    """Return the problems of element types that the target does not compute."""
+    problems: list[Problem] = []
+    with Gathering(problems):
+        refuse_absent_types(config, kind=target.name, element_types=target.element_types)
+    return problems
+
+
+def finding(problem: Problem) -> dict[str, Any]:
+    """Return a problem as plan.json has it."""
+    return {
+        "code": problem.code,
+        "severity": problem.severity,
+        "what": problem.what,
+        "why": problem.why,
+        "next": problem.next,
+    }
+
+
+def single(advised: dict[str, Any], plan: dict[str, Any]) -> dict[str, Any]:
+    """Return an advised set of one setting as the older key `changes` has it."""
+    saves = max(advised["frees_bytes"], 0)
+    need, error = plan["need_bytes"] - saves, plan["error_fraction"]
+    fits = plan["available_bytes"] is not None and need * (1 + error) <= plan["available_bytes"]
+    return {"set": advised["set"][0], "saves_bytes": saves, "fits": fits}

@@ -15,13 +15,12 @@ from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
 from trainer.model.files.known import planned_source
 from trainer.model.params import parameter_count
-from trainer.planning.ask import Asking
-from trainer.planning.devices import choose_devices
+from trainer.planning.devices import as_target, choose_devices
 from trainer.planning.duration.roofline import LIKELY_EFFICIENCY
 from trainer.planning.estimate.part import total_bytes
+from trainer.planning.estimator import Estimator
 from trainer.planning.gpu_memory import available_bytes
 from trainer.planning.subject import assumed_asked, devices_used
-from trainer.planning.this_machine import as_target
 
 QUICK_SECONDS = 120.0
 """A smoke run that computes longer than this takes a model made small."""
@@ -79,7 +78,7 @@ def is_fit_and_quick(config: Config, target: Target) -> bool:
     source = planned_source(config.model.name, config.model.revision)
     task = Task.of(config, source, shapes_mesh(devices), platform=target.platform)
     asked, available = assumed_asked(config), available_bytes(target)
-    asking = Asking(platform=target.platform, available_bytes=available, why_not="a smoke run is looked for")
+    asking = Estimator(platform=target.platform, available_bytes=available, why_not="a smoke run is looked for")
     need = max(total_bytes(answer.parts) for answer in asking.programs(task, asked) if answer.name != "export")
     seconds = computing_seconds(
         config, target, parameters=parameter_count(task.model.base), devices=devices, asked=asked

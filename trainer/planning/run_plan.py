@@ -7,30 +7,36 @@ and the plan is what they say. Nothing has been read or claimed when a run is re
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
 
+from evidence.run import layout
 from schemas.problems.mistake import first_line
 from schemas.problems.problem import ProblemError
 from schemas.problems.rule import Rule, problem_of
+from trainer.data.prompts import Asked
+from trainer.loop.effective import donation
+from trainer.loop.program import Compiled
 from trainer.loop.run_programs import RunPrograms, compiled_run
+from trainer.loop.state import state_shapes
 from trainer.loop.task import Task
 from trainer.objectives.data import Data
-from trainer.planning.ask import FAR_TOO_LARGE
+from trainer.planning.advice import deciding
 from trainer.planning.calibration import Measured, measured_on, narrowed_answers
-from trainer.planning.compiled_answers import compiled_answers, summed_answers
-from trainer.planning.devices import REFUSED, Devices
-from trainer.planning.duration.operations import operations
+from trainer.planning.changes import savings
+from trainer.planning.devices import PROCESS_BYTES, REFUSED, Devices, as_target, element_types_of
+from trainer.planning.estimator import FAR_TOO_LARGE, NOT_RUN, Estimator, resident_bytes
 from trainer.planning.out_of_memory.read import READERS
-from trainer.planning.plan import plan_run, refuse_what_does_not_fit
-from trainer.planning.program_answer import ProgramAnswer
-from trainer.planning.refusal import DOES_NOT_FIT, advice, does_not_fit
+from trainer.planning.plan import finding, plan_document
+from trainer.planning.program_memory import COMPILED_ERROR, ProgramMemory, divided, verdict
 from trainer.planning.spending import spending_of
+from trainer.planning.step_time import operations
 from trainer.planning.subject import Subject, counted_tokens
-from trainer.planning.target_plan import finding
-from trainer.planning.this_machine import as_target
+from trainer.planning.words import DOES_NOT_FIT, advice, does_not_fit, in_words
 from trainer.recorder.failure import FAILED, is_out_of_memory
+from trainer.recorder.recorder import Recorder
 
 MAIN_MEMORIES = ("tpu", "gpu")
 """What a plan is about; a core has small memories besides."""
@@ -84,7 +90,7 @@ def spent(
     devices: Devices,
     *,
     programs: RunPrograms,
-    answers: list[ProgramAnswer],
+    answers: list[ProgramMemory],
     measured: Sequence[Measured],
 ) -> dict[str, Any]:
     """Return what plan.json says of time, disk and the machine's memory; operations are those of the compiled step."""
@@ -121,3 +127,128 @@ def refused_by_compiler(error: jax.errors.JaxRuntimeError, plan: dict[str, Any],
         stated = plan | {"need_bytes": said.need_bytes, "available_bytes": said.cap_bytes}
         problem = does_not_fit(stated, model=model, can_force=False)
     return ProblemError([problem], exit_code=REFUSED)
+
+
+def plan_run(
+    task: Task,
+    devices: Devices,
+    *,
+    forced: bool,
+    asked: Asked | None = None,
+    answers: Sequence[ProgramMemory] | None = None,
+) -> dict[str, Any]:
+    """Return the document `plan.json`.
+
+    Args:
+        task: the run; only the shapes of its parameters are looked at, so nothing is spent.
+        devices: what it would run on.
+        forced: whether `--force` was given.
+        asked: what the evaluation asks. None: nothing is evaluated.
+        answers: what each of its programs needs. None: by the closed form.
+    """
+    answers = answers or summed_answers(task, devices, asked=asked)
+    machine = {
+        "name": devices.kind,
+        "platform": devices.platform,
+        "devices": len(devices.list),
+        "memory_bytes": devices.memory_bytes,
+        "memory_source": devices.memory_source,
+        "process_bytes": PROCESS_BYTES if devices.platform == "cpu" else None,
+    }
+    return plan_document(
+        task.config,
+        machine,
+        answers,
+        available_bytes=devices.memory_bytes,
+        changes=changes(task, devices, decides=deciding(answers), asked=asked),
+        forced=forced,
+    )
+
+
+def changes(task: Task, devices: Devices, *, decides: ProgramMemory, asked: Asked | None) -> list[dict[str, Any]]:
+    """Return the settings that would make the run smaller, largest saving first.
+
+    Args:
+        task: the run.
+        devices: what it would run on.
+        decides: the program that needs most; what a change saves is summed, and taken from its peak.
+        asked: what the evaluation asks.
+    """
+    found = []
+    for setting, summed in savings(
+        task, platform=devices.platform, asked=asked, element_types=element_types_of(devices)
+    ):
+        saved = min(summed, decides.peak_bytes)
+        need = decides.peak_bytes - saved
+        fits = verdict(need, devices.memory_bytes, decides.error_fraction, decides.way) == "fits"
+        found.append({"set": setting, "saves_bytes": saved, "fits": fits})
+    return sorted(found, key=lambda change: -change["saves_bytes"])
+
+
+def refuse_what_does_not_fit(plan: dict[str, Any], *, model: str) -> None:
+    """Refuse a run whose plan says that it does not fit, unless it is forced.
+
+    Raises:
+        ProblemError: exit code 3, naming the largest parts and what to change.
+    """
+    if plan["verdict"] == "does_not_fit" and not plan["forced"]:
+        raise ProblemError([does_not_fit(plan, model=model)], exit_code=REFUSED)
+
+
+def record_plan(recorder: Recorder, plan: dict[str, Any]) -> None:
+    """Write down the plan, and warn of a run that may run out of memory."""
+    recorder.document(layout.PLAN, plan)
+    level = "warning" if plan["verdict"] in ("tight", "does_not_fit") else "info"
+    recorder.log(level, "planned", in_words(plan), need_bytes=plan["need_bytes"])
+
+
+def summed_answers(task: Task, devices: Devices, *, asked: Asked | None) -> list[ProgramMemory]:
+    """Return what every program of a run needs by the closed form."""
+    asking = Estimator(
+        platform=devices.platform, available_bytes=devices.memory_bytes, why_not="nothing was compiled yet"
+    )
+    return asking.programs(task, asked)
+
+
+def compiled_answers(summed: list[ProgramMemory], programs: RunPrograms, task: Task) -> list[ProgramMemory]:
+    """Return the answers as the compiled programs give them; one that was not compiled, or does not say, stays summed.
+
+    Args:
+        summed: what the closed form says, whose parts divide a compiled peak.
+        programs: of the run, compiled for its devices.
+        task: what is trained.
+    """
+    by_name = programs.by_name
+    return [
+        compiled_answer(answer, by_name[answer.name], task)
+        if answer.name in by_name
+        else replace(answer, because=f"added up: {NOT_RUN.get(answer.name, answer.because)}")
+        for answer in summed
+    ]
+
+
+def compiled_answer(summed: ProgramMemory, compiled: tuple[Compiled, ...], task: Task) -> ProgramMemory:
+    """Return what the largest of the programs that share a name needs, with what lies beside it."""
+    peaks = [each.peak_bytes for each in compiled]
+    known = [peak for peak in peaks if peak is not None]
+    if len(known) < len(peaks):
+        return replace(summed, because="added up: the device's compiler does not say what a program needs")
+    peak = max(known) + resident_bytes(summed.name, summed.parts)
+    found = replace(
+        summed,
+        way="compiler",
+        peak_bytes=peak,
+        error_fraction=COMPILED_ERROR,
+        because="compiled for this device; what was compiled is what runs",
+        seconds=round(sum(each.seconds for each in compiled), 2),
+        parts=divided(peak, summed.parts),
+    )
+    return with_state_read(found, compiled[known.index(max(known))], task) if summed.name == "train" else found
+
+
+def with_state_read(found: ProgramMemory, step: Compiled, task: Task) -> ProgramMemory:
+    """Return the answer of a train step with what the program itself says of donation."""
+    read: dict[str, Any] = donation(step.executable, state_shapes(task))
+    if read["aliased_bytes"] is None or not read["state_bytes"]:
+        return found
+    return replace(found, aliased_fraction=read["aliased_bytes"] / read["state_bytes"])

@@ -10,10 +10,10 @@ from typing import Any
 
 from trainer.config.tree import Config
 from trainer.planning.advice import deciding
-from trainer.planning.ask import Asking
 from trainer.planning.changes import fewest_sequences
-from trainer.planning.expected import expected, ratios_of
-from trainer.planning.program_answer import COMPILED_ERROR, ProgramAnswer
+from trainer.planning.estimator import Estimator
+from trainer.planning.extrapolate import expected, ratios_of
+from trainer.planning.program_memory import COMPILED_ERROR, ProgramMemory
 from trainer.planning.subject import Subject
 
 LARGEST = 4096
@@ -31,7 +31,7 @@ CONFIRM_SECONDS = 240.0
 
 
 def largest_microbatch(
-    subject: Subject, asking: Asking, *, programs: Sequence[ProgramAnswer], say: Callable[[str], None]
+    subject: Subject, asking: Estimator, *, programs: Sequence[ProgramMemory], say: Callable[[str], None]
 ) -> dict[str, Any] | None:
     """Return the largest microbatch that fits at the configuration's length, None where not even one sequence does.
 
@@ -47,7 +47,7 @@ def largest_microbatch(
     each = fewest_sequences(subject.task.config)  # sizes are counted in pairs where the objective compares two
     ratios = ratios_of(programs, _at(subject, quick, size=subject.task.config.batch.microbatch_size))
     found, refused = 0, LARGEST + 1
-    best: ProgramAnswer | None = None
+    best: ProgramMemory | None = None
     for _ in range(MOST_ASKED):
         if refused - found <= max(1, found // CLOSE_ENOUGH):
             break
@@ -74,13 +74,13 @@ def largest_microbatch(
     }
 
 
-def _may_fit(subject: Subject, quick: Asking, ratios: Mapping[str, float], each: int, size: int) -> bool:
+def _may_fit(subject: Subject, quick: Estimator, ratios: Mapping[str, float], each: int, size: int) -> bool:
     """Return whether so many sequences, or pairs, may be expected to fit."""
     sums = _at(subject, quick, size=each * size)
     return _fits(deciding(expected(sums, ratios, error_fraction=COMPILED_ERROR)))
 
 
-def grid(subject: Subject, asking: Asking, *, say: Callable[[str], None]) -> dict[str, Any]:
+def grid(subject: Subject, asking: Estimator, *, say: Callable[[str], None]) -> dict[str, Any]:
     """Return which microbatches fit at which lengths: by the sums, and by the compiler at the line between the two.
 
     The configuration's own size and length are among them.
@@ -121,7 +121,7 @@ def grid(subject: Subject, asking: Asking, *, say: Callable[[str], None]) -> dic
 
 
 def confirm(
-    found: dict[tuple[int, int], ProgramAnswer], subject: Subject, asking: Asking, *, say: Callable[[str], None]
+    found: dict[tuple[int, int], ProgramMemory], subject: Subject, asking: Estimator, *, say: Callable[[str], None]
 ) -> None:
     """Ask the compiler about the largest size that fits at each length, and about the next where that is open.
 
@@ -145,7 +145,7 @@ def confirm(
 
 
 def open_cell(
-    found: Mapping[tuple[int, int], ProgramAnswer], asked: Collection[tuple[int, int]]
+    found: Mapping[tuple[int, int], ProgramMemory], asked: Collection[tuple[int, int]]
 ) -> tuple[int, int] | None:
     """Return the next cell to ask about, None where nothing is open.
 
@@ -165,7 +165,7 @@ def open_cell(
     return above[0] if above else None
 
 
-def _at(subject: Subject, asking: Asking, *, size: int, length: int | None = None) -> list[ProgramAnswer]:
+def _at(subject: Subject, asking: Estimator, *, size: int, length: int | None = None) -> list[ProgramMemory]:
     """Return the programs of the run with another microbatch."""
     config: Config = subject.task.config
     config = replace(config, batch=replace(config.batch, microbatch_size=size))
@@ -174,7 +174,7 @@ def _at(subject: Subject, asking: Asking, *, size: int, length: int | None = Non
     return asking.programs(subject.changed(config).task, subject.asked)
 
 
-def _fits(answer: ProgramAnswer) -> bool:
+def _fits(answer: ProgramMemory) -> bool:
     return answer.verdict in ("fits", "unknown")
 
 

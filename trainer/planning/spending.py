@@ -21,8 +21,7 @@ from trainer.loop.disk import most_at_once
 from trainer.loop.kept_words import kept_said
 from trainer.loop.state import state_shapes
 from trainer.planning.calibration import Measured
-from trainer.planning.duration.dispatch import dispatch_seconds
-from trainer.planning.duration.roofline import step_band
+from trainer.planning.duration.roofline import dispatch_seconds, step_band
 from trainer.planning.duration.session import (
     HOUR_SECONDS,
     SessionPart,
@@ -33,9 +32,9 @@ from trainer.planning.duration.session import (
     train_part,
     weeks_needed,
 )
-from trainer.planning.estimate.export import host_need
+from trainer.planning.estimate.programs import host_need
 from trainer.planning.estimate.workload import bytes_of
-from trainer.planning.program_answer import ProgramAnswer
+from trainer.planning.program_memory import ProgramMemory
 from trainer.planning.step_time import PredictedStep, predicted_step
 from trainer.planning.subject import Subject
 
@@ -72,7 +71,7 @@ class Spending:
 def spending_of(
     subject: Subject,
     target: Target,
-    programs: list[ProgramAnswer],
+    programs: list[ProgramMemory],
     *,
     file: str,
     measured: Sequence[Measured] = (),
@@ -246,7 +245,7 @@ def run_figures(
     )
 
 
-def with_program(figures: RunFigures, subject: Subject, programs: list[ProgramAnswer]) -> RunFigures:
+def with_program(figures: RunFigures, subject: Subject, programs: list[ProgramMemory]) -> RunFigures:
     """Return the figures with what the step's arrays and the compiled step say: donation, optimizer, equal shares."""
     task = subject.task
     shapes = state_shapes(task)

@@ -1,20 +1,93 @@
-"""How long a step takes on a target: by the roofline of its figures, narrowed by runs that were measured there."""
+"""The time of a step on a target: operations of the traced program and the roofline, narrowed by measured runs."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
 
 from evidence.rules.spending.band import Band
 from evidence.targets.target import Target
+from trainer.config.tree import Config, MeshConfig
+from trainer.loop.mesh import shapes_mesh
+from trainer.loop.program import train_program
 from trainer.loop.task import Task
+from trainer.model.files.source import ModelSource
 from trainer.planning.calibration import Measured, said_of
-from trainer.planning.duration.dispatch import dispatch_seconds
-from trainer.planning.duration.exchange import GATHERS, exchanged_bytes
-from trainer.planning.duration.operations import step_operations
-from trainer.planning.duration.roofline import LIKELY_EFFICIENCY, at_least, floor_seconds, narrowed, step_band
+from trainer.planning.duration.roofline import (
+    GATHERS,
+    LIKELY_EFFICIENCY,
+    at_least,
+    dispatch_seconds,
+    exchanged_bytes,
+    floor_seconds,
+    narrowed,
+    step_band,
+)
 from trainer.planning.estimate.workload import ITEM_BYTES, count_of
-from trainer.planning.program_answer import ProgramAnswer
+from trainer.planning.program_memory import ProgramMemory
+
+
+def step_operations(task: Task) -> float:
+    """Return the floating-point operations of one optimizer step, over all devices.
+
+    Only products of matrices count, 2 for each multiplication with its addition, recomputed ones each time. Each device
+    computes its own sequences, as many as every other, so the step of one device says what all of them compute.
+    """
+    config = task.config
+    return task.mesh.size * _of_one_device(replace(config, name="", mesh=MeshConfig()), task.model.source)
+
+
+@lru_cache(maxsize=64)
+def _of_one_device(config: Config, source: ModelSource) -> float:
+    """Return the operations of a step on a device of its own; traced once for all machines of a table.
+
+    Layers are alike, so a step with one layer and a step with two say what one layer takes.
+    """
+    layers = source.spec.layers
+    one = operations(_traced(config, source, min(1, layers)))
+    if layers == 1:
+        return one
+    two = operations(_traced(config, source, 2))
+    return one + (layers - 1) * (two - one)
+
+
+def _traced(config: Config, source: ModelSource, layers: int) -> Any:
+    """Return the traced step of a model's first layers on one device."""
+    fewer = replace(source, spec=replace(source.spec, blocks=source.spec.blocks[:layers]))
+    program = train_program(Task.of(config, fewer, shapes_mesh(1)))
+    return program.function.trace(*program.arguments, **program.settings).jaxpr
+
+
+def operations(jaxpr: Any) -> float:
+    """Return the operations of all products of matrices in a traced program and in what it calls.
+
+    `[2 3] @ [3 5]` is 2 · 2 · 3 · 5 = 60 operations; in a loop of 4 rounds, 240.
+    """
+    total: float = 0.0
+    for equation in getattr(jaxpr, "jaxpr", jaxpr).eqns:
+        if equation.primitive.name == "dot_general":
+            total += product_operations(equation)
+        rounds = int(equation.params.get("length", 1)) if equation.primitive.name == "scan" else 1
+        total += rounds * sum(operations(inner) for value in equation.params.values() for inner in _inside(value))
+    return total
+
+
+def product_operations(equation: Any) -> float:
+    """Return the operations of one product: twice its result's size times the length that is summed over."""
+    (contracted, _), _ = equation.params["dimension_numbers"]
+    left, result = equation.invars[0].aval.shape, equation.outvars[0].aval.shape
+    return 2.0 * float(math.prod(result) * math.prod(left[axis] for axis in contracted))
+
+
+def _inside(value: Any) -> list[Any]:
+    """Return the programs that a parameter of an equation holds."""
+    if isinstance(value, list | tuple):
+        return [inner for each in value for inner in _inside(each)]
+    return [value] if hasattr(value, "eqns") or hasattr(getattr(value, "jaxpr", None), "eqns") else []
+
 
 NOMINAL_FLOPS = 1e9
 """Operations a second that a device of unknown speed is measured against; alone they say nothing."""
@@ -37,7 +110,7 @@ class PredictedStep:
 def predicted_step(
     task: Task,
     target: Target,
-    programs: Sequence[ProgramAnswer],
+    programs: Sequence[ProgramMemory],
     *,
     measured: Sequence[Measured] = (),
     operations: float | None = None,
@@ -130,7 +203,7 @@ def linked_bytes(task: Task) -> float:
     )
 
 
-def moved_bytes(train: ProgramAnswer, microbatches: int) -> int:
+def moved_bytes(train: ProgramMemory, microbatches: int) -> int:
     """Return the bytes that one device reads and writes of its memory in a step, at least.
 
     The state is read and written once; parameters are read in the forward, the recomputed and the backward pass of each

@@ -79,7 +79,7 @@ def subject_of(config: Config, target: Target, *, say: Callable[[str], None] = l
     if too_long := too_long_sequences(config, task.model):
         raise ProblemError(too_long, exit_code=2)
     say("reading the rows")
-    read = _read(replace(config, mesh=type(config.mesh)()))
+    read = _dataset_shape(replace(config, mesh=type(config.mesh)()))
     return Subject(
         task=task,
         asked=read.asked,
@@ -91,7 +91,7 @@ def subject_of(config: Config, target: Target, *, say: Callable[[str], None] = l
 
 
 @dataclass(frozen=True, kw_only=True)
-class Read:
+class DatasetShape:
     """What is read of the rows, the same for every target."""
 
     asked: Asked | None
@@ -102,7 +102,7 @@ class Read:
 
 
 @lru_cache(maxsize=4)
-def _read(config: Config) -> Read:
+def _dataset_shape(config: Config) -> DatasetShape:
     """Return what the rows of a configuration say; read once for all targets.
 
     Raises:
@@ -110,12 +110,12 @@ def _read(config: Config) -> Read:
     """
     model = model_of(config, planned_source(config.model.name, config.model.revision))
     if not has_tokenizer(model):
-        return Read(asked=assumed_asked(config), tokens=assumed_tokens(config))
+        return DatasetShape(asked=assumed_asked(config), tokens=assumed_tokens(config))
     problems: list[Problem] = []
     data = read_data(config, model, objective_of(config), problems, devices=1)
     if problems or data is None:
         raise ProblemError(problems, exit_code=2)
-    return Read(
+    return DatasetShape(
         asked=data.asked,
         tokens=counted_tokens(config, data),
         longest=max(data.source.lengths_in_use),

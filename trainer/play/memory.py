@@ -13,9 +13,8 @@ from trainer.planning.devices import REFUSED, Devices
 from trainer.planning.estimate.part import Part, error_of, total_bytes
 from trainer.planning.estimate.programs import decode_parts
 from trainer.planning.estimate.workload import workload_of
-from trainer.planning.program_answer import parts_document
-from trainer.planning.refusal import does_not_fit
-from trainer.planning.verdict import verdict
+from trainer.planning.program_memory import parts_document, verdict
+from trainer.planning.words import does_not_fit
 from trainer.play.entrant import Entrant
 
 ONLY_TRAINING = ("opt_state", "reference")

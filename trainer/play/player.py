@@ -17,7 +17,7 @@ from trainer.generate.stream import streamed
 from trainer.model.params import Params
 from trainer.model.stacking import apart_on_devices
 from trainer.planning.devices import Devices
-from trainer.planning.refusal import in_words
+from trainer.planning.words import in_words
 from trainer.play.entrant import Entrant, trained_entrant, untrained_entrant
 from trainer.play.memory import memory_plan, refuse_without_room
 from trainer.play.question import PlayQuestion

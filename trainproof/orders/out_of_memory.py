@@ -37,7 +37,7 @@ def explained(source: str, *, config: Path | None, settings: Sequence[str]) -> d
         return explanation(failure)
     need("plan --config", "train")
     from trainer.config.load import load_config
-    from trainer.planning.accounting import account_of
+    from trainer.planning.account import account_of
 
     return explanation(failure, account_of(load_config(config, settings=settings), failure))
 

@@ -49,8 +49,8 @@ def answer_of(flags: PlanFlags) -> dict[str, Any]:
     if flags.where:
         return where(config, flags)
     if flags.on is None or flags.on == THIS_MACHINE:
+        from trainer.planning.devices import this_machine
         from trainer.planning.rehearsing import rehearsed_here
-        from trainer.planning.this_machine import this_machine
 
         config = rehearsed_here(config, device_is_stated=flags.device is not None)
         return cached_here(config, this_machine(config), flags)
@@ -101,7 +101,7 @@ def cached_here(config: Config, target: Target, flags: PlanFlags) -> dict[str, A
 def with_memory_of_now(plan: dict[str, Any], target: Target) -> dict[str, Any] | None:
     """Return a plan that was kept under the memory and the disk that are free now, None where it must be made anew."""
     from trainer.planning.gpu_memory import available_bytes
-    from trainer.planning.verdict import verdict
+    from trainer.planning.program_memory import verdict
 
     available, free = available_bytes(target), target.disk_bytes or 0
     programs = [each | {"available_bytes": available} for each in plan["programs"]]
@@ -115,9 +115,9 @@ def with_memory_of_now(plan: dict[str, Any], target: Target) -> dict[str, Any] |
 
 def planned(config: Config, target: Target, flags: PlanFlags) -> dict[str, Any]:
     """Return the plan, made now."""
-    from trainer.planning.target_plan import Wish, plan_for
+    from trainer.planning.plan import PlanOptions, plan_for
 
-    wish = Wish(
+    wish = PlanOptions(
         exact=flags.exact,
         quick=flags.quick,
         advice=flags.advice,

@@ -8,17 +8,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from evidence.run.plan_words import VERDICTS
 from schemas.problems.formats import size
-from trainer.planning.refusal import NAMED_PARTS, in_words
+from trainer.planning.words import NAMED_PARTS, in_words
 
 GIB = 2**30
-WORDS = {
-    "fits": "fits",
-    "tight": "tight",
-    "does_not_fit": "does not fit",
-    "unsupported": "unsupported",
-    "unknown": "not known",
-}
 LAST_COLUMN = re.compile(r"\s*(?:\S+(?: \S+)*\s{2,})+")
 """All of a line up to its last column: columns are two spaces apart."""
 
@@ -92,7 +86,7 @@ def program_lines(plan: dict[str, Any]) -> list[str]:
     reasons = {each["because"] for each in programs}
     is_one = len(reasons) == 1 and len(programs) > 1
     lines = [
-        f"  {each['name']:<7} {size(each['peak_bytes']):>12}  {WORDS[each['verdict']]:<12} "
+        f"  {each['name']:<7} {size(each['peak_bytes']):>12}  {VERDICTS[each['verdict']]:<12} "
         f"{'' if is_one else each['because']}".rstrip()
         for each in programs
     ]
@@ -158,7 +152,7 @@ def change_lines(plan: dict[str, Any]) -> list[str]:
         lines = ["", "What to change, each planned again for this target:"]
         for each in plan["advice"]:
             settings = " ".join(f"--set {setting}" for setting in each["set"])
-            lines.append(f"  {WORDS[each['verdict']]:<12} {size(each['need_bytes']):>12}  {settings}")
+            lines.append(f"  {VERDICTS[each['verdict']]:<12} {size(each['need_bytes']):>12}  {settings}")
             lines.append(f"  {'':<12} {'':>12}  costs: {each['costs']}")
         return lines
     if not plan["changes"]:
@@ -208,7 +202,7 @@ def where_text(rows: Sequence[dict[str, Any]]) -> str:
         hours = "" if row["hours"] is None else between(row["hours"])
         share = "" if row["session_fraction"] is None else f"{row['session_fraction']['likely']:.0%}"
         lines.append(
-            f"{row['target']:<16} {row['devices']:>2}  {WORDS[row['verdict']]:<12} "
+            f"{row['target']:<16} {row['devices']:>2}  {VERDICTS[row['verdict']]:<12} "
             f"{need:>6} {have:>7} {hours:>11} {share:>7} {tokens_of(row['tokens']):>7}".rstrip()
         )
     if len({row["tokens"] for row in rows if row["tokens"]}) > 1:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dashboard.shared.words.grades import Sign
+from evidence.run.plan_words import METHODS
 from schemas.reading.values import text_at
 
 VERDICTS: Mapping[str, Sign] = {
@@ -20,12 +21,6 @@ VERDICTS: Mapping[str, Sign] = {
         symbol="∅", tone="quiet", meaning="The device does not compute what the configuration asks for."
     ),
     "unknown": Sign(symbol="?", tone="poor", meaning="How much memory there is is not known."),
-}
-
-METHODS: Mapping[str, str] = {
-    "compiler": "read from the compiled program",
-    "extrapolated": "compiled with fewer layers and extrapolated",
-    "closed_form": "added up from formulas",
 }
 
 PROGRAMS: Mapping[str, str] = {
@@ -59,7 +54,12 @@ def verdict_at(document: Mapping[str, Any] | None, *path: str) -> str:
 
 def method_at(document: Mapping[str, Any] | None) -> str:
     """Return how a figure was found, in words; empty where the document does not say."""
-    return METHODS.get(text_at(document, "method") or "", "")
+    return method_name(text_at(document, "method"))
+
+
+def method_name(method: str | None) -> str:
+    """Return a method in words: `closed_form` is `added up from formulas`; empty for one that is not known."""
+    return METHODS[method].phrase if method in METHODS else ""
 
 
 def part_name(name: str | None) -> str:

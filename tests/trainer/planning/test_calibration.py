@@ -18,11 +18,11 @@ from schemas.problems.render import as_text
 from trainer.config.load import config_text
 from trainer.config.tree import BatchConfig, Config, DataConfig, LimitsConfig, MeshConfig, ModelConfig
 from trainer.planning import calibration
-from trainer.planning.ask import Asking
 from trainer.planning.calibration import Measured, measured_on, narrowed_answers
+from trainer.planning.devices import this_machine
+from trainer.planning.estimator import Estimator
 from trainer.planning.measured_runs import measured_of
 from trainer.planning.step_time import predicted_step
-from trainer.planning.this_machine import this_machine
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
 from trainproof.orders.calibrate import calibrated
@@ -61,7 +61,7 @@ def step_on_this_machine(config: Config):
     """Return how long a step is said to take here, and the answers it is said from."""
     task, _ = inputs_of(config)
     target = this_machine(config)
-    answers = Asking(platform="cpu", available_bytes=target.memory_bytes).programs(task, None)
+    answers = Estimator(platform="cpu", available_bytes=target.memory_bytes).programs(task, None)
     return predicted_step(task, target, answers, measured=measured_on("cpu", ["cpu"]))
 
 
@@ -87,7 +87,7 @@ def test_a_measured_run_gives_plans_of_this_machine_a_time(trained: Path):
 def test_a_band_is_never_narrower_than_what_was_measured():
     task, _ = inputs_of(SMALL)
     chip = target_of("tpu-v5e-1")
-    answers = Asking(platform="tpu", available_bytes=chip.memory_bytes).programs(task, None)
+    answers = Estimator(platform="tpu", available_bytes=chip.memory_bytes).programs(task, None)
     plain = predicted_step(task, chip, answers)
     assert plain.band is not None
     runs = [measured(f"run-{number}", step_ratio=ratio) for number, ratio in enumerate((0.7, 1.0, 1.6))]
@@ -113,7 +113,7 @@ def measured(name: str, *, step_ratio: float = 1.0, memory_ratio: float | None =
 
 def test_the_error_of_a_need_is_what_was_measured_once_three_runs_were():
     task, _ = inputs_of(SMALL)
-    answers = Asking(platform="tpu", available_bytes=2**34).programs(task, None)
+    answers = Estimator(platform="tpu", available_bytes=2**34).programs(task, None)
     ratios = [measured(f"run-{number}", memory_ratio=ratio) for number, ratio in enumerate((0.98, 1.0, 1.03))]
     assert narrowed_answers(answers, ratios[:2]) == answers
     assert [each.error_fraction for each in narrowed_answers(answers, ratios)] == [0.04] * len(answers)

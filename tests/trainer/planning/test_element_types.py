@@ -8,8 +8,7 @@ import pytest
 from schemas.problems.problem import ProblemError
 from schemas.problems.render import as_text
 from trainer.config.tree import Config, MethodConfig, PrecisionConfig
-from trainer.planning.devices import choose_devices
-from trainer.planning.element_types import element_types_of, refuse_absent_types
+from trainer.planning.devices import choose_devices, element_types_of, refuse_absent_types
 
 T4 = ("float32", "float16")
 

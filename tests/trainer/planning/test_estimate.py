@@ -23,7 +23,7 @@ from trainer.loop.task import Task
 from trainer.methods.model import Model, model_of
 from trainer.model.files.source import resolve
 from trainer.objectives import objective_of
-from trainer.planning.estimate.layer import scores_bytes
+from trainer.planning.estimate.layers import scores_bytes
 from trainer.planning.estimate.part import ERROR_FRACTION, Part, total_bytes
 from trainer.planning.estimate.programs import estimate, estimates
 

@@ -27,8 +27,8 @@ from trainer.loop.task import Task
 from trainer.model.files.source import resolve
 from trainer.planning.devices import Devices
 from trainer.planning.estimate.part import ERROR_FRACTION
-from trainer.planning.plan import plan_run, refuse_what_does_not_fit
-from trainer.planning.verdict import verdict
+from trainer.planning.program_memory import verdict
+from trainer.planning.run_plan import plan_run, refuse_what_does_not_fit
 
 GIB = 2**30
 

@@ -20,12 +20,9 @@ from trainer.loop.program import Program
 from trainer.loop.run_programs import compiled_run
 from trainer.loop.steps import Steps
 from trainer.planning.compile.ahead import Compiler
-from trainer.planning.compiled_answers import compiled_answers, summed_answers
-from trainer.planning.devices import Devices, choose_devices
-from trainer.planning.plan import plan_run
-from trainer.planning.run_plan import compiled_plan
-from trainer.planning.target_plan import Wish, plan_for
-from trainer.planning.this_machine import this_machine
+from trainer.planning.devices import Devices, choose_devices, this_machine
+from trainer.planning.plan import PlanOptions, plan_for
+from trainer.planning.run_plan import compiled_answers, compiled_plan, plan_run, summed_answers
 from trainer.recorder.progress import Watch
 from trainer.run import RunRequest, run
 
@@ -209,7 +206,7 @@ def test_a_plan_for_this_machine_asks_the_compiler_and_says_what_a_run_would(
     task, data = inputs_of(buckets)
     assert data.source.lengths_in_use == (128,), "else this does not tell which step is planned"
     _, of_run = compiled_plan(task, data, choose_devices("cpu", 1), forced=False, resumed=False, say=print)
-    planned = plan_for(buckets, this_machine(buckets), Wish(advice=False))
+    planned = plan_for(buckets, this_machine(buckets), PlanOptions(advice=False))
     for ours, theirs in zip(planned["programs"], of_run["programs"], strict=True):
         assert (ours["name"], ours["method"]) == (theirs["name"], theirs["method"])
         # The compiler's reports and its executable count a program's constants differently: some kilobytes.
@@ -218,7 +215,7 @@ def test_a_plan_for_this_machine_asks_the_compiler_and_says_what_a_run_would(
     assert planned["method"] == "compiler"
     # What was asked once is kept: a second plan starts no process.
     monkeypatch.setattr(Compiler, "start", lambda self: pytest.fail("the compiler was asked again"))
-    again = plan_for(buckets, this_machine(buckets), Wish(advice=False))
+    again = plan_for(buckets, this_machine(buckets), PlanOptions(advice=False))
     assert again["need_bytes"] == planned["need_bytes"]
 
 
@@ -226,7 +223,7 @@ def test_a_processor_that_cannot_be_asked_leaves_the_sums_with_their_reason(
     config: Config, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     monkeypatch.setenv("TRAINPROOF_CACHE", str(tmp_path))
-    planned = plan_for(config, this_machine(config), Wish(advice=False, limit_seconds=0.0))
+    planned = plan_for(config, this_machine(config), PlanOptions(advice=False, limit_seconds=0.0))
     train = next(each for each in planned["programs"] if each["name"] == "train")
     assert train["method"] == "closed_form"
     assert train["because"] == "added up: The compiler gave no answer: ended after 0 s"

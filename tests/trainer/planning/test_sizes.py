@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from trainer.planning.expected import expected, ratios_of
-from trainer.planning.program_answer import ProgramAnswer
+from trainer.planning.extrapolate import expected, ratios_of
+from trainer.planning.program_memory import ProgramMemory
 from trainer.planning.sizes import open_cell
 
-SUMMED = ProgramAnswer(
+SUMMED = ProgramMemory(
     name="train",
     way="closed_form",
     peak_bytes=50,

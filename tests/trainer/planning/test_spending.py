@@ -17,12 +17,12 @@ from trainer.config.tree import (
     ModelConfig,
     PrecisionConfig,
 )
-from trainer.planning.ask import with_step_read
-from trainer.planning.compile.ahead import Answer
-from trainer.planning.compile.buffers import ProgramMemory
+from trainer.planning.compile.ahead import CompilerAnswer
+from trainer.planning.compile.buffers import CompiledMemory
 from trainer.planning.estimate.part import Part
-from trainer.planning.program_answer import ProgramAnswer
-from trainer.planning.target_plan import Wish, plan_for
+from trainer.planning.estimator import with_step_read
+from trainer.planning.plan import PlanOptions, plan_for
+from trainer.planning.program_memory import ProgramMemory
 
 MIB = 2**20
 OCCUPIED = 64 * MIB
@@ -32,8 +32,8 @@ PARTS = tuple(
 )
 
 
-def step(**more) -> ProgramAnswer:
-    return ProgramAnswer(
+def step(**more) -> ProgramMemory:
+    return ProgramMemory(
         name=more.pop("name", "train"),
         way="compiler",
         peak_bytes=400 * MIB,
@@ -45,15 +45,15 @@ def step(**more) -> ProgramAnswer:
     )
 
 
-def answered(*, arguments: int, aliased: int) -> Answer:
-    memory = ProgramMemory(
+def answered(*, arguments: int, aliased: int) -> CompilerAnswer:
+    memory = CompiledMemory(
         peak_bytes=400 * MIB,
         allocated_bytes=400 * MIB,
         arguments_bytes=arguments * MIB + OCCUPIED,
         aliased_bytes=aliased * MIB + OCCUPIED,
         largest=(),
     )
-    return Answer(memory=memory, need_bytes=None, said="", seconds=1.0)
+    return CompilerAnswer(memory=memory, need_bytes=None, said="", seconds=1.0)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_compiled_step_is_read(arguments, aliased, fraction, ratio):
 
 
 def test_what_was_refused_or_is_no_step_is_not_read():
-    refused = Answer(memory=None, need_bytes=1, said="", seconds=1.0)
+    refused = CompilerAnswer(memory=None, need_bytes=1, said="", seconds=1.0)
     assert with_step_read(step(), refused, PARTS, occupied=0) == step()
     other = step(name="decode")
     assert with_step_read(other, answered(arguments=301, aliased=300), PARTS, occupied=OCCUPIED) == other
@@ -84,7 +84,7 @@ TINY = Config(
 
 
 def codes(config: Config, target: str) -> dict[str, str]:
-    plan = plan_for(config, target_of(target), Wish(quick=True, advice=False))
+    plan = plan_for(config, target_of(target), PlanOptions(quick=True, advice=False))
     return {each["code"]: each["severity"] for each in plan["findings"]}
 
 
@@ -108,12 +108,14 @@ def test_a_quantised_base_is_worth_nothing_on_a_cpu_unless_layers_are_stacked():
     config = replace(TINY, method=MethodConfig(kind="lora", base="nf4"), memory=MemoryConfig(remat="layer"))
     card = target_of("kaggle-t4x2")
     assert "TP712" not in codes(config, "kaggle-t4x2")
-    plan = plan_for(config, replace(card, platform="cpu", device_kinds=("AMD EPYC",)), Wish(quick=True, advice=False))
+    plan = plan_for(
+        config, replace(card, platform="cpu", device_kinds=("AMD EPYC",)), PlanOptions(quick=True, advice=False)
+    )
     [found] = [each for each in plan["findings"] if each["code"] == "TP712"]
     stacked = replace(config, memory=MemoryConfig(remat="layer", layers="scanned"))
     cpu = replace(card, platform="cpu", devices=1)
     assert not any(
-        each["code"] == "TP712" for each in plan_for(stacked, cpu, Wish(quick=True, advice=False))["findings"]
+        each["code"] == "TP712" for each in plan_for(stacked, cpu, PlanOptions(quick=True, advice=False))["findings"]
     )
     assert found == {
         "code": "TP712",

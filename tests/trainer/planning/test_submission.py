@@ -14,8 +14,8 @@ from trainer.loop.task import Task
 from trainer.model.files.source import resolve
 from trainer.planning.estimate.part import ERROR_FRACTION, total_bytes
 from trainer.planning.estimate.programs import estimate
-from trainer.planning.target_plan import Wish, plan_for
-from trainer.planning.verdict import verdict
+from trainer.planning.plan import PlanOptions, plan_for
+from trainer.planning.program_memory import verdict
 
 GIB = 2**30
 CHIP_BYTES = int(15.75 * GIB)
@@ -49,7 +49,7 @@ def test_a_step_has_the_tokens_that_the_stated_hours_rest_on(task: Task):
 def test_the_readme_says_what_the_plan_says():
     """Memory, hours and share of the week; a plan from a few compiled layers takes the sum too, since it is more."""
     config = load_config(Path("trainer/configs/submission_tpu.yaml"))
-    plan = plan_for(config, target_of("kaggle-tpu-v5e-8"), Wish(quick=True, advice=False))
+    plan = plan_for(config, target_of("kaggle-tpu-v5e-8"), PlanOptions(quick=True, advice=False))
     said = " ".join(Path("README.md").read_text("utf-8").split())
     stated = re.search(
         r"about ([\d.]+) of ([\d.]+) GiB on each of the eight chips, ([\d.]+) to ([\d.]+) hours, (\d+) to (\d+) % of "

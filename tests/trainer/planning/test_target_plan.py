@@ -33,22 +33,21 @@ from trainer.loop.program import train_program
 from trainer.loop.task import Task
 from trainer.methods.model import model_of
 from trainer.model.files.known import known_source
-from trainer.planning import ask, target_plan
+from trainer.planning import estimator
+from trainer.planning import plan as planning
 from trainer.planning.advice import advice
-from trainer.planning.ask import Asking
 from trainer.planning.compile.ahead import Compiler
 from trainer.planning.compile.machines import V5E_1, machine_of
-from trainer.planning.division import divided
-from trainer.planning.duration.operations import operations, step_operations
 from trainer.planning.estimate.part import Part
 from trainer.planning.estimate.programs import estimates
-from trainer.planning.program_answer import ProgramAnswer
+from trainer.planning.estimator import Estimator
+from trainer.planning.plan import PlanOptions, asking_for, computable_changes, plan_for
+from trainer.planning.program_memory import ProgramMemory, divided, verdict, worst
+from trainer.planning.step_time import operations, step_operations
 from trainer.planning.subject import subject_of
-from trainer.planning.target_plan import Wish, asking_for, computable_changes, plan_for
-from trainer.planning.verdict import verdict, worst
 
 GIB = 2**30
-QUICK = Wish(quick=True)
+QUICK = PlanOptions(quick=True)
 GEMMA = Config(
     model=ModelConfig(name="google/gemma-2b"),
     data=DataConfig(max_length=512),
@@ -151,10 +150,10 @@ def test_advice_passes_over_what_cannot_be_built():
 class Stricter:
     """Asks a compiler that needs twenty times as much of microbatches above 8 as the sums say."""
 
-    def __init__(self, sums: Asking) -> None:
+    def __init__(self, sums: Estimator) -> None:
         self.sums = sums
 
-    def quick(self) -> Asking:
+    def quick(self) -> Estimator:
         return self.sums
 
     def brief(self) -> "Stricter":
@@ -163,7 +162,7 @@ class Stricter:
     def open_ended(self) -> "Stricter":
         return self
 
-    def programs(self, task: Task, asked: Asked | None) -> list[ProgramAnswer]:
+    def programs(self, task: Task, asked: Asked | None) -> list[ProgramMemory]:
         answers = self.sums.programs(task, asked)
         if task.config.batch.microbatch_size <= 8:
             return answers
@@ -194,13 +193,12 @@ def test_advice_for_what_is_tight_frees_something():
 
 
 def test_the_largest_microbatch_fits_and_one_more_does_not():
-    wish = Wish(quick=True, max_batch=True, advice=False)
+    wish = PlanOptions(quick=True, max_batch=True, advice=False)
     target = target_of("tpu-v5e-1")
     most = plan_for(GEMMA, target, wish)["max_batch"]
+    summed = PlanOptions(quick=True, advice=False)
     at = [
-        plan_for(replace(GEMMA, batch=BatchConfig(microbatch_size=size)), target, Wish(quick=True, advice=False))[
-            "verdict"
-        ]
+        plan_for(replace(GEMMA, batch=BatchConfig(microbatch_size=size)), target, summed)["verdict"]
         for size in (most["microbatch_size"], most["microbatch_size"] + 1)
     ]
     assert at[0] == "fits"
@@ -209,7 +207,7 @@ def test_the_largest_microbatch_fits_and_one_more_does_not():
 
 def test_a_grid_has_a_cell_for_each_size_and_needs_grow_with_both():
     odd = replace(GEMMA, batch=BatchConfig(microbatch_size=3), data=DataConfig(max_length=640))
-    table = plan_for(odd, target_of("tpu-v5e-1"), Wish(quick=True, grid=True, advice=False))["grid"]
+    table = plan_for(odd, target_of("tpu-v5e-1"), PlanOptions(quick=True, grid=True, advice=False))["grid"]
     assert table["microbatch_sizes"] == [1, 2, 3, 4, 8, 16, 32, 64, 128]
     assert table["max_lengths"] == [128, 256, 512, 640, 1024, 2048, 4096]
     needs = {(cell["max_length"], cell["microbatch_size"]): cell["need_bytes"] for cell in table["cells"]}
@@ -221,7 +219,7 @@ def test_a_grid_has_a_cell_for_each_size_and_needs_grow_with_both():
 
 def test_the_configurations_own_size_is_a_cell_of_its_grid():
     own = replace(GEMMA, batch=BatchConfig(microbatch_size=200), data=replace(GEMMA.data, max_length=192))
-    plan = plan_for(own, target_of("tpu-v5e-1"), Wish(quick=True, grid=True, advice=False))
+    plan = plan_for(own, target_of("tpu-v5e-1"), PlanOptions(quick=True, grid=True, advice=False))
     [cell] = [cell for cell in plan["grid"]["cells"] if (cell["microbatch_size"], cell["max_length"]) == (200, 192)]
     assert cell["need_bytes"] == plan["need_bytes"]
 
@@ -237,18 +235,18 @@ def test_more_devices_than_there_are_and_a_length_beyond_the_model_are_refused()
 
 def test_without_a_compiler_the_sums_answer_and_say_so(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("trainer.planning.compile.machines.has_compiler", lambda platform: False)
-    plan = plan_for(GEMMA, target_of("tpu-v5e-1"), Wish(advice=False))
+    plan = plan_for(GEMMA, target_of("tpu-v5e-1"), PlanOptions(advice=False))
     assert {program["method"] for program in plan["programs"]} == {"closed_form"}
     assert "the TPU compiler is not installed (pip install 'trainproof[plan]')" in plan["programs"][0]["because"]
 
 
 def test_a_compiler_that_gives_no_answer_leaves_the_sum_with_its_reason(monkeypatch: pytest.MonkeyPatch):
     def silent(self: Compiler, question: object, *, limit_seconds: float) -> None:
-        raise ask.CompilerError("The compiler gave no answer: ended after 1 s")
+        raise estimator.CompilerError("The compiler gave no answer: ended after 1 s")
 
     monkeypatch.setattr(Compiler, "ask", silent)
-    monkeypatch.setattr(target_plan, "machine_of", lambda target, devices: V5E_1)
-    plan = plan_for(replace(GEMMA, model=ModelConfig(name="demo")), target_of("tpu-v5e-1"), Wish(advice=False))
+    monkeypatch.setattr(planning, "machine_of", lambda target, devices: V5E_1)
+    plan = plan_for(replace(GEMMA, model=ModelConfig(name="demo")), target_of("tpu-v5e-1"), PlanOptions(advice=False))
     assert plan["programs"][1]["method"] == "closed_form"
     assert plan["programs"][1]["because"] == "added up: The compiler gave no answer: ended after 1 s"
 
@@ -301,7 +299,7 @@ def test_every_device_computes_as_much_as_one_alone_and_the_step_is_traced_once_
     program = train_program(eight)  # tiny-gpt2 has two layers: nothing is drawn out
     traced = operations(program.function.trace(*program.arguments, **program.settings).jaxpr)
     assert step_operations(eight) == traced
-    monkeypatch.setattr("trainer.planning.duration.operations.train_program", None)
+    monkeypatch.setattr("trainer.planning.step_time.train_program", None)
     assert step_operations(subject_of(config, target_of("tpu-v5e-1")).task) == traced / 8
 
 
@@ -318,7 +316,7 @@ def test_few_layers_beside_occupied_memory_say_what_the_whole_says(compiler: Com
     precision = PrecisionConfig(params="bfloat16", compute="bfloat16")
     config = replace(GEMMA, model=llama, data=DataConfig(max_length=256), precision=precision)
     subject = subject_of(config, target)
-    few = Asking(platform="tpu", available_bytes=target.memory_bytes, machine=V5E_1, compiler=compiler)
+    few = Estimator(platform="tpu", available_bytes=target.memory_bytes, machine=V5E_1, compiler=compiler)
     for name in ("start", "train"):
         parts = estimates(subject.task, platform="tpu")[name]
         part = few.program(name, subject.task, None, parts)
@@ -331,7 +329,7 @@ def test_a_small_model_is_not_promised_steps_below_what_starting_one_takes():
     """Before, 2,800 steps of the demo were to take 0.5 s on eight chips: 0.2 ms each, less than the host needs."""
     config = load_config(Path("trainer/configs/demo.yaml"))
     for name, least in (("kaggle-tpu-v5e-8", 350e-6 + 150e-6), ("h200", 350e-6)):
-        time = plan_for(config, target_of(name), Wish(quick=True, advice=False))["time"]
+        time = plan_for(config, target_of(name), PlanOptions(quick=True, advice=False))["time"]
         assert time["step_seconds"]["low"] >= least
         assert "dispatch decides" in time["because"]
         train = next(part for part in time["session"] if part["name"] == "train")

@@ -1,4 +1,4 @@
-"""One program compiled for a device that is not here, in a process of its own, ended as soon as its memory is known."""
+"""One program compiled for a device that is not here, in a process that is ended as soon as its memory is known."""
 
 from __future__ import annotations
 
@@ -19,11 +19,18 @@ from typing import Any, Self
 
 from trainer.config.tree import Config, document_of
 from trainer.data.prompts import Asked
-from trainer.planning.compile.buffers import Buffer, ProgramMemory, is_complete, read_memory
-from trainer.planning.compile.files import ANSWER, ENDED, OUTPUT
+from trainer.planning.compile.buffers import Buffer, CompiledMemory, is_complete, read_memory
 from trainer.planning.compile.machines import V5E_1, V5E_8, Cards, Chips, Machine, Processors
 
-__all__ = ["V5E_1", "V5E_8", "Answer", "Chips", "Compiler", "CompilerError", "Question", "compile_ahead"]
+OUTPUT = "output.txt"
+"""What was printed, by the compiler or on its way there."""
+ANSWER = "answer.json"
+"""What came of the order: JAX's own figures, a refusal, or a failure."""
+ENDED = "ended.json"
+"""How the order's process ended; it writes nothing any more."""
+
+
+__all__ = ["V5E_1", "V5E_8", "Chips", "CompileRequest", "Compiler", "CompilerAnswer", "CompilerError", "compile_ahead"]
 
 LOOK_EVERY_SECONDS = 0.1
 GRACE_SECONDS = 10.0
@@ -39,7 +46,7 @@ _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class CompileRequest:
     """One program of one run for one kind of device."""
 
     program: str
@@ -67,10 +74,10 @@ class Question:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class CompilerAnswer:
     """What the compiler said of one program."""
 
-    memory: ProgramMemory | None
+    memory: CompiledMemory | None
     """None: it does not fit, or nothing was said."""
     need_bytes: int | None
     """What it would take where it does not fit, as the compiler says it."""
@@ -93,12 +100,12 @@ class Answer:
         return asdict(self)
 
     @classmethod
-    def from_document(cls, document: dict[str, Any]) -> Answer:
+    def from_document(cls, document: dict[str, Any]) -> CompilerAnswer:
         """Return the answer of a document that `document` made."""
         memory = document["memory"]
         if memory is not None:
             largest = tuple(Buffer(**buffer) for buffer in memory["largest"])
-            memory = ProgramMemory(**{**memory, "largest": largest})
+            memory = CompiledMemory(**{**memory, "largest": largest})
         return cls(**{**document, "memory": memory})
 
 
@@ -128,7 +135,7 @@ class Compiler:
             _kill(self._process)
         self._room.cleanup()
 
-    def ask(self, question: Question, *, limit_seconds: float = LIMIT_SECONDS) -> Answer:
+    def ask(self, question: CompileRequest, *, limit_seconds: float = LIMIT_SECONDS) -> CompilerAnswer:
         """Return what the compiler says of one program of a run. Shapes only: no weight is read, no array made.
 
         Raises:
@@ -149,7 +156,7 @@ class Compiler:
         if is_complete(folder):
             in_one_piece = isinstance(question.machine, Cards | Processors)
             memory = read_memory(folder)
-            return Answer(memory=memory, need_bytes=None, said="", seconds=seconds, in_one_piece=in_one_piece)
+            return CompilerAnswer(memory=memory, need_bytes=None, said="", seconds=seconds, in_one_piece=in_one_piece)
         return _answer_in(folder, seconds, limit_seconds)
 
     def start(self) -> subprocess.Popen[bytes]:
@@ -211,18 +218,18 @@ def compile_ahead(
     *,
     asked: Asked | None = None,
     limit_seconds: float = LIMIT_SECONDS,
-) -> Answer:
+) -> CompilerAnswer:
     """Return what the compiler says of one program, by a process for it alone.
 
     Raises:
         CompilerError: no answer came.
     """
     with Compiler() as compiler:
-        question = Question(program=program, config=config, machine=machine, asked=asked)
+        question = CompileRequest(program=program, config=config, machine=machine, asked=asked)
         return compiler.ask(question, limit_seconds=limit_seconds)
 
 
-def _answer_in(folder: Path, seconds: float, limit_seconds: float) -> Answer:
+def _answer_in(folder: Path, seconds: float, limit_seconds: float) -> CompilerAnswer:
     """Return the answer that lies in an order's folder.
 
     Raises:
@@ -236,7 +243,7 @@ def _answer_in(folder: Path, seconds: float, limit_seconds: float) -> Answer:
     for pattern in _OUT_OF_MEMORY:
         if found := pattern.search(refusal):
             need = float(found["need"]) * _UNITS[found["unit"]]
-            return Answer(memory=None, need_bytes=int(need), said=refusal, seconds=seconds)
+            return CompilerAnswer(memory=None, need_bytes=int(need), said=refusal, seconds=seconds)
     why = refusal or said.get("failure", "it compiled the program and wrote no reports of its memory")
     message = f"The compiler refused the program: {why[-300:].strip()}"
     raise CompilerError(message)

@@ -40,7 +40,7 @@ class Buffer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProgramMemory:
+class CompiledMemory:
     """What one program needs of one device's memory."""
 
     peak_bytes: int
@@ -69,7 +69,7 @@ def is_complete(folder: Path) -> bool:
     return not of_cpu or max(options, default=0) >= max(of_cpu)
 
 
-def read_memory(folder: Path) -> ProgramMemory:
+def read_memory(folder: Path) -> CompiledMemory:
     """Return the memory of the one program whose reports lie in a folder.
 
     Raises:
@@ -78,7 +78,7 @@ def read_memory(folder: Path) -> ProgramMemory:
     """
     allocated = _allocations(_text(folder, ASSIGNMENT))
     live_bytes, live = _largest_moment(allocated.placed, _ranges(_text(folder, LIVE_RANGE)))
-    return ProgramMemory(
+    return CompiledMemory(
         peak_bytes=allocated.fixed_bytes + live_bytes,
         allocated_bytes=allocated.fixed_bytes + allocated.shared_bytes,
         arguments_bytes=allocated.arguments_bytes,

@@ -29,7 +29,7 @@ from trainer.loop.mesh import build_mesh
 from trainer.loop.program import Program, jitted, programs_of
 from trainer.loop.task import Task
 from trainer.model.files.known import planned_source
-from trainer.planning.compile.files import ANSWER, ENDED, OUTPUT
+from trainer.planning.compile.ahead import ANSWER, ENDED, OUTPUT
 
 ORDERS = 0
 """Standard input."""

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import math
+
 from trainer.data.prompts import Asked
 from trainer.generate.decode import padded
 from trainer.loop.task import Task
-from trainer.planning.estimate.layer import inside_part, kept_part, recomputed_part, scores_bytes, whole_layer_bytes
+from trainer.planning.estimate.layers import (
+    inside_part,
+    kept_part,
+    recomputed_part,
+    scanned_parts,
+    scores_bytes,
+    whole_layer_bytes,
+)
 from trainer.planning.estimate.part import Part, total_bytes
-from trainer.planning.estimate.scanned import scanned_parts
 from trainer.planning.estimate.state import (
     all_gradients,
     end_parts,
@@ -16,7 +24,7 @@ from trainer.planning.estimate.state import (
     table_gradients,
     update_parts,
 )
-from trainer.planning.estimate.workload import Workload, count_of, workload_of
+from trainer.planning.estimate.workload import Workload, bytes_of, count_of, workload_of
 
 FLOAT32_BYTES = 4
 Parts = tuple[Part, ...]
@@ -182,4 +190,31 @@ def weights_copy_part(work: Workload) -> Part:
         name="weights_copy",
         bytes=count * work.compute_item,
         because=f"evaluation: {count:,} parameters × {work.compute_item} bytes, in the compute type",
+    )
+
+
+def host_need(task: Task, state_bytes: int) -> tuple[int, str]:
+    """Return what passes through the memory of the machine around an accelerator at once, and what it is.
+
+    That is a checkpoint's copy of the whole state, or the plain model that is exported or merged, whichever is more.
+
+    Args:
+        task: the run; its parameters as shapes.
+        state_bytes: of the train state, over all devices.
+    """
+    shards = workload_of(task, platform="cpu").shards
+    plain = shards * total_bytes(export_parts(task, "cpu"))
+    merged = "the plain model with its adapters merged" if task.model.adapters else "the plain model that is exported"
+    return (plain, merged) if plain > state_bytes else (state_bytes, "the state that is copied when it is saved")
+
+
+def export_parts(task: Task, platform: str) -> tuple[Part, ...]:
+    """Return what making the plain model needs: its parameters, and adapters until they are merged into them."""
+    work = workload_of(task, platform=platform)
+    plain = bytes_of(task.model.base) // work.shards
+    merged = max(math.prod(shape.shape) * 4 for shape in task.model.base.values()) if task.model.adapters else 0
+    return (
+        Part(name="params", bytes=plain, because="the plain model"),
+        Part(name="adapters", bytes=bytes_of(task.model.trained) // work.shards if merged else 0, because="adapters"),
+        Part(name="merging", bytes=merged // work.shards, because="the largest array in float32 while it is merged"),
     )

@@ -1,6 +1,5 @@
-"""What an out-of-memory text says: pasted from a TPU, a GPU, PyTorch or a host, as one `OutOfMemory`.
+"""Out-of-memory texts of TPUs, JAX, CUDA, PyTorch and of a machine whose main memory was full.
 
-`read.py` tries the readers (`tpu`, `gpu`, `pytorch`, `host`); `roles.py` says what the named buffers are, `account.py`
-what in a configuration they come from, `advice.py` what to change, cheapest first. Nothing here needs jax but
-`account.py`, which is used only where a configuration is given.
+`read.py` tries the readers; `roles.py` names the buffers, `account.py` compares the failure with a configuration,
+`advice.py` lists what to change, cheapest first. Nothing here needs jax but `account.py`.
 """

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from evidence.run.plan_words import cost_of
 from schemas.problems.formats import size
 from trainer.planning.out_of_memory.report import OutOfMemory
-from trainer.planning.out_of_memory.roles import Read, Role
+from trainer.planning.out_of_memory.roles import NamedBuffer, Role
 
-CHUNK_TOKENS = 256
+FEWEST_CHUNK = 256
 NOTHING = "nothing"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class Remedy:
     """One thing to change."""
 
     what: str
@@ -32,21 +33,19 @@ class Seen:
     """A failure and its buffers, by role."""
 
     failure: OutOfMemory
-    buffers: Sequence[Read]
+    buffers: Sequence[NamedBuffer]
 
     def bytes_of(self, role: Role) -> int:
         """Return the bytes of all named buffers of a role."""
         return sum(each.allocation.bytes for each in self.buffers if each.role == role)
 
 
-def changes(failure: OutOfMemory, buffers: Sequence[Read]) -> list[Change]:
+def remedies(failure: OutOfMemory, buffers: Sequence[NamedBuffer]) -> list[Remedy]:
     """Return what to change, cheapest first."""
     seen = Seen(failure=failure, buffers=buffers)
-    advisers: tuple[Callable[[Seen], Iterator[Change]], ...]
+    advisers: tuple[Callable[[Seen], Iterator[Remedy]], ...]
     if failure.memory == "host":
         advisers = (_host,)
-    elif failure.answers:
-        advisers = (_others, _answering)
     elif failure.memory in ("vmem", "smem"):
         advisers = (_inside_a_core,)
     else:
@@ -54,48 +53,48 @@ def changes(failure: OutOfMemory, buffers: Sequence[Read]) -> list[Change]:
     return [change for adviser in advisers for change in adviser(seen)]
 
 
-def _state_twice(seen: Seen) -> Iterator[Change]:
+def _state_twice(seen: Seen) -> Iterator[Remedy]:
     if seen.failure.when == "compile" and not seen.failure.parts and not seen.buffers:
-        yield Change(
+        yield Remedy(
             what="See that the step reuses the memory of the state that it replaces (in JAX: donate_argnums); without "
             "it the state is there twice.",
             setting="memory.donate=true",
-            costs=NOTHING,
+            costs=cost_of("memory.donate"),
         )
     if seen.failure.holds_state_twice:
-        yield Change(
+        yield Remedy(
             what="Let the step reuse the memory of the state that it replaces (in JAX: donate_argnums).",
             setting="memory.donate=true",
             frees_bytes=seen.failure.parts["output"] - (seen.failure.shared_bytes or 0),
-            costs=NOTHING,
+            costs=cost_of("memory.donate"),
         )
 
 
-def _others(seen: Seen) -> Iterator[Change]:
+def _others(seen: Seen) -> Iterator[Remedy]:
     held = seen.failure.others_bytes
     if held and held > 2**26:
-        yield Change(
+        yield Remedy(
             what="End the other processes on this device, such as an earlier run of the same notebook.",
             frees_bytes=held,
             costs=NOTHING,
         )
 
 
-def _fragments(seen: Seen) -> Iterator[Change]:
+def _fragments(seen: Seen) -> Iterator[Remedy]:
     unused, tried = seen.failure.unused_bytes, seen.failure.tried_bytes
     if unused and tried and unused > tried:
-        yield Change(
+        yield Remedy(
             what="Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: enough is reserved, but in pieces.",
             frees_bytes=unused,
             costs=NOTHING,
         )
 
 
-def _padding(seen: Seen) -> Iterator[Change]:
+def _padding(seen: Seen) -> Iterator[Remedy]:
     for each in seen.buffers:
         wasted = each.allocation.padding_bytes
         if wasted > each.allocation.bytes / 2:
-            yield Change(
+            yield Remedy(
                 what=f"Give {each.allocation.shape} a last axis of 128 or more: a TPU fills its tiles of 8 × 128, and "
                 f"{size(wasted)} of its {size(each.allocation.bytes)} are that filling.",
                 frees_bytes=wasted,
@@ -104,24 +103,24 @@ def _padding(seen: Seen) -> Iterator[Change]:
             return
 
 
-def _logits(seen: Seen) -> Iterator[Change]:
+def _logits(seen: Seen) -> Iterator[Remedy]:
     held = seen.bytes_of("logits")
     if held:
-        yield Change(
+        yield Remedy(
             what="Take the loss in chunks, so that the logits of few tokens exist at one time.",
-            setting=f"memory.loss_chunk_tokens={CHUNK_TOKENS}",
+            setting=f"memory.loss_chunk_tokens={FEWEST_CHUNK}",
             frees_bytes=held - _logits_of_a_chunk(seen),
-            costs="a few percent of a step's time",
+            costs=cost_of("memory.loss_chunk_tokens"),
         )
 
 
 def _logits_of_a_chunk(seen: Seen) -> int:
-    """Return the bytes that remain of the named logits when `CHUNK_TOKENS` exist at one time."""
+    """Return the bytes that remain of the named logits when `FEWEST_CHUNK` exist at one time."""
     kept = 0
     for each in seen.buffers:
         if each.role == "logits":
             tokens = max(1, _count(each.allocation.axes) // max(each.allocation.axes, default=1))
-            kept = max(kept, each.allocation.bytes * min(CHUNK_TOKENS, tokens) // tokens)
+            kept = max(kept, each.allocation.bytes * min(FEWEST_CHUNK, tokens) // tokens)
     return kept
 
 
@@ -132,101 +131,85 @@ def _count(axes: tuple[int, ...]) -> int:
     return total
 
 
-def _layers(seen: Seen) -> Iterator[Change]:
+def _layers(seen: Seen) -> Iterator[Remedy]:
     kept = seen.bytes_of("activations") + seen.bytes_of("gradients")
     if kept or (seen.failure.memory in ("gpu", "cpu") and not seen.buffers):
-        yield Change(
+        yield Remedy(
             what="Recompute each layer in the backward pass instead of keeping its inside (gradient checkpointing).",
             setting="memory.remat=layer",
-            costs="about a third more time for a step",
+            costs=cost_of("memory.remat"),
         )
 
 
-def _scores(seen: Seen) -> Iterator[Change]:
+def _scores(seen: Seen) -> Iterator[Remedy]:
     held = seen.bytes_of("scores")
     if held:
-        yield Change(
+        yield Remedy(
             what="Halve the sequences: attention's scores grow with the square of their length.",
             setting="data.max_length=<half>",
             frees_bytes=held * 3 // 4,
-            costs="rows that are longer are cut",
+            costs=cost_of("data.max_length"),
         )
 
 
-def _tokens(seen: Seen) -> Iterator[Change]:
+def _tokens(seen: Seen) -> Iterator[Remedy]:
     held = sum(seen.bytes_of(role) for role in ("logits", "scores", "activations", "gradients"))
     if held or not seen.buffers:
-        yield Change(
+        yield Remedy(
             what="Work on fewer sequences at a time, and add up the gradients of several passes.",
             setting="batch.microbatch_size=<half> and batch.accumulation_steps=<twice>",
             frees_bytes=held // 2 or None,
-            costs="a little time; what is learned stays the same",
+            costs=cost_of("batch.microbatch_size"),
         )
 
 
-def _state(seen: Seen) -> Iterator[Change]:
+def _state(seen: Seen) -> Iterator[Remedy]:
     failure = seen.failure
     given = sum(each.allocation.bytes for each in seen.buffers if each.allocation.is_argument)
     arguments = failure.parts.get("arguments") or given
     if failure.memory == "tpu" and (arguments or not seen.buffers):
-        yield Change(
+        yield Remedy(
             what="Divide parameters and optimizer state over all chips; each has a memory of its own.",
             setting="mesh.shard_params=true",
             frees_bytes=arguments * 7 // 8 if arguments else None,
-            costs="the chips exchange parameters in each step",
+            costs=cost_of("mesh.shard_params"),
         )
-    yield Change(
+    yield Remedy(
         what="Keep less for each parameter: Adafactor keeps almost nothing, AdamW two numbers.",
         setting="optimizer.name=adafactor",
-        costs="another optimizer: choose its learning rate anew",
+        costs=cost_of("optimizer.name"),
     )
-    yield Change(
+    yield Remedy(
         what="Train adapters beside a frozen model (LoRA): no gradients and no optimizer state for the model itself.",
         setting="method.kind=lora",
-        costs="fewer parameters learn",
+        costs=cost_of("method.kind"),
     )
 
 
-def _answering(seen: Seen) -> Iterator[Change]:
-    yield Change(
-        what="Let the program use more of the device: --gpu-memory-utilization=0.95 of vLLM; whatever else runs there "
-        "must leave it so much.",
-        costs=NOTHING,
-    )
-    yield Change(
-        what="Keep the keys and values of fewer tokens: --max-model-len of vLLM, -c of llama.cpp, num_ctx of Ollama.",
-        costs="shorter prompts and answers",
-    )
-    yield Change(
-        what="Load the model in fewer bits: 4 bits need a quarter of what 16 bits do.",
-        costs="answers that differ a little",
-    )
-
-
-def _host(seen: Seen) -> Iterator[Change]:
-    yield Change(
+def _host(seen: Seen) -> Iterator[Remedy]:
+    yield Remedy(
         what="Load weights shard by shard, straight to the device, in the type that they are stored in; a model of "
         "2.5 billion parameters is 10 GB in float32 and 5 GB in bfloat16.",
         costs=NOTHING,
     )
-    yield Change(
+    yield Remedy(
         what="Keep the dataset on disk: one row a line (JSONL) or Parquet is read as it is needed.",
         setting="data.dataset=<file>",
         costs=NOTHING,
     )
-    yield Change(
+    yield Remedy(
         what="Use a machine with more main memory: a Kaggle session with two T4s has 31 GB, with a TPU v5e-8 396 GB.",
         costs="another quota",
     )
 
 
-def _inside_a_core(seen: Seen) -> Iterator[Change]:
-    yield Change(
+def _inside_a_core(seen: Seen) -> Iterator[Remedy]:
+    yield Remedy(
         what="Give the operation smaller blocks: the memory inside a core holds one block of one operation, so a "
         "smaller model or batch need not help.",
         costs="a change of the program",
     )
-    yield Change(
+    yield Remedy(
         what="Raise the limit for one operation: LIBTPU_INIT_ARGS=--xla_tpu_scoped_vmem_limit_kib=65536.",
         costs="less is left for other operations",
     )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 from schemas.problems.formats import size
-from trainer.planning.out_of_memory.account import Account
-from trainer.planning.out_of_memory.advice import Change, changes
+from trainer.planning.out_of_memory.advice import Remedy, remedies
 from trainer.planning.out_of_memory.report import OutOfMemory
-from trainer.planning.out_of_memory.roles import WORDS, Read, read_roles
+from trainer.planning.out_of_memory.roles import WORDS, NamedBuffer, Sizes, read_roles
 
 SHOWN = 8
 """Kinds of buffers on the page."""
@@ -25,9 +25,34 @@ PLACES = {
 }
 MOMENTS = {
     "compile": "the compiler refused the program before it began",
-    "start": "the program looked before it began, and refused",
     "run": "an allocation failed while it ran",
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccountPart:
+    """One thing that the configured run needs memory for."""
+
+    name: str
+    bytes: int
+    because: str
+
+    def document(self) -> dict[str, str | int]:
+        """Return it as plain values."""
+        return {"name": self.name, "bytes": self.bytes, "because": self.because}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Account:
+    """A configuration beside a failure."""
+
+    sizes: Sizes
+    parts: tuple[AccountPart, ...]
+    """Of the program that needs most, largest first."""
+    notes: tuple[str, ...]
+    """Whether the failure is that of this configuration, in sentences."""
+    changes: tuple[Remedy, ...]
+    """Cheapest first; what each frees is estimated anew."""
 
 
 def explanation(failure: OutOfMemory, account: Account | None = None) -> dict[str, Any]:
@@ -42,7 +67,7 @@ def explanation(failure: OutOfMemory, account: Account | None = None) -> dict[st
         sizes=account.sizes if account else None,
         in_main_memory=failure.memory == "host" and failure.when == "run",
     )
-    advised = account.changes if account and account.changes else changes(failure, buffers)
+    advised = account.changes if account and account.changes else remedies(failure, buffers)
     return {
         "memory": failure.memory,
         "when": failure.when,
@@ -61,10 +86,10 @@ def explanation(failure: OutOfMemory, account: Account | None = None) -> dict[st
     }
 
 
-def grouped(buffers: Sequence[Read]) -> list[list[Read]]:
+def grouped(buffers: Sequence[NamedBuffer]) -> list[list[NamedBuffer]]:
     """Return buffers of the same size, shape and role together, largest kind first."""
 
-    def kind(each: Read) -> tuple[int, str, str]:
+    def kind(each: NamedBuffer) -> tuple[int, str, str]:
         return -each.allocation.bytes, each.allocation.shape or "", each.role
 
     return [list(same) for _, same in groupby(sorted(buffers, key=kind), key=kind)]
@@ -114,7 +139,7 @@ def _parts_text(parts: dict[str, int], shared: int | None) -> str:
     )
 
 
-def _buffer(same: Sequence[Read]) -> dict[str, Any]:
+def _buffer(same: Sequence[NamedBuffer]) -> dict[str, Any]:
     one = same[0]
     return {
         "bytes": one.allocation.bytes,
@@ -132,7 +157,7 @@ def _buffer_line(each: dict[str, Any]) -> str:
     return f"  {times + size(each['bytes']):>16}  {each['shape'] or 'no shape said':<28}  {role}"
 
 
-def _change(each: Change) -> dict[str, Any]:
+def _change(each: Remedy) -> dict[str, Any]:
     return {"what": each.what, "set": each.setting, "frees_bytes": each.frees_bytes, "costs": each.costs}
 
 

@@ -1,12 +1,10 @@
-"""Out-of-memory texts of XLA and TensorFlow on a GPU: of the allocator, the driver, and a program's list of buffers."""
+"""Out-of-memory texts of XLA on a GPU or a CPU, and of CUDA's own libraries."""
 
 from __future__ import annotations
 
-import math
 import re
 
-from trainer.planning.out_of_memory.amounts import AMOUNT, bytes_in, first
-from trainer.planning.out_of_memory.report import Allocation, OutOfMemory
+from trainer.planning.out_of_memory.report import AMOUNT, Allocation, OutOfMemory, bytes_in, first
 
 _TRIED = (
     re.compile(rf"Out of memory (?:while trying to allocate|allocating) ({AMOUNT})", re.IGNORECASE),
@@ -38,15 +36,21 @@ _SIZE = re.compile(rf"Size:\s*({AMOUNT})")
 _SHAPE = re.compile(r"Shape:\s*(\w+\[[\d,]*\])")
 _GIVEN = re.compile(r"Entry Parameter Subshape:\s*(\w+\[[\d,]*\])")
 _OPERATOR = re.compile(r'op_name="([^"]+)')
-_TENSOR = re.compile(
-    r"OOM when allocating tensor with shape\[(?P<shape>[\d,]*)\] and type (?P<type>\w+) on (?P<device>\S+)"
+_ON_A_CPU = re.compile(r"RESOURCE_EXHAUSTED: Out of memory allocating (\d+) bytes")
+"""XLA's CPU client writes this; of a GPU the same sentence has `while trying to allocate`."""
+
+BESIDE_NOTE = "CUDA's libraries say so too where another process, or this one's allocator, holds all of the memory."
+
+_CUDA_SENTENCES = (
+    (re.compile(r"(?:CUDA|HIP|ROCm)[ _]error[^\n]{0,80}?out of memory", re.IGNORECASE), ""),
+    (re.compile(r"Cuda failure(?: \d+)? '?out of memory'?", re.IGNORECASE), ""),
+    (re.compile(r"cudaErrorMemoryAllocation|hipErrorOutOfMemory"), ""),
+    (re.compile(r"(?:CUBLAS|CUDNN|CUSOLVER|CUSPARSE|CUFFT)_(?:STATUS_)?ALLOC_FAILED"), BESIDE_NOTE),
 )
-_SHORT = {"float": "f32", "half": "f16", "bfloat16": "bf16", "double": "f64", "int32": "s32", "int64": "s64"}
-_ITEM_BYTES = {"float": 4, "half": 2, "bfloat16": 2, "double": 8, "int32": 4, "int64": 8}
 
 
 def read_gpu(text: str) -> OutOfMemory | None:
-    """Return what a GPU's text says, None if it is none, or only a warning that the program did not mind."""
+    """Return the failure that XLA states of a GPU, or None; a warning after which the program went on is none."""
     kept = "\n".join(line for line in text.splitlines() if _NO_FAILURE not in line)
     tries = [found for pattern in _TRIED if (found := pattern.search(kept))]
     if not tries:
@@ -76,21 +80,18 @@ def read_gpu(text: str) -> OutOfMemory | None:
     )
 
 
-def read_tensorflow(text: str) -> OutOfMemory | None:
-    """Return what TensorFlow says of a tensor without a place, None if it says nothing of the kind."""
-    found = _TENSOR.search(text)
-    if found is None:
-        return None
-    axes = [axis for axis in found["shape"].split(",") if axis]
-    size = math.prod(int(axis) for axis in axes) * _ITEM_BYTES.get(found["type"], 0) or None
-    shape = f"{_SHORT.get(found['type'], found['type'])}[{','.join(axes)}]"
-    return OutOfMemory(
-        memory="host" if ":CPU:" in found["device"].upper() else "gpu",
-        when="run",
-        said=found[0],
-        tried_bytes=size,
-        largest=(Allocation(bytes=size, shape=shape),) if size else (),
-    )
+def read_cuda(text: str) -> OutOfMemory | None:
+    """Return the failure that CUDA or one of its libraries states without an amount, or None."""
+    for pattern, note in _CUDA_SENTENCES:
+        if found := pattern.search(text):
+            return OutOfMemory(memory="gpu", when="run", said=found[0], notes=(note,) if note else ())
+    return None
+
+
+def read_cpu(text: str) -> OutOfMemory | None:
+    """Return the failure that JAX states where a CPU computes and main memory is full, or None."""
+    found = _ON_A_CPU.search(text)
+    return None if found is None else OutOfMemory(memory="cpu", when="run", said=found[0], tried_bytes=int(found[1]))
 
 
 def _amount(text: str) -> int | None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from trainer.planning.out_of_memory.amounts import AMOUNT, bytes_in, first
-from trainer.planning.out_of_memory.report import OutOfMemory
+from trainer.planning.out_of_memory.report import AMOUNT, OutOfMemory, bytes_in, first
 
 _TRIED = re.compile(
     rf"(?:CUDA|HIP|MPS|XPU)?[^.\n]{{0,40}}out of memory\.\s+Tried to allocate ({AMOUNT})", re.IGNORECASE

@@ -1,7 +1,8 @@
-"""What an out-of-memory text says, whoever wrote it."""
+"""What an out-of-memory text states, and amounts of memory as these texts write them: `28.59G`, `165425291480B`."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -9,8 +10,33 @@ Memory = Literal["tpu", "vmem", "smem", "gpu", "cpu", "host"]
 """tpu: a TPU's main memory (HBM). vmem, smem: the small memories inside a TPU core. gpu: a GPU's. cpu: main memory of
 a CPU that computes. host: main memory, beside a device or of a process that was ended."""
 
-When = Literal["compile", "start", "run"]
-"""compile, start: the program was refused before it began, by its compiler or by itself. run: an allocation failed."""
+When = Literal["compile", "run"]
+"""compile: the compiler refused the program before it began. run: an allocation failed."""
+
+AMOUNT = r"(?:[\d.]+\s?(?:[KMGT]i?B?|kB|bytes|B)|0B|unknown size)"
+"""A pattern for one; whatever unit it is in, 1G is 2**30 bytes in all of them."""
+
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+_WRITTEN = re.compile(r"([\d.]+)\s*([KMGTkmgt]?)i?(?:[Bb](?:ytes)?)?")
+
+
+def bytes_in(text: str | None) -> int | None:
+    """Return the bytes of an amount; None for `unknown size`, or where there is none.
+
+    >>> [bytes_in(text) for text in ("15.75G", "20.00 MiB", "6291456 bytes", "0B", "926. GiB", "unknown size")]
+    [16911433728, 20971520, 6291456, 0, 994284929024, None]
+    """
+    written = _WRITTEN.fullmatch(text.strip()) if text else None
+    if written is None or written[1].count(".") > 1 or written[1] == ".":
+        return None
+    power: int = _POWERS[written[2].lower()]
+    return round(float(written[1]) * float(1024**power))
+
+
+def first(pattern: re.Pattern[str], text: str) -> int | None:
+    """Return the bytes of the first amount that a pattern's first group finds."""
+    found = pattern.search(text)
+    return bytes_in(found[1]) if found else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +93,6 @@ class OutOfMemory:
     """Named buffers, largest first."""
     notes: tuple[str, ...] = ()
     """What else the text tells, as sentences."""
-    answers: bool = False
-    """The program answers prompts and trains nothing: a server, or a model that is only loaded."""
 
     @property
     def missing_bytes(self) -> int | None:

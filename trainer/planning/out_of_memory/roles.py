@@ -39,15 +39,11 @@ WORDS: dict[Role, str] = {
     "other": "not told by its shape",
 }
 
-VOCABULARIES = frozenset(
-    (
-        *(32_000, 32_001, 32_064, 32_100, 32_128, 49_152, 49_280, 50_257, 50_265, 50_272, 50_304, 50_432, 51_200),
-        *(64_000, 65_024, 92_416, 100_277, 100_352, 102_400, 128_000, 128_256, 128_257, 129_280, 151_552, 151_643),
-        *(151_646, 151_665, 151_936, 152_064, 200_019, 200_064, 250_002, 250_112, 250_680, 250_880, 255_032, 256_000),
-        *(256_128, 257_152, 257_216, 262_144, 262_208),
-    )
-)
-"""Rows of the token tables of public models; an axis of such a length is a vocabulary."""
+FEWEST_WORDS = 32_000
+"""Rows of the smallest token table of the models in question. A longer axis is a vocabulary unless it is a power of
+two, as flattened tokens are."""
+
+GEMMA_WORDS = 262_144
 
 _OPTIMIZER = re.compile(r"opt_state|optimizer|adam|adafactor|scale_by_|\bmu\b|\bnu\b", re.IGNORECASE)
 _CACHE = re.compile(r"cache|past_key|key_value", re.IGNORECASE)
@@ -87,7 +83,7 @@ class Sizes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Read:
+class NamedBuffer:
     """A buffer, what it is, and why that is said."""
 
     allocation: Allocation
@@ -96,14 +92,16 @@ class Read:
     """The configuration's own sizes that it consists of."""
 
 
-def read_roles(largest: Sequence[Allocation], *, sizes: Sizes | None, in_main_memory: bool = False) -> list[Read]:
+def read_roles(
+    largest: Sequence[Allocation], *, sizes: Sizes | None, in_main_memory: bool = False
+) -> list[NamedBuffer]:
     """Return each buffer with what it is."""
     arguments = {each.axes for each in largest if each.is_argument and len(each.axes) > 1}
     found = []
     for each in largest:
         known = by_sizes(each, sizes) if sizes is not None else None
         role, because = known or (by_looks(each, arguments, in_main_memory=in_main_memory), None)
-        found.append(Read(allocation=each, role=role, because=because))
+        found.append(NamedBuffer(allocation=each, role=role, because=because))
     return found
 
 
@@ -159,7 +157,7 @@ def by_looks(allocation: Allocation, arguments: set[tuple[int, ...]], *, in_main
     for pattern, role in _BY_NAME:
         if pattern.search(place):
             return role
-    if VOCABULARIES & set(axes):
+    if any(is_vocabulary(axis) for axis in axes):
         return _with_a_vocabulary(allocation, axes, arguments)
     if _SCORES.search(place) or _is_square(axes, place):
         return "scores"
@@ -182,9 +180,14 @@ def _with_a_vocabulary(allocation: Allocation, axes: tuple[int, ...], arguments:
     place = allocation.operator or ""
     if allocation.is_argument or allocation.axes in arguments or _TABLE.search(place):
         return "parameters"
-    if _LOGITS.search(place) or axes[-1] in VOCABULARIES:
+    if _LOGITS.search(place) or is_vocabulary(axes[-1]):
         return "logits"
     return "parameters" if len(axes) == 2 else "logits"
+
+
+def is_vocabulary(axis: int) -> bool:
+    """Return whether an axis is likely a vocabulary: 151,936 and 262,144, which is Gemma's, but not 65,536 tokens."""
+    return axis == GEMMA_WORDS or (axis >= FEWEST_WORDS and axis & (axis - 1) != 0)
 
 
 def _is_square(axes: tuple[int, ...], place: str) -> bool:

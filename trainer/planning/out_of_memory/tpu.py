@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from trainer.planning.out_of_memory.amounts import AMOUNT, bytes_in, first
-from trainer.planning.out_of_memory.report import Allocation, Memory, OutOfMemory
+from trainer.planning.out_of_memory.report import AMOUNT, Allocation, Memory, OutOfMemory, bytes_in, first
 
 _USED = re.compile(
     rf"Ran out of memory in memory space (hbm|vmem|smem)\S*\s+Used ({AMOUNT}) of ({AMOUNT}) \w+"

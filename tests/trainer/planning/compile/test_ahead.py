@@ -12,7 +12,7 @@ import pytest
 
 from trainer.config.tree import BatchConfig, Config, DataConfig, ModelConfig
 from trainer.planning.compile import ahead
-from trainer.planning.compile.ahead import V5E_1, Compiler, CompilerError, Question, compile_ahead
+from trainer.planning.compile.ahead import V5E_1, Compiler, CompileRequest, CompilerError, compile_ahead
 
 CONFIG = Config(
     model=ModelConfig(name="tiny-gpt2", weights="random"),
@@ -54,8 +54,8 @@ def compiler() -> Iterator[Compiler]:
         yield process
 
 
-def question(program: str) -> Question:
-    return Question(program=program, config=CONFIG, machine=V5E_1)
+def question(program: str) -> CompileRequest:
+    return CompileRequest(program=program, config=CONFIG, machine=V5E_1)
 
 
 @pytest.mark.parametrize(("words", "need"), [(NEWER, 11.44), (OLDER, 28.59)])

@@ -9,7 +9,7 @@ from model_folders import llama_folder
 from evidence.targets.table import target_of
 from trainer.config.tree import BatchConfig, Config, DataConfig, MethodConfig, ModelConfig, PrecisionConfig
 from trainer.planning.compile.ahead import V5E_1, compile_ahead
-from trainer.planning.compile.buffers import ProgramMemory
+from trainer.planning.compile.buffers import CompiledMemory
 from trainer.planning.compile.machines import Machine, machine_of
 
 EMBED, MLP, VOCAB, RANK = 1024, 4096, 512, 8
@@ -19,7 +19,7 @@ BASES = (("nf4", 0.5 + 4 / 64), ("int8", 1.0))
 """Kinds of a frozen base, with the bytes of a number."""
 
 
-def memory_of(base: Any, dtype: Any, machine: Machine, folder: Path, *, layers: int) -> ProgramMemory:
+def memory_of(base: Any, dtype: Any, machine: Machine, folder: Path, *, layers: int) -> CompiledMemory:
     """Return what a step over few tokens needs: what is large in it are kernels."""
     llama = llama_folder(folder, layers=layers, embed=EMBED, mlp=MLP, vocab=VOCAB)
     config = Config(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from evidence.rules.spending.band import Band, exactly
 from trainer.planning.duration import roofline
-from trainer.planning.duration.exchange import exchanged_bytes
+from trainer.planning.duration.roofline import exchanged_bytes
 from trainer.planning.duration.session import (
     SessionPart,
     copy_part,
@@ -28,8 +28,6 @@ HOUR = 3600.0
     "name",
     [
         "evidence.rules.spending.band",
-        "trainer.planning.duration.dispatch",
-        "trainer.planning.duration.exchange",
         "trainer.planning.duration.roofline",
         "trainer.planning.duration.session",
     ],

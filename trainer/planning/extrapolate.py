@@ -1,12 +1,13 @@
-"""What few layers of a program, compiled beside memory that the others would take, say of the whole."""
+"""Extrapolate peak memory from a model with few layers, and closed forms from what a compiler measured of them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from schemas.problems.formats import size
 from trainer.planning.estimate.part import SHARDED_ERROR_FRACTION, Part, is_sharded, total_bytes
-from trainer.planning.program_answer import ProgramAnswer
+from trainer.planning.program_memory import ProgramMemory
 
 FEW_LAYERS = 3
 
@@ -43,7 +44,7 @@ class Anchor:
     whole_bytes: int
 
 
-def anchor_of(few: ProgramAnswer, whole: ProgramAnswer, parts: tuple[Part, ...]) -> Anchor:
+def anchor_of(few: ProgramMemory, whole: ProgramMemory, parts: tuple[Part, ...]) -> Anchor:
     """Return what a program teaches that was asked about by its few layers first, and then whole."""
     assert few.few_bytes is not None, "its few layers were compiled"
     return Anchor(
@@ -81,3 +82,40 @@ def whole_from(few_bytes: int, parts: tuple[Part, ...], anchor: Anchor | None = 
     return Whole(
         bytes=said, error_fraction=error, because=f". The band is of how far few layers may mislead, {error:.0%}"
     )
+
+
+def ratios_of(answers: Iterable[ProgramMemory], sums: Iterable[ProgramMemory]) -> dict[str, float]:
+    """Return by how much the sum of each program is to be multiplied to give what its compiler said.
+
+    Args:
+        answers: what is known of a run's programs; those that were only summed say nothing of the sums.
+        sums: what the sums say of the same run.
+    """
+    summed = {each.name: each.peak_bytes for each in sums}
+    return {
+        each.name: each.peak_bytes / summed[each.name]
+        for each in answers
+        if each.way != "closed_form" and summed.get(each.name)
+    }
+
+
+def expected(
+    sums: Sequence[ProgramMemory], ratios: Mapping[str, float], *, error_fraction: float | None = None
+) -> list[ProgramMemory]:
+    """Return sums as the compiler would say them; only where to look is decided by these.
+
+    Args:
+        sums: what the sums say of a changed run.
+        ratios: from `ratios_of`, by program.
+        error_fraction: how far an expected need may be off. None: as far as its sum.
+    """
+    return [
+        replace(
+            each,
+            peak_bytes=round(each.peak_bytes * ratios[each.name]),
+            error_fraction=each.error_fraction if error_fraction is None else error_fraction,
+        )
+        if each.name in ratios
+        else each
+        for each in sums
+    ]

@@ -1,4 +1,4 @@
-"""What one program of a run needs on a target: asked of its compiler where there is one, else added up."""
+"""The memory of a program on a target: from its compiler where there is one, else by the closed form."""
 
 from __future__ import annotations
 
@@ -9,16 +9,13 @@ from schemas.problems.formats import size
 from trainer.data.prompts import Asked
 from trainer.loop.task import Task
 from trainer.methods.model import model_of
-from trainer.planning.compile.ahead import Answer, Compiler, CompilerError, Question
+from trainer.planning.compile.ahead import Compiler, CompilerAnswer, CompileRequest, CompilerError
 from trainer.planning.compile.cache import keep, kept, key_of
 from trainer.planning.compile.machines import Machine, Processors, to_install
-from trainer.planning.division import divided
-from trainer.planning.estimate.export import export_parts
 from trainer.planning.estimate.part import Part, error_of, total_bytes
-from trainer.planning.estimate.programs import estimates
-from trainer.planning.few_layers import FEW_LAYERS, Anchor, anchor_of, whole_from
-from trainer.planning.program_answer import COMPILED_ERROR, ProgramAnswer
-from trainer.planning.verdict import Way
+from trainer.planning.estimate.programs import estimates, export_parts
+from trainer.planning.extrapolate import FEW_LAYERS, Anchor, anchor_of, whole_from
+from trainer.planning.program_memory import COMPILED_ERROR, ProgramMemory, Way, divided
 
 CARD_ERROR = 0.05
 """A card's compiler cannot time its kernels without the card, and may choose others there."""
@@ -40,7 +37,7 @@ NAMED_BUFFERS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asking:
+class Estimator:
     """Whom to ask about programs, and how thoroughly."""
 
     platform: str
@@ -63,19 +60,19 @@ class Asking:
     longest: int | None = None
     """Tokens of the longest sequences that the rows need. None: as long as they may be."""
 
-    def brief(self) -> Asking:
+    def brief(self) -> Estimator:
         """Return the asking that compiles only what a sum is not sure of."""
         return replace(self, sure_fraction=SURE_FRACTION[self.platform])
 
-    def open_ended(self) -> Asking:
+    def open_ended(self) -> Estimator:
         """Return the asking that leaves open what few layers leave open."""
         return replace(self, settles=False)
 
-    def quick(self) -> Asking:
+    def quick(self) -> Estimator:
         """Return the asking that compiles nothing."""
         return replace(self, machine=None, why_not=self.why_not or "only formulas were asked for")
 
-    def programs(self, task: Task, asked: Asked | None) -> list[ProgramAnswer]:
+    def programs(self, task: Task, asked: Asked | None) -> list[ProgramMemory]:
         """Return what every program of a run needs, in the order in which they run."""
         sums = {**estimates(task, platform=self.platform, asked=asked), "export": export_parts(task, self.platform)}
         return [
@@ -84,7 +81,7 @@ class Asking:
             if name in sums
         ]
 
-    def program(self, name: str, task: Task, asked: Asked | None, parts: tuple[Part, ...]) -> ProgramAnswer:
+    def program(self, name: str, task: Task, asked: Asked | None, parts: tuple[Part, ...]) -> ProgramMemory:
         """Return what one program needs."""
         if why_not := self._why_not_asked(name, parts):
             return self._summed(name, parts, why_not)
@@ -117,9 +114,9 @@ class Asking:
                 return f"more than {FAR_TOO_LARGE:g} times the memory is not compiled"
         return ""
 
-    def _summed(self, name: str, parts: tuple[Part, ...], why_not: str) -> ProgramAnswer:
+    def _summed(self, name: str, parts: tuple[Part, ...], why_not: str) -> ProgramMemory:
         """Return what the closed form says."""
-        return ProgramAnswer(
+        return ProgramMemory(
             name=name,
             way="closed_form",
             peak_bytes=total_bytes(parts),
@@ -130,7 +127,7 @@ class Asking:
             parts=parts,
         )
 
-    def _compiled(self, name: str, task: Task, asked: Asked | None, parts: tuple[Part, ...]) -> ProgramAnswer:
+    def _compiled(self, name: str, task: Task, asked: Asked | None, parts: tuple[Part, ...]) -> ProgramMemory:
         """Return what the compiler says of the whole program."""
         beside = resident_bytes(name, parts)
         answers = [self._answer(each, task, asked, layers=0, occupied=beside) for each in self._compiled_as(name, task)]
@@ -148,7 +145,7 @@ class Asking:
             return (f"train_{self.longest}",)
         return (name,)
 
-    def extrapolated(self, name: str, task: Task, asked: Asked | None, parts: tuple[Part, ...]) -> ProgramAnswer:
+    def extrapolated(self, name: str, task: Task, asked: Asked | None, parts: tuple[Part, ...]) -> ProgramMemory:
         """Return what the compiler says of the first layers, beside memory occupied as the others would."""
         source = task.model.source
         few = replace(source, spec=replace(source.spec, blocks=source.spec.blocks[:FEW_LAYERS]))
@@ -176,10 +173,10 @@ class Asking:
         )
         return with_step_read(found, answer, less, occupied=occupied)
 
-    def _of(self, name: str, answer: Answer, parts: tuple[Part, ...], way: Way, because: str) -> ProgramAnswer:
+    def _of(self, name: str, answer: CompilerAnswer, parts: tuple[Part, ...], way: Way, because: str) -> ProgramMemory:
         """Return an answer of the compiler, its bytes divided into parts as the sums divide them."""
         error = CARD_ERROR if self.platform == "gpu" else COMPILED_ERROR
-        return ProgramAnswer(
+        return ProgramMemory(
             name=name,
             way=way,
             peak_bytes=answer.peak_bytes,
@@ -191,7 +188,7 @@ class Asking:
             buffers=() if answer.memory is None else answer.memory.largest[:NAMED_BUFFERS],
         )
 
-    def _answer(self, name: str, task: Task, asked: Asked | None, *, layers: int, occupied: int) -> Answer:
+    def _answer(self, name: str, task: Task, asked: Asked | None, *, layers: int, occupied: int) -> CompilerAnswer:
         """Return the compiler's answer, kept from an earlier plan or asked for now.
 
         Raises:
@@ -199,7 +196,7 @@ class Asking:
         """
         assert self.machine is not None, "the caller has looked"
         assert self.compiler is not None, "the caller has looked"
-        question = Question(
+        question = CompileRequest(
             program=name,
             config=task.config,
             machine=self.machine,
@@ -209,7 +206,7 @@ class Asking:
         )
         key = key_of({**question.document(), "spec": repr(task.model.source.spec)})
         if (known := kept(key)) is not None:
-            return Answer.from_document(known)
+            return CompilerAnswer.from_document(known)
         whole = "" if not layers else f", {layers} of {task.model.source.spec.layers} layers"
         self.say(f"compiling {name}{whole}")
         answer = self.compiler.ask(question, limit_seconds=self.limit_seconds)
@@ -217,7 +214,9 @@ class Asking:
         return answer
 
 
-def with_step_read(found: ProgramAnswer, answer: Answer, parts: tuple[Part, ...], *, occupied: int) -> ProgramAnswer:
+def with_step_read(
+    found: ProgramMemory, answer: CompilerAnswer, parts: tuple[Part, ...], *, occupied: int
+) -> ProgramMemory:
     """Return the answer of a train step with what its arguments say of donation and optimizer; others as they are.
 
     Args:

@@ -12,17 +12,18 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal
 
+from evidence.run.plan_words import cost_of, rank_of
 from schemas.problems.formats import size
 from trainer.config.tree import Config
 from trainer.loop.mesh import shapes_mesh
 from trainer.loop.task import Task
 from trainer.model.files.source import resolve
-from trainer.planning.changes import smaller_runs
+from trainer.planning.changes import savings
 from trainer.planning.estimate.part import ERROR_FRACTION, Part, total_bytes
 from trainer.planning.estimate.programs import estimate
 from trainer.planning.estimate.workload import ITEM_BYTES
-from trainer.planning.out_of_memory.account import Account, AccountPart
-from trainer.planning.out_of_memory.advice import Change
+from trainer.planning.out_of_memory.advice import Remedy
+from trainer.planning.out_of_memory.explain import Account, AccountPart
 from trainer.planning.out_of_memory.report import OutOfMemory
 from trainer.planning.out_of_memory.roles import Sizes
 
@@ -33,21 +34,6 @@ CHIPS_OF_A_HOST = 8
 FLOAT32_BYTES = 4
 SHOWN = 3
 """Programs that the text may be of, before the rest is left out."""
-
-COSTS = (
-    ("memory.donate", "nothing"),
-    ("precision.compute", "less exact products"),
-    ("memory.loss_chunk_tokens", "a few percent of a step's time"),
-    ("memory.remat", "about a third more time for a step"),
-    ("evaluation.batch_size", "a longer evaluation"),
-    ("batch.microbatch_size", "fewer tokens a step, unless batch.accumulation_steps grows with it"),
-    ("optimizer.max_grad_norm", "large gradients are no longer clipped"),
-    ("optimizer.name", "another optimizer: choose its learning rate anew"),
-    ("precision.params", "parameters are rounded stochastically"),
-    ("method", "fewer parameters learn"),
-    ("data.max_length", "rows that are longer are cut"),
-)
-"""What each change costs, cheapest first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +61,7 @@ def account_of(config: Config, failure: OutOfMemory) -> Account:
         sizes=_sizes(task),
         parts=tuple(AccountPart(name=part.name, bytes=part.bytes, because=part.because) for part in parts),
         notes=tuple(_notes(configured, total_bytes(parts), failure)),
-        changes=tuple(_changes(task, total_bytes(parts), failure)),
+        changes=tuple(_remedies(task, failure)),
     )
 
 
@@ -86,8 +72,11 @@ def _task(variant: Variant) -> Task:
 
 
 def _estimated(task: Task, failure: OutOfMemory) -> tuple[Part, ...]:
-    platforms = {"tpu": "tpu", "vmem": "tpu", "smem": "tpu", "cpu": "cpu"}
-    return estimate(task, platform=platforms.get(failure.memory, "gpu"))
+    return estimate(task, platform=_platform(failure))
+
+
+def _platform(failure: OutOfMemory) -> str:
+    return {"tpu": "tpu", "vmem": "tpu", "smem": "tpu", "cpu": "cpu"}.get(failure.memory, "gpu")
 
 
 def _sizes(task: Task) -> Sizes:
@@ -168,25 +157,12 @@ def _variants(configured: Variant, failure: OutOfMemory) -> Iterator[Variant]:
             yield Variant(config=changed, devices=devices, small_moments=small, differs=differs)
 
 
-def _changes(task: Task, expected: int, failure: OutOfMemory) -> list[Change]:
+def _remedies(task: Task, failure: OutOfMemory) -> list[Remedy]:
     """Return the settings that free memory, cheapest first, each estimated anew."""
     missing = failure.missing_bytes
-    ranked = []
-    for setting, changed in smaller_runs(task.config):
-        freed = expected - total_bytes(_estimated(task.changed(changed), failure))
-        if freed > 0:
-            rank, costs = _cost(setting)
-            enough = " That is enough alone." if missing is not None and freed >= missing else ""
-            change = Change(
-                what=f"Set {setting.partition('=')[0]}.{enough}", setting=setting, frees_bytes=freed, costs=costs
-            )
-            ranked.append((rank, change))
-    return [change for _, change in sorted(ranked, key=lambda each: each[0])]
-
-
-def _cost(setting: str) -> tuple[int, str]:
-    """Return the rank of a setting among `COSTS`, and what it costs."""
-    for rank, (key, costs) in enumerate(COSTS):
-        if setting.startswith(key):
-            return rank, costs
-    return len(COSTS), "not known"
+    found = []
+    for setting, freed in savings(task, platform=_platform(failure)):
+        enough = " That is enough alone." if missing is not None and freed >= missing else ""
+        what = f"Set {setting.partition('=')[0]}.{enough}"
+        found.append(Remedy(what=what, setting=setting, frees_bytes=freed, costs=cost_of(setting)))
+    return sorted(found, key=lambda each: rank_of(each.setting or ""))

@@ -1,9 +1,10 @@
-"""A plan in words: in one line, and as the refusal of a run that does not fit. Nothing here needs JAX."""
+"""A plan in words: in one line, as the refusal of a run that does not fit. Nothing here needs JAX."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from evidence.run.plan_words import METHODS
 from schemas.problems.formats import size
 from schemas.problems.problem import Problem
 from schemas.problems.rule import Rule, problem_of
@@ -15,13 +16,10 @@ DOES_NOT_FIT = Rule(
 NAMED_PARTS = 4
 """Parts named in a refusal."""
 
-HOW = {"closed_form": "summed", "compiler": "compiled", "extrapolated": "extrapolated"}
-"""How a need was found, in a word."""
-
 
 def in_words(plan: dict[str, Any]) -> str:
     """Return the plan as one line."""
-    how = HOW[plan["method"]]
+    how = METHODS[plan["method"]].word
     need = f"needs about {size(plan['need_bytes'])} on each device ({how}, within {plan['error_fraction']:.0%})"
     if plan["available_bytes"] is None:
         return f"{need}; the device does not say what it has"
